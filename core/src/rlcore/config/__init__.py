@@ -1,0 +1,1 @@
+"""Configuration: frozen models, layers (defaults < recipe < file < flags), TOML in and out."""

@@ -1,0 +1,13 @@
+"""The base of every config table: frozen, bounded, explained, unknown keys refused."""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Config(BaseModel):
+    """One table of settings.
+
+    Each field has a default (unless the user must choose), bounds, and one line of help as its
+    `description`. Instances are frozen; a changed copy is made by `model_copy(update=…)` through validation.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

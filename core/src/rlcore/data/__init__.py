@@ -1,0 +1,1 @@
+"""Prompts on their way in, batches on their way to the trainer."""

@@ -1,0 +1,90 @@
+"""`TrainBatch`: samples as flat tensors, with columns that are not a fixed list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainBatch:
+    """B samples, flattened without padding.
+
+    `tokens` int64 [sum(P_i + R_i)]: prompt then response, sample after sample.
+    `prompt_lengths`, `response_lengths` int64 [B].
+    `per_token`: columns [sum(R_i)], one value per response token; `loss_mask` (float32, 0 or 1) and
+    `weights` (float32, see `rlcore.objective`) are always among them once the batch is built.
+    `per_sample`: columns [B]; `position` (int64, place in the whole batch), `group` and `rollout` (int64)
+    are always there.
+    A column added by a plugin keeps its name; the first dimension is the only one that is sliced.
+    """
+
+    tokens: Tensor
+    prompt_lengths: Tensor
+    response_lengths: Tensor
+    per_token: Mapping[str, Tensor] = field(default_factory=dict)
+    per_sample: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return int(self.prompt_lengths.numel())
+
+    @property
+    def lengths(self) -> Tensor:
+        """P_i + R_i, int64 [B]."""
+        return self.prompt_lengths + self.response_lengths
+
+    @property
+    def segments(self) -> Tensor:
+        """The sample of each response token, int64 [sum(R_i)]."""
+        return torch.repeat_interleave(torch.arange(len(self)), self.response_lengths)
+
+    def with_columns(
+        self, per_token: Mapping[str, Tensor] | None = None, per_sample: Mapping[str, Tensor] | None = None
+    ) -> TrainBatch:
+        """A copy with more (or replaced) columns."""
+        return TrainBatch(
+            tokens=self.tokens,
+            prompt_lengths=self.prompt_lengths,
+            response_lengths=self.response_lengths,
+            per_token={**self.per_token, **(per_token or {})},
+            per_sample={**self.per_sample, **(per_sample or {})},
+        )
+
+    def select(self, rows: Sequence[int]) -> TrainBatch:
+        """The samples `rows`, in that order."""
+        index = torch.tensor(list(rows), dtype=torch.int64)
+        starts = torch.cumsum(self.lengths, 0) - self.lengths
+        response_starts = torch.cumsum(self.response_lengths, 0) - self.response_lengths
+        tokens = _ranges(starts[index], self.lengths[index])
+        responses = _ranges(response_starts[index], self.response_lengths[index])
+        return TrainBatch(
+            tokens=self.tokens[tokens],
+            prompt_lengths=self.prompt_lengths[index],
+            response_lengths=self.response_lengths[index],
+            per_token={name: column[responses] for name, column in self.per_token.items()},
+            per_sample={name: column[index] for name, column in self.per_sample.items()},
+        )
+
+    @staticmethod
+    def concat(parts: Sequence[TrainBatch]) -> TrainBatch:
+        """One batch of the samples of `parts`, which share their column names."""
+        first = parts[0]
+        return TrainBatch(
+            tokens=torch.cat([part.tokens for part in parts]),
+            prompt_lengths=torch.cat([part.prompt_lengths for part in parts]),
+            response_lengths=torch.cat([part.response_lengths for part in parts]),
+            per_token={name: torch.cat([part.per_token[name] for part in parts]) for name in first.per_token},
+            per_sample={
+                name: torch.cat([part.per_sample[name] for part in parts]) for name in first.per_sample
+            },
+        )
+
+
+def _ranges(starts: Tensor, lengths: Tensor) -> Tensor:
+    """`[s0, s0+1, …, s0+l0-1, s1, …]`: the flat indices of runs of tokens."""
+    total = int(lengths.sum())
+    offsets = torch.repeat_interleave(starts - (torch.cumsum(lengths, 0) - lengths), lengths)
+    return torch.arange(total) + offsets

@@ -1,0 +1,76 @@
+"""One tree of exceptions.
+
+`UserError` is the user's to mend: its message is one clear sentence that names the flag or file, what was
+found and what was expected; the command line prints it without a traceback and exits with code 2.
+`RunError` ends a run that was set up correctly (a dead worker, a loss that is not finite): exit code 1.
+Each class is also the standard-library error that it specialises.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class RlcoreError(Exception):
+    """Root of the tree."""
+
+    exit_code = 1
+
+
+class UserError(RlcoreError, ValueError):
+    """Something that the user can mend."""
+
+    exit_code = 2
+
+
+class ConfigError(UserError):
+    """A flag, a key of the TOML file, or a combination of them."""
+
+
+class PluginError(UserError):
+    """A plugin that is missing, broken or clashes with another one."""
+
+
+class DataError(UserError):
+    """A prompt file or a task."""
+
+
+class ModelError(UserError):
+    """A model directory: config, weights or tokenizer."""
+
+
+class CheckpointError(UserError):
+    """A checkpoint or a run folder."""
+
+
+class MissingEngineError(UserError, ImportError):
+    """An engine whose package is not installed; the message holds the pip line that installs it."""
+
+
+class RunError(RlcoreError, RuntimeError):
+    """A run that was set up correctly and cannot go on."""
+
+
+class EngineError(RunError):
+    """A generation server that died, refused a request or did not answer in time."""
+
+
+class WorkerError(RunError):
+    """A train worker that died or did not answer in time."""
+
+
+class StaleWeightsError(RunError):
+    """An engine whose weights are not those of the trainer."""
+
+
+class LogProbGapError(RunError):
+    """Trainer and engine disagree about the log-probs of the sampled tokens."""
+
+
+class NotFiniteError(RunError, ArithmeticError):
+    """A loss or a gradient that is not finite."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """` Did you mean 'x'?`, or the empty string where nothing is near."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f" Did you mean {near[0]!r}?" if near else ""

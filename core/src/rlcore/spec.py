@@ -1,0 +1,49 @@
+"""What travels to a worker: factories by name, configs by value. Workers build no plugin manager."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlcore.config.base import Config
+from rlcore.errors import PluginError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One selected component: `factory` is `package.module:attribute`, called with its config."""
+
+    name: str
+    factory: str
+    config: Config = field(default_factory=Config)
+
+    def load(self) -> Any:
+        """The attribute that `factory` names, imported now."""
+        module, _, attribute = self.factory.partition(":")
+        try:
+            found = importlib.import_module(module)
+            for piece in attribute.split("."):
+                found = getattr(found, piece)
+        except (ImportError, AttributeError) as error:
+            raise PluginError(f"{self.name!r} cannot be loaded from {self.factory!r}: {error}.") from error
+        return found
+
+    def build(self, **known: Any) -> Any:
+        """`factory(config, **known)`."""
+        return self.load()(self.config, **known)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec:
+    """A model as a worker builds it.
+
+    `path`: a local Hugging Face directory (config.json, tokenizer, safetensors). `dtype`: "fp32" or "bf16".
+    `megatron`: fields of megatron-core's config classes, already checked, as the user gave them.
+    """
+
+    path: str
+    bridge: Part
+    dtype: str = "fp32"
+    megatron: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,130 @@
+"""The nouns: `Prompt` → `Sample` (one trajectory) → `Group` (the samples of one prompt).
+
+Four identities, never conflated: `prompt_id` (a row of the source), `group_id` (one draw of a prompt),
+`rollout_id` (samples split from one trajectory share it) and `attempt` (how often it was generated anew).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+Json = Any
+"""A value that `json.dumps` accepts."""
+
+Messages = Sequence[Mapping[str, Json]]
+"""A chat: mappings with `role` and `content`."""
+
+
+class GenerationStatus(StrEnum):
+    """How the generation of a sample ended."""
+
+    PENDING = "pending"
+    COMPLETED = "completed"
+    TRUNCATED = "truncated"
+    ABORTED = "aborted"
+    FAILED = "failed"
+
+
+class RewardStatus(StrEnum):
+    """How the scoring of a sample ended. A time-out is a status, never a score of 0."""
+
+    PENDING = "pending"
+    SCORED = "scored"
+    TIMED_OUT = "timed_out"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """One row of a prompt source: what is asked, and what a reward needs to judge the answer."""
+
+    prompt_id: str
+    text: str | Messages
+    label: Json = None
+    metadata: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """From response token `start` on, tokens were sampled with weight version `version`."""
+
+    start: int
+    version: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """What a reward says of one sample.
+
+    `value`: the scalar reward. `per_token`: optional rewards of the response tokens (same length), used
+    instead of `value` where given. `parts`: named parts, each logged as a metric.
+    """
+
+    value: float
+    per_token: tuple[float, ...] | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One trajectory. Tokens in, tokens out: the response is never decoded and tokenised again.
+
+    `response_ids`, `loss_mask` (1 = the policy sampled this token, 0 = a tool or the environment wrote it)
+    and `log_probs` (of the distribution that was sampled from, temperature included; 0.0 where the mask is
+    0) have one entry per response token. `extras` holds tensors-to-be that a plugin declared as a `Field`.
+    """
+
+    prompt: Prompt
+    prompt_ids: tuple[int, ...]
+    group_id: int
+    index: int
+    rollout_id: str
+    attempt: int = 0
+    seed: int = 0
+    response_ids: tuple[int, ...] = ()
+    loss_mask: tuple[int, ...] = ()
+    log_probs: tuple[float, ...] = ()
+    text: str = ""
+    spans: tuple[Span, ...] = ()
+    status: GenerationStatus = GenerationStatus.PENDING
+    reward_status: RewardStatus = RewardStatus.PENDING
+    score: Score | None = None
+    extras: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def versions(self) -> frozenset[int]:
+        """The weight versions that produced the response."""
+        return frozenset(span.version for span in self.spans)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """The samples of one draw of a prompt, in the order of their `index`."""
+
+    group_id: int
+    prompt: Prompt
+    samples: tuple[Sample, ...]
+    epoch: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How tokens are drawn. `top_k=0`, `top_p=1` and `min_p=0` leave the distribution whole.
+
+    `seed` makes a request reproducible where the engine can (`local`: always).
+    """
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the sampled distribution is the model's own, but for the temperature."""
+        return self.top_p >= 1.0 and self.top_k <= 0 and self.min_p <= 0.0
