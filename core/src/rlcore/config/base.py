@@ -1,5 +1,7 @@
 """The base of every config table: frozen, bounded, explained, unknown keys refused."""
 
+from typing import ClassVar
+
 from pydantic import BaseModel, ConfigDict
 
 
@@ -9,5 +11,8 @@ class Config(BaseModel):
     Each field has a default (unless the user must choose), bounds, and one line of help as its
     `description`. Instances are frozen; a changed copy is made by `model_copy(update=…)` through validation.
     """
+
+    min_group_size: ClassVar[int] = 1
+    """The smallest group that the component works with; 2 for estimators that compare siblings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -1,0 +1,50 @@
+# make demo | test | test-sglang | lint | bench | setup. Each sets up what it needs.
+#
+# PYTHON=python3.12     the interpreter to make the environments with
+# TORCH_INDEX=URL|DIR   where to take torch from: the URL of a package index, or a folder of wheels
+# TORCH_SPEC='torch==…' which torch (without a GPU a CPU build is demanded)
+
+SHELL := /bin/bash
+VENV ?= .venv
+SGLANG_VENV ?= .venv-sglang
+PYTHON ?= $(firstword $(foreach name,python3 python3.12 python3.11 python3.13,$(shell \
+	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))) python3)
+
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SGLANG_READY := $(SGLANG_VENV)/.ready
+PROJECTS := $(wildcard pyproject.toml core/pyproject.toml cli/pyproject.toml plugins/*/*/pyproject.toml)
+
+export TORCH_INDEX TORCH_SPEC
+
+.PHONY: demo test test-sglang lint bench setup
+.DELETE_ON_ERROR:
+
+demo: setup
+	$(BIN)/rlcore train --algo grpo --model qwen3
+
+test: export HF_HUB_OFFLINE = 1
+test: setup
+	$(BIN)/python -m pytest -q -m "not sglang"
+
+test-sglang: export HF_HUB_OFFLINE = 1
+test-sglang: setup $(SGLANG_READY)
+	RLCORE_SGLANG_PYTHON="$(abspath $(SGLANG_VENV))/bin/python" $(BIN)/python -m pytest -q -m sglang
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python benchmarks/run.py
+
+setup: $(READY)
+
+$(READY): $(PROJECTS) requirements-dev.txt scripts/setup_venv.py
+	$(PYTHON) scripts/setup_venv.py $(VENV)
+	touch $@
+
+$(SGLANG_READY): scripts/sglang_cpu_venv.sh
+	PYTHON=$(PYTHON) scripts/sglang_cpu_venv.sh $(SGLANG_VENV)
+	touch $@

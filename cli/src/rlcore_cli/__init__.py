@@ -1,0 +1,3 @@
+"""The command line of rlcore."""
+
+__version__ = "0.1.0"

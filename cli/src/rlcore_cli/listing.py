@@ -1,0 +1,53 @@
+"""`rlcore plugins`: what is installed, and what is broken."""
+
+import json
+from collections.abc import Iterator, Sequence
+
+import click
+
+from rlcore_cli.program import Program, offered
+
+HEADINGS = ("kind", "name", "distribution", "version")
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def plugins(program: Program, as_json: bool) -> None:
+    """List every part that a plugin offers, and the plugins that could not be loaded."""
+    rows = list(_rows(program))
+    broken = program.plugins.broken
+    if as_json:
+        found = [dict(zip((*HEADINGS, "summary"), row, strict=True)) for row in rows]
+        failed = [
+            {
+                "name": plugin.name,
+                "distribution": plugin.dist,
+                "version": plugin.version,
+                "error": plugin.error,
+            }
+            for plugin in broken
+        ]
+        click.echo(json.dumps({"plugins": found, "broken": failed}, indent=2))
+        return
+    for line in _table([HEADINGS, *(row[:4] for row in rows)]):
+        click.echo(line)
+    for plugin in broken:
+        click.echo(f"broken: {plugin.name} ({plugin.dist} {plugin.version}): {plugin.error}")
+
+
+def _rows(program: Program) -> Iterator[tuple[str, ...]]:
+    for entry in program.plugins.registry.entries():
+        provider = entry.provider
+        yield (entry.kind.value, entry.record.name, provider.dist, provider.version, entry.record.summary)
+    infos = {info.name: info for info in program.plugins.infos}
+    for implementation in program.plugins.manager.hook.rlcore_commands.get_hookimpls():
+        info = infos[implementation.plugin_name]
+        for command in offered(program, implementation):
+            yield ("command", str(command.name), info.dist, info.version, command.get_short_help_str())
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,0 +1,75 @@
+"""The `rlcore` program: loads the plugins, collects their commands, and turns errors into one sentence."""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from rlcore.errors import PluginError, RlcoreError
+from rlcore_cli import __version__
+from rlcore_cli.program import Program, early_options, offered, split, start
+
+INTERRUPTED = 130
+USAGE = 2
+
+
+def main() -> NoReturn:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(args: Sequence[str]) -> int:
+    """The exit code of `rlcore ARGS`: 1 a failed run, 2 a user's error, 130 interrupted."""
+    try:
+        switches, rest = split(args)
+        program = start(switches)
+        code = group(program).main(args=rest, prog_name="rlcore", standalone_mode=False, obj=program)
+        sys.stdout.flush()
+    except RlcoreError as error:
+        return _fail(str(error), error.exit_code)
+    except click.ClickException as error:
+        return _fail(error.format_message(), USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("interrupted.", INTERRUPTED)
+    except BrokenPipeError:
+        _silence()
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def group(program: Program) -> click.Group:
+    """The program's command group, with every plugin's commands."""
+    commands: dict[str, tuple[str, click.Command]] = {}
+    for implementation in program.plugins.manager.hook.rlcore_commands.get_hookimpls():
+        owner = implementation.plugin_name
+        for command in offered(program, implementation):
+            name = str(command.name)
+            if name in commands:
+                raise PluginError(
+                    f"command {name!r} is offered by two plugins, {commands[name][0]!r} and {owner!r}; "
+                    f"switch one off with -p no:NAME."
+                )
+            commands[name] = (owner, command)
+    made = click.Group(
+        "rlcore",
+        commands={name: command for name, (_, command) in sorted(commands.items())},
+        params=early_options(),
+        help="Reinforcement-learning post-training of language models, made of plugins.",
+        epilog="The flags of a run: rlcore train --algo NAME --help",
+    )
+    return click.version_option(__version__, prog_name="rlcore")(made)
+
+
+def _fail(sentence: str, code: int) -> int:
+    if os.environ.get("RLCORE_DEBUG", "") not in ("", "0"):
+        traceback.print_exc()
+    print(f"error: {sentence}", file=sys.stderr)
+    return code
+
+
+def _silence() -> None:
+    """Keep the interpreter from complaining about the closed pipe once more as it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,161 @@
+"""The options of `rlcore train`: its own, the choices, and those of the selected parts."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rlcore.config.flags import Flag, flags
+from rlcore.config.layers import flag_name
+from rlcore.config.select import CHOICES, PASS_THROUGH, Selection
+from rlcore_cli.program import early_options
+
+COMMAND, PARTS = "this command", "parts"
+_PASS_PREFIXES = tuple(f"--{table}." for table in PASS_THROUGH)
+
+
+class GroupedOption(click.Option):
+    """An option that stands under a heading of the help text."""
+
+    def __init__(self, declarations: Sequence[str], *, group: str, **more: Any) -> None:
+        super().__init__(declarations, **more)
+        self.group = group
+
+
+class SettingOption(GroupedOption):
+    """An option that gives the setting `setting` (a dotted name); with `empties`, an empty list."""
+
+    def __init__(self, setting: str, option: str, *, empties: bool = False, **more: Any) -> None:
+        own_name = f"{'no' if empties else 'set'}__{setting.replace('.', '__')}"
+        super().__init__([own_name, option], default=None, **more)
+        self.setting, self.empties = setting, empties
+
+
+def scan(args: Sequence[str]) -> dict[str, Any]:
+    """The choices in `args`, with `config` and `resume`, before any other flag is known."""
+    found: dict[str, Any] = {}
+    for position, argument in enumerate(args):
+        if argument == "--":
+            break
+        flag, equals, value = argument.partition("=")
+        name = flag.removeprefix("--").replace("-", "_")
+        if flag == "--no-filter":
+            found["filter"] = []
+        if not flag.startswith("--") or name not in {*CHOICES, "config", "resume"}:
+            continue
+        if not equals:
+            if position + 1 == len(args):
+                break
+            value = args[position + 1]
+        found[name] = [*found.get(name, []), value] if name == "filter" else value
+    return found
+
+
+def all_options(selection: Selection, args: Sequence[str]) -> Iterator[click.Parameter]:
+    """Every option that `train` takes for this selection; pass-through ones as far as `args` has them."""
+    yield from _own_options()
+    for name, text in CHOICES.items():
+        yield from _choice(name, text, selection)
+    for flag in flags(selection):
+        yield from _setting(flag)
+    yield from _pass_through(args)
+
+
+def given(options: Sequence[click.Parameter], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted name → raw value of every setting that stands on the command line."""
+    found: dict[str, Any] = {}
+    for option in options:
+        value = values.get(str(option.name))
+        if isinstance(option, SettingOption) and value not in (None, ()):
+            raw = list(value) if isinstance(value, tuple) else value
+            found[option.setting] = [] if option.empties else raw
+    return found
+
+
+def format_groups(params: Sequence[click.Parameter], ctx: click.Context, out: click.HelpFormatter) -> None:
+    """The help of the options, under one heading a group."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for param in params:
+        record = param.get_help_record(ctx)
+        if record is not None:
+            groups.setdefault(getattr(param, "group", COMMAND), []).append(record)
+    for table, whose in zip(
+        PASS_THROUGH, ("megatron-core's config classes", "SGLang's ServerArgs"), strict=True
+    ):
+        groups[table] = [(f"--{table}.FIELD VALUE", f"any field of {whose}, by its own name")]
+    for heading, records in groups.items():
+        with out.section(heading):
+            out.write_dl(records)
+
+
+def _own_options() -> Iterator[click.Parameter]:
+    path = click.Path(path_type=Path)
+    yield GroupedOption(
+        ["--config"], group=COMMAND, metavar="FILE", type=path, help="Settings from a TOML file."
+    )
+    yield GroupedOption(
+        ["--resume"], group=COMMAND, metavar="RUN", type=path, help="Go on with the run in this folder."
+    )
+    yield GroupedOption(
+        ["--run-dir"], group=COMMAND, metavar="PATH", type=path, help="Folder of the run.  [default: runs/…]"
+    )
+    yield GroupedOption(
+        ["--ray-address"],
+        group=COMMAND,
+        metavar="ADDR",
+        help="Ray cluster to use.  [default: one of its own]",
+    )
+    yield GroupedOption(
+        ["--dry-run"], group=COMMAND, is_flag=True, help="Print the resolved TOML and train nothing."
+    )
+    yield GroupedOption(
+        ["--json", "as_json"], group=COMMAND, is_flag=True, help="End with one JSON object on stdout."
+    )
+    yield from early_options()
+
+
+def _choice(name: str, text: str, selection: Selection) -> Iterator[click.Parameter]:
+    now = selection.chosen(name)
+    yield SettingOption(
+        name,
+        flag_name(name),
+        group=PARTS,
+        metavar="PATH" if name == "data" else "NAME",
+        multiple=name == "filter",
+        help=f"{text} [{now}]" if now else text,
+    )
+    if name == "filter":
+        yield _emptier(name, "--no-filter", PARTS)
+
+
+def _setting(flag: Flag) -> Iterator[click.Parameter]:
+    text = f"{flag.help.removesuffix('.')} [{flag.default}]"
+    if flag.switch:
+        yield SettingOption(flag.name, f"{flag.option}/{flag.off_option}", group=flag.group, help=text)
+        return
+    yield SettingOption(
+        flag.name, flag.option, group=flag.group, metavar=flag.metavar, multiple=flag.many, help=text
+    )
+    if flag.many:
+        yield _emptier(flag.name, flag.off_option, flag.group)
+
+
+def _emptier(setting: str, option: str, group: str) -> click.Parameter:
+    return SettingOption(
+        setting, option, empties=True, group=group, is_flag=True, flag_value=True, hidden=True
+    )
+
+
+def _pass_through(args: Sequence[str]) -> Iterator[click.Parameter]:
+    """An option for each pass-through field in `args`; one without a value means true."""
+    seen = set()
+    for position, argument in enumerate(args):
+        flag, equals, _ = argument.partition("=")
+        if not flag.startswith(_PASS_PREFIXES) or flag in seen:
+            continue
+        seen.add(flag)
+        following = args[position + 1] if position + 1 < len(args) else "--"
+        name = flag.removeprefix("--").replace("-", "_")
+        bare = not equals and following.startswith("--")
+        yield SettingOption(name, flag, group=PARTS, is_flag=bare, hidden=True)

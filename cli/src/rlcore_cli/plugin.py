@@ -1,0 +1,18 @@
+"""The commands of this package; other plugins add theirs through the same hook."""
+
+from collections.abc import Iterable
+
+import click
+
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore_cli.convert import convert
+from rlcore_cli.listing import plugins
+from rlcore_cli.train import TrainCommand
+
+
+@hookimpl
+def rlcore_commands() -> Iterable[click.Command]:
+    """`train`, `plugins` and `convert`."""
+    yield TrainCommand("train", help="Train a model with reinforcement learning.")
+    yield plugins
+    yield convert

@@ -1,0 +1,101 @@
+"""What every command gets as its context object, and the options that are read before all others."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+import pluggy
+
+from rlcore.errors import PluginError
+from rlcore.plugins.loader import Plugins, Switches, load
+
+OFF = "no:"
+
+
+@dataclass(frozen=True)
+class Program:
+    """The loaded plugins and the switches that led to them (`click.pass_obj` hands it to a command)."""
+
+    switches: Switches
+    plugins: Plugins
+
+    def with_files(self, paths: Iterable[Path]) -> "Program":
+        """The program with further plugin files; itself where there is none that it lacks."""
+        known = {path.resolve() for path in self.switches.files}
+        new = [path for path in paths if path.resolve() not in known]
+        if not new:
+            return self
+        return start(replace(self.switches, files=(*self.switches.files, *new)))
+
+
+def offered(program: Program, implementation: pluggy.HookImpl) -> list[click.Command]:
+    """The commands of one plugin. One that fails costs a warning, or, when strict, the program."""
+    name = implementation.plugin_name
+    try:
+        commands: Iterable[click.Command] = implementation.function()  # type: ignore[assignment]  # untyped hook
+        return list(commands)
+    except Exception as error:
+        sentence = f"plugin {name!r} cannot give its commands: {type(error).__name__}: {error}"
+        if program.switches.strict:
+            raise PluginError(f"{sentence}.") from error
+        click.echo(f"warning: {sentence}", err=True)
+        return []
+
+
+def start(switches: Switches) -> Program:
+    """Load the plugins; the commands of this package are there whatever the switches say."""
+    from rlcore_cli import plugin
+
+    return Program(switches, load(switches, keep={"cli": plugin}))
+
+
+def split(args: Sequence[str]) -> tuple[Switches, list[str]]:
+    """The switches in `args` and in the environment, and the other arguments.
+
+    `-p no:NAME` and `--plugin FILE` decide which commands and flags exist, so they are read first, wherever
+    they stand before a `--`.
+    """
+    switches, rest, waiting = Switches.from_environment(), [], list(args)
+    off, files = [], []
+    while waiting:
+        argument = waiting.pop(0)
+        following = waiting[0] if waiting else None
+        if argument == "--":
+            rest += [argument, *waiting]
+            break
+        if argument == "-p" and following is not None and following.startswith(OFF):
+            off.append(waiting.pop(0).removeprefix(OFF))
+        elif argument.startswith(f"-p{OFF}"):
+            off.append(argument.removeprefix(f"-p{OFF}"))
+        elif argument == "--plugin" and following is not None:
+            files.append(Path(waiting.pop(0)))
+        elif argument.startswith("--plugin="):
+            files.append(Path(argument.removeprefix("--plugin=")))
+        else:
+            rest.append(argument)
+    return replace(switches, off=tuple(off), files=tuple(files)), rest
+
+
+def early_options() -> list[click.Parameter]:
+    """The same options as click shows them in a help text; `split` has taken every valid one away."""
+    return [
+        click.Option(
+            ["--plugin"],
+            metavar="FILE",
+            expose_value=False,
+            help="Load a plugin from a Python file (repeatable).",
+        ),
+        click.Option(
+            ["-p", "switch_off"],
+            metavar="no:NAME",
+            callback=_refuse,
+            expose_value=False,
+            help="Leave a plugin out (repeatable).",
+        ),
+    ]
+
+
+def _refuse(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        raise PluginError(f"-p: found {value!r}, expected no:NAME.")

@@ -1,0 +1,41 @@
+"""What may change when a run goes on."""
+
+import re
+from typing import Any
+
+from rlcore.config.layers import flag_name
+from rlcore.config.resolve import Resolved
+from rlcore.errors import ConfigError
+
+RUN_TOML = "run.toml"
+
+FREE = {
+    "steps",
+    "save_every",
+    "eval_every",
+    "keep_checkpoints",
+    "engine_concurrency",
+    "engine_timeout",
+    "reward_workers",
+    "reward_timeout",
+}
+"""Settings that leave the steps already taken as they were."""
+
+_FREE_OF_ENGINE = re.compile(r"engine\.\w+_(s|timeout)")
+"""Time limits of an engine."""
+
+
+def check_same_past(old: Resolved, new: Resolved) -> None:
+    """Raises `ConfigError` for the first flag under which the steps already taken would have differed."""
+    before, after = old.flat(), new.flat()
+    for name in {**before, **after}:
+        if name in FREE or _FREE_OF_ENGINE.fullmatch(name) or before.get(name) == after.get(name):
+            continue
+        raise ConfigError(
+            f"{flag_name(name)}: the run was started with {_said(before.get(name))} and cannot go on with "
+            f"{_said(after.get(name))}; leave the flag out."
+        )
+
+
+def _said(value: Any) -> str:
+    return repr(value) if value is not None else "none"

@@ -1,0 +1,148 @@
+"""`rlcore train`: a command whose options depend on the parts that its own arguments choose."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rlcore.config import toml
+from rlcore.config.layers import Layer
+from rlcore.config.models import download
+from rlcore.config.resolve import Resolved, resolve
+from rlcore.config.select import CHOICES, Selection, select
+from rlcore.errors import CheckpointError, ConfigError
+from rlcore_cli import options
+from rlcore_cli.program import Program
+from rlcore_cli.resume import RUN_TOML, check_same_past
+
+Params = Mapping[str, Any]
+
+
+class TrainCommand(click.Command):
+    """Reads the choices first, then makes a command with the flags of what is chosen."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """The context of the made command. Raises `UserError` for a choice that does not exist."""
+        assert parent is not None
+        chosen = options.scan(args)
+        program, file = _file_layer(parent.find_object(Program) or _no_program(), chosen)
+        flags = {name: value for name, value in chosen.items() if name in CHOICES}
+        selection = select(program.plugins.registry, file, Layer(label="", values=flags))
+        made = _SelectedCommand(program, file, selection, args, name=self.name, help=self.help)
+        return made.make_context(info_name, args, parent=parent, **extra)
+
+
+class _SelectedCommand(click.Command):
+    """`train` with the flags of one selection."""
+
+    def __init__(
+        self, program: Program, file: Layer | None, selection: Selection, args: Sequence[str], **known: Any
+    ) -> None:
+        super().__init__(params=list(options.all_options(selection, args)), **known)
+        self.program, self.file, self.selection = program, file, selection
+
+    def invoke(self, ctx: click.Context) -> None:
+        flags = Layer(label="", values=options.given(self.params, ctx.params))
+        _run(self.program, self.file, flags, ctx.params)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name = error.option_name.lstrip("-").replace("-", "_")
+            raise ConfigError(self.selection.unknown(name, Layer(label="", values={}))) from error
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options.format_groups(self.get_params(ctx), ctx, formatter)
+
+
+def _no_program() -> Program:
+    raise AssertionError("the train command runs inside the rlcore program")
+
+
+def _file_layer(program: Program, chosen: Params) -> tuple[Program, Layer | None]:
+    """The layer of `--config` or of the resumed run, with the plugin files that it names loaded."""
+    config, resume = chosen.get("config"), chosen.get("resume")
+    if config is not None and resume is not None:
+        raise ConfigError("--config and --resume exclude each other; a resumed run has its own run.toml.")
+    if config is None and resume is None:
+        return program, None
+    path = Path(config) if config is not None else Path(str(resume)) / RUN_TOML
+    if resume is not None and not path.is_file():
+        raise CheckpointError(f"--resume {resume}: found no {RUN_TOML} there, expected the folder of a run.")
+    values = toml.read(path, "--resume" if config is None else "--config")
+    files = values.pop("plugin", [])
+    if not (isinstance(files, list) and all(isinstance(file, str) for file in files)):
+        raise ConfigError(f"{path}: plugin: found {files!r}, expected a list of paths.")
+    program = program.with_files(path.parent / file for file in files)
+    return program, Layer(label=str(path), values=values)
+
+
+def _run(program: Program, file: Layer | None, flags: Layer, params: Params) -> None:
+    resolved = _resolve(program, file, flags)
+    resume: Path | None = params["resume"]
+    if resume is not None:
+        check_same_past(_resolve(program, file, Layer(label="", values={})), resolved)
+    _check_pass_through(resolved)
+    if params["dry_run"]:
+        click.echo(resolved.to_toml(), nl=False)
+        return
+    run_dir = _run_dir(params["run_dir"], resume, resolved)
+    resolved = _with_weights(resolved)
+    from rlcore.runtime.train import train
+    from rlcore.tracking.console import Display
+
+    with Display(json=params["as_json"], steps=resolved.run.steps) as console:
+        summary = train(
+            resolved, run_dir=run_dir, resume=resume, ray_address=params["ray_address"], console=console
+        )
+        console.finish(summary)
+    if summary.exit_reason == "interrupted":
+        raise KeyboardInterrupt
+
+
+def _resolve(program: Program, file: Layer | None, flags: Layer) -> Resolved:
+    plugins = program.plugins
+    selection = select(plugins.registry, file, flags)
+    return resolve(selection, plugins=plugins.versions, plugin_files=plugins.files)
+
+
+def _with_weights(resolved: Resolved) -> Resolved:
+    """Downloads what a hub id still lacks."""
+    if not resolved.model.hub:
+        return resolved
+    model = replace(resolved.model, path=download(resolved.model.name), hub=False)
+    return replace(resolved, model=model)
+
+
+def _check_pass_through(resolved: Resolved) -> None:
+    """Imports megatron-core, or asks sglang for its fields, only where a field of theirs is given."""
+    if resolved.megatron:
+        from rlcore.megatron.fields import check_fields
+
+        check_fields(resolved.megatron)
+    if resolved.sglang:
+        resolved.engine.build().check(resolved.sglang)
+
+
+def _run_dir(given: Path | None, resume: Path | None, resolved: Resolved) -> Path:
+    """Where the run writes: a folder that is new or empty, or the resumed run's own."""
+    if given is None and resume is not None:
+        return resume
+    if given is None:
+        model = Path(resolved.model.name).name
+        stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+        return Path("runs") / f"{stamp}-{resolved.algorithm}-{model}"
+    if given.exists() and not given.is_dir():
+        raise ConfigError(f"--run-dir: found a file at {str(given)!r}, expected a folder or nothing.")
+    if given.is_dir() and any(given.iterdir()):
+        raise ConfigError(
+            f"--run-dir: the folder {str(given)!r} is not empty, expected a new one "
+            "(--resume goes on with a run)."
+        )
+    return given

@@ -1,0 +1,1 @@
+"""Run and checkpoint folders, and what is allowed to be read from them."""

@@ -1,0 +1,205 @@
+"""megatron's `torch_dist` checkpoints: weights and optimizer states, readable under another layout.
+
+Written and read with torch.distributed.checkpoint in the calling process, without the helper processes that
+megatron's own writer spawns. What is pickled in a checkpoint (`.metadata`, `common.pt`) is read through
+allow-lists only, and entries that would be unpickled otherwise are refused.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import rlcore.megatron  # noqa: F401  # makes megatron.core importable
+
+# isort: split
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from megatron.core import dist_checkpointing
+from megatron.core.dist_checkpointing.core import CheckpointingException
+from megatron.core.dist_checkpointing.dict_utils import nested_values
+from megatron.core.dist_checkpointing.mapping import ShardedTensor
+from megatron.core.dist_checkpointing.state_dict_utils import save_preprocess
+from megatron.core.dist_checkpointing.strategies.common import TorchCommonLoadStrategy
+from megatron.core.dist_checkpointing.strategies.torch import (
+    MCoreLoadPlanner,
+    MCoreSavePlanner,
+    TorchDistLoadShardedStrategy,
+    _replace_sharded_keys_with_state_dict_keys,
+    _replace_state_dict_keys_with_sharded_keys,
+    _restore_dict_types,
+    _unwrap_pyt_sharded_tensor,
+    mcore_to_pyt_state_dict,
+)
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+
+from rlcore.checkpoint.folder import disk_sentence
+from rlcore.checkpoint.unpickle import read_pickle, read_tensors
+from rlcore.errors import CheckpointError
+
+State = dict[str, Any]
+"""Nested dicts of megatron's sharded tensors, and of plain values that are the same on every rank."""
+
+COMMON, DESCRIPTION = "common.pt", "metadata.json"
+_FULL_BELOW = 1 << 20
+"""Free bytes under which a failed write is taken for a full disk: torch hides the error number."""
+
+
+def save(folder: Path, state: State) -> None:
+    """Write `state` into the existing `folder`; every rank of the process group calls it.
+
+    CheckpointError on every rank if any of them fails.
+    """
+    sharded, common = save_preprocess(state)
+    flat, _, _ = _replace_state_dict_keys_with_sharded_keys(sharded, True)
+    tensors = mcore_to_pyt_state_dict(flat, False)
+    writer = _Writer(str(folder), sync_files=False)
+    planner = MCoreSavePlanner(dedup_replicated_tensors=False, flatten_state_dict=False)
+    try:
+        with _quiet():
+            dcp.save(tensors, storage_writer=writer, planner=planner)
+    except CheckpointException as error:  # a BaseException: nothing else catches it
+        raise CheckpointError(_sentence(folder, _first_failure(error))) from None
+    together(lambda: _write_common(folder, common), folder)
+
+
+def load(folder: Path, state: State) -> State:
+    """`state` with its sharded tensors read from `folder`, and the plain values that were saved.
+
+    Every rank calls it. CheckpointError where something is missing, damaged, of another shape or not allowed.
+    """
+    _check_description(folder)
+    try:
+        with _quiet():
+            loaded = dist_checkpointing.load(state, str(folder), _Sharded(), _Common())
+    except CheckpointException as error:
+        failure = _first_failure(error)
+        raise CheckpointError(f"{folder} cannot be read: {failure}.") from None
+    except (CheckpointingException, KeyError) as error:
+        raise CheckpointError(f"{folder} is no checkpoint of this model: {error}.") from None
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def together(write: Callable[[], None], folder: Path) -> None:
+    """Call `write` on every rank; where it fails with an OSError on any, every rank raises CheckpointError."""
+    outcome: str | None = None
+    try:
+        write()
+    except OSError as error:
+        outcome = disk_sentence(folder, error)
+    outcomes: list[str | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(outcomes, outcome)
+    failed = next((sentence for sentence in outcomes if sentence is not None), None)
+    if failed is not None:
+        raise CheckpointError(failed)
+
+
+def write_tensors(path: Path, value: Any) -> None:
+    """`torch.save` in memory, then one write: an OSError keeps its error number."""
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    path.write_bytes(buffer.getbuffer())
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        # torch's planners touch a deprecated class of torch's
+        warnings.filterwarnings("ignore", message="Please use DTensor", category=FutureWarning)
+        yield
+
+
+def _write_common(folder: Path, common: State) -> None:
+    if dist.get_rank() != 0:
+        return
+    write_tensors(folder / COMMON, common)
+    description = {"sharded_backend": "torch_dist", "sharded_backend_version": 1}
+    description |= {"common_backend": "torch", "common_backend_version": 1}
+    (folder / DESCRIPTION).write_text(json.dumps(description), encoding="utf-8")
+
+
+def _check_description(folder: Path) -> None:
+    try:
+        description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{folder} is no checkpoint of a model: {error}.") from None
+    if not isinstance(description, dict) or description.get("sharded_backend") != "torch_dist":
+        raise CheckpointError(f"{folder / DESCRIPTION} does not describe a torch_dist checkpoint.")
+
+
+def _first_failure(error: CheckpointException) -> BaseException:
+    failures = sorted(error.failures.items())
+    return failures[0][1][0] if failures else error
+
+
+def _sentence(folder: Path, failure: BaseException) -> str:
+    if isinstance(failure, OSError):
+        return disk_sentence(folder, failure)
+    if shutil.disk_usage(folder).free < _FULL_BELOW:
+        return disk_sentence(folder, OSError(errno.ENOSPC, "the disk is full"))
+    return f"{folder} could not be written: {failure}."
+
+
+class _Writer(dcp.FileSystemWriter):
+    def storage_meta(self) -> None:
+        """Nothing: the base class would pickle this machine's path."""
+
+
+class _Common(TorchCommonLoadStrategy):
+    def load_common(self, checkpoint_dir: str | Path) -> State:
+        common = read_tensors(Path(checkpoint_dir) / COMMON)
+        if not isinstance(common, dict):
+            raise CheckpointError(f"{Path(checkpoint_dir) / COMMON} holds no state.")
+        return common
+
+
+class _Reader(dcp.FileSystemReader):
+    """Holds metadata that was read through the allow-list, and describes tensors in the folder's own files."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(str(folder))
+        path = folder / ".metadata"
+        self._metadata = read_pickle(path)
+        if not isinstance(self._metadata, Metadata) or not isinstance(self._metadata.storage_data, dict):
+            raise CheckpointError(f"{path} holds no checkpoint metadata.")
+        for name, entry in self._metadata.state_dict_metadata.items():
+            if not isinstance(entry, TensorStorageMetadata):  # torch would unpickle it without a check
+                raise CheckpointError(f"{path} is refused: {name!r} is a pickle instead of a tensor.")
+        for place in self._metadata.storage_data.values():
+            if Path(place.relative_path).name != place.relative_path or place.transform_descriptors:
+                raise CheckpointError(
+                    f"{path} is refused: {place.relative_path!r} is no file of the checkpoint."
+                )
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        metadata = self._metadata
+        assert isinstance(metadata, Metadata)
+        return metadata
+
+
+class _Sharded(TorchDistLoadShardedStrategy):
+    def load(self, sharded_state_dict: State, checkpoint_dir: str | Path) -> State:
+        """megatron's own, with our reader and planner."""
+        tensors = [value for value in nested_values(sharded_state_dict) if isinstance(value, ShardedTensor)]
+        strict = [value for value in tensors if not value.allow_shape_mismatch]
+        loose = {value.key: value for value in tensors if value.allow_shape_mismatch}
+        flat, mapping, renamed = _replace_state_dict_keys_with_sharded_keys(sharded_state_dict)
+        pending = mcore_to_pyt_state_dict(flat, True)
+        planner = MCoreLoadPlanner(
+            shapes_validation_sharded_tensors=strict, allow_shape_mismatch_sharded_tensors=loose
+        )
+        dcp.load(pending, storage_reader=_Reader(Path(checkpoint_dir)), planner=planner)
+        values = {name: _unwrap_pyt_sharded_tensor(value) for name, value in pending.items()}
+        loaded = _replace_sharded_keys_with_state_dict_keys(values, mapping, renamed)
+        _restore_dict_types(loaded, sharded_state_dict)
+        return dict(loaded)

@@ -1,0 +1,120 @@
+"""Checkpoint folders that are complete or absent."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from rlcore.errors import CheckpointError
+
+FORMAT_VERSION = 1
+"""Of the folder's layout; a newer one is refused."""
+
+MARKER = "complete.json"
+"""Written last: a folder without it was never finished."""
+
+_TEMPORARY = ".partial"
+
+
+@contextmanager
+def write_atomically(final: Path, info: Mapping[str, Any] | None = None) -> Iterator[Path]:
+    """A temporary folder beside `final` that becomes `final` when the block ends without an error.
+
+    Its files are on disk before the rename. `info`: JSON values for the marker. After an error nothing is
+    left, and an older `final` is untouched; an error of the file system becomes a CheckpointError.
+    """
+    temporary = final.with_name(f"{final.name}{_TEMPORARY}")
+    try:
+        try:
+            final.parent.mkdir(parents=True, exist_ok=True)
+            _remove(temporary)
+            temporary.mkdir()
+            yield temporary
+            _finish(temporary, final, info or {})
+        except OSError as error:
+            raise CheckpointError(disk_sentence(final, error)) from error
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def disk_sentence(path: Path, error: OSError) -> str:
+    """One sentence about a file-system error while `path` was written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{path} could not be written: the disk is full; free space or choose another --run-dir."
+    return f"{path} could not be written: {error.strerror or error}."
+
+
+def checkpoints(root: Path) -> list[Path]:
+    """The complete checkpoints `root/<step>`, oldest first."""
+    if not root.is_dir():
+        return []
+    found = [path for path in root.iterdir() if path.name.isdecimal() and (path / MARKER).is_file()]
+    return sorted(found, key=lambda path: int(path.name))
+
+
+def newest_complete(root: Path) -> Path | None:
+    """The complete checkpoint with the highest step, or None."""
+    found = checkpoints(root)
+    return found[-1] if found else None
+
+
+def read_marker(folder: Path) -> dict[str, Any]:
+    """The marker of a complete folder; CheckpointError where it is unfinished or of a newer format."""
+    try:
+        marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{folder} is no complete checkpoint: it has no {MARKER}.") from None
+    except ValueError as error:
+        raise CheckpointError(f"{folder / MARKER} is no JSON: {error}.") from None
+    version = marker.get("format_version") if isinstance(marker, dict) else None
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise CheckpointError(
+            f"{folder} has checkpoint format {version!r}, but this rlcore reads up to {FORMAT_VERSION}."
+        )
+    return dict(marker)
+
+
+def prune(root: Path, keep: int) -> None:
+    """Remove all but the newest `keep` complete checkpoints, and what interrupted writes left."""
+    found = checkpoints(root)
+    for path in found[: max(0, len(found) - keep)]:
+        # the marker first: a removal that is interrupted leaves nothing that looks complete
+        (path / MARKER).unlink()
+        _remove(path)
+    if root.is_dir():
+        for path in root.glob(f"*{_TEMPORARY}"):
+            _remove(path)
+
+
+def _finish(temporary: Path, final: Path, info: Mapping[str, Any]) -> None:
+    for path in temporary.rglob("*"):
+        _sync(path)
+    marker = temporary / MARKER
+    marker.write_text(
+        json.dumps({"format_version": FORMAT_VERSION, **info}, indent=1) + "\n", encoding="utf-8"
+    )
+    _sync(marker)
+    _sync(temporary)
+    _remove(final)
+    temporary.rename(final)
+    _sync(final.parent)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _remove(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        shutil.rmtree(path)

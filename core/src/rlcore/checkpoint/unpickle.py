@@ -1,0 +1,67 @@
+"""Reading pickles that somebody else may have written: only named classes, nothing that runs code."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from rlcore.errors import CheckpointError
+
+METADATA_GLOBALS = frozenset(
+    {
+        ("torch", "Size"),
+        ("torch.distributed.checkpoint.metadata", "ChunkStorageMetadata"),
+        ("torch.distributed.checkpoint.metadata", "Metadata"),
+        ("torch.distributed.checkpoint.metadata", "MetadataIndex"),
+        ("torch.distributed.checkpoint.metadata", "StorageMeta"),
+        ("torch.distributed.checkpoint.metadata", "TensorProperties"),
+        ("torch.distributed.checkpoint.metadata", "TensorStorageMetadata"),
+        ("torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING"),
+        ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
+        ("torch.serialization", "_get_layout"),
+    }
+    | {("torch", name) for name in ("bfloat16", "bool", "float16", "float32", "float64")}
+    | {("torch", name) for name in ("int8", "int16", "int32", "int64", "uint8", "strided")}
+)
+"""What the `.metadata` of a torch distributed checkpoint is made of: plain records, sizes and dtypes."""
+
+
+class _AllowListed(pickle.Unpickler):
+    def __init__(self, stream: io.BufferedIOBase, allowed: Collection[tuple[str, str]]) -> None:
+        super().__init__(stream)
+        self._allowed = allowed
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self._allowed:
+            raise pickle.UnpicklingError(f"{module}.{name} is not allowed")
+        return super().find_class(module, name)
+
+
+def read_pickle(path: Path, allowed: Collection[tuple[str, str]] = METADATA_GLOBALS) -> Any:
+    """The object in `path`, built from `allowed` (module, name) pairs and plain containers alone.
+
+    CheckpointError where the file is missing, damaged or names anything else; nothing of it has run then.
+    """
+    try:
+        with path.open("rb") as stream:
+            return _AllowListed(stream, allowed).load()
+    except FileNotFoundError:
+        raise CheckpointError(f"The checkpoint file {path} does not exist.") from None
+    except Exception as error:  # a damaged pickle raises nearly any exception
+        raise CheckpointError(f"The checkpoint file {path} is refused: {error}.") from error
+
+
+def read_tensors(path: Path) -> Any:
+    """What `torch.save` wrote to `path`, if it is tensors, numbers, strings and plain containers of them."""
+    import torch
+
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise CheckpointError(f"The checkpoint file {path} does not exist.") from None
+    except Exception as error:  # a damaged file raises nearly any exception
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise CheckpointError(f"The checkpoint file {path} is refused: {reason}.") from error

@@ -1,0 +1,124 @@
+"""What a config field accepts: said in words, and read from the text of a flag."""
+
+import json
+import types
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+_WORDS = {int: "an integer", float: "a number", str: "a text", bool: "true or false", Path: "a path"}
+_BOUNDS = {
+    "ge": "of at least {}",
+    "gt": "above {}",
+    "le": "of at most {}",
+    "lt": "below {}",
+    "multiple_of": "that is a multiple of {}",
+    "min_length": "with at least {} items",
+    "max_length": "with at most {} items",
+    "pattern": "that matches {}",
+}
+
+
+def choices(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union without None; of anything else, itself."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        return tuple(choice for choice in get_args(annotation) if choice is not type(None))
+    return (annotation,)
+
+
+def is_optional(annotation: Any) -> bool:
+    """Whether None is allowed."""
+    return type(None) in get_args(annotation)
+
+
+def is_bool(annotation: Any) -> bool:
+    """Whether a flag of it is written `--x` or `--no-x`."""
+    return choices(annotation) == (bool,)
+
+
+def is_list(annotation: Any) -> bool:
+    """Whether a flag of it is repeated."""
+    kinds = (tuple, list, set, frozenset)
+    return any(get_origin(choice) in kinds or choice in kinds for choice in choices(annotation))
+
+
+def describe(field: FieldInfo) -> str:
+    """`an integer of at least 1`, `one of "a", "b"`, `a list of texts` …"""
+    words = " or ".join(_word(choice) for choice in choices(field.annotation))
+    bounds = [
+        text.format(getattr(rule, name))
+        for rule in field.metadata
+        for name, text in _BOUNDS.items()
+        if getattr(rule, name, None) is not None
+    ]
+    said = f"{words} {' and '.join(bounds)}" if bounds else words
+    return f'{said}, or "none"' if is_optional(field.annotation) else said
+
+
+def metavar(annotation: Any) -> str:
+    """A word or two for what a flag takes: `INT`, `FLOAT`, `a|b`, `TEXT`."""
+    kinds = choices(annotation)
+    inner = get_args(kinds[0])
+    if get_origin(kinds[0]) is Literal:
+        return "|".join(map(str, inner))
+    if is_list(annotation) and inner:
+        return metavar(inner[0])
+    return {int: "INT", float: "FLOAT", Path: "PATH"}.get(kinds[0], "TEXT")
+
+
+def from_text(annotation: Any, text: Any) -> Any:
+    """What the text of a flag (a list of texts, a bool) means for `annotation`.
+
+    Text that means nothing comes back as it is, for validation to refuse.
+    """
+    if isinstance(text, list | tuple):
+        kinds = _items(annotation, len(text))
+        return [from_text(kind, item) for kind, item in zip(kinds, text, strict=True)]
+    if not isinstance(text, str):
+        return text
+    for choice in choices(annotation):
+        value = _one(choice, text)
+        if value is not text:
+            return value
+    return text
+
+
+def _items(annotation: Any, count: int) -> list[Any]:
+    for choice in choices(annotation):
+        inner = get_args(choice)
+        if get_origin(choice) is tuple and len(inner) == count and inner[-1] is not Ellipsis:
+            return list(inner)
+        if inner:
+            return [inner[0]] * count
+    return [str] * count
+
+
+def _one(choice: Any, text: str) -> Any:
+    try:
+        if choice is bool:
+            return {"true": True, "false": False}[text.lower()]
+        if choice in (int, float):
+            return choice(text)
+        if get_origin(choice) is Literal:
+            return next(item for item in get_args(choice) if str(item) == text)
+        if choice in (str, Path, Any) or (isinstance(choice, type) and issubclass(choice, Enum)):
+            return text
+        return json.loads(text)
+    except (ValueError, KeyError, StopIteration):
+        return text
+
+
+def _word(choice: Any) -> str:
+    inner = get_args(choice)
+    if get_origin(choice) is Literal:
+        return "one of " + ", ".join(json.dumps(item) for item in inner)
+    if isinstance(choice, type) and issubclass(choice, Enum):
+        return "one of " + ", ".join(json.dumps(item.value) for item in choice)
+    if is_list(choice):
+        return "a list" + (f" ({_word(inner[0])} each)" if inner else "")
+    if get_origin(choice) in (dict, Mapping) or choice is dict:
+        return "a table"
+    return _WORDS.get(choice, getattr(choice, "__name__", str(choice)))

@@ -1,0 +1,90 @@
+"""The flags of a selection: those of the run and of the selected components, nobody else's."""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from rlcore.config import layers
+from rlcore.config.base import Config
+from rlcore.config.fields import describe, is_bool, is_list, metavar
+from rlcore.config.layers import Setting, flag_name
+from rlcore.config.run import RunConfig
+from rlcore.config.select import Selection
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flag:
+    """One flag. `name`: dotted (`loss.clip_high`); `group`: the heading that it stands under in the help.
+
+    `takes`: what it accepts, in words (`metavar`: in a word or two); `default`: its value if the flag is not given, as text.
+    """
+
+    name: str
+    group: str
+    help: str
+    takes: str
+    default: str
+    metavar: str
+    many: bool
+    switch: bool
+
+    @property
+    def option(self) -> str:
+        """`--loss.clip-high`."""
+        return flag_name(self.name)
+
+    @property
+    def off_option(self) -> str:
+        """`--no-loss.clip-high`: switches a bool off, empties a list."""
+        return flag_name(f"no_{self.name}")
+
+
+def flags(selection: Selection) -> Iterator[Flag]:
+    """The run's flags, then those of each selected component, in the order of their fields."""
+    settings = layers.merge(selection.layers)
+    yield from _of(RunConfig, "", "run", settings)
+    for table, entry in selection.tables():
+        heading = f"{table}: {entry.record.name}" if "." not in table else table.replace(".", ": ")
+        yield from _of(entry.component.config, table, heading, settings, selection.chosen_otherwise())
+
+
+def _of(
+    config: type[Config],
+    table: str,
+    group: str,
+    settings: Mapping[str, Setting],
+    hidden: Collection[str] = (),
+) -> Iterator[Flag]:
+    for key, field in config.model_fields.items():
+        name = f"{table}.{key}" if table else key
+        if name in hidden:
+            continue
+        yield Flag(
+            name=name,
+            group=group,
+            help=field.description or "",
+            takes=describe(field),
+            default=_default(field, settings.get(name)),
+            metavar=metavar(field.annotation),
+            many=is_list(field.annotation),
+            switch=is_bool(field.annotation),
+        )
+
+
+def _default(field: FieldInfo, setting: Setting | None) -> str:
+    if setting is not None:
+        return _text(setting.value)
+    return "required" if field.is_required() else _text(field.get_default(call_default_factory=True))
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, str):
+        return value or json.dumps(value)
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value)) or "none"
+    return json.dumps(value, default=str)

@@ -1,0 +1,95 @@
+"""Layers of settings, and the one place where raw settings become a frozen config.
+
+A layer maps dotted names (`steps`, `loss`, `loss.clip_high`) to raw values and remembers where they came
+from, so that an error can name the flag or the file.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from rlcore.config.base import Config
+from rlcore.config.fields import describe, from_text, is_optional
+from rlcore.config.toml import NONE
+from rlcore.errors import ConfigError
+
+ConfigT = TypeVar("ConfigT", bound=Config)
+
+
+def flag_name(name: str) -> str:
+    """`loss.clip_high` → `--loss.clip-high`."""
+    return "--" + name.replace("_", "-")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """Settings of one origin. `label`: how an error names it; empty: the command line."""
+
+    label: str
+    values: Mapping[str, Any]
+
+    def at(self, name: str) -> str:
+        """How a user finds setting `name` of this layer."""
+        return f"{self.label}: {name}" if self.label else flag_name(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A raw value and the layer that gave it."""
+
+    value: Any
+    layer: Layer
+
+
+def merge(layers: Iterable[Layer]) -> dict[str, Setting]:
+    """Every setting, from the last layer that has it."""
+    return {name: Setting(value=layer.values[name], layer=layer) for layer in layers for name in layer.values}
+
+
+def build(config: type[ConfigT], settings: Mapping[str, Setting], table: str = "") -> ConfigT:
+    """`config` from the settings of `table` (``: the run's own). Other settings are left alone.
+
+    Raises `ConfigError`: one sentence that names the setting, what was found and what was expected.
+    """
+    prefix = f"{table}." if table else ""
+    raw = {
+        key: _raw(config, key, settings[prefix + key])
+        for key in config.model_fields
+        if prefix + key in settings
+    }
+    try:
+        return config.model_validate_json(json.dumps(raw, default=str), strict=True)
+    except ValidationError as error:
+        raise ConfigError(_sentence(config, error, settings, table)) from error
+
+
+def _raw(config: type[Config], key: str, setting: Setting) -> Any:
+    annotation = config.model_fields[key].annotation
+    if setting.value == NONE and is_optional(annotation):
+        return None
+    return setting.value if setting.layer.label else from_text(annotation, setting.value)
+
+
+def _sentence(
+    config: type[Config], error: ValidationError, settings: Mapping[str, Setting], table: str
+) -> str:
+    first = error.errors(include_url=False)[0]
+    reason = str(first.get("ctx", {}).get("error", first["msg"])).removesuffix(".")
+    key = str(first["loc"][0]) if first["loc"] else ""
+    if key not in config.model_fields:
+        return f"[{table}]: {reason}." if table else f"{reason}."
+    name = f"{table}.{key}" if table else key
+    field = config.model_fields[key]
+    if first["type"] == "missing":
+        return f"{flag_name(name)} is missing: {field.description or describe(field)}."
+    setting = settings[name]
+    expected = reason if first["type"] in ("value_error", "assertion_error") else describe(field)
+    return f"{setting.layer.at(name)}: found {_shown(setting.value)}, expected {expected}."
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= 80 else text[:77] + "..."

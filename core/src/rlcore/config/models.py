@@ -1,0 +1,108 @@
+"""`--model`: a family's preset, a local Hugging Face directory, or a hub id."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlcore.errors import ModelError, did_you_mean
+from rlcore.plugins.records import Kind, ModelFamily
+from rlcore.plugins.registry import Entry, Registry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What `--model` stands for. `path`: its directory (of a hub id: config.json alone so far)."""
+
+    entry: Entry
+    name: str
+    path: str | None
+    hub: bool = False
+
+    @property
+    def family(self) -> ModelFamily:
+        """The record of the family."""
+        assert isinstance(self.entry.record, ModelFamily)
+        return self.entry.record
+
+
+def find(name: str, registry: Registry, asked: str) -> Found:
+    """The family of `name`. Raises `ModelError`, or `PluginError` where no family has that name."""
+    if name in registry.names(Kind.MODEL):
+        return _preset(name, registry, asked)
+    if Path(name).is_dir():
+        path = str(Path(name).resolve())
+        return Found(entry=_claimant(path, registry, asked), name=path, path=path)
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise ModelError(f"{asked}: found {name!r}, which is no directory.")
+    if "/" in name:
+        path = _hub_config(name, asked)
+        return Found(entry=_claimant(path, registry, asked), name=name, path=path, hub=True)
+    return _preset(name, registry, asked)
+
+
+def download(name: str) -> str:
+    """The directory of a hub id with every file that is needed. Raises `ModelError`."""
+    from huggingface_hub import snapshot_download
+
+    kinds = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+    try:
+        return str(snapshot_download(name, allow_patterns=kinds))
+    except Exception as error:
+        raise ModelError(_hub_sentence("--model", name, error)) from error
+
+
+def read_config(path: str) -> Mapping[str, Any]:
+    """config.json of a model directory. Raises `ModelError`."""
+    file = Path(path) / "config.json"
+    try:
+        config = json.loads(file.read_text())
+    except OSError as error:
+        raise ModelError(f"--model {path}: config.json: {error.strerror or error}.") from error
+    except ValueError as error:
+        raise ModelError(f"--model {path}: config.json is broken JSON ({error}).") from error
+    if not isinstance(config, dict):
+        raise ModelError(f"--model {path}: config.json holds no table.")
+    return config
+
+
+def _preset(name: str, registry: Registry, asked: str) -> Found:
+    entry = registry.find(Kind.MODEL, name, asked)
+    found = Found(entry=entry, name=name, path=None)
+    if found.family.preset is None:
+        raise ModelError(f"{asked}: {name!r} has no preset, expected a directory or a hub id of that family.")
+    return found
+
+
+def _claimant(path: str, registry: Registry, asked: str) -> Entry:
+    architectures = read_config(path).get("architectures")
+    if not (isinstance(architectures, list) and architectures and isinstance(architectures[0], str)):
+        raise ModelError(f"{asked}: {path}/config.json names no architecture.")
+    wanted = architectures[0]
+    claims = {
+        architecture: entry
+        for entry in registry.entries(Kind.MODEL)
+        if isinstance(entry.record, ModelFamily)
+        for architecture in entry.record.architectures
+    }
+    if wanted not in claims:
+        raise ModelError(
+            f"{asked}: {path}/config.json names {wanted!r}, expected one of {', '.join(claims) or 'none'}."
+            f"{did_you_mean(wanted, claims)}{registry.broken_note()}"
+        )
+    return claims[wanted]
+
+
+def _hub_config(name: str, asked: str) -> str:
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return str(Path(hf_hub_download(name, "config.json")).parent)
+    except Exception as error:
+        raise ModelError(_hub_sentence(asked, name, error)) from error
+
+
+def _hub_sentence(asked: str, name: str, error: Exception) -> str:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0].removesuffix(".")
+    return f"{asked}: {name!r} is no directory here and could not be had from the hub: {reason}."

@@ -1,0 +1,137 @@
+"""From what was given (a file, flags) to a `Resolved` run: frozen, checked, picklable.
+
+Precedence: defaults < suggestions of parts < of the model < of the source < recipe < file < flags.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlcore.config import fit, layers, toml
+from rlcore.config.layers import Setting
+from rlcore.config.run import RunConfig
+from rlcore.config.select import DATA_SOURCE, PASS_THROUGH, Selection
+from rlcore.plugins.files import PluginFile
+from rlcore.plugins.records import Kind
+from rlcore.plugins.registry import Entry
+from rlcore.spec import Part
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelChoice:
+    """The model. `name`: as it is chosen again; `path`: its Hugging Face directory (None: the preset,
+
+    which `preset`, a factory string, writes); `hub`: `path` still lacks the weights (`models.download`).
+    """
+
+    name: str
+    family: str
+    path: str | None
+    preset: str | None
+    bridge: Part
+    hub: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """Everything that a run is made of. Travels to workers by pickle.
+
+    `megatron`, `sglang`: pass-through fields as given (texts where they came from flags). `plugins`:
+    plugin → version, for the provenance; of a plugin file the version is `sha256:…`.
+    """
+
+    run: RunConfig
+    algorithm: str
+    advantage: Part
+    loss: Part
+    generator: Part
+    reward: Part
+    engine: Part
+    source: Part
+    filters: tuple[Part, ...]
+    model: ModelChoice
+    megatron: Mapping[str, Any] = field(default_factory=dict)
+    sglang: Mapping[str, Any] = field(default_factory=dict)
+    plugins: Mapping[str, str] = field(default_factory=dict)
+    plugin_files: tuple[PluginFile, ...] = ()
+
+    def flat(self) -> dict[str, Any]:
+        """Every setting by its dotted name; what a file or flags would have to say to get this run."""
+        flat: dict[str, Any] = {"algo": self.algorithm, "model": self.model.name}
+        if self.source.name == DATA_SOURCE:
+            flat["data"] = str(getattr(self.source.config, "path"))  # noqa: B009 - a field of the source's own
+        else:
+            flat["task"] = self.source.name
+        if self.plugin_files:
+            flat["plugin"] = [file.path for file in self.plugin_files]
+        flat |= self.run.model_dump(mode="json")
+        flat |= _table("model", self.model.bridge)
+        for kind in (Kind.ADVANTAGE, Kind.LOSS, Kind.GENERATOR, Kind.REWARD, Kind.ENGINE):
+            part: Part = getattr(self, kind)
+            flat |= {kind.value: part.name, **_table(kind, part)}
+        flat["filter"] = [part.name for part in self.filters]
+        for part in self.filters:
+            flat |= _table(f"filter.{part.name}", part)
+        flat |= _table("source", self.source)
+        if self.source.name == DATA_SOURCE:
+            del flat["source.path"]
+        for table in PASS_THROUGH:
+            flat |= {f"{table}.{key}": value for key, value in getattr(self, table).items()}
+        return flat
+
+    def to_toml(self) -> str:
+        """TOML that `--config` turns into this run again."""
+        return toml.dump(self.flat())
+
+
+def resolve(
+    selection: Selection, *, plugins: Mapping[str, str], plugin_files: Iterable[PluginFile] = ()
+) -> Resolved:
+    """The run that `selection` (`rlcore.config.select.select`) describes. Imports no torch.
+
+    Raises `UserError`: one sentence that names the flag or the file.
+    """
+    selection.require_complete()
+    settings = selection.settings()
+    entries = selection.entries
+    found = selection.model
+    assert found is not None
+    resolved = Resolved(
+        run=layers.build(RunConfig, settings),
+        algorithm=entries[Kind.ALGORITHM].record.name,
+        advantage=_part(entries[Kind.ADVANTAGE], settings),
+        loss=_part(entries[Kind.LOSS], settings),
+        generator=_part(entries[Kind.GENERATOR], settings),
+        reward=_part(entries[Kind.REWARD], settings),
+        engine=_part(entries[Kind.ENGINE], settings),
+        source=_part(entries[Kind.SOURCE], settings),
+        filters=tuple(_part(entry, settings, f"filter.{entry.record.name}") for entry in selection.filters),
+        model=ModelChoice(
+            name=found.name,
+            family=found.family.name,
+            path=found.path,
+            preset=None if found.path else found.family.preset,
+            bridge=_part(found.entry, settings),
+            hub=found.hub,
+        ),
+        megatron=_pass_through("megatron", settings),
+        sglang=_pass_through("sglang", settings),
+        plugins=dict(plugins),
+        plugin_files=tuple(plugin_files),
+    )
+    return fit.fit(resolved, settings)
+
+
+def _part(entry: Entry, settings: Mapping[str, Setting], table: str | None = None) -> Part:
+    record = entry.component
+    config = layers.build(record.config, settings, table or entry.kind)
+    return Part(name=record.name, factory=record.factory, config=config)
+
+
+def _table(table: str, part: Part) -> dict[str, Any]:
+    return {f"{table}.{key}": value for key, value in part.config.model_dump(mode="json").items()}
+
+
+def _pass_through(table: str, settings: Mapping[str, Setting]) -> dict[str, Any]:
+    prefix = f"{table}."
+    return {name.removeprefix(prefix): s.value for name, s in settings.items() if name.startswith(prefix)}

@@ -1,0 +1,60 @@
+"""The run's own settings: the canonical flags."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from rlcore.config.base import Config
+
+
+class RunConfig(Config):
+    """Everything that is not a setting of one component."""
+
+    steps: int = Field(100, ge=1, description="rollout batches to train on")
+    seed: int = Field(0, ge=0, lt=2**31, description="seed of everything that is random")
+    prompts_per_step: int = Field(32, ge=1, description="prompts (groups) in a rollout batch")
+    group_size: int = Field(8, ge=1, description="samples generated for each prompt")
+    max_prompt_tokens: int = Field(1024, ge=1, description="a longer prompt is refused")
+    max_response_tokens: int = Field(256, ge=1, description="a longer response is truncated")
+    temperature: float = Field(1.0, gt=0, le=100, description="sampling temperature; the trainer divides too")
+    top_p: float = Field(1.0, gt=0, le=1, description="keep the smallest set of tokens of this probability")
+    top_k: int = Field(0, ge=0, description="keep the k most probable tokens; 0 keeps all")
+    min_p: float = Field(0.0, ge=0, lt=1, description="drop tokens below this share of the most probable one")
+    stop: tuple[str, ...] = Field((), description="strings that end a response")
+    minibatches: int = Field(1, ge=1, description="optimizer steps for each rollout batch")
+    tokens_per_rank: int = Field(8192, ge=1, description="tokens in one micro-batch of a rank")
+    lr: float = Field(1e-6, ge=0, le=10, description="peak learning rate")
+    lr_schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="after the warm-up")
+    min_lr: float = Field(0.0, ge=0, description="learning rate at the end of the schedule")
+    warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up")
+    weight_decay: float = Field(0.0, ge=0, le=10, description="AdamW weight decay")
+    adam_beta1: float = Field(0.9, ge=0, lt=1, description="Adam's first decay")
+    adam_beta2: float = Field(0.999, ge=0, lt=1, description="Adam's second decay")
+    adam_eps: float = Field(1e-8, gt=0, description="Adam's epsilon")
+    clip_grad: float = Field(1.0, ge=0, description="largest gradient norm; 0 does not clip")
+    dtype: Literal["auto", "fp32", "bf16"] = Field(
+        "auto", description="dtype of the trainer's parameters and of the engine; auto: fp32 without a GPU"
+    )
+    entropy_coef: float = Field(0.0, ge=0, description="coefficient of the entropy bonus")
+    normalizer: Literal["per_rollout", "per_token", "constant"] = Field(
+        "per_rollout", description="denominator of the loss: mean of rollout means, all tokens, or a constant"
+    )
+    eval_every: int = Field(10, ge=0, description="steps between evaluations; 0: only at start and end")
+    eval_prompts: int = Field(256, ge=1, description="at most this many prompts of each held-out set")
+    save_every: int = Field(0, ge=0, description="steps between checkpoints; 0: only at the end")
+    keep_checkpoints: int = Field(2, ge=1, description="newest checkpoints to keep")
+    max_staleness: int = Field(0, ge=0, description="weight versions that generation may run ahead; 0: none")
+    max_refills: int = Field(4, ge=0, description="rounds of new prompts to replace dropped groups")
+    placement: Literal["colocate", "split"] = Field(
+        "colocate", description="engines share the trainer's devices, or have their own"
+    )
+    engines: int = Field(1, ge=1, le=1024, description="engines to start")
+    ranks: int = Field(1, ge=1, description="train workers")
+    engine_concurrency: int = Field(512, ge=1, description="requests in flight for each engine")
+    engine_timeout: float = Field(600, gt=0, description="seconds an engine may take for one request")
+    reward_workers: int = Field(1, ge=1, le=1024, description="processes that compute rewards")
+    reward_timeout: float = Field(10, gt=0, description="seconds a reward may take for one group")
+    max_kl_engine: float = Field(
+        1e-4, gt=0, description="largest log-prob gap of trainer and engine on the first step in fp32"
+    )
+    threads: int = Field(0, ge=0, description="CPU threads of a train worker and an engine; 0: chosen")

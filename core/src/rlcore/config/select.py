@@ -1,0 +1,275 @@
+"""Which parts a run is made of, before any of their settings is read.
+
+The selection may be incomplete (`rlcore train --algo grpo --help`): it still knows the flags of what is
+chosen so far.
+"""
+
+import importlib.util
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rlcore.config import layers, models
+from rlcore.config.layers import Layer, Setting, flag_name
+from rlcore.config.models import Found
+from rlcore.config.run import RunConfig
+from rlcore.errors import ConfigError, did_you_mean
+from rlcore.plugins.records import Algorithm, Kind, Source
+from rlcore.plugins.registry import PART_KINDS, Entry, Registry
+
+DATA_SOURCE = "file"
+"""The source behind `--data PATH`."""
+
+PASS_THROUGH = ("megatron", "sglang")
+"""Tables whose fields are the engines' own."""
+
+CHOICES: Mapping[str, str] = {
+    "algo": "recipe: parts and vetted defaults",
+    "model": "model: a family (its tiny preset), a Hugging Face directory or a hub id",
+    "task": "procedural task to train on",
+    "data": "prompts to train on: a .jsonl or .parquet file",
+    "advantage": "advantage estimator",
+    "loss": "loss",
+    "generator": "rollout generator",
+    "reward": "reward",
+    "filter": "filter of scored groups",
+    "engine": "generation engine",
+}
+"""The flags that choose a part, with their help."""
+
+KINDS: Mapping[str, Kind] = {
+    "algo": Kind.ALGORITHM,
+    "model": Kind.MODEL,
+    "task": Kind.SOURCE,
+    **{kind.value: kind for kind in PART_KINDS},
+}
+"""Flag → the kind whose names it takes."""
+
+DEFAULT_TASK = "copy"
+DEFAULT_GENERATOR = "single_turn"
+_ONE = [kind for kind in PART_KINDS if kind is not Kind.FILTER]
+_GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
+
+
+def default_engine() -> str:
+    """`sglang` where there is a GPU and its package is installed, else `local`."""
+    has_gpu = any(device.exists() for device in _GPU_DEVICES)
+    return "sglang" if has_gpu and importlib.util.find_spec("sglang") else "local"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What is chosen. `layers`: every layer of settings, weakest first; `entries`: one a kind."""
+
+    registry: Registry
+    layers: tuple[Layer, ...]
+    entries: Mapping[Kind, Entry]
+    filters: tuple[Entry, ...]
+    model: Found | None
+
+    def require_complete(self) -> None:
+        """Raises `ConfigError` where a part is still to be chosen."""
+        for key, kind in KINDS.items():
+            if kind is Kind.FILTER or kind in self.entries:
+                continue
+            offer, note = self.registry.offer(kind), self.registry.broken_note()
+            raise ConfigError(f"{flag_name(key)} is missing: nothing chooses it, expected {offer}.{note}")
+
+    def chosen(self, key: str) -> str | None:
+        """The present choice behind the flag `key`, for the help; None: there is none."""
+        if key == "filter":
+            return " ".join(self._filter_names()) or None
+        source = self.entries.get(Kind.SOURCE)
+        if key == "data" or (key == "task" and source and source.record.name == DATA_SOURCE):
+            return None
+        entry = self.entries.get(KINDS[key])
+        return entry.record.name if entry else None
+
+    def tables(self) -> Iterator[tuple[str, Entry]]:
+        """Table name and entry of every selected part that has a config."""
+        for kind in (Kind.MODEL, *_ONE, Kind.SOURCE):
+            if kind in self.entries:
+                yield kind.value, self.entries[kind]
+        for entry in self.filters:
+            yield f"filter.{entry.record.name}", entry
+
+    def settings(self) -> dict[str, Setting]:
+        """The merged settings. Raises `ConfigError` for a name that nothing reads."""
+        known = set(self.known())
+        for layer in self.layers:
+            for name in layer.values:
+                if name not in known and name.partition(".")[0] not in PASS_THROUGH:
+                    raise ConfigError(self.unknown(name, layer))
+        merged = layers.merge(self.layers)
+        for hidden in self.chosen_otherwise():
+            merged[hidden] = replace(merged["data"], value=str(Path(merged["data"].value).resolve()))
+        return merged
+
+    def chosen_otherwise(self) -> tuple[str, ...]:
+        """Fields that have no flag: the `path` of the source `file` is what `--data` says."""
+        is_file = Kind.SOURCE in self.entries and self.entries[Kind.SOURCE].record.name == DATA_SOURCE
+        return (f"{Kind.SOURCE}.path",) if is_file else ()
+
+    def known(self) -> list[str]:
+        """Every name that something reads, pass-through fields aside."""
+        names = [*RunConfig.model_fields, *CHOICES]
+        for table, entry in self.tables():
+            names += [f"{table}.{key}" for key in entry.component.config.model_fields]
+        hidden = self.chosen_otherwise()
+        return [name for name in names if name not in hidden]
+
+    def unknown(self, name: str, layer: Layer) -> str:
+        """The sentence for a name that nothing reads."""
+        owner = self._unselected_owner(name)
+        if owner:
+            return f"{layer.at(name)} {owner}"
+        shown = str if layer.label else flag_name
+        near = did_you_mean(shown(name), map(shown, self.known()))
+        return f"{layer.at(name)} is unknown.{near}{self.registry.broken_note()}"
+
+    def _unselected_owner(self, name: str) -> str | None:
+        table, _, key = name.rpartition(".")
+        if table.startswith("filter."):
+            wanted = table.removeprefix("filter.")
+            if wanted in self.registry.names(Kind.FILTER) and wanted not in self._filter_names():
+                return f"belongs to filter {wanted!r}, which is not chosen; add --filter {wanted}."
+            return None
+        for kind in (Kind.MODEL, *_ONE, Kind.SOURCE):
+            if table != kind:
+                continue
+            owners = [
+                e.record.name for e in self.registry.entries(kind) if key in e.component.config.model_fields
+            ]
+            if owners:
+                chosen = f"{self.entries[kind].record.name!r} is" if kind in self.entries else "none is"
+                return f"belongs to {kind} {' or '.join(map(repr, owners))}, but {chosen} chosen."
+        return None
+
+    def _filter_names(self) -> list[str]:
+        return [entry.record.name for entry in self.filters]
+
+
+def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
+    """The selection that a file and flags make. Raises `UserError` for a name that does not exist."""
+    given = tuple(layer for layer in (file, flags) if layer is not None)
+    chosen = layers.merge(given)
+    entries: dict[Kind, Entry] = {}
+    if "algo" in chosen:
+        entries[Kind.ALGORITHM] = _find(registry, Kind.ALGORITHM, "algo", chosen["algo"])
+    model = None
+    if "model" in chosen:
+        model = models.find(_text("model", chosen["model"]), registry, chosen["model"].layer.at("model"))
+        entries[Kind.MODEL] = model.entry
+    source = _source(registry, given)
+    if source:
+        entries[Kind.SOURCE] = source
+    recipe = [_recipe_layer(entries[Kind.ALGORITHM])] if Kind.ALGORITHM in entries else []
+    suggested = [_suggestions(entries[k]) for k in (Kind.MODEL, Kind.SOURCE) if k in entries]
+    defaults = Layer(label="default", values={"generator": DEFAULT_GENERATOR, "engine": default_engine()})
+    choices = layers.merge([defaults, *suggested, *recipe, *given])
+    for kind in _ONE:
+        if kind.value in choices and (
+            choices[kind.value].layer is not defaults or _has(registry, kind, choices)
+        ):
+            entries[kind] = _find(registry, kind, kind.value, choices[kind.value])
+    filters = _filters(registry, choices.get("filter"))
+    parts = [_suggestions(entries[kind]) for kind in _ONE if kind in entries]
+    parts += [_suggestions(entry) for entry in filters]
+    ordered = tuple(
+        _without_strangers(layer, choices, _source_choice(given))
+        for layer in (*parts, *suggested, *recipe, *given)
+    )
+    return Selection(registry=registry, layers=ordered, entries=entries, filters=filters, model=model)
+
+
+def _has(registry: Registry, kind: Kind, choices: Mapping[str, Setting]) -> bool:
+    return choices[kind.value].value in registry.names(kind)
+
+
+def _text(key: str, setting: Setting) -> str:
+    if not isinstance(setting.value, str):
+        raise ConfigError(f"{setting.layer.at(key)}: found {setting.value!r}, expected a text.")
+    return setting.value
+
+
+def _find(registry: Registry, kind: Kind, key: str, setting: Setting) -> Entry:
+    return registry.find(kind, _text(key, setting), setting.layer.at(key))
+
+
+def _source_choice(given: tuple[Layer, ...]) -> tuple[str, Setting] | None:
+    """`task` or `data`, whichever the strongest layer has; None: neither was given."""
+    for layer in reversed(given):
+        if "task" in layer.values and "data" in layer.values:
+            raise ConfigError(f"{layer.at('task')} and {layer.at('data')} exclude each other; leave one out.")
+        for key in ("task", "data"):
+            if key in layer.values:
+                return key, Setting(value=layer.values[key], layer=layer)
+    return None
+
+
+def _source(registry: Registry, given: tuple[Layer, ...]) -> Entry | None:
+    choice = _source_choice(given)
+    if choice is None:
+        known = DEFAULT_TASK in registry.names(Kind.SOURCE)
+        return registry.find(Kind.SOURCE, DEFAULT_TASK, "the default task") if known else None
+    key, setting = choice
+    at = setting.layer.at(key)
+    if key == "data":
+        path = _text(key, setting)
+        if not Path(path).is_file():
+            raise ConfigError(f"{at}: found {path!r}, which is no file.")
+        return registry.find(Kind.SOURCE, DATA_SOURCE, at)
+    entry = _find(registry, Kind.SOURCE, key, setting)
+    if isinstance(entry.record, Source) and not entry.record.task:
+        raise ConfigError(f"{at}: {entry.record.name!r} is no task; use --data PATH.")
+    return entry
+
+
+def _filters(registry: Registry, setting: Setting | None) -> tuple[Entry, ...]:
+    if setting is None:
+        return ()
+    at = setting.layer.at("filter")
+    names = setting.value
+    if not (isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)):
+        raise ConfigError(f"{at}: found {names!r}, expected a list of names.")
+    if len(set(names)) != len(names):
+        raise ConfigError(f"{at}: found {', '.join(names)}, expected each filter once.")
+    return tuple(registry.find(Kind.FILTER, name, at) for name in names)
+
+
+def _who(entry: Entry) -> str:
+    return f"{entry.kind} {entry.record.name!r} of {entry.provider}"
+
+
+def _suggestions(entry: Entry) -> Layer:
+    return Layer(label=_who(entry), values=dict(entry.component.suggests))
+
+
+def _recipe_layer(entry: Entry) -> Layer:
+    record = entry.record
+    assert isinstance(record, Algorithm)
+    values: dict[str, Any] = {**record.settings, **record.parts}
+    for kind, table in record.tables.items():
+        for key, value in table.items():
+            nested = value if isinstance(value, Mapping) else {"": value}
+            values |= {f"{kind}.{key}.{inner}".removesuffix("."): item for inner, item in nested.items()}
+    return Layer(label=_who(entry), values=values)
+
+
+def _without_strangers(
+    layer: Layer, choices: Mapping[str, Setting], source: tuple[str, Setting] | None
+) -> Layer:
+    """A table belongs to the part that the same layer chose: it is left out where another one won."""
+    lost = {
+        key for key in (*_ONE, "model") if key in layer.values and layer.values[key] != choices[key].value
+    }
+    gone = [f"{key}." for key in lost]
+    gone += ["sglang."] if Kind.ENGINE in lost else []
+    kept_filters = choices["filter"].value if "filter" in choices else ()
+    gone += [f"filter.{name}." for name in layer.values.get("filter", ()) if name not in kept_filters]
+    own = _source_choice((layer,))
+    if own and source and (own[0], own[1].value) != (source[0], source[1].value):
+        gone.append("source.")
+    kept = {name: value for name, value in layer.values.items() if not name.startswith(tuple(gone))}
+    return replace(layer, values=kept) if gone else layer

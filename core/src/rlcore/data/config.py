@@ -1,0 +1,47 @@
+"""The config tables of the prompt sources."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from rlcore.config.base import Config
+
+
+class FileConfig(Config):
+    """Prompts from a file."""
+
+    path: str = Field(description="a .jsonl or .parquet file, one prompt a row")
+    prompt_key: str = Field("prompt", min_length=1, description="key of the prompt: text, or chat messages")
+    label_key: str = Field("label", min_length=1, description="key of what the reward compares with")
+    metadata_key: str = Field("metadata", min_length=1, description="key of a table that the reward may read")
+    chat_template: bool = Field(False, description="send a text prompt as one user message of a chat")
+    eval_path: str | None = Field(None, description="a file of held-out prompts, with the same keys")
+    eval_fraction: float = Field(
+        0.0, ge=0, lt=1, description="share of the prompts held out, chosen by their content"
+    )
+
+    @model_validator(mode="after")
+    def _one_held_out_set(self) -> Self:
+        if self.eval_path is not None and self.eval_fraction > 0:
+            raise ValueError("eval_path and eval_fraction exclude each other")
+        return self
+
+
+class TaskConfig(Config):
+    """What all procedural tasks share."""
+
+    size: int = Field(10_000, ge=2, le=1_000_000, description="distinct prompts, held-out ones included")
+    held_out: float = Field(0.2, gt=0, lt=1, description="share of the prompts held out, by their content")
+    split_seed: int = Field(0, ge=0, lt=2**31, description="seed of the choice of prompts and of the split")
+
+
+class DigitsConfig(TaskConfig):
+    """Digits in, digits out."""
+
+    digits: int = Field(4, ge=1, le=18, description="digits of a prompt")
+
+
+class AddConfig(TaskConfig):
+    """Two numbers in, their sum out."""
+
+    digits: int = Field(2, ge=1, le=9, description="digits of a summand, zeros in front included")

@@ -1,0 +1,70 @@
+"""An exact, resumable walk over a source's prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlcore.errors import CheckpointError
+from rlcore.types import Json, Prompt
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class PromptCursor:
+    """Deals each prompt once an epoch, in an order that (seed, epoch) decides.
+
+    What an epoch has left when fewer than `n` remain is dealt first; the next epoch fills the rest.
+    """
+
+    def __init__(self, prompts: Sequence[Prompt], seed: int) -> None:
+        assert len(prompts) > 0, "a source raises DataError where it has no prompts"
+        self._prompts = prompts
+        self._seed = seed
+        self._epoch = 0
+        self._offset = 0
+        self._order = self._shuffle()
+
+    @property
+    def epoch(self) -> float:
+        """Passes over the prompts so far, as a fraction."""
+        return self._epoch + self._offset / len(self._prompts)
+
+    def take(self, n: int) -> list[tuple[Prompt, int]]:
+        """The next `n` prompts, each with its epoch."""
+        taken: list[tuple[Prompt, int]] = []
+        while len(taken) < n:
+            if self._offset == len(self._prompts):
+                self._epoch, self._offset = self._epoch + 1, 0
+                self._order = self._shuffle()
+            rows = self._order[self._offset : self._offset + n - len(taken)]
+            taken += [(self._prompts[int(row)], self._epoch) for row in rows]
+            self._offset += len(rows)
+        return taken
+
+    def state(self) -> dict[str, Json]:
+        """What `load` needs, as JSON."""
+        return {
+            "epoch": self._epoch,
+            "offset": self._offset,
+            "prompts": len(self._prompts),
+            "seed": self._seed,
+        }
+
+    def load(self, state: Mapping[str, Json]) -> None:
+        """Go on where `state` was taken. Raises `CheckpointError` where prompts or seed differ."""
+        for name, now in (("prompts", len(self._prompts)), ("seed", self._seed)):
+            if state[name] != now:
+                raise CheckpointError(
+                    f"The checkpoint's place in the data does not fit: {name} was {state[name]}, is {now}."
+                )
+        self._epoch, self._offset = int(state["epoch"]), int(state["offset"])
+        self._order = self._shuffle()
+
+    def _shuffle(self) -> NDArray[np.int64]:
+        # The raw stream of a bit generator is the one thing that numpy keeps the same in every release.
+        bits = np.random.PCG64(np.random.SeedSequence([self._seed, self._epoch]))
+        return np.argsort(bits.random_raw(len(self._prompts)), kind="stable")

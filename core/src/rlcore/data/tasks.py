@@ -1,0 +1,133 @@
+"""Procedural tasks: prompts that a tokenizer of single characters encodes as one token a character.
+
+A prompt is `digits=`; its label is the exact answer. All answers of a task have one length.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from rlcore.data.config import AddConfig, DigitsConfig, TaskConfig
+from rlcore.data.split import content_hash, share
+from rlcore.errors import DataError
+from rlcore.interfaces import Prompts
+from rlcore.types import Prompt
+
+
+class Task(ABC):
+    """A prompt source whose prompts are computed. The held-out set carries the task's name.
+
+    Whether a prompt is held out depends on its text and `split_seed` alone, so that no setting of size
+    moves it to the other side.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, config: TaskConfig) -> None:
+        self._config = config
+
+    @abstractmethod
+    def space(self) -> int:
+        """How many different prompts there are."""
+
+    @abstractmethod
+    def pose(self, number: int) -> tuple[str, str]:
+        """Question and answer of prompt `number` of the space."""
+
+    def prompts(self) -> Prompts:
+        """Both sets, in an order that is random but fixed by `split_seed`."""
+        config = self._config
+        train: list[Prompt] = []
+        held_out: list[Prompt] = []
+        for number in distinct(self.space(), config.size, config.split_seed):
+            question, answer = self.pose(number)
+            prompt = Prompt(prompt_id=f"{self.name}:{question}", text=f"{question}=", label=answer)
+            chosen = share(content_hash(prompt.text, config.split_seed)) < config.held_out
+            (held_out if chosen else train).append(prompt)
+        if not train or not held_out:
+            raise DataError(
+                f"The task {self.name!r} has {len(train)} prompts to train on and {len(held_out)} held out;"
+                f" both must have some: more digits, a larger size or another held_out share give them."
+            )
+        return Prompts(train=train, held_out={self.name: held_out})
+
+
+class DigitsTask(Task):
+    """A task over strings of digits."""
+
+    def __init__(self, config: DigitsConfig) -> None:
+        super().__init__(config)
+        self._digits = config.digits
+
+    def space(self) -> int:
+        return int(10**self._digits)
+
+    def pose(self, number: int) -> tuple[str, str]:
+        question = f"{number:0{self._digits}d}"
+        return question, self.answer(question)
+
+    @abstractmethod
+    def answer(self, question: str) -> str:
+        """What the digits become."""
+
+
+class Copy(DigitsTask):
+    """`1203=` → `1203`."""
+
+    name = "copy"
+
+    def answer(self, question: str) -> str:
+        return question
+
+
+class Reverse(DigitsTask):
+    """`1203=` → `3021`."""
+
+    name = "reverse"
+
+    def answer(self, question: str) -> str:
+        return question[::-1]
+
+
+class Sort(DigitsTask):
+    """`1203=` → `0123`."""
+
+    name = "sort"
+
+    def answer(self, question: str) -> str:
+        return "".join(sorted(question))
+
+
+class Add(Task):
+    """`07+95=` → `102`: the sum has one digit more than a summand, zeros in front included."""
+
+    name = "add"
+
+    def __init__(self, config: AddConfig) -> None:
+        super().__init__(config)
+        self._digits = config.digits
+
+    def space(self) -> int:
+        return int(10 ** (2 * self._digits))
+
+    def pose(self, number: int) -> tuple[str, str]:
+        left, right = divmod(number, 10**self._digits)
+        width = self._digits
+        return f"{left:0{width}d}+{right:0{width}d}", f"{left + right:0{width + 1}d}"
+
+
+def distinct(space: int, size: int, seed: int) -> Sequence[int]:
+    """`min(size, space)` different numbers below `space`, in random order.
+
+    The raw stream of the bit generator is used, since numpy keeps only that the same in every release.
+    """
+    bits = np.random.PCG64(seed)
+    if space <= 4 * size:
+        order: list[int] = np.argsort(bits.random_raw(space), kind="stable")[:size].tolist()
+        return order
+    found: dict[int, None] = {}
+    while len(found) < size:
+        found.update(dict.fromkeys((bits.random_raw(size) % np.uint64(space)).tolist()))
+    return list(found)[:size]

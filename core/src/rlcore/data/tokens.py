@@ -1,0 +1,96 @@
+"""Prompts to token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from rlcore.errors import DataError, ModelError
+from rlcore.types import Json, Prompt
+
+CHECKED_AHEAD = 10_000
+"""Prompts of a set that `PromptEncoder.check` looks at; those behind are checked when they are used."""
+
+
+class Tokenizer(Protocol):
+    """What rlcore uses of a `transformers` tokenizer."""
+
+    def __len__(self) -> int: ...
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str: ...
+
+    def apply_chat_template(
+        self,
+        conversation: list[Mapping[str, Json]],
+        *,
+        add_generation_prompt: bool,
+        tokenize: bool,
+        return_dict: bool,
+    ) -> Any: ...
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """The tokenizer of a local Hugging Face directory; no code of that directory is run."""
+    from transformers import AutoTokenizer
+
+    if not Path(path).is_dir():
+        raise ModelError(f"{path}: no such model directory.")
+    try:
+        found = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # the tokenizers package raises bare Exception for a file that it cannot read
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ModelError(f"{path}: the tokenizer cannot be loaded: {reason}") from error
+    return cast(Tokenizer, found)
+
+
+class PromptEncoder:
+    """Text becomes ids without special tokens; messages go through the tokenizer's chat template."""
+
+    def __init__(self, tokenizer: Tokenizer, max_prompt_tokens: int) -> None:
+        self.tokenizer = tokenizer
+        self._limit = max_prompt_tokens
+
+    @classmethod
+    def load(cls, path: str | Path, *, max_prompt_tokens: int) -> PromptEncoder:
+        """With the tokenizer of a local Hugging Face directory."""
+        return cls(load_tokenizer(path), max_prompt_tokens)
+
+    def encode(self, prompt: Prompt) -> tuple[int, ...]:
+        """Token ids of `prompt`. Raises `DataError` naming the prompt where they are too many, or none."""
+        ids = self._ids(prompt)
+        if not ids:
+            raise DataError(f"The prompt {prompt.prompt_id!r} has no tokens.")
+        if len(ids) > self._limit:
+            raise DataError(
+                f"The prompt {prompt.prompt_id!r} has {len(ids)} tokens;"
+                f" max_prompt_tokens allows {self._limit}."
+            )
+        return ids
+
+    def check(self, prompts: Iterable[Prompt]) -> None:
+        """Raise now what `encode` would raise later, for the first `CHECKED_AHEAD` prompts.
+
+        Text of no more bytes than tokens are allowed is passed over: tokens have at least a byte, but for
+        rare normalizers, whose prompts `encode` still refuses.
+        """
+        for prompt in islice(prompts, CHECKED_AHEAD):
+            if not isinstance(prompt.text, str) or len(prompt.text.encode()) > self._limit:
+                self.encode(prompt)
+
+    def _ids(self, prompt: Prompt) -> tuple[int, ...]:
+        if isinstance(prompt.text, str):
+            return tuple(self.tokenizer.encode(prompt.text, add_special_tokens=False))
+        try:
+            ids = self.tokenizer.apply_chat_template(
+                list(prompt.text), add_generation_prompt=True, tokenize=True, return_dict=False
+            )
+        except Exception as error:  # a template raises jinja2's own errors, a missing one ValueError
+            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            raise DataError(
+                f"The prompt {prompt.prompt_id!r} is a chat that the tokenizer cannot format: {reason}"
+            ) from error
+        return tuple(ids)

@@ -1,0 +1,1 @@
+"""Generation servers: how one is launched, watched, asked, given new weights and stopped."""

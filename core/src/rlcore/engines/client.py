@@ -1,0 +1,304 @@
+"""`EngineClient`: one client for `local` and SGLang, over SGLang's native HTTP protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from rlcore.engines import client_wire as wire
+from rlcore.engines.client_http import Http, RefusedError
+from rlcore.engines.client_wire import Capabilities
+from rlcore.errors import EngineError
+from rlcore.interfaces import Completion
+from rlcore.types import Sampling
+
+SESSION_HEADER = "X-Rlcore-Session"
+FLUSH_TRIES = 50
+FLUSH_WAIT_S = 0.1
+
+T = TypeVar("T")
+PauseMode = Literal["abort", "in_place", "retract"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """`n` samples of one prompt. `rid` may be aborted; `seed` counts where the engine honors seeds."""
+
+    input_ids: Sequence[int]
+    sampling: Sampling
+    n: int = 1
+    seed: int | None = None
+    rid: str = field(default_factory=lambda: uuid.uuid4().hex)
+    session: str | None = None
+
+
+class EngineClient:
+    """Talks to one server. Belongs to one event loop; use it as an async context manager or `close` it.
+
+    `timeout_s` bounds one generation request, `control_timeout_s` any other. At most `concurrency`
+    generation requests are under way at once. `vocab_size`: ids outside it are refused here, because one
+    of them ends an SGLang server. Every failure is an EngineError; nothing is sent twice but `flush_cache`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        *,
+        timeout_s: float = 600.0,
+        control_timeout_s: float = 120.0,
+        concurrency: int = 256,
+        vocab_size: int | None = None,
+    ) -> None:
+        self._http = Http(url, token)
+        self._timeout_s = timeout_s
+        self._control_s = control_timeout_s
+        self._slots = asyncio.Semaphore(concurrency)
+        self._vocab_size = vocab_size
+        self._capabilities: Capabilities | None = None
+        self._running: dict[str, list[str]] = {}
+
+    @property
+    def url(self) -> str:
+        """Where the server listens."""
+        return self._http.url
+
+    async def close(self) -> None:
+        """Closes the connections. May be called again."""
+        await self._http.close()
+
+    async def __aenter__(self) -> EngineClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # --- generation ------------------------------------------------------------------------------------
+
+    async def generate(
+        self,
+        input_ids: Sequence[int],
+        sampling: Sampling,
+        *,
+        n: int = 1,
+        seed: int | None = None,
+        rid: str | None = None,
+        session: str | None = None,
+    ) -> list[Completion]:
+        """`n` completions of one prompt, in the order of their seeds.
+
+        `session`, "NAME/N": `local` begins none of the N requests of that name before all have come, and then
+        in the order of their `rid`, so that its answers are bit-equal in every run. Others pass over it.
+
+        `token_ids` are exactly what was sampled, a stop token included; `text` ends before the stop.
+        A completion that was aborted holds what had been sampled (`finish_reason` "abort").
+        """
+        body, rid = await self._generate_body(input_ids, sampling, n, seed, rid)
+        async with self._slots:
+            self._running[rid] = _as_list(body["rid"])
+            try:
+                answer = await self._http.post(
+                    "/generate", body, timeout_s=self._timeout_s, headers=_session(session)
+                )
+            finally:
+                del self._running[rid]
+        return [wire.completion(one) for one in _as_list(answer)]
+
+    async def generate_many(self, requests: Sequence[Request]) -> list[list[Completion]]:
+        """The completions of each request, in their order; the first failure cancels the rest."""
+        return await together(
+            self.generate(
+                one.input_ids, one.sampling, n=one.n, seed=one.seed, rid=one.rid, session=one.session
+            )
+            for one in requests
+        )
+
+    async def stream(
+        self, input_ids: Sequence[int], sampling: Sampling, *, seed: int | None = None, rid: str | None = None
+    ) -> AsyncIterator[Completion]:
+        """One completion as it grows: each item holds all tokens so far, the last one is complete.
+
+        Until then `finish_reason` is "pending".
+        """
+        body, rid = await self._generate_body(input_ids, sampling, 1, seed, rid)
+        async with self._slots:
+            self._running[rid] = _as_list(body["rid"])
+            try:
+                async for event in self._http.events(
+                    "/generate", {**body, "stream": True}, timeout_s=self._timeout_s
+                ):
+                    yield wire.completion(event)
+            finally:
+                del self._running[rid]
+
+    async def score(self, token_ids: Sequence[int]) -> tuple[float, ...]:
+        """log p(token i | tokens before i) for i = 1 … len - 1, at temperature 1."""
+        self._check_ids(token_ids)
+        body = {
+            "input_ids": list(token_ids),
+            "sampling_params": {"max_new_tokens": 0, "temperature": 1.0},
+            "return_logprob": True,
+            "logprob_start_len": 0,
+        }
+        async with self._slots:
+            answer = await self._http.post("/generate", body, timeout_s=self._timeout_s)
+        return tuple(float(entry[0]) for entry in answer["meta_info"]["input_token_logprobs"][1:])
+
+    async def abort(self, rid: str | None = None) -> None:
+        """Ends request `rid` of this client, or every request of the server; what was sampled comes back."""
+        if rid is None:
+            await self._control("/abort_request", {"rid": "", "abort_all": True})
+            return
+        for each in self._running.get(rid, ()):
+            await self._control("/abort_request", {"rid": each})
+
+    async def pause(self, mode: PauseMode) -> None:
+        """Stops generation: `abort` ends the requests, `in_place` keeps caches, `retract` drops them."""
+        await self._control("/pause_generation", {"mode": mode})
+
+    async def resume(self) -> None:
+        """Goes on after `pause`."""
+        await self._control("/continue_generation", {})
+
+    # --- state -----------------------------------------------------------------------------------------
+
+    async def health(self) -> None:
+        """Returns where the server generates a token; EngineError otherwise."""
+        await self._http.get("/health_generate", timeout_s=self._control_s)
+
+    async def server_info(self) -> Mapping[str, Any]:
+        """What the server says of its settings."""
+        info: Mapping[str, Any] = await self._http.get("/server_info", timeout_s=self._control_s)
+        return info
+
+    async def weight_version(self) -> int:
+        """The version of the weights that the server would generate with now."""
+        info = await self._http.get("/model_info", timeout_s=self._control_s)
+        return wire.weight_version(info["weight_version"])
+
+    async def capabilities(self) -> Capabilities:
+        """What the server can do; asked once."""
+        if self._capabilities is None:
+            info = await self.server_info()
+            endpoints = info.get("capabilities")
+            if endpoints is None:  # SGLang names its endpoints here only
+                endpoints = (await self._http.get("/openapi.json", timeout_s=self._control_s))["paths"]
+            self._capabilities = wire.capabilities(info, endpoints)
+        return self._capabilities
+
+    async def flush_cache(self) -> None:
+        """Empties the prefix cache. Retried: SGLang refuses for a moment after a response."""
+        for attempt in range(FLUSH_TRIES):
+            try:
+                await self._control("/flush_cache", {})
+                return
+            except RefusedError as error:
+                if error.status != 400 or attempt == FLUSH_TRIES - 1:
+                    raise
+            await asyncio.sleep(FLUSH_WAIT_S)
+
+    async def release_memory(self) -> None:
+        """Gives the devices' memory back. The server must be idle; SGLang dies of it otherwise."""
+        await self.flush_cache()
+        await self._control("/release_memory_occupation", {})
+
+    async def resume_memory(self) -> None:
+        """Takes the memory again."""
+        await self._control("/resume_memory_occupation", {})
+
+    # --- weights ---------------------------------------------------------------------------------------
+
+    async def update_from_disk(self, path: str, version: int) -> None:
+        """Loads the Hugging Face directory `path`, as the server sees it."""
+        await self._update("/update_weights_from_disk", {"model_path": path, "weight_version": str(version)})
+
+    async def update_from_shared_memory(
+        self, path: str, layout: Sequence[tuple[str, str, list[int], int]], version: int
+    ) -> None:
+        """Loads the tensors that lie in file `path` of the server's own host (`local`).
+
+        `layout`: name, dtype, shape and byte offset of each (`rlcore.engines.publish_file.layout`).
+        """
+        body = {"path": path, "layout": list(layout), "weight_version": str(version)}
+        await self._update("/update_weights_from_shared_memory", body)
+
+    async def update_from_tensor(self, payload: str, *, version: int | None) -> None:
+        """One flattened bucket (`rlcore.engines.sglang_bucket`); `version` is given with the last one.
+
+        Stands between `begin_weight_update` and `end_weight_update`.
+        """
+        ranks = (await self.capabilities()).tensor_ranks
+        body = {
+            "serialized_named_tensors": [payload] * ranks,
+            "load_format": "flattened_bucket",
+            "flush_cache": version is not None,
+            **({} if version is None else {"weight_version": str(version)}),
+        }
+        await self._update("/update_weights_from_tensor", body)
+
+    async def begin_weight_update(self) -> None:
+        """Opens an update; nothing to do where the server knows no such session."""
+        if (await self.capabilities()).weight_session:
+            await self._update("/begin_weight_update", {})
+
+    async def end_weight_update(self) -> None:
+        """Closes an update."""
+        if (await self.capabilities()).weight_session:
+            await self._update("/end_weight_update", {})
+
+    async def checksums(self) -> dict[str, str]:
+        """Name → checksum of the server's tensors; the names of rank r > 0 end in `@r`."""
+        answer = await self._control("/weights_checker", {"action": "checksum"})
+        found: dict[str, str] = {}
+        for rank, info in enumerate(answer["ranks"]):
+            suffix = f"@{rank}" if rank else ""
+            found.update({name + suffix: value for name, value in info["checksums"].items()})
+        return found
+
+    # --- within ----------------------------------------------------------------------------------------
+
+    async def _generate_body(
+        self, ids: Sequence[int], sampling: Sampling, n: int, seed: int | None, rid: str | None
+    ) -> tuple[dict[str, Any], str]:
+        self._check_ids(ids)
+        rid = rid or uuid.uuid4().hex
+        can = await self.capabilities()
+        return wire.generate_body(ids, sampling, n=n, seed=seed, rid=rid, can=can), rid
+
+    def _check_ids(self, ids: Sequence[int]) -> None:
+        if self._vocab_size is not None and ids and not 0 <= min(ids) <= max(ids) < self._vocab_size:
+            raise EngineError(
+                f"A prompt holds token ids from {min(ids)} to {max(ids)}; the model's vocabulary has "
+                f"{self._vocab_size} tokens."
+            )
+
+    async def _control(self, path: str, body: Mapping[str, Any]) -> Any:
+        return await self._http.post(path, body, timeout_s=self._control_s)
+
+    async def _update(self, path: str, body: Mapping[str, Any]) -> None:
+        answer = await self._control(path, body)
+        if not answer["success"]:
+            raise EngineError(f"The engine at {self.url} failed {path}: {answer['message']}")
+
+
+async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of all, in order; at the first failure the rest is canceled and awaited."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+def _session(session: str | None) -> dict[str, str] | None:
+    return None if session is None else {SESSION_HEADER: session}
+
+
+def _as_list(answer: Any) -> list[Any]:
+    return answer if isinstance(answer, list) else [answer]

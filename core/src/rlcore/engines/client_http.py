@@ -1,0 +1,128 @@
+"""One engine server's HTTP: a token, time limits, and errors with what was asked and answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import aiohttp
+
+from rlcore.errors import EngineError
+
+MESSAGE_CHARS = 600
+
+
+class RefusedError(EngineError):
+    """The server answered with an error status."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Http:
+    """Requests to one server. Belongs to one event loop; `close` it there."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self.url = url.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Closes the connections. May be called again."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def get(self, path: str, *, timeout_s: float) -> Any:
+        """The JSON (or text) that GET `path` answers."""
+        return await self._answer("GET", path, None, timeout_s)
+
+    async def post(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        timeout_s: float,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """The JSON (or text) that POST `path` answers. Never repeated."""
+        return await self._answer("POST", path, body, timeout_s, headers)
+
+    async def events(self, path: str, body: Mapping[str, Any], *, timeout_s: float) -> AsyncIterator[Any]:
+        """The JSON of each server-sent event of POST `path`, up to `[DONE]`."""
+        try:
+            async with self._request("POST", path, body, timeout_s) as response:
+                await self._raise_for(path, response)
+                async for line in response.content:
+                    data = line.decode().strip().removeprefix("data:").strip()
+                    if data == "[DONE]":
+                        return
+                    if data:
+                        event = json.loads(data)
+                        if "error" in event:
+                            raise EngineError(f"The engine at {self.url} failed {path}: {_said(event)}.")
+                        yield event
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise self._unreachable(path, error, timeout_s) from error
+
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        timeout_s: float,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        try:
+            async with self._request(method, path, body, timeout_s, headers) as response:
+                await self._raise_for(path, response)
+                text = await response.text()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise self._unreachable(path, error, timeout_s) from error
+        return _parsed(text)
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        timeout_s: float,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        if self._session is None:
+            # A kept connection that the server has just closed looks like a failed POST, which may not be
+            # repeated; near servers make new connections cheap.
+            connector = aiohttp.TCPConnector(limit=0, force_close=True)
+            self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
+        return self._session.request(method, self.url + path, json=body, timeout=timeout, headers=headers)
+
+    async def _raise_for(self, path: str, response: aiohttp.ClientResponse) -> None:
+        if response.status >= 400:
+            said = _said(_parsed(await response.text()))
+            message = f"The engine at {self.url} refused {path} with HTTP {response.status}: {said}"
+            raise RefusedError(message, response.status)
+
+    def _unreachable(self, path: str, error: Exception, timeout_s: float) -> EngineError:
+        if isinstance(error, TimeoutError):
+            return EngineError(f"The engine at {self.url} did not answer {path} within {timeout_s:g} s.")
+        return EngineError(f"The engine at {self.url} cannot be reached for {path}: {error}.")
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text.strip()
+
+
+def _said(answer: Any) -> str:
+    """The server's own words, wherever it put them."""
+    while isinstance(answer, dict):
+        found = [answer[key] for key in ("error", "message", "detail") if answer.get(key)]
+        if not found:
+            break
+        answer = next((item for item in found if isinstance(item, dict)), found[-1])
+    return str(answer)[:MESSAGE_CHARS] or "no reason given"

@@ -1,0 +1,135 @@
+"""SGLang's native wire: requests and answers of `/generate` as rlcore's nouns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlcore.errors import EngineError
+from rlcore.interfaces import Completion
+from rlcore.types import Sampling, Span
+
+SEED_BITS = 63
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What one server can do, asked of it once.
+
+    `weight_session`: tensor updates stand between `/begin_weight_update` and `/end_weight_update`.
+    `seeds`: a request's `sampling_seed` is honored. `seeds_siblings`: one request with `n` and one seed
+    draws `n` different samples. `tensor_ranks`: payloads that a tensor update takes, one a TP rank.
+    `tensor_checksums`: checksums are of HF tensors, by `rlcore.checksums`.
+    """
+
+    kind: str
+    version: str
+    weight_session: bool
+    shared_memory: bool
+    tensors: bool
+    seeds: bool
+    seeds_siblings: bool
+    tensor_checksums: bool
+    tensor_ranks: int = 1
+
+
+def capabilities(info: Mapping[str, Any], endpoints: Iterable[str]) -> Capabilities:
+    """From `/server_info` and the paths that the server has."""
+    paths = frozenset(path.strip("/") for path in endpoints)
+    is_local = info.get("engine") == "local"
+    return Capabilities(
+        kind="local" if is_local else "sglang",
+        version=str(info["version"]),
+        weight_session="begin_weight_update" in paths,
+        shared_memory="update_weights_from_shared_memory" in paths,
+        tensors="update_weights_from_tensor" in paths,
+        seeds=is_local or bool(info.get("enable_deterministic_inference")),
+        seeds_siblings=is_local,
+        tensor_checksums=is_local,
+        tensor_ranks=int(info.get("tp_size") or 1),
+    )
+
+
+def sampling_params(sampling: Sampling, seed: int | None) -> dict[str, Any]:
+    """`sampling` by SGLang's names."""
+    params: dict[str, Any] = {
+        "max_new_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k if sampling.top_k > 0 else -1,
+        "min_p": sampling.min_p,
+        "stop": list(sampling.stop),
+        "stop_token_ids": list(sampling.stop_token_ids),
+    }
+    return params if seed is None else {**params, "sampling_seed": seed % 2**SEED_BITS}
+
+
+def request_ids(rid: str, n: int) -> list[str]:
+    """The ids of the `n` samples of one request.
+
+    Each ends in a slash: SGLang aborts every request whose id *starts* with the given one.
+    """
+    return [f"{rid}/{index}/" for index in range(n)]
+
+
+def generate_body(
+    ids: Sequence[int], sampling: Sampling, *, n: int, seed: int | None, rid: str, can: Capabilities
+) -> dict[str, Any]:
+    """The body of `/generate` for `n` samples of one prompt.
+
+    One entry with `n` where the server tells the samples' seeds apart; otherwise a batch of `n` equal
+    prompts, whose seeds are `seed`, `seed + 1`, … and whose samples have ids that can be aborted.
+    """
+    if can.seeds_siblings:
+        params = sampling_params(sampling, seed)
+        return {
+            "input_ids": list(ids),
+            "sampling_params": {**params, "n": n},
+            "rid": request_ids(rid, 1)[0],
+            "return_logprob": True,
+        }
+    seeds = [seed + index if seed is not None and can.seeds else None for index in range(n)]
+    return {
+        "input_ids": [list(ids)] * n,
+        "sampling_params": [sampling_params(sampling, each) for each in seeds],
+        "rid": request_ids(rid, n),
+        "return_logprob": True,
+    }
+
+
+def completion(answer: Mapping[str, Any]) -> Completion:
+    """One answer of `/generate`. Raises EngineError where the server failed the request."""
+    meta = answer["meta_info"]
+    reason = meta["finish_reason"] or {"type": "pending"}
+    if reason["type"] == "abort" and int(reason.get("status_code") or 200) >= 500:
+        raise EngineError(f"The engine failed a request: {reason.get('message')}.")
+    sampled = meta.get("output_token_logprobs") or []
+    return Completion(
+        token_ids=tuple(int(entry[1]) for entry in sampled),
+        log_probs=tuple(float(entry[0]) for entry in sampled),
+        text=answer["text"],
+        finish_reason=reason["type"],
+        spans=_spans(meta),
+        prompt_tokens=int(meta["prompt_tokens"]),
+    )
+
+
+def _spans(meta: Mapping[str, Any]) -> tuple[Span, ...]:
+    """From `weight_versions` (0.5.23 and `local`), or the one `weight_version` of older servers."""
+    spans = meta.get("weight_versions") or [{"start": 0, "version": meta["weight_version"]}]
+    return tuple(Span(start=int(span["start"]), version=weight_version(span["version"])) for span in spans)
+
+
+def weight_version(text: str) -> int:
+    """The version that rlcore gave; 0 for the weights that the server was started with.
+
+    Raises EngineError where the server was given another name.
+    """
+    if text == "default":
+        return 0
+    if not str(text).isdecimal():
+        raise EngineError(
+            f"The engine names its weights {text!r}, which is no version that rlcore published."
+        )
+    return int(text)

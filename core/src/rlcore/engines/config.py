@@ -1,0 +1,49 @@
+"""Settings of the two engine kinds."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from rlcore.config.base import Config
+
+
+class LocalConfig(Config):
+    """`--local.*`: the small server over transformers."""
+
+    dtype: Literal["fp32", "bf16"] | None = Field(
+        default=None, description="Precision of the engine's weights; the run's where not given."
+    )
+    threads: int = Field(default=1, ge=1, description="Threads that the server computes with.")
+    max_batch: int = Field(default=256, ge=1, description="Sequences that are decoded together.")
+    start_limit_s: float = Field(
+        default=120.0, gt=0, description="Seconds that the server may take until it answers."
+    )
+    stop_grace_s: float = Field(
+        default=5.0, ge=0, description="Seconds that the server may take to end before it is killed."
+    )
+
+
+class SglangConfig(Config):
+    """`--engine.*` of the real SGLang server. ServerArgs have their own table, `--sglang.<field>`."""
+
+    python: str | None = Field(
+        default=None,
+        description="The Python interpreter that has sglang installed; this one where not given.",
+    )
+    dtype: Literal["fp32", "bf16"] | None = Field(
+        default=None, description="Precision of the engine's weights; the run's where not given."
+    )
+    publish: Literal["disk", "tensor"] = Field(
+        default="tensor",
+        description="How new weights reach the server: as files that it reads, or by value over HTTP.",
+    )
+    bucket_mb: int = Field(
+        default=256, ge=1, le=1024, description="Megabytes of weights in one request of the `tensor` way."
+    )
+    threads: int = Field(default=1, ge=1, description="Threads of each server process on a CPU.")
+    start_limit_s: float = Field(
+        default=600.0, gt=0, description="Seconds that the server may take until it answers."
+    )
+    stop_grace_s: float = Field(
+        default=15.0, ge=0, description="Seconds that the server may take to end before it is killed."
+    )

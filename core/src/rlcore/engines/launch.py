@@ -1,0 +1,168 @@
+"""The two engine kinds: how a server is started, and how weights reach it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rlcore.engines import sglang_cpu, sglang_fields, sglang_launch
+from rlcore.engines.config import LocalConfig, SglangConfig
+from rlcore.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rlcore.engines.publish import Publisher
+
+TOKEN_VARIABLE = "RLCORE_ENGINE_TOKEN"
+SGLANG_DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineLaunch:
+    """One server that a run wants.
+
+    `dtype`: the run's, "fp32" or "bf16". `context_length`: most tokens of prompt and response. `weights_dir`:
+    where publications lie. `fields`: `--sglang.<field>`, as the user gave them. `token` never reaches argv.
+    """
+
+    model_path: str
+    host: str
+    port: int
+    token: str = field(repr=False)
+    dtype: str
+    context_length: int
+    seed: int
+    weights_dir: str
+    log_path: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A command line, and what is added to the environment."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(repr=False)
+
+
+class Engine(Protocol):
+    """Kind `engine`: made from its config. The server is a `ServerProcess`, asked by an `EngineClient`."""
+
+    name: str
+    config: LocalConfig | SglangConfig
+
+    def check(self, fields: Mapping[str, Any]) -> None:
+        """Before any process starts: a UserError where the engine is missing or `fields` are not its own."""
+        ...
+
+    def command(self, launch: EngineLaunch) -> Command:
+        """The server's command. Raises as `check` does."""
+        ...
+
+    def dtype(self, run_dtype: str) -> str:
+        """The precision of the engine's weights."""
+        ...
+
+    def publisher(self, *, weights_dir: str, model_path: str, dtype: str) -> Publisher:
+        """The way of new weights into the server; `dtype` is the run's."""
+        ...
+
+
+class LocalEngine:
+    """`local`: the server over transformers, the default without a GPU."""
+
+    name = "local"
+
+    def __init__(self, config: LocalConfig) -> None:
+        self.config = config
+
+    def check(self, fields: Mapping[str, Any]) -> None:
+        for name in fields:
+            raise ConfigError(f"--sglang.{name} has no effect with --engine local.")
+
+    def command(self, launch: EngineLaunch) -> Command:
+        self.check(launch.fields)
+        options = {
+            "--model-path": launch.model_path,
+            "--host": launch.host,
+            "--port": launch.port,
+            "--dtype": self.dtype(launch.dtype),
+            "--context-length": launch.context_length,
+            "--max-batch": self.config.max_batch,
+            "--seed": launch.seed,
+            "--threads": self.config.threads,
+            "--weights-dir": launch.weights_dir,
+        }
+        argv = (sys.executable, "-P", "-m", "rlcore.engines.local", *_flat(options))
+        threads = {"OMP_NUM_THREADS": str(self.config.threads)}
+        return Command(argv=argv, env={TOKEN_VARIABLE: launch.token, **threads})
+
+    def dtype(self, run_dtype: str) -> str:
+        return self.config.dtype or run_dtype
+
+    def publisher(self, *, weights_dir: str, model_path: str, dtype: str) -> Publisher:
+        from rlcore.engines.publish import SharedMemoryPublisher
+
+        return SharedMemoryPublisher(root=Path(weights_dir), dtype=self.dtype(dtype))
+
+
+class SglangEngine:
+    """`sglang`: the real server, on GPUs, or on a CPU by the help of `sglang_cpu`."""
+
+    name = "sglang"
+
+    def __init__(self, config: SglangConfig) -> None:
+        self.config = config
+
+    def check(self, fields: Mapping[str, Any]) -> None:
+        env = self._environment()
+        sglang_fields.require_version(self.config.python, env)
+        sglang_fields.check_fields(fields, sglang_fields.server_fields(self.config.python, env))
+
+    def command(self, launch: EngineLaunch) -> Command:
+        env = self._environment()
+        sglang_fields.require_version(self.config.python, env)
+        known = sglang_fields.server_fields(self.config.python, env)
+        given = sglang_fields.check_fields(launch.fields, known)
+        defaults = sglang_cpu.FIELDS if not _has_gpu() else {}
+        options = {
+            "--model-path": launch.model_path,
+            "--host": launch.host,
+            "--port": launch.port,
+            "--dtype": SGLANG_DTYPES[self.dtype(launch.dtype)],
+            "--context-length": launch.context_length,
+            "--random-seed": launch.seed,
+        }
+        argv = [*_flat(options), *sglang_fields.arguments({**defaults, **given}, known)]
+        python = self.config.python or sys.executable
+        return Command(
+            argv=(python, "-P", sglang_launch.__file__, *argv), env={TOKEN_VARIABLE: launch.token, **env}
+        )
+
+    def dtype(self, run_dtype: str) -> str:
+        return self.config.dtype or run_dtype
+
+    def publisher(self, *, weights_dir: str, model_path: str, dtype: str) -> Publisher:
+        from rlcore.engines.publish import DiskPublisher, TensorPublisher
+
+        root, dtype = Path(weights_dir), self.dtype(dtype)
+        if self.config.publish == "disk":
+            return DiskPublisher(root=root, dtype=dtype, model_path=Path(model_path))
+        return TensorPublisher(root=root, dtype=dtype, bucket_bytes=self.config.bucket_mb * 1_000_000)
+
+    def _environment(self) -> dict[str, str]:
+        config = self.config
+        return {} if _has_gpu() else sglang_cpu.environment(config.python, threads=config.threads)
+
+
+def _flat(options: Mapping[str, Any]) -> list[str]:
+    return [str(item) for pair in options.items() for item in pair]
+
+
+def _has_gpu() -> bool:
+    """Whether this process may use a GPU: where it may not, its server may not either."""
+    import torch
+
+    return torch.cuda.is_available()

@@ -1,0 +1,102 @@
+"""The server process: one thread that computes, and the event loop in the main thread."""
+
+import asyncio
+import gc
+import json
+import os
+import signal
+import threading
+import traceback
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import torch
+from aiohttp import web
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from rlcore.engines.local.scheduler import Scheduler
+from rlcore.engines.local.sequences import Sequence
+from rlcore.engines.local.server import make_app
+from rlcore.engines.local.service import Service
+from rlcore.engines.local.settings import Settings
+from rlcore.engines.local.weights import Weights, stop_token_ids
+from rlcore.errors import ModelError
+
+WIRE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+
+
+def serve(settings: Settings, token: str) -> None:
+    """Serve until SIGTERM or SIGINT, which end the process with code 0. `ModelError`: it cannot be served."""
+    asyncio.run(_serve(settings, token))
+
+
+async def _serve(settings: Settings, token: str) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # The compute thread may be deep in a product of matrices, and nothing is worth waiting for.
+        loop.add_signal_handler(number, os._exit, 0)
+    service = await _start(settings, loop)
+    runner = web.AppRunner(make_app(service, token), handler_cancellation=True, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, settings.host, settings.port)
+    await site.start()
+    gc.collect()
+    gc.freeze()
+    print(json.dumps({"port": runner.addresses[0][1]}), flush=True)
+    await asyncio.Event().wait()
+
+
+async def _start(settings: Settings, loop: asyncio.AbstractEventLoop) -> Service:
+    """Load in the thread that will compute, because OpenMP keeps a pool for each thread that ever did."""
+    loaded: Future[Service] = Future()
+    thread = threading.Thread(target=_compute, args=(settings, loop, loaded), daemon=True)
+    thread.start()
+    return await asyncio.wrap_future(loaded)
+
+
+def _compute(settings: Settings, loop: asyncio.AbstractEventLoop, loaded: Future[Service]) -> None:
+    """The life of the compute thread; an error in a step ends the process: no request waits in vain."""
+    try:
+        service = _load(settings, loop)
+    except Exception as error:
+        loaded.set_exception(error)
+        return
+    loaded.set_result(service)
+    try:
+        service.scheduler.run()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def _load(settings: Settings, loop: asyncio.AbstractEventLoop) -> Service:
+    torch.set_num_threads(settings.threads)
+
+    def deliver(answers: list[tuple[Sequence, dict[str, Any]]]) -> None:
+        loop.call_soon_threadsafe(lambda: service.dispatch(answers))
+
+    scheduler = Scheduler(settings.max_batch, deliver)
+    weights = Weights(settings.model_path, WIRE_DTYPES[settings.dtype], settings.context_length)
+    scheduler.weights = weights
+    tokenizer = load_tokenizer(settings.model_path)
+    scheduler.tokenizer = tokenizer
+    stop_ids = stop_token_ids(settings.model_path, weights.model.config)
+    if tokenizer is not None and tokenizer.eos_token_id is not None:
+        stop_ids |= {tokenizer.eos_token_id}
+    service = Service(
+        settings, scheduler, tokenizer=tokenizer, context_length=weights.context_length, stop_ids=stop_ids
+    )
+    return service
+
+
+def load_tokenizer(model_path: Path) -> PreTrainedTokenizerBase | None:
+    """The tokenizer of a model directory, or None where it has none."""
+    if not any((model_path / name).is_file() for name in TOKENIZER_FILES):
+        return None
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(model_path, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"--model-path {model_path}: the tokenizer cannot be loaded: {error}") from error
+    return tokenizer

@@ -1,0 +1,120 @@
+"""The routes: SGLang's native HTTP protocol (0.5.23), as far as reinforcement learning uses it.
+
+Every request carries `Authorization: Bearer <token>`, or gets a 401. Refusals are 400 with
+`{"error": {"message": ...}}`; updates answer `{"success": ..., "message": ...}`.
+
+Beyond SGLang:
+- `/update_weights_from_shared_memory` {path, layout: [[name, dtype, shape, offset], ...], weight_version,
+  flush_cache}: maps a file of `--weights-dir` (dtypes float32, bfloat16, float16) and copies it.
+- The header `X-Rlcore-Session: NAME/N` on `/generate`: none of the N requests of that name begins before all
+  have come, then they begin in the order of their rid; so equal sessions on an idle server give bit-equal
+  answers. A request that is refused counts as come. The same is had by pause_generation, posting all, and
+  continue_generation.
+- `sampling_seed` fixes a sample by (seed, index among `n`, prompt), whatever else is in the batch.
+
+An update is done between two steps. Running samples go on: with `flush_cache` (the default) what they had
+computed is computed anew with the new weights, without it they keep their old keys and values;
+`weight_versions` tells which tokens came from which weights. Between /begin_weight_update and
+/end_weight_update no step is made.
+"""
+
+import hmac
+import json
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from rlcore.engines.local.controls import Controls, read_body
+from rlcore.engines.local.requests import RequestError, parse_generate
+from rlcore.engines.local.sequences import Sequence
+from rlcore.engines.local.service import Answer, Service
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+SESSION_HEADER = "X-Rlcore-Session"
+MAX_BODY_BYTES = 1 << 30
+
+
+def make_app(service: Service, token: str) -> web.Application:
+    """The application; `token` is what clients must bear."""
+    app = web.Application(middlewares=[_guard(token), _refusals], client_max_size=MAX_BODY_BYTES)
+    app.router.add_post("/generate", Generate(service).handle)
+    controls = Controls(service)
+    for path, handler in controls.routes().items():
+        for method in ("GET", "POST"):
+            app.router.add_route(method, path, handler)
+    return app
+
+
+def _guard(token: str) -> Middleware:
+    expected = f"Bearer {token}".encode()
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        given = request.headers.get("Authorization", "").encode()
+        if not hmac.compare_digest(given, expected):
+            return web.json_response({"error": "Unauthorized"}, status=401)
+        return await handler(request)
+
+    return guard
+
+
+@web.middleware
+async def _refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except RequestError as error:
+        return web.json_response({"error": {"message": str(error)}}, status=400)
+
+
+class Generate:
+    """`/generate`."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Check, generate, answer."""
+        session = parse_session(request.headers.get(SESSION_HEADER))
+        try:
+            asks = parse_generate(await read_body(request))
+            sequences = self.service.sequences(asks)
+        except RequestError:
+            self.service.begin([], session)
+            raise
+        self.service.begin(sequences, session)
+        finished = False
+        try:
+            if asks.stream:
+                response = await self._stream(request, sequences, asks.is_single)
+            else:
+                answers = [await self.service.next_answer(one) for one in sequences]
+                response = web.json_response(answers[0] if asks.is_single else answers)
+            finished = True
+            return response
+        finally:
+            self.service.end(sequences, finished=finished)
+
+    async def _stream(
+        self, request: web.Request, sequences: list[Sequence], is_single: bool
+    ) -> web.StreamResponse:
+        """Server-sent events: each holds all that a sample has so far, and its `index` in a batch."""
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        async for index, answer in self.service.merged(sequences):
+            event: Answer = answer if is_single else {**answer, "index": index}
+            await response.write(b"data: " + json.dumps(event).encode() + b"\n\n")
+        await response.write(b"data: [DONE]\n\n")
+        await response.write_eof()
+        return response
+
+
+def parse_session(header: str | None) -> tuple[str, int] | None:
+    """`NAME/N` as (name, number of requests)."""
+    if header is None:
+        return None
+    name, _, count = header.rpartition("/")
+    if not name or not count.isdecimal() or int(count) < 1:
+        raise RequestError(f"{SESSION_HEADER}: {header!r} is not of the form NAME/N")
+    return name, int(count)

@@ -1,0 +1,169 @@
+"""`ServerProcess`: one server in its own session, its log in a file, and no orphan ever."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+from rlcore.engines import process_guard
+from rlcore.errors import ConfigError, EngineError
+
+POLL_S = 0.1
+HEALTH_LIMIT_S = 30.0
+TAIL_LINES = 15
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that is free on `host` now; another process may still take it first."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def require_free_port(host: str, port: int) -> None:
+    """Raises ConfigError where `port` on `host` is taken or may not be bound."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ConfigError(
+                f"The engine cannot listen on {host}:{port}: {error.strerror}; choose another port."
+            ) from error
+
+
+class ServerProcess:
+    """A server command under a guard process that ends it, with every descendant, when this process ends.
+
+    `env` is added to this process's environment. `log_path` is created readable by its owner only and
+    receives stdout and stderr. `name` is what errors call the server. Thread-safe it is not.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        name: str,
+        log_path: str | Path,
+        env: Mapping[str, str] | None = None,
+        grace_s: float = 10.0,
+    ) -> None:
+        self.name = name
+        self.log_path = Path(log_path)
+        self._argv = list(argv)
+        self._env = dict(env or {})
+        self._grace_s = grace_s
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+
+    def start(self) -> None:
+        """Starts the command; returns at once. Raises EngineError where it cannot be started."""
+        assert self._guard is None, "a ServerProcess starts once"
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        guard = [sys.executable, "-P", process_guard.__file__, str(self._grace_s), *self._argv]
+        descriptor = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            self._guard = subprocess.Popen(
+                guard,
+                stdin=subprocess.PIPE,
+                stdout=descriptor,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **self._env},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise EngineError(f"The {self.name} server cannot be started: {error}.") from error
+        finally:
+            os.close(descriptor)
+
+    @property
+    def pid(self) -> int:
+        """The guard's process id: the root of the server's process tree."""
+        assert self._guard is not None, "the server has not been started"
+        return self._guard.pid
+
+    def exit_code(self) -> int | None:
+        """None while the server runs; 128 + signal where one ended it, negative where the guard's end did."""
+        assert self._guard is not None, "the server has not been started"
+        return self._guard.poll()
+
+    def check(self) -> None:
+        """Raises EngineError with the end of the log where the server is no longer running."""
+        code = self.exit_code()
+        if code is not None:
+            raise EngineError(
+                f"The {self.name} server ended with exit code {code}; "
+                f"the end of {self.log_path}:\n{self.tail()}"
+            )
+
+    def tail(self, lines: int = TAIL_LINES) -> str:
+        """The last lines of the log."""
+        size = self.log_path.stat().st_size
+        with self.log_path.open("rb") as log:
+            log.seek(max(0, size - 64 * 1024))
+            return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+
+    def wait_ready(self, url: str, *, limit_s: float, token: str | None = None) -> None:
+        """Returns once GET `url` answers 200. Raises EngineError when the server ends or the limit passes."""
+        deadline = time.monotonic() + limit_s
+        while not _answers(url, token, timeout_s=min(HEALTH_LIMIT_S, limit_s)):
+            self.check()
+            if time.monotonic() > deadline:
+                raise EngineError(
+                    f"The {self.name} server was not ready within {limit_s:g} s; "
+                    f"the end of {self.log_path}:\n{self.tail()}"
+                )
+            time.sleep(POLL_S)
+        self.check()
+
+    def stop(self) -> None:
+        """Ends the server and its descendants: SIGTERM, the grace time, SIGKILL. May be called again."""
+        if self._guard is None or self._stopped:
+            return
+        self._stopped = True
+        assert self._guard.stdin is not None
+        self._guard.stdin.close()  # the guard's order to end what it runs
+        try:
+            self._guard.wait(self._grace_s + 10.0)
+        except subprocess.TimeoutExpired:
+            self._guard.kill()
+            self._guard.wait()
+        _kill_session(self._guard.pid)
+
+    def __enter__(self) -> ServerProcess:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _kill_session(session: int) -> None:
+    """What a guard that was itself killed could not end: the rest of its session."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(ProcessLookupError, PermissionError, psutil.NoSuchProcess):
+            if os.getsid(process.pid) == session:
+                process.kill()
+
+
+def _answers(url: str, token: str | None, *, timeout_s: float) -> bool:
+    """Whether `url` answers 200. No proxy: the server is ours, and near."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        with opener.open(request, timeout=timeout_s) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False

@@ -1,0 +1,129 @@
+"""Publication of weights: a train worker writes a version, each engine loads it and is checked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from torch import Tensor
+
+from rlcore.engines import sglang_bucket
+from rlcore.engines.client import EngineClient, together
+from rlcore.engines.publish_file import Location, layout, write_version
+from rlcore.errors import StaleWeightsError
+
+
+class Publisher(Protocol):
+    """One way for weights from trainer to engine. Small and picklable: both sides have a copy."""
+
+    def write(self, tensors: Iterable[tuple[str, Tensor]], version: int) -> Location:
+        """In the train worker: stores all weights, by Hugging Face name, as `version`."""
+        ...
+
+    async def load(self, client: EngineClient, location: Location) -> None:
+        """In the driver: one engine takes the weights up; requests under way go on with them.
+
+        Raises EngineError where the engine fails, and then leaves it paused; StaleWeightsError where it
+        reports another version or, if it is asked for checksums, a tensor that is not the trainer's.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Files:
+    """What the ways have in common: a folder that trainer and engine both see, and the engine's dtype."""
+
+    root: Path
+    dtype: str
+
+    def write(self, tensors: Iterable[tuple[str, Tensor]], version: int) -> Location:
+        return write_version(self.root, tensors, version, dtype=self.dtype)
+
+    async def load(self, client: EngineClient, location: Location) -> None:
+        # Retracted requests compute their prefixes anew, so no cache of the old weights is left behind.
+        await client.pause("retract")
+        await client.flush_cache()
+        await self._send(client, location)
+        await verify(client, location)
+        await client.resume()
+
+    async def _send(self, client: EngineClient, location: Location) -> None:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedMemoryPublisher(_Files):
+    """For `local` on the trainer's host: the server maps the file."""
+
+    async def _send(self, client: EngineClient, location: Location) -> None:
+        await client.update_from_shared_memory(location.file, layout(location.file), location.version)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiskPublisher(_Files):
+    """For any engine that sees `root`: a whole model directory."""
+
+    model_path: Path
+
+    def write(self, tensors: Iterable[tuple[str, Tensor]], version: int) -> Location:
+        return write_version(self.root, tensors, version, dtype=self.dtype, model_path=self.model_path)
+
+    async def _send(self, client: EngineClient, location: Location) -> None:
+        await client.update_from_disk(location.directory, location.version)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorPublisher(_Files):
+    """For SGLang: by value over HTTP, in buckets, from a driver that sees `root`."""
+
+    bucket_bytes: int
+
+    async def _send(self, client: EngineClient, location: Location) -> None:
+        await client.begin_weight_update()
+        previous: str | None = None
+        for payload in sglang_bucket.payloads(location.file, self.bucket_bytes):
+            if previous is not None:
+                await client.update_from_tensor(previous, version=None)
+            previous = payload
+        assert previous is not None, "a model has weights"
+        await client.update_from_tensor(previous, version=location.version)
+        await client.end_weight_update()
+
+
+async def publish(
+    publisher: Publisher, clients: Sequence[EngineClient], tensors: Iterable[tuple[str, Tensor]], version: int
+) -> Location:
+    """Writes and loads in one process."""
+    location = await asyncio.to_thread(publisher.write, tensors, version)
+    await load_all(publisher, clients, location)
+    return location
+
+
+async def load_all(publisher: Publisher, clients: Sequence[EngineClient], location: Location) -> None:
+    """All engines load `location` at once; the first failure is raised."""
+    await together(publisher.load(client, location) for client in clients)
+
+
+async def verify(client: EngineClient, location: Location) -> None:
+    """Raises StaleWeightsError unless the engine's version, and tensors where it tells, are `location`'s."""
+    version = await client.weight_version()
+    if version != location.version:
+        raise StaleWeightsError(
+            f"The engine at {client.url} has weights of version {version}; published was {location.version}."
+        )
+    if not (await client.capabilities()).tensor_checksums:
+        return
+    held = await client.checksums()
+    for name, value in location.checksums.items():
+        # A tied matrix goes by one name in the engine: its content counts.
+        if held.get(name, value) != value or (name not in held and value not in held.values()):
+            raise StaleWeightsError(
+                f"The engine at {client.url} holds a {name!r} that is not the trainer's (version {version})."
+            )
+    if missing := sorted(set(held) - set(location.checksums)):
+        raise StaleWeightsError(
+            f"The engine at {client.url} holds {missing[0]!r}, which version {version} did not publish."
+        )

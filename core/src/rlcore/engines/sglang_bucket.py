@@ -1,0 +1,71 @@
+"""The payload of SGLang's `/update_weights_from_tensor`, by value and without sglang.
+
+A payload is a pickle of `{"flattened_tensor": uint8 [n], "metadata": [FlattenedTensorMetadata, …]}`, read by
+SGLang's allow-listed unpickler. By value, because handles to another process's CPU memory end the server.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+SGLANG_CLASS = "sglang.srt.weight_sync.tensor_bucket", "FlattenedTensorMetadata"
+
+
+@dataclass
+class FlattenedTensorMetadata:
+    """Stands for SGLang's class of that name; the fields are SGLang's. Indices count bytes."""
+
+    name: str
+    shape: torch.Size
+    dtype: torch.dtype
+    start_idx: int
+    end_idx: int
+    numel: int
+
+
+class _Pickler(pickle._Pickler):
+    """Writes the stand-in by the name that the server knows. In Python, as the C pickler would import it."""
+
+    def save_global(self, obj: Any, name: str | None = None) -> None:
+        if obj is not FlattenedTensorMetadata:
+            super().save_global(obj, name)  # type: ignore[misc]  # typeshed has no internals
+            return
+        self.write(pickle.GLOBAL + "{}\n{}\n".format(*SGLANG_CLASS).encode())  # type: ignore[attr-defined]
+        self.memoize(obj)  # type: ignore[attr-defined]
+
+
+def payloads(file: str, limit_bytes: int) -> Iterator[str]:
+    """The tensors of a safetensors file in flattened buckets of `limit_bytes`; a larger tensor is alone."""
+    bucket: list[tuple[str, Tensor]] = []
+    size = 0
+    with safe_open(file, framework="pt") as opened:
+        for name in opened.keys():  # noqa: SIM118 - no mapping: it has no __iter__
+            tensor = opened.get_tensor(name)
+            if bucket and size + tensor.nbytes > limit_bytes:
+                yield payload(bucket)
+                bucket, size = [], 0
+            bucket.append((name, tensor))
+            size += tensor.nbytes
+    yield payload(bucket)
+
+
+def payload(tensors: list[tuple[str, Tensor]]) -> str:
+    """One bucket, base64."""
+    flat = [tensor.contiguous().flatten().view(torch.uint8) for _, tensor in tensors]
+    metadata, start = [], 0
+    for (name, tensor), piece in zip(tensors, flat, strict=True):
+        end = start + piece.numel()
+        metadata.append(FlattenedTensorMetadata(name, tensor.shape, tensor.dtype, start, end, piece.numel()))
+        start = end
+    buffer = io.BytesIO()
+    _Pickler(buffer, protocol=4).dump({"flattened_tensor": torch.cat(flat), "metadata": metadata})
+    return base64.b64encode(buffer.getbuffer()).decode()

@@ -1,0 +1,187 @@
+"""The typed seams: what each kind of plugin implements.
+
+A component is made by calling its factory with its config. Every class here is a `Protocol`: a plugin
+imports nothing from rlcore but types. Shape suffixes: B samples, R response tokens of all samples of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from rlcore.types import Group, Prompt, Sample, Sampling, Score, Span
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rlcore.data.batch import TrainBatch
+
+
+# --- prompts -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompts:
+    """What a source offers: prompts to train on, and named held-out sets to evaluate on.
+
+    Both may be lazy sequences. The order is the source's; core shuffles with an exact, resumable cursor.
+    """
+
+    train: Sequence[Prompt]
+    held_out: Mapping[str, Sequence[Prompt]] = field(default_factory=dict)
+
+
+class PromptSource(Protocol):
+    """Kind `source`: where prompts come from."""
+
+    def prompts(self) -> Prompts:
+        """Raises `DataError` naming file, line and reason where a row is malformed."""
+        ...
+
+
+# --- generation ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    """One answer of an engine. `token_ids` is what was sampled, the stop token included.
+
+    `log_probs` (same length) are of the distribution that was sampled from, temperature included.
+    `finish_reason`: "stop", "length" or "abort".
+    """
+
+    token_ids: tuple[int, ...]
+    log_probs: tuple[float, ...]
+    text: str
+    finish_reason: str
+    spans: tuple[Span, ...]
+    prompt_tokens: int
+
+
+class GenerationContext(Protocol):
+    """What a generator may use. Lives in the driver's event loop; one for all samples of a rollout."""
+
+    @property
+    def sampling(self) -> Sampling:
+        """How this rollout samples (greedy for evaluation)."""
+        ...
+
+    async def complete(
+        self, prompt_ids: Sequence[int], *, n: int = 1, seed: int, rid: str, sampling: Sampling | None = None
+    ) -> Sequence[Completion]:
+        """`n` completions of one prompt, which the engine computes once."""
+        ...
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Token ids of plain text, without special tokens."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids, special tokens left out."""
+        ...
+
+
+class Generator(Protocol):
+    """Kind `generator`: drives the engine through one trajectory."""
+
+    async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample | list[Sample]:
+        """`sample` with response, mask, log-probs, spans and status filled in.
+
+        A list means that the trajectory was split; its members keep the `rollout_id`.
+        """
+        ...
+
+
+@runtime_checkable
+class GroupGenerator(Protocol):
+    """A generator that can do the samples of one group in one go (one request with `n`)."""
+
+    async def generate_group(self, ctx: GenerationContext, samples: Sequence[Sample]) -> list[Sample]:
+        """The group's samples, filled in, in their order."""
+        ...
+
+
+# --- reward and filter ---------------------------------------------------------------------------------
+
+
+class Reward(Protocol):
+    """Kind `reward`: runs in a killable worker process with a time limit."""
+
+    def score(self, samples: Sequence[Sample]) -> Sequence[Score]:
+        """One score for each sample. `samples` are siblings of one group, in order."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """`group` is what goes on (None: dropped, for `reason`, a short identifier that becomes a metric)."""
+
+    group: Group | None
+    reason: str | None = None
+
+
+class Filter(Protocol):
+    """Kind `filter`: judges a scored group."""
+
+    def judge(self, group: Group) -> Verdict:
+        """Keep (possibly changed) or drop with a reason."""
+        ...
+
+
+# --- the algorithm -------------------------------------------------------------------------------------
+
+
+class AdvantageEstimator(Protocol):
+    """Kind `advantage`: sees the whole batch, whatever the data-parallel size."""
+
+    def estimate(self, batch: TrainBatch) -> Tensor:
+        """Advantages, float32 [R].
+
+        `batch.per_sample["reward"]` float32 [B], `batch.per_sample["group"]` and `["rollout"]` int64 [B];
+        `batch.per_token["rewards"]` float32 [R] (a scalar reward sits on the last live token) and
+        `["loss_mask"]` float32 [R].
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossInputs:
+    """One micro-batch of whole samples, response tokens only.
+
+    `log_probs` [R] carries the gradient; `old_log_probs` [R] are the trainer's before the update,
+    `rollout_log_probs` [R] the engine's; `advantages` [R]; `mask` [R] 0 or 1; `segments` int64 [R] the
+    sample of each token; `samples` = B. `entropy` [R] is there where the run asked for it. `batch` holds
+    every further column.
+    """
+
+    log_probs: Tensor
+    old_log_probs: Tensor
+    rollout_log_probs: Tensor
+    advantages: Tensor
+    mask: Tensor
+    segments: Tensor
+    samples: int
+    entropy: Tensor | None
+    batch: TrainBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossOutput:
+    """`per_token` [R]: the loss of each token; core owns mask, denominator and sum.
+
+    `metrics`: named values [R], logged as `train/<name>`, averaged over the live tokens.
+    """
+
+    per_token: Tensor
+    metrics: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class Loss(Protocol):
+    """Kind `loss`: a pure function from inputs to per-token losses."""
+
+    def __call__(self, inputs: LossInputs) -> LossOutput: ...
+
+
+Factory = Any
+"""What a factory string resolves to: called with the component's config."""

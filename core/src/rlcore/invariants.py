@@ -1,0 +1,45 @@
+"""What every run checks of itself."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from rlcore.errors import LogProbGapError, RunError
+from rlcore.megatron.step import StepResult
+
+MAX_PPO_KL = 1e-6
+"""Before the first update old and new log-probs are two forwards of the same weights on the same packs."""
+
+BF16_MAX_MEAN_GAP = 0.02
+BF16_MAX_K3 = 1e-3
+"""In bf16 single tokens are noise; what is bounded is the mean gap in nats, and the mean k3."""
+
+
+def check_first_step(
+    result: StepResult, gap_max: float, *, dtype: Literal["fp32", "bf16"], comparable: bool, max_gap: float
+) -> None:
+    """What must hold of the first mini-batch of a run.
+
+    `gap_max`: largest |trainer - engine| log-prob, over all ranks. RunError where old and new log-probs
+    differ before any update; LogProbGapError where trainer and engine disagree: by more than `max_gap` on any
+    token in fp32, on average in bf16. Not `comparable`: the engine's log-probs are of a distribution that the
+    trainer does not know, and only the first check is made.
+    """
+    tokens = int(result.metrics["tokens"])
+    ppo_kl = result.metrics["ppo_kl"] / tokens
+    if not abs(ppo_kl) <= MAX_PPO_KL:
+        raise RunError(
+            f"Two forwards of the first mini-batch differ by {ppo_kl:.3g} on average: bound {MAX_PPO_KL}."
+        )
+    if not comparable:
+        return
+    mean, k3 = result.metrics["kl_engine"] / tokens, result.metrics["kl_engine_k3"] / tokens
+    found = f"Trainer and engine disagree about the log-probs of the {tokens} tokens of the first step: "
+    if dtype == "fp32" and not gap_max <= max_gap:
+        raise LogProbGapError(
+            f"{found}largest gap {gap_max:.3g}, --max-kl-engine {max_gap:g} (mean {mean:.3g})."
+        )
+    if dtype == "bf16" and not (mean <= BF16_MAX_MEAN_GAP and k3 <= BF16_MAX_K3):
+        raise LogProbGapError(
+            f"{found}mean gap {mean:.3g} (bound {BF16_MAX_MEAN_GAP}), k3 {k3:.3g} (bound {BF16_MAX_K3})."
+        )

@@ -1,0 +1,181 @@
+"""Causal self-attention over packed sequences: no padding, no mask, grouped queries.
+
+Rotary positions are applied here and not by megatron's SelfAttention, which cuts the pack into sequences once
+for the queries and once for the keys of every layer: here the table is made once a forward.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from megatron.core.packed_seq_params import PackedSeqParams
+from megatron.core.transformer.module import MegatronModule
+from megatron.core.transformer.transformer_config import TransformerConfig
+from torch import Tensor
+from torch.nn import functional
+
+from rlcore.megatron.rotary import Rotary, rotate
+
+_ATTRIBUTE = "rlcore_pack"
+
+
+@dataclass(eq=False)
+class Pack:
+    """What all layers of one forward share about their pack of `total` tokens.
+
+    `starts` int32 [N + 1]: where each of the N sequences starts, and `total`.
+    """
+
+    starts: Tensor
+    longest: int
+    total: int
+    tables: dict[tuple[Rotary, torch.dtype], tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, params: PackedSeqParams, total: int) -> Pack:
+        """The pack of `params`, made once and kept with it. Its sequences must fill the `total` tokens."""
+        pack = getattr(params, _ATTRIBUTE, None)
+        if pack is None:
+            starts = params.cu_seqlens_q if params.cu_seqlens_q_padded is None else params.cu_seqlens_q_padded
+            pack = cls(starts, int(params.max_seqlen_q), total)
+            setattr(params, _ATTRIBUTE, pack)
+        assert isinstance(pack, Pack)
+        assert pack.total == total
+        return pack
+
+    def table(self, rotary: Rotary, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosine and sine of each token's place in its sequence."""
+        key = (rotary, dtype)
+        if key not in self.tables:
+            self.tables[key] = rotary.table(self.positions, dtype)
+        return self.tables[key]
+
+    @cached_property
+    def positions(self) -> Tensor:
+        """int64 [total], on the device of `starts`."""
+        places = torch.arange(self.total, device=self.starts.device)
+        owner = torch.searchsorted(self.starts[1:].long(), places, right=True)
+        return places - self.starts.long()[owner]
+
+    @cached_property
+    def shapes(self) -> list[tuple[int, int]]:
+        """(count, length) of the groups of equal length, in the order of `order`."""
+        return [(len(starts), length) for length, starts in self._groups]
+
+    @cached_property
+    def order(self) -> Tensor | None:
+        """int64 [total]: the tokens, group after group; None where they lie so already."""
+        starts = torch.tensor([start for _, group in self._groups for start in group])
+        lengths = torch.tensor([length for length, group in self._groups for _ in group])
+        offsets = torch.repeat_interleave(starts - (torch.cumsum(lengths, 0) - lengths), lengths)
+        order = offsets + torch.arange(self.total)
+        return None if not bool(offsets.any()) else order.to(self.starts.device)
+
+    @cached_property
+    def inverse(self) -> Tensor:
+        """int64 [total]: undoes `order`."""
+        assert self.order is not None
+        return torch.empty_like(self.order).scatter_(0, self.order, torch.arange(self.total).to(self.order))
+
+    @cached_property
+    def _groups(self) -> list[tuple[int, list[int]]]:
+        starts = self.starts.tolist()
+        assert starts[-1] == self.total, "the sequences of a pack, padding included, must fill it"
+        groups: dict[int, list[int]] = defaultdict(list)
+        for start, end in itertools.pairwise(starts):
+            if end > start:
+                groups[end - start].append(start)
+        return list(groups.items())
+
+
+def causal(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float) -> Tensor:
+    """q [T, heads, D], k and v [T, groups, D] → [T, heads, D]: each token sees its sequence up to itself."""
+    if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16):
+        return _varlen(q, k, v, pack, scale)
+    return _by_length(q, k, v, pack, scale)
+
+
+def _varlen(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float) -> Tensor:
+    """torch's flash attention over packed sequences: half precision on a GPU only."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    settings: dict[str, Any] = {"scale": scale, "window_size": (-1, 0)}
+    if q.shape[1] != k.shape[1]:
+        if "enable_gqa" in inspect.signature(varlen_attn).parameters:
+            settings["enable_gqa"] = True
+        else:  # torch 2.11 may come without it
+            k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
+    out = varlen_attn(q, k, v, pack.starts, pack.starts, pack.longest, pack.longest, **settings)
+    assert isinstance(out, Tensor)  # a pair is returned only where `return_aux` asks for it
+    return out
+
+
+def _by_length(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float) -> Tensor:
+    """One dense call for all sequences of a length: neither padding nor a call a sequence."""
+    order = pack.order
+    if order is not None:
+        q, k, v = (x.index_select(0, order) for x in (q, k, v))
+    out, start = [], 0
+    for shape in pack.shapes:
+        end = start + shape[0] * shape[1]
+        out.append(_dense(q[start:end], k[start:end], v[start:end], shape, scale))
+        start = end
+    whole = out[0] if len(out) == 1 else torch.cat(out)
+    return whole if order is None else whole.index_select(0, pack.inverse)
+
+
+def _dense(q: Tensor, k: Tensor, v: Tensor, shape: tuple[int, int], scale: float) -> Tensor:
+    """`shape` = (count, length); q [count * length, heads, D] → the same."""
+
+    def batch(x: Tensor) -> Tensor:
+        return x.view(*shape, *x.shape[1:]).transpose(1, 2)
+
+    out = functional.scaled_dot_product_attention(
+        batch(q), batch(k), batch(v), is_causal=True, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+    )
+    return out.transpose(1, 2).flatten(0, 1)
+
+
+class CoreAttention(MegatronModule):  # type: ignore[misc] # megatron-core is untyped
+    """What SelfAttention calls between its linear layers."""
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        layer_number: int,
+        attn_mask_type: Any,
+        attention_type: str,
+        *,
+        rotary: Rotary,
+        softmax_scale: float | None = None,
+        **_: Any,
+    ) -> None:
+        super().__init__(config=config)
+        assert config.attention_dropout == 0.0
+        self.rotary = rotary
+        self.scale = 1.0 / math.sqrt(config.kv_channels) if softmax_scale is None else softmax_scale
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None = None,
+        attn_mask_type: Any = None,
+        attention_bias: Tensor | None = None,
+        packed_seq_params: PackedSeqParams | None = None,
+    ) -> Tensor:
+        """query [T, heads, D], key and value [T, groups, D] → [T, heads * D]."""
+        assert packed_seq_params is not None
+        assert attention_mask is None
+        assert attention_bias is None
+        pack = Pack.of(packed_seq_params, query.shape[0])
+        table = pack.table(self.rotary, query.dtype)
+        return causal(rotate(query, *table), rotate(key, *table), value, pack, self.scale).flatten(-2)

@@ -1,0 +1,194 @@
+"""How a model family plugs into the trainer: `ModelBridge`, and `MBridge`, a base over mbridge."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.transformer.transformer_config import TransformerConfig
+from torch import Tensor, nn
+from transformers import AutoConfig, PretrainedConfig
+
+from rlcore.config.base import Config
+from rlcore.errors import ConfigError, ModelError
+from rlcore.megatron import heads, parallel, transfer
+from rlcore.megatron.backend import block_spec
+from rlcore.megatron.imports import device
+from rlcore.megatron.rotary import Rotary
+
+VALUE_HEAD_NAME = "score.weight"
+"""How transformers names the head of a model with one output a token."""
+
+
+class ModelBridge(Protocol):
+    """One Hugging Face model as megatron-core holds it, under the parallel layout of this process.
+
+    Its factory is called as `factory(config, path=…, dtype=…, settings=…, value_head=…)`: the plugin's
+    Config, a Hugging Face directory, the parameters' torch dtype, fields of megatron's TransformerConfig, and
+    whether a scalar head replaces the one that makes logits.
+    """
+
+    hf_config: PretrainedConfig
+    config: TransformerConfig
+
+    def build(self) -> list[nn.Module]:
+        """The chunks of this pipeline stage, on the device of the process, with random weights."""
+        ...
+
+    def load(self, chunks: Sequence[nn.Module]) -> None:
+        """Copy the directory's safetensors into `chunks`; ModelError where one is missing or misshapen."""
+        ...
+
+    def export(self, chunks: Sequence[nn.Module]) -> Iterator[tuple[str, Tensor]]:
+        """Whole tensors under Hugging Face names, as `rlcore.megatron.weights.hf_tensors` says."""
+        ...
+
+
+class MBridge:
+    """A dense decoder through mbridge's name maps and weight layouts.
+
+    A family names mbridge's class (`family`) and refuses what that class would get silently wrong
+    (`check`). Right in mbridge, and used: the mapping of the config, of the names, of QKV and gate/up. Mended
+    here: rotary scaling (dropped or replaced there), sequence parallelism (forced there), tied embeddings
+    (which leak into the next model there), vocabulary padding, and loading and export without a collective
+    or a pickled object for each tensor.
+    """
+
+    rope_types: ClassVar[frozenset[str]] = frozenset({"default", "linear", "llama3", "yarn"})
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        path: str,
+        dtype: torch.dtype,
+        settings: Mapping[str, Any],
+        value_head: bool = False,
+    ) -> None:
+        self.path = Path(path)
+        self.value_head = value_head
+        self.hf_config = read_config(self.path)
+        self.check(self.hf_config)
+        self._check_layout()
+        self.tied = bool(self.hf_config.tie_word_embeddings) and not value_head
+        self.vocab_size = int(self.hf_config.vocab_size)
+        self._inner = self._make_inner(dtype, settings)
+        self.config: TransformerConfig = self._inner.config
+        self.padded_vocab_size = int(self._inner.padded_vocab_size)
+
+    def family(self, model_type: str) -> type[Any]:
+        """mbridge's class for `model_type` of config.json; ModelError where there is none."""
+        raise NotImplementedError
+
+    def check(self, hf_config: PretrainedConfig) -> None:
+        """Refuse (ModelError) the variants of the family that would not be computed rightly."""
+        rope = hf_config.rope_parameters["rope_type"]
+        if rope not in self.rope_types:
+            raise ModelError(
+                f"{self.path}: rope_type {rope!r} is not supported; {sorted(self.rope_types)} are."
+            )
+        if hf_config.hidden_act != "silu":
+            raise ModelError(f"{self.path}: hidden_act {hf_config.hidden_act!r} is not supported; 'silu' is.")
+        if getattr(hf_config, "quantization_config", None):
+            raise ModelError(f"{self.path}: quantized weights cannot be trained; give the unquantized model.")
+
+    def build(self) -> list[nn.Module]:
+        rotary = Rotary.of(self.hf_config, self.hf_config.rope_parameters["rope_type"], device())
+        model = GPTModel(
+            config=self.config,
+            transformer_layer_spec=block_spec(self.config, rotary),
+            vocab_size=self.padded_vocab_size,
+            max_sequence_length=self.hf_config.max_position_embeddings,
+            pre_process=parallel.is_first_stage(),
+            post_process=parallel.is_last_stage(),
+            share_embeddings_and_output_weights=self.tied,
+            position_embedding_type="none",  # rotary positions belong to the core attention
+        )
+        if parallel.is_last_stage():
+            if self.value_head:
+                model.output_layer = heads.ValueHead(self.config)
+            else:
+                heads.hide_padding(model.output_layer, self.vocab_size, self.padded_vocab_size)
+        return [model]
+
+    def load(self, chunks: Sequence[nn.Module]) -> None:
+        transfer.load(self, self._inner, chunks)
+
+    def export(self, chunks: Sequence[nn.Module]) -> Iterator[tuple[str, Tensor]]:
+        return transfer.export(self, self._inner, chunks)
+
+    def _make_inner(self, dtype: torch.dtype, settings: Mapping[str, Any]) -> Any:
+        hf_config = copy.deepcopy(self.hf_config)
+        if getattr(hf_config, "head_dim", None) is None:  # mbridge takes a None for a size
+            hf_config.head_dim = hf_config.hidden_size // hf_config.num_attention_heads
+        step = parallel.tensor_size()
+        inner_class = _with_settings(self.family(hf_config.model_type), {**DEFAULTS, **settings})
+        try:
+            inner = inner_class(hf_config, dtype=dtype, make_vocab_size_divisible_by=step)
+        except (AssertionError, TypeError, ValueError) as error:
+            raise ConfigError(
+                f"megatron-core refuses the --megatron settings of {self.path}: {error}"
+            ) from error
+        if self.value_head:
+            inner._DIRECT_MAPPING["output_layer.weight"] = VALUE_HEAD_NAME
+        inner.vocab_size = self.vocab_size
+        inner.padded_vocab_size = -(-self.vocab_size // step) * step
+        return inner
+
+    def _check_layout(self) -> None:
+        """Refuse (ConfigError) a model that the layout cannot split evenly."""
+        splits = (
+            ("num_attention_heads", parallel.tensor_size(), "tensor-model-parallel-size"),
+            ("num_key_value_heads", parallel.tensor_size(), "tensor-model-parallel-size"),
+            ("intermediate_size", parallel.tensor_size(), "tensor-model-parallel-size"),
+            ("num_hidden_layers", parallel.pipeline_size(), "pipeline-model-parallel-size"),
+        )
+        for name, parts, flag in splits:
+            whole = getattr(self.hf_config, name)
+            if whole % parts:
+                raise ConfigError(
+                    f"--megatron.{flag} {parts} does not divide {name} = {whole} of {self.path}."
+                )
+
+
+DEFAULTS: Mapping[str, Any] = {
+    "sequence_parallel": False,  # a choice of the user; mbridge turns it on with tensor parallelism
+    "attention_dropout": 0.0,  # old and new log-probs must be of one model
+    "hidden_dropout": 0.0,
+    "masked_softmax_fusion": False,  # kernels of apex
+    "gradient_accumulation_fusion": False,
+    "persist_layer_norm": False,
+    "cuda_graph_scope": [],  # the default is deprecated, and megatron warns of it
+}
+"""Fields of TransformerConfig that differ from mbridge's or megatron's defaults; settings override them."""
+
+
+def _with_settings(base: Any, settings: Mapping[str, Any]) -> Any:
+    """mbridge's class `base` with `settings` above its own, and with a name map that is not shared.
+
+    mbridge writes the tied output layer into a map of the class, where the next model would find it.
+    """
+
+    def build_base_config(self: Any, **of_family: Any) -> Any:
+        return base._build_base_config(self, **{**of_family, **settings})
+
+    body = {"_build_base_config": build_base_config, "_DIRECT_MAPPING": dict(base._DIRECT_MAPPING)}
+    return type(base.__name__, (base,), body)
+
+
+def read_config(path: Path) -> PretrainedConfig:
+    """The directory's config.json; ModelError where there is none or transformers does not know it."""
+    if not (path / "config.json").is_file():
+        raise ModelError(f"{path} is no Hugging Face model directory: it has no config.json.")
+    try:
+        config = AutoConfig.from_pretrained(path)
+    except (ValueError, KeyError, OSError, StrictDataclassError) as error:
+        reason = str(error).strip().splitlines()[-1].strip()
+        raise ModelError(f"{path / 'config.json'} cannot be read: {reason}") from error
+    assert isinstance(config, PretrainedConfig)
+    return config

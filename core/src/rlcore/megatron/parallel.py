@@ -1,0 +1,175 @@
+"""The parallel layout of one trainer: process groups, ranks, and the seeds that depend on them.
+
+megatron-core keeps the layout in globals of the process: one trainer a process.
+"""
+
+import os
+import random
+import warnings
+from datetime import timedelta
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state
+from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
+
+from rlcore.errors import ConfigError
+
+_STOP_SECONDS = 30.0
+
+
+def start(
+    rank: int,
+    world_size: int,
+    address: str,
+    port: int,
+    *,
+    tensor_model_parallel_size: int = 1,
+    pipeline_model_parallel_size: int = 1,
+    context_parallel_size: int = 1,
+    expert_model_parallel_size: int = 1,
+    sequence_parallel: bool = False,
+    seed: int = 0,
+    timeout: float = 600.0,
+) -> None:
+    """Join `world_size` ranks at `address:port` (gloo on a CPU, NCCL on GPUs) and lay them out.
+
+    The sizes are those of `--megatron.<field>`; what they leave over is data parallel. `timeout`: seconds
+    that a rank waits for the others, here and in each collective after it.
+    """
+    check_layout(
+        world_size,
+        tensor=tensor_model_parallel_size,
+        pipeline=pipeline_model_parallel_size,
+        context=context_parallel_size,
+        expert=expert_model_parallel_size,
+        sequence_parallel=sequence_parallel,
+    )
+    _quiet()
+    if sequence_parallel:
+        # megatron's order of kernels: communication must not overtake the matmul that it is hidden behind
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+    on_gpu = torch.cuda.is_available()
+    if on_gpu:
+        # a worker that was given one GPU sees that one; one that sees all takes the one of its rank
+        torch.cuda.set_device(rank % torch.cuda.device_count())
+    dist.init_process_group(
+        backend="nccl" if on_gpu else "gloo",
+        init_method=f"tcp://{address}:{port}",
+        rank=rank,
+        world_size=world_size,
+        timeout=timedelta(seconds=timeout),
+        device_id=torch.device("cuda", torch.cuda.current_device()) if on_gpu else None,
+    )
+    parallel_state.initialize_model_parallel(
+        tensor_model_parallel_size=tensor_model_parallel_size,
+        pipeline_model_parallel_size=pipeline_model_parallel_size,
+        distributed_timeout_minutes=timeout / 60.0,
+        # a second set of groups is of use only where the first is not gloo
+        create_gloo_process_groups=on_gpu,
+    )
+    _seed(seed)
+
+
+def check_layout(
+    world_size: int, *, tensor: int, pipeline: int, context: int, expert: int, sequence_parallel: bool
+) -> None:
+    """Refuse (ConfigError) what cannot be laid out on `world_size` ranks."""
+    if context > 1:
+        raise ConfigError(f"--megatron.context-parallel-size {context} is not supported yet: leave it at 1.")
+    if expert > 1:
+        raise ConfigError(
+            f"--megatron.expert-model-parallel-size {expert} is not supported yet: leave it at 1."
+        )
+    if world_size % (tensor * pipeline):
+        raise ConfigError(
+            f"{world_size} ranks cannot hold models of {tensor} tensor-parallel "
+            f"by {pipeline} pipeline-parallel ranks: "
+            "the number of ranks must be a multiple of the product."
+        )
+    if sequence_parallel and tensor == 1:
+        raise ConfigError(
+            "--megatron.sequence-parallel needs --megatron.tensor-model-parallel-size 2 or more: "
+            "it splits the sequence over the tensor-parallel ranks."
+        )
+
+
+def _quiet() -> None:
+    # newer torch renames collectives that megatron-core calls by their old names
+    warnings.filterwarnings("ignore", message="`torch.distributed.*` is deprecated", category=FutureWarning)
+
+
+def stop() -> None:
+    """Leave together: wait for the others (30 s at most, then an error), then tear the groups down.
+
+    Without it a rank that ends first makes the others die in a signal now and then.
+    """
+    try:
+        work = dist.barrier(async_op=True)
+        assert work is not None
+        work.wait(timedelta(seconds=_STOP_SECONDS))
+    finally:
+        parallel_state.destroy_model_parallel()
+        dist.destroy_process_group()
+
+
+def _seed(seed: int) -> None:
+    """Seed all generators; stages differ, data-parallel ranks do not, tensor-parallel ones where needed."""
+    stage_seed = seed + 100 * pipeline_rank()
+    random.seed(stage_seed)
+    np.random.seed(stage_seed % 2**32)
+    torch.manual_seed(stage_seed)
+    model_parallel_cuda_manual_seed(stage_seed)
+
+
+def data_rank() -> int:
+    """This rank among those that hold the same part of the model."""
+    return int(parallel_state.get_data_parallel_rank())
+
+
+def data_size() -> int:
+    return int(parallel_state.get_data_parallel_world_size())
+
+
+def data_group() -> dist.ProcessGroup:
+    group: dist.ProcessGroup = parallel_state.get_data_parallel_group()
+    return group
+
+
+def tensor_rank() -> int:
+    """This rank among those that share the layers of a stage."""
+    return int(parallel_state.get_tensor_model_parallel_rank())
+
+
+def tensor_size() -> int:
+    return int(parallel_state.get_tensor_model_parallel_world_size())
+
+
+def tensor_group() -> dist.ProcessGroup:
+    group: dist.ProcessGroup = parallel_state.get_tensor_model_parallel_group()
+    return group
+
+
+def pipeline_rank() -> int:
+    """The stage of this rank."""
+    return int(parallel_state.get_pipeline_model_parallel_rank())
+
+
+def pipeline_size() -> int:
+    return int(parallel_state.get_pipeline_model_parallel_world_size())
+
+
+def pipeline_group() -> dist.ProcessGroup:
+    group: dist.ProcessGroup = parallel_state.get_pipeline_model_parallel_group()
+    return group
+
+
+def is_first_stage() -> bool:
+    """Whether tokens enter here."""
+    return pipeline_rank() == 0
+
+
+def is_last_stage() -> bool:
+    """Whether logits come out here."""
+    return pipeline_rank() == pipeline_size() - 1

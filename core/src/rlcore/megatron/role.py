@@ -1,0 +1,262 @@
+"""`Role`: one rank of one model, which scores tokens, takes optimizer steps, and saves and loads itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state as mpu
+from megatron.core.distributed import finalize_model_grads
+from megatron.core.pipeline_parallel import get_forward_backward_func
+from torch import Tensor
+
+from rlcore.data.batch import TrainBatch
+from rlcore.megatron.build import build_model
+from rlcore.megatron.fields import check_fields, split
+from rlcore.megatron.imports import device
+from rlcore.megatron.logprobs import vocab_parallel_log_probs
+from rlcore.megatron.optimizer import (
+    apply_gradients,
+    build_optimizer,
+    clip_gradients,
+    wrap_for_gradients,
+    zero_gradients,
+)
+from rlcore.megatron.packing import Bins, Pack, equal_bins, micro_batches, pack
+from rlcore.megatron.rng import set_seed
+from rlcore.megatron.rows import RowSelector
+from rlcore.megatron.saving import load_role, save_role
+from rlcore.megatron.schedule import OptimizerSettings, learning_rate
+from rlcore.megatron.step import LossResult, StepResult, TokenOutputs
+from rlcore.spec import ModelSpec
+
+__all__ = ["Loss", "LossResult", "OptimizerSettings", "Role", "StepResult", "TokenOutputs"]
+
+Loss = Callable[[TokenOutputs, TrainBatch], LossResult]
+"""Called once a micro-batch that has response tokens, on the ranks of the last pipeline stage."""
+
+_Scores = Callable[[Tensor, Pack], tuple[Tensor, Tensor | None]]
+
+
+class Role:
+    """One rank of one model, made after `rlcore.megatron.parallel.start`.
+
+    The methods are collective: every rank calls them in the same order. The ranks of one data-parallel index
+    (all its tensor- and pipeline-parallel ranks) pass the same batch.
+    """
+
+    def __init__(self, spec: ModelSpec, optimizer: OptimizerSettings | None) -> None:
+        """`optimizer` None: a frozen model (reference, teacher), which has no gradients and no optimizer."""
+        built = build_model(spec, trainable=optimizer is not None)
+        self.built = built
+        self.settings = optimizer
+        self.steps = 0
+        """Optimizer steps taken: the position in the learning-rate schedule."""
+        self.models: list[Any] = list(built.chunks)
+        self.optimizer: Any = None
+        if optimizer is not None:
+            passed = split(check_fields(spec.megatron))
+            self.models = wrap_for_gradients(built.chunks, built.config, passed.ddp)
+            self.optimizer = build_optimizer(self.models, optimizer, built.config, passed.optimizer)
+            built.config.finalize_model_grads_func = _finalize
+        self._vocab_size = int(built.hf_config.vocab_size)
+        self._longest = getattr(built.hf_config, "max_position_embeddings", None)
+        self._selector = RowSelector(built.chunks, built.config)
+        self._align = built.config.tensor_model_parallel_size if built.config.sequence_parallel else 1
+
+    def set_seed(self, seed: int) -> None:
+        """Seed this rank's random states."""
+        set_seed(seed)
+
+    def forward(
+        self, batch: TrainBatch, *, temperature: float, tokens_per_rank: int, entropy: bool = False
+    ) -> dict[str, Tensor]:
+        """`log_probs` (and `entropy`) of the response tokens: fp32 [sum(R_i)] on the CPU, in `batch`'s order.
+
+        Without gradients; on every tensor- and pipeline-parallel rank.
+        """
+        bins = self._plan(batch, tokens_per_rank)
+
+        def score(logits: Tensor, part: Pack) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+            scores = self._scores(logits, part, temperature, entropy, False)
+            return logits.new_zeros(()), scores
+
+        with torch.no_grad():
+            found = self._run(batch, bins, score, forward_only=True)
+        names = ["log_probs", "entropy"] if entropy else ["log_probs"]
+        columns: dict[str, Tensor] = {}
+        for index, name in enumerate(names):
+            parts = [scores[index] for scores in found]
+            columns[name] = _in_order(self._from_last_stage(parts, batch), batch, bins)
+        return columns
+
+    def train(
+        self,
+        batch: TrainBatch,
+        loss: Loss,
+        *,
+        temperature: float,
+        tokens_per_rank: int,
+        entropy: bool = False,
+        entropy_grad: bool = False,
+    ) -> StepResult:
+        """One optimizer step over this rank's minibatch.
+
+        The gradient is the sum of d total / dθ over micro-batches and data-parallel ranks; `tokens_per_rank`
+        bounds the tokens of a micro-batch. With a loss or gradient norm that is not finite nothing changes.
+        """
+        assert self.settings is not None, "a frozen role is not trained"
+        bins = self._plan(batch, tokens_per_rank)
+
+        def score(logits: Tensor, part: Pack) -> tuple[Tensor, dict[str, Tensor]]:
+            log_probs, entropies = self._scores(logits, part, temperature, entropy, entropy_grad)
+            total = log_probs[:0].sum()  # an exact zero that keeps the graph whole for every loss
+            if log_probs.numel() == 0:
+                return total, {}
+            result = loss(TokenOutputs(log_probs=log_probs, entropy=entropies), part.batch)
+            total = total + result.total
+            return total, {"": total.detach().clone(), **result.metrics}
+
+        zero_gradients(self.models)
+        sums = _sum_over_ranks(self._run(batch, bins, score, forward_only=False))
+        return self._step(sums.pop("", 0.0), sums)
+
+    def save(self, folder: Path) -> None:
+        """Weights, optimizer, schedule and random states into `folder`, which is made if needed.
+
+        CheckpointError on every rank if it fails on any.
+        """
+        save_role(folder, self.built.chunks, self.optimizer, self.steps)
+
+    def load(self, folder: Path) -> None:
+        """What `save` wrote, under the same layout or another one; random states only under the same.
+
+        CheckpointError where `folder` is missing, damaged, of another model or not allowed.
+        """
+        self.steps = load_role(folder, self.built.chunks, self.optimizer)
+
+    def _step(self, loss: float, metrics: dict[str, float]) -> StepResult:
+        assert self.settings is not None
+        lr = learning_rate(self.settings, self.steps)
+        self.optimizer.prepare_grads()
+        norm = float(self.optimizer.get_grad_norm())
+        finite = math.isfinite(loss) and math.isfinite(norm)
+        if finite:
+            clip_gradients(self.optimizer, norm)
+            apply_gradients(self.optimizer, lr)
+            self.steps += 1
+        return StepResult(loss=loss, metrics=metrics, grad_norm=norm, lr=lr, finite=finite)
+
+    def _plan(self, batch: TrainBatch, tokens_per_rank: int) -> Bins:
+        """This rank's micro-batches, as many as on every other data-parallel rank."""
+        lengths = batch.lengths.tolist()
+        bins = micro_batches(lengths, tokens_per_rank, self._longest)
+        count = max(1, len(bins))
+        if mpu.get_data_parallel_world_size() > 1:
+            most = torch.tensor(count, device=device())
+            dist.all_reduce(most, dist.ReduceOp.MAX, group=mpu.get_data_parallel_group())
+            count = int(most)
+        if len(self.models) > 1:  # the interleaved schedule takes whole rounds of the pipeline
+            stages = mpu.get_pipeline_model_parallel_world_size()
+            count = -(-count // stages) * stages
+        return equal_bins(bins, lengths, count)
+
+    def _run(
+        self,
+        batch: TrainBatch,
+        bins: Bins,
+        score: Callable[[Tensor, Pack], tuple[Tensor, Any]],
+        *,
+        forward_only: bool,
+    ) -> list[Any]:
+        """`score`'s second value for each micro-batch on the last pipeline stage, nothing on the others."""
+        place = device()
+        packs = [pack(batch, rows, align=self._align, device=place) for rows in bins]
+
+        def forward_step(parts: Iterator[Pack], model: Any) -> tuple[Tensor, Any]:
+            part = next(parts)
+            output = self._selector.call(model, part)
+
+            def loss_function(logits: Tensor) -> tuple[Tensor, Tensor, Any]:
+                total, kept = score(self._selector.logits(logits, part), part)
+                return total, torch.zeros((), dtype=torch.int, device=total.device), kept
+
+            return output, loss_function
+
+        for model in self.models:
+            if model.training == forward_only:
+                model.train(not forward_only)
+        found = get_forward_backward_func()(
+            forward_step_func=forward_step,
+            data_iterator=[iter(packs) for _ in self.models],
+            model=self.models,
+            num_microbatches=len(packs),
+            seq_length=max(part.tokens.shape[1] for part in packs),
+            micro_batch_size=1,
+            forward_only=forward_only,
+        )
+        return list(found)
+
+    def _scores(
+        self, logits: Tensor, part: Pack, temperature: float, entropy: bool, entropy_grad: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        count = part.targets.numel()
+        log_probs, entropies = vocab_parallel_log_probs(
+            logits,
+            part.targets if count else part.tokens[0, :1],
+            temperature=temperature,
+            entropy=entropy,
+            entropy_grad=entropy_grad,
+            vocab_size=self._vocab_size,
+            group=mpu.get_tensor_model_parallel_group(),
+        )
+        return log_probs[:count], entropies[:count] if entropies is not None else None
+
+    def _from_last_stage(self, parts: Sequence[Tensor], batch: TrainBatch) -> Tensor:
+        if parts:
+            whole = torch.cat(list(parts))
+        else:
+            whole = torch.empty(int(batch.response_lengths.sum()), device=device())
+        if mpu.get_pipeline_model_parallel_world_size() > 1:
+            last = mpu.get_pipeline_model_parallel_last_rank()
+            dist.broadcast(whole, src=last, group=mpu.get_pipeline_model_parallel_group())
+        return whole.cpu()
+
+
+def _finalize(models: list[Any], num_tokens: Tensor | None = None, **known: Any) -> None:
+    """megatron's reductions without its division by a token count: our denominators are in the weights."""
+    finalize_model_grads(models, None, **known)
+
+
+def _in_order(values: Tensor, batch: TrainBatch, bins: Bins) -> Tensor:
+    """Values of the response tokens of the samples in `bins`, one after another → in `batch`'s order."""
+    slots = torch.arange(values.numel()).split(batch.response_lengths.tolist())
+    order = [slots[row] for rows in bins for row in rows]
+    out = torch.empty_like(values)
+    out[torch.cat(order) if order else slots] = values
+    return out
+
+
+def _sum_over_ranks(found: Sequence[dict[str, Tensor]]) -> dict[str, float]:
+    """The sums over micro-batches and data-parallel ranks, on every rank; in rank order, so reproducible."""
+    mine: dict[str, float] = {}
+    names = list(dict.fromkeys(name for metrics in found for name in metrics))
+    if names:
+        zero = torch.zeros((), device=device())
+        rows = [[metrics.get(name, zero).detach().to(torch.float64) for name in names] for metrics in found]
+        totals = torch.stack([value for row in rows for value in row]).view(len(rows), len(names)).sum(0)
+        mine = dict(zip(names, totals.tolist(), strict=True))
+    if dist.get_world_size() == 1:
+        return mine
+    first = mpu.get_tensor_model_parallel_rank() == 0
+    gathered: list[dict[str, float] | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, mine if first else None)
+    whole: dict[str, float] = {}
+    for part in gathered:
+        for name, value in (part or {}).items():
+            whole[name] = whole.get(name, 0.0) + value
+    return whole

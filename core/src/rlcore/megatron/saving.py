@@ -1,0 +1,84 @@
+"""A role's checkpoint: weights and optimizer as `torch_dist`, the schedule's position, and random states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state as mpu
+from megatron.core.dist_checkpointing.mapping import ShardedObject
+from megatron.core.utils import unwrap_model
+
+from rlcore.checkpoint import dist as torch_dist
+from rlcore.checkpoint.unpickle import read_tensors
+from rlcore.errors import CheckpointError
+from rlcore.megatron.rng import random_states, set_random_states
+
+
+def save_role(folder: Path, chunks: Sequence[torch.nn.Module], optimizer: Any, steps: int) -> None:
+    """Write `folder`; `optimizer` None for a frozen model. Collective; CheckpointError on every rank."""
+    torch_dist.together(lambda: folder.mkdir(parents=True, exist_ok=True), folder)
+    state = _state(chunks, optimizer, is_loading=False)
+    torch_dist.save(folder, {**state, "steps": steps, "layout": _layout()})
+    torch_dist.together(lambda: torch_dist.write_tensors(_random_file(folder), random_states()), folder)
+
+
+def load_role(folder: Path, chunks: Sequence[torch.nn.Module], optimizer: Any) -> int:
+    """Read `folder` into `chunks` and `optimizer`; returns the steps taken. Collective; CheckpointError."""
+    loaded = torch_dist.load(folder, _state(chunks, optimizer, is_loading=True))
+    for name, chunk in zip(_names(chunks), _plain(chunks), strict=True):
+        missing, unexpected = chunk.load_state_dict(loaded[name], strict=False)
+        wrong = [key for key in [*missing, *unexpected] if not key.endswith("_extra_state")]
+        if wrong:
+            raise CheckpointError(f"{folder} is no checkpoint of this model: {wrong[0]} does not match.")
+    if optimizer is not None:
+        with torch.no_grad():
+            optimizer.load_state_dict(loaded["optimizer"])
+    if loaded.get("layout") == _layout():
+        set_random_states(read_tensors(_random_file(folder)))
+    return int(loaded["steps"])
+
+
+def _state(chunks: Sequence[torch.nn.Module], optimizer: Any, *, is_loading: bool) -> dict[str, Any]:
+    # fully_reshardable: the only optimizer format that can be read under any other layout
+    metadata = {
+        "distrib_optim_sharding_type": "fully_reshardable",
+        "chained_optim_avoid_prefix": True,
+        "singleton_local_shards": False,
+        "dp_cp_group": mpu.get_data_parallel_group(with_context_parallel=True),
+    }
+    state: dict[str, Any] = {}
+    for name, chunk in zip(_names(chunks), _plain(chunks), strict=True):
+        tensors = chunk.sharded_state_dict(metadata=metadata)
+        # the extra states are fp8 scales, empty here, and would be pickled
+        state[name] = {key: value for key, value in tensors.items() if not isinstance(value, ShardedObject)}
+    if optimizer is not None:
+        state["optimizer"] = optimizer.sharded_state_dict(
+            dict(state), is_loading=is_loading, metadata=metadata
+        )
+    return state
+
+
+def _names(chunks: Sequence[torch.nn.Module]) -> list[str]:
+    return ["model"] if len(chunks) == 1 else [f"model{index}" for index in range(len(chunks))]
+
+
+def _plain(chunks: Sequence[torch.nn.Module]) -> list[Any]:
+    return list(unwrap_model(list(chunks)))
+
+
+def _layout() -> dict[str, int]:
+    return {
+        "world": dist.get_world_size(),
+        "tensor": mpu.get_tensor_model_parallel_world_size(),
+        "pipeline": mpu.get_pipeline_model_parallel_world_size(),
+        "expert": mpu.get_expert_model_parallel_world_size(),
+        "context": mpu.get_context_parallel_world_size(),
+    }
+
+
+def _random_file(folder: Path) -> Path:
+    return folder / f"random_{dist.get_rank():05d}.pt"

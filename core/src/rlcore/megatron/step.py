@@ -1,0 +1,46 @@
+"""What a loss sees of the model, what it gives back, and what an optimizer step reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenOutputs:
+    """The model's view of the n response tokens of a micro-batch, in the micro-batch's order.
+
+    `log_probs` fp32 [n], with gradient: of the distribution divided by the sampling temperature.
+    `entropy` fp32 [n], where it was asked for; with gradient only where that was asked for too.
+    """
+
+    log_probs: Tensor
+    entropy: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossResult:
+    """`total`: scalar Σ weight · loss, with its denominators already in the weights: never divided again.
+
+    `metrics`: scalar sums, added over micro-batches and data-parallel ranks.
+    """
+
+    total: Tensor
+    metrics: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepResult:
+    """One optimizer step, the same on every rank.
+
+    `loss`, `metrics`: sums over micro-batches and data-parallel ranks. `grad_norm`: before clipping. `lr`:
+    of this step. `finite` is False where the loss or the norm is not finite: then nothing was changed.
+    """
+
+    loss: float
+    metrics: dict[str, float]
+    grad_norm: float
+    lr: float
+    finite: bool

@@ -1,0 +1,160 @@
+"""Weights between Hugging Face names and megatron's parallel parameters, over mbridge's layouts.
+
+Loading takes no collective: each rank reads what its stage needs and keeps its slice. Export gathers over the
+tensor-parallel ranks of the stage that owns a tensor, then hands it to the other stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from rlcore.errors import ModelError
+from rlcore.megatron import parallel
+from rlcore.megatron.imports import device
+
+if TYPE_CHECKING:
+    from rlcore.megatron.bridge import MBridge
+
+_OUTPUT = "output_layer.weight"
+
+
+class SafetensorsDir:
+    """The safetensors of a Hugging Face directory, whatever their number and index."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._stack = ExitStack()
+        self._handles: dict[str, Any] = {}
+
+    def __enter__(self) -> SafetensorsDir:
+        files = sorted(self.path.glob("*.safetensors"))
+        if not files:
+            raise ModelError(f"{self.path} holds no *.safetensors file.")
+        for file in files:
+            try:
+                handle = self._stack.enter_context(safe_open(file, framework="pt", device="cpu"))
+            except (SafetensorError, OSError) as error:
+                raise ModelError(f"{file} cannot be read as safetensors: {error}.") from error
+            self._handles.update(dict.fromkeys(handle.keys(), handle))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+        self._handles.clear()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._handles
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._handles:
+            raise ModelError(f"{self.path} lacks the weight {name!r} that its config.json calls for.")
+        tensor = self._handles[name].get_tensor(name)
+        assert isinstance(tensor, Tensor)
+        return tensor
+
+
+def load(bridge: MBridge, inner: Any, chunks: Sequence[nn.Module]) -> None:
+    """Fill the parameters of `chunks` from `bridge.path`."""
+    with SafetensorsDir(bridge.path) as source, torch.no_grad():
+        for chunk in chunks:
+            for name, parameter in _named(inner, chunk):
+                hf_names = inner._weight_name_mapping_mcore_to_hf(name)
+                if bridge.value_head and name == _OUTPUT and hf_names[0] not in source:
+                    continue  # a critic that starts from a policy: its head starts at zero
+                _fill(bridge, inner, name, parameter, [source[hf_name] for hf_name in hf_names])
+
+
+def _fill(bridge: MBridge, inner: Any, name: str, parameter: Tensor, tensors: list[Tensor]) -> None:
+    try:
+        whole = inner._weight_to_mcore_format(name, tensors)
+        part = inner._weight_split_across_tp(name, whole, parameter, parallel.tensor_size())
+        mine = part[parallel.tensor_rank()]
+        fits = mine.shape == parameter.shape
+    except (AssertionError, RuntimeError, IndexError):
+        fits = False
+    if not fits:
+        found = ", ".join(
+            f"{hf_name} {tuple(tensor.shape)}"
+            for hf_name, tensor in zip(inner._weight_name_mapping_mcore_to_hf(name), tensors, strict=True)
+        )
+        raise ModelError(f"{bridge.path}: the shapes of its weights do not fit its config.json: {found}.")
+    parameter.copy_(mine)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One parameter of the whole model: the stage that has it, and its shape once gathered."""
+
+    name: str
+    stage: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+def export(bridge: MBridge, inner: Any, chunks: Sequence[nn.Module]) -> Iterator[tuple[str, Tensor]]:
+    """See `rlcore.megatron.weights.hf_tensors`."""
+    mine = {name: parameter for chunk in chunks for name, parameter in _named(inner, chunk)}
+    if bridge.tied:
+        mine.pop(_OUTPUT, None)  # the last stage's copy of the embedding
+    for entry in _plan(mine):
+        parameter = mine.get(entry.name)
+        whole = _gather(inner, entry, parameter)
+        yield from zip(*inner._weight_to_hf_format(entry.name, whole), strict=True)
+
+
+def _gather(inner: Any, entry: _Entry, parameter: Tensor | None) -> Tensor:
+    """The whole tensor of `entry` on every rank; `parameter` is this rank's part, None on other stages."""
+    if parameter is None:
+        whole = torch.empty(entry.shape, dtype=entry.dtype, device=device())
+    else:
+        whole = _gather_tensor_parallel(inner, entry.name, parameter)
+    if parallel.pipeline_size() > 1:
+        group = parallel.pipeline_group()
+        dist.broadcast(whole, src=dist.get_global_rank(group, entry.stage), group=group)
+    return whole
+
+
+def _gather_tensor_parallel(inner: Any, name: str, parameter: Tensor) -> Tensor:
+    own = parameter.detach().contiguous()
+    if parallel.tensor_size() == 1 or not getattr(parameter, "tensor_model_parallel", False):
+        return own
+    parts = [torch.empty_like(own) for _ in range(parallel.tensor_size())]
+    dist.all_gather(parts, own, group=parallel.tensor_group())
+    whole = inner._weight_merge_across_tp(name, parts, parameter)
+    assert isinstance(whole, Tensor)
+    return whole
+
+
+def _plan(mine: Mapping[str, Tensor]) -> list[_Entry]:
+    """The parameters of all stages, the same list on every rank."""
+    entries = [
+        _Entry(name, parallel.pipeline_rank(), _whole_shape(parameter), parameter.dtype)
+        for name, parameter in mine.items()
+    ]
+    if parallel.pipeline_size() == 1:
+        return entries
+    stages: list[list[_Entry]] = [[] for _ in range(parallel.pipeline_size())]
+    dist.all_gather_object(stages, entries, group=parallel.pipeline_group())
+    return [entry for stage in stages for entry in stage]
+
+
+def _whole_shape(parameter: Tensor) -> tuple[int, ...]:
+    shape = list(parameter.shape)
+    if getattr(parameter, "tensor_model_parallel", False):
+        shape[parameter.partition_dim] *= parallel.tensor_size()  # type: ignore[attr-defined] # megatron's mark
+    return tuple(shape)
+
+
+def _named(inner: Any, chunk: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """The parameters of a chunk, its layers numbered through the whole model."""
+    numbers = inner._weight_name_mapping_mcore_local_to_global(chunk)
+    return [(numbers[name], parameter) for name, parameter in chunk.named_parameters()]

@@ -1,0 +1,219 @@
+"""What core owns of a loss: masks, denominators and sums.
+
+`prepare` sees the whole batch, before any split over ranks or micro-batches, and fixes the weight of each
+token; `Objective` turns one micro-batch into a sum of weighted token losses. So nothing that a plugin
+computes can depend on how the batch was split. Shape suffixes as in `rlcore.maths`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from rlcore.data.batch import TrainBatch
+from rlcore.errors import NotFiniteError, RunError
+from rlcore.interfaces import AdvantageEstimator, Loss, LossInputs, LossOutput
+from rlcore.maths import Normalizer, indices_of, kl, masked_mean, token_weights, where_live
+from rlcore.megatron.step import LossResult, TokenOutputs
+
+CORE_METRICS = frozenset(
+    {
+        "advantage_mean",
+        "advantage_std",
+        "entropy",
+        "grad_norm",
+        "kl_engine",
+        "kl_engine_comparable",
+        "kl_engine_k3",
+        "kl_engine_max",
+        "loss",
+        "lr",
+        "ppo_kl",
+        "samples",
+        "tokens",
+        "updates",
+    }
+)
+"""Metrics that core computes for every loss; a loss cannot use their names."""
+
+
+def name_of(plugin: object) -> str:
+    """`package.module.Class` of a part, for messages."""
+    return f"{type(plugin).__module__}.{type(plugin).__qualname__}"
+
+
+# --- the whole batch -----------------------------------------------------------------------------------
+
+
+def assign_minibatches(rollout_B: Tensor, minibatches: int) -> Tensor:
+    """The mini-batch of each sample, int64 [B].
+
+    Rollouts in the order of their first samples, in `minibatches` runs of nearly equal length: samples of one
+    rollout stay together. Fewer rollouts than mini-batches leave the last mini-batches out.
+    """
+    index_B, count_N = indices_of(rollout_B)
+    first_N = torch.full_like(count_N, len(rollout_B))
+    first_N = first_N.scatter_reduce(0, index_B, torch.arange(len(rollout_B)), "amin")
+    rank_N = torch.argsort(torch.argsort(first_N))
+    rollouts = len(count_N)
+    return (rank_N * min(minibatches, rollouts) // max(1, rollouts))[index_B]
+
+
+def prepare(
+    batch: TrainBatch,
+    estimator: AdvantageEstimator,
+    *,
+    normalizer: Normalizer,
+    constant: int,
+    minibatches: int,
+) -> TrainBatch:
+    """The whole batch with the columns that training reads.
+
+    Adds per token `advantages` and `weights` (float32 [R], 0 where not live), per sample `minibatch` (int64
+    [B]) unless it is there already. `weights` are those of `rlcore.maths.token_weights` within the token's
+    mini-batch; `constant` is used by the normalizer of that name. Raises `RunError` where the estimator's
+    output has another shape or dtype, or is not finite on a live token; `NotFiniteError` where a log-prob of
+    the engine is not.
+    """
+    mask_R, segments_R = batch.per_token["loss_mask"], batch.segments
+    if not bool(torch.isfinite(where_live(batch.per_token["rollout_log_probs"], mask_R)).all()):
+        raise NotFiniteError("The engine returned log-probs that are not finite for tokens to train on.")
+    advantages_R = _checked_advantages(batch, estimator)
+    minibatch_B = batch.per_sample.get("minibatch")
+    if minibatch_B is None:
+        minibatch_B = assign_minibatches(batch.per_sample["rollout"], minibatches)
+    weights_R = torch.zeros(len(mask_R))
+    for number in range(minibatches):
+        of_sample_B = minibatch_B == number
+        of_token_R = of_sample_B[segments_R]
+        segment_B = torch.cumsum(of_sample_B, 0) - 1
+        weights_R[of_token_R] = token_weights(
+            mask_R[of_token_R],
+            segment_B[segments_R[of_token_R]],
+            batch.per_sample["rollout"][of_sample_B],
+            normalizer=normalizer,
+            constant=constant,
+        ).float()
+    return batch.with_columns(
+        per_token={"advantages": advantages_R, "weights": weights_R}, per_sample={"minibatch": minibatch_B}
+    )
+
+
+def _checked_advantages(batch: TrainBatch, estimator: AdvantageEstimator) -> Tensor:
+    mask_R = batch.per_token["loss_mask"]
+    advantages_R = estimator.estimate(batch)
+    if advantages_R.shape != mask_R.shape or advantages_R.dtype != torch.float32:
+        raise RunError(
+            f"The advantage estimator {name_of(estimator)} returned {_kind(advantages_R)}; "
+            f"expected float32 {list(mask_R.shape)}, one value for each response token."
+        )
+    advantages_R = where_live(advantages_R.detach(), mask_R)
+    bad = int((~torch.isfinite(advantages_R)).sum())
+    if bad:
+        raise RunError(
+            f"The advantage estimator {name_of(estimator)} returned {bad} values that are not finite "
+            f"among the {int(mask_R.sum())} tokens to train on."
+        )
+    return advantages_R
+
+
+def advantage_metrics(batch: TrainBatch) -> dict[str, float]:
+    """`advantage_mean`, `advantage_std` (population) over the live tokens of a prepared batch."""
+    advantages_R, mask_R = batch.per_token["advantages"], batch.per_token["loss_mask"]
+    mean = masked_mean(advantages_R, mask_R)
+    variance = masked_mean((advantages_R - mean).square(), mask_R)
+    return {"advantage_mean": float(mean), "advantage_std": float(variance.sqrt())}
+
+
+# --- one micro-batch -----------------------------------------------------------------------------------
+
+
+class Objective:
+    """Σ_t w_t · (loss_t - entropy_coef · H_t) over the live tokens of a micro-batch.
+
+    Called by the trainer on the stage that has the logits. `LossResult.metrics` are sums over live tokens of
+    each metric, beside `tokens`, their number.
+    """
+
+    def __init__(self, loss: Loss, entropy_coef: float = 0.0) -> None:
+        self._loss = loss
+        self._entropy_coef = entropy_coef
+        self._gap_max: Tensor | None = None
+
+    def __call__(self, outputs: TokenOutputs, batch: TrainBatch) -> LossResult:
+        """`batch` must hold the columns of `prepare`, `loss_mask` and `rollout_log_probs`.
+
+        Where it has no column `old_log_probs`, the policy has not been updated since they were due: they are
+        the log-probs at hand, detached, with the same value and the same gradient.
+        """
+        inputs = self._inputs(outputs, batch)
+        output = self._loss(inputs)
+        self._check(output, inputs.mask)
+        loss_R, entropy_R = output.per_token, inputs.entropy
+        if self._entropy_coef:
+            assert entropy_R is not None, "an entropy bonus needs the entropy"
+            loss_R = loss_R - self._entropy_coef * entropy_R
+        total = where_live(batch.per_token["weights"] * loss_R, inputs.mask).sum()
+        with torch.no_grad():
+            metrics = self._metrics(inputs, output.metrics)
+        return LossResult(total=total, metrics=metrics)
+
+    def take_gap_max(self) -> float:
+        """Largest |old - rollout| log-prob that this process has seen since the last call; 0 for none.
+
+        Kept here, for the trainer adds metrics up, and a maximum is no sum.
+        """
+        value, self._gap_max = self._gap_max, None
+        return 0.0 if value is None else float(value)
+
+    def _inputs(self, outputs: TokenOutputs, batch: TrainBatch) -> LossInputs:
+        columns, mask_R = batch.per_token, batch.per_token["loss_mask"]
+        new_R = where_live(outputs.log_probs, mask_R)
+        old_R = columns.get("old_log_probs")
+        entropy_R = outputs.entropy
+        return LossInputs(
+            log_probs=new_R,
+            old_log_probs=new_R.detach() if old_R is None else where_live(old_R, mask_R),
+            rollout_log_probs=where_live(columns["rollout_log_probs"], mask_R),
+            advantages=where_live(columns["advantages"], mask_R),
+            mask=mask_R,
+            segments=batch.segments.to(mask_R.device),
+            samples=len(batch),
+            entropy=None if entropy_R is None else where_live(entropy_R, mask_R),
+            batch=batch,
+        )
+
+    def _check(self, output: LossOutput, mask_R: Tensor) -> None:
+        values = {"the loss": output.per_token, **{f"metric {k!r}": v for k, v in output.metrics.items()}}
+        for what, value in values.items():
+            if value.shape != mask_R.shape:
+                raise RunError(
+                    f"The loss {name_of(self._loss)} returned {_kind(value)} for {what}; "
+                    f"expected {list(mask_R.shape)}, one value for each response token."
+                )
+        if taken := sorted(CORE_METRICS & output.metrics.keys()):
+            raise RunError(
+                f"The loss {name_of(self._loss)} returned the metric {taken[0]!r}, which is core's own."
+            )
+
+    def _metrics(self, inputs: LossInputs, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        old_R, rollout_R, mask_R = inputs.old_log_probs, inputs.rollout_log_probs, inputs.mask
+        gap_R = (old_R - rollout_R).abs()
+        if gap_R.numel():
+            largest = gap_R.max()
+            self._gap_max = largest if self._gap_max is None else torch.maximum(self._gap_max, largest)
+        values = {
+            "ppo_kl": old_R - inputs.log_probs,
+            "kl_engine": gap_R,
+            "kl_engine_k3": kl(rollout_R, old_R, mask_R, "k3"),
+            **({} if inputs.entropy is None else {"entropy": inputs.entropy}),
+            **{name: value.to(gap_R.dtype) for name, value in named.items()},
+        }
+        sums = {name: where_live(value, mask_R).sum() for name, value in values.items()}
+        return {"tokens": mask_R.sum(), **sums}
+
+
+def _kind(value: Tensor) -> str:
+    return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"

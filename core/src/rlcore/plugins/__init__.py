@@ -1,0 +1,1 @@
+"""The plugin core: records, hook specifications, loader and registry."""

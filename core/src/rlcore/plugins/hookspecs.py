@@ -1,0 +1,184 @@
+"""The hooks. Each registration hook yields records; each docstring holds an example that runs."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import pluggy
+
+from rlcore.plugins.records import Algorithm, Component, ModelFamily, Source
+
+if TYPE_CHECKING:
+    import click
+
+PROJECT = "rlcore"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def rlcore_algorithms() -> Iterable[Algorithm]:
+    """Yield recipes, chosen by `--algo NAME`.
+
+    Called once, when the registry is built.
+
+    >>> from rlcore.plugins.hookspecs import hookimpl
+    >>> from rlcore.plugins.records import Algorithm
+    >>> @hookimpl
+    ... def rlcore_algorithms():
+    ...     yield Algorithm(
+    ...         name="my_grpo",
+    ...         summary="GRPO that keeps every group",
+    ...         paper="https://arxiv.org/abs/2402.03300",
+    ...         parts={"advantage": "grpo", "loss": "ppo_clip", "filter": []},
+    ...         settings={"group_size": 16},
+    ...         tables={"loss": {"clip_high": 0.28}},
+    ...     )
+    >>> [recipe.name for recipe in rlcore_algorithms()]
+    ['my_grpo']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_advantages() -> Iterable[Component]:
+    """Yield advantage estimators (`rlcore.interfaces.AdvantageEstimator`), chosen by `--advantage NAME`.
+
+    >>> from rlcore.plugins.hookspecs import hookimpl
+    >>> from rlcore.plugins.records import Component
+    >>> @hookimpl
+    ... def rlcore_advantages():
+    ...     yield Component(name="raw", factory="my_package.advantages:Raw", summary="the reward itself")
+    >>> [component.name for component in rlcore_advantages()]
+    ['raw']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_losses() -> Iterable[Component]:
+    """Yield losses (`rlcore.interfaces.Loss`), chosen by `--loss NAME`.
+
+    >>> from rlcore.plugins.hookspecs import hookimpl
+    >>> from rlcore.plugins.records import Component
+    >>> @hookimpl
+    ... def rlcore_losses():
+    ...     yield Component(name="plain", factory="my_package.losses:Plain", summary="-A * log-prob")
+    >>> [component.name for component in rlcore_losses()]
+    ['plain']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_generators() -> Iterable[Component]:
+    """Yield rollout generators (`rlcore.interfaces.Generator`), chosen by `--generator NAME`.
+
+    >>> from rlcore.plugins.hookspecs import hookimpl
+    >>> from rlcore.plugins.records import Component
+    >>> @hookimpl
+    ... def rlcore_generators():
+    ...     yield Component(name="debate", factory="my_package.debate:Debate", summary="two turns")
+    >>> [component.name for component in rlcore_generators()]
+    ['debate']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_rewards() -> Iterable[Component]:
+    """Yield rewards (`rlcore.interfaces.Reward`), chosen by `--reward NAME`.
+
+    >>> from rlcore.plugins.hookspecs import hookimpl
+    >>> from rlcore.plugins.records import Component
+    >>> @hookimpl
+    ... def rlcore_rewards():
+    ...     yield Component(name="brevity", factory="my_package.brevity:Brevity", summary="1 / length")
+    >>> [component.name for component in rlcore_rewards()]
+    ['brevity']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_filters() -> Iterable[Component]:
+    """Yield group filters (`rlcore.interfaces.Filter`), chosen by `--filter NAME` (repeatable).
+
+    >>> from rlcore.plugins.hookspecs import hookimpl
+    >>> from rlcore.plugins.records import Component
+    >>> @hookimpl
+    ... def rlcore_filters():
+    ...     yield Component(name="short", factory="my_package.filters:Short", summary="drop long groups")
+    >>> [component.name for component in rlcore_filters()]
+    ['short']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_models() -> Iterable[ModelFamily]:
+    """Yield model bridges (`rlcore.megatron.bridge.ModelBridge`), found from `config.json` or by name.
+
+    >>> from rlcore.plugins.hookspecs import hookimpl
+    >>> from rlcore.plugins.records import ModelFamily
+    >>> @hookimpl
+    ... def rlcore_models():
+    ...     yield ModelFamily(
+    ...         name="newmodel",
+    ...         factory="my_package.bridge:NewModelBridge",
+    ...         summary="the NewModel family",
+    ...         architectures=("NewModelForCausalLM",),
+    ...     )
+    >>> [family.architectures for family in rlcore_models()]
+    [('NewModelForCausalLM',)]
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_engines() -> Iterable[Component]:
+    """Yield generation engines (`rlcore.engines.launch.Engine`), chosen by `--engine NAME`.
+
+    >>> from rlcore.plugins.hookspecs import hookimpl
+    >>> from rlcore.plugins.records import Component
+    >>> @hookimpl
+    ... def rlcore_engines():
+    ...     yield Component(name="mine", factory="my_package.engine:MyEngine", summary="my own server")
+    >>> [component.name for component in rlcore_engines()]
+    ['mine']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_sources() -> Iterable[Source]:
+    """Yield prompt sources (`rlcore.interfaces.PromptSource`), chosen by `--task NAME` or `--data PATH`.
+
+    >>> from rlcore.plugins.hookspecs import hookimpl
+    >>> from rlcore.plugins.records import Source
+    >>> @hookimpl
+    ... def rlcore_sources():
+    ...     yield Source(
+    ...         name="parity",
+    ...         factory="my_package.parity:Parity",
+    ...         summary="is the number of ones even?",
+    ...         suggests={"reward": "exact_match"},
+    ...     )
+    >>> [source.name for source in rlcore_sources()]
+    ['parity']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_commands() -> "Iterable[click.Command]":
+    """Yield commands of the `rlcore` program. Called when the program starts; must import little.
+
+    >>> import click
+    >>> from rlcore.plugins.hookspecs import hookimpl
+    >>> @hookimpl
+    ... def rlcore_commands():
+    ...     yield click.Command("hello", callback=lambda: click.echo("hello"))
+    >>> [command.name for command in rlcore_commands()]
+    ['hello']
+    """
+    raise NotImplementedError

@@ -1,0 +1,213 @@
+"""Finds plugins, registers them, and keeps what broke.
+
+Plugins come from the entry-point group `rlcore` (each value a module with `hookimpl` functions) and from
+files. A plugin that fails is left out and remembered; it is fatal only where it is selected, or under
+`RLCORE_STRICT_PLUGINS=1`.
+"""
+
+import inspect
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+
+import pluggy
+
+import rlcore
+from rlcore.errors import PluginError, did_you_mean
+from rlcore.plugins import files, hookspecs
+from rlcore.plugins.files import PluginFile
+from rlcore.plugins.registry import HOOKS, Broken, Entry, PluginInfo, Registry, check
+
+GROUP = "rlcore"
+CORE = "core"
+ONLY = "RLCORE_PLUGINS"
+STRICT = "RLCORE_STRICT_PLUGINS"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Switches:
+    """What to load. `only`: names of plugins (None: all); `off`: names to leave out; `files`: `--plugin`.
+
+    A name is that of the entry point (`grpo`) or of the distribution (`rlcore-grpo`).
+    """
+
+    only: tuple[str, ...] | None = None
+    off: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+    strict: bool = False
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "Switches":
+        """`RLCORE_PLUGINS=a,b` (empty: none but the core's own) and `RLCORE_STRICT_PLUGINS=1`."""
+        only = environ.get(ONLY)
+        names = None if only is None else tuple(name.strip() for name in only.split(",") if name.strip())
+        return cls(only=names, strict=environ.get(STRICT, "") not in ("", "0"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plugins:
+    """What was loaded. `broken` holds the plugins that were not; `files` those given as a file."""
+
+    manager: pluggy.PluginManager
+    infos: tuple[PluginInfo, ...]
+    broken: tuple[Broken, ...]
+    files: tuple[PluginFile, ...]
+    entries: tuple[Entry, ...] = field(repr=False)
+
+    @cached_property
+    def registry(self) -> Registry:
+        """Raises `PluginError` where two plugins offer the same name of the same kind."""
+        return Registry(self.entries, self.broken)
+
+    @cached_property
+    def versions(self) -> Mapping[str, str]:
+        """Plugin → version, for the provenance of a run; of a file: `sha256:…`."""
+        return {info.name: info.version for info in self.infos}
+
+
+def load(switches: Switches | None = None, *, keep: Mapping[str, ModuleType] | None = None) -> Plugins:
+    """The plugins of this process. `keep`: modules that are there whatever the switches say.
+
+    Raises `PluginError` for a switch that names no plugin, an unreadable file, or, when strict, the first
+    broken plugin.
+    """
+    switches = switches or Switches.from_environment()
+    loader = _Loader()
+    kept = {CORE: _core(), **(keep or {})}
+    for name, module in kept.items():
+        info = _own_info(name, module)
+        loader.add(info, lambda module=module: module)  # type: ignore[misc]  # mypy: lambda with a default
+    points = [
+        point
+        for point in entry_points(group=GROUP)
+        if point.name not in kept or point.value != kept[point.name].__name__
+    ]
+    _check_switches(switches, points, kept)
+    for point in sorted(points, key=lambda point: (point.name, _dist(point)[0])):
+        if _is_wanted(point, switches):
+            _add_entry_point(loader, point, points)
+    plugin_files = tuple(files.read(path) for path in switches.files)
+    for file in plugin_files:
+        origin = PluginInfo(name=file.name, dist=file.path, version=f"sha256:{file.sha256}", origin=file.path)
+        loader.add(origin, lambda file=file: files.import_content(file))  # type: ignore[misc]  # as above
+    if switches.strict and loader.broken:
+        first = loader.broken[0]
+        raise PluginError(f"plugin {first.name!r} of {first.dist} {first.version} is broken: {first.error}.")
+    return Plugins(
+        manager=loader.manager,
+        infos=tuple(loader.infos),
+        broken=tuple(loader.broken),
+        files=plugin_files,
+        entries=tuple(loader.entries),
+    )
+
+
+class _Loader:
+    """The manager under construction."""
+
+    def __init__(self) -> None:
+        self.manager = pluggy.PluginManager(hookspecs.PROJECT)
+        self.manager.add_hookspecs(hookspecs)
+        self.infos: list[PluginInfo] = []
+        self.broken: list[Broken] = []
+        self.entries: list[Entry] = []
+
+    def add(self, info: PluginInfo, import_it: Callable[[], ModuleType]) -> None:
+        """Register one plugin and take its records, or remember why not."""
+        try:
+            module = import_it()
+            _check_arguments(self.manager, module)
+            self._register(info, module)
+            self.entries += self._records(info, module)
+        except Exception as error:
+            self.reject(info, _said(error))
+            if self.manager.has_plugin(info.name):
+                self.manager.unregister(name=info.name)
+        else:
+            self.infos.append(info)
+
+    def reject(self, info: PluginInfo, error: str) -> None:
+        """Remember a plugin as broken."""
+        self.broken.append(Broken(name=info.name, dist=info.dist, version=info.version, error=error))
+
+    def _register(self, info: PluginInfo, module: ModuleType) -> None:
+        self.manager.register(module, name=info.name)
+        known = [name for name in vars(hookspecs) if name.startswith("rlcore_")]
+        for caller in self.manager.get_hookcallers(module) or []:
+            if not caller.has_spec():
+                raise PluginError(f"hook {caller.name!r} does not exist.{did_you_mean(caller.name, known)}")
+        self.manager.check_pending()
+
+    def _records(self, info: PluginInfo, module: ModuleType) -> list[Entry]:
+        entries = []
+        for hook, (kind, _) in HOOKS.items():
+            for implementation in getattr(self.manager.hook, hook).get_hookimpls():
+                if implementation.plugin is module:
+                    for record in implementation.function():
+                        complaint = check(kind, record)
+                        if complaint:
+                            raise PluginError(complaint)
+                        entries.append(Entry(kind=kind, record=record, provider=info))
+        return entries
+
+
+def _check_arguments(manager: pluggy.PluginManager, module: ModuleType) -> None:
+    """Arguments with defaults mean different things to different releases of pluggy."""
+    for name in dir(module):
+        if manager.parse_hookimpl_opts(module, name) is None:
+            continue
+        for argument in inspect.signature(getattr(module, name)).parameters.values():
+            if argument.default is not argument.empty:
+                raise PluginError(f"hook {name!r} gives its argument {argument.name!r} a default")
+
+
+def _add_entry_point(loader: _Loader, point: EntryPoint, points: Iterable[EntryPoint]) -> None:
+    dist, version = _dist(point)
+    info = PluginInfo(name=point.name, dist=dist, version=version, origin=point.value)
+    if point.name in (known.name for known in loader.infos):
+        loader.reject(info, f"the name {point.name!r} is rlcore's own; choose another")
+        return
+    rivals = sorted({" ".join(_dist(rival)) for rival in points if rival.name == point.name})
+    if len(rivals) > 1:
+        loader.reject(info, f"the name {point.name!r} is taken by {' and '.join(rivals)}; uninstall one")
+        return
+    loader.add(info, point.load)
+
+
+def _is_wanted(point: EntryPoint, switches: Switches) -> bool:
+    names = {point.name, _dist(point)[0]}
+    return not names & set(switches.off) and (switches.only is None or bool(names & set(switches.only)))
+
+
+def _check_switches(switches: Switches, points: Iterable[EntryPoint], kept: Collection[str]) -> None:
+    known = {name for point in points for name in (point.name, _dist(point)[0])}
+    for switch, names in ((f"{ONLY}=", switches.only or ()), ("-p no:", switches.off)):
+        for name in names:
+            if name in kept and names is switches.off:
+                raise PluginError(f"{switch}{name}: it cannot be switched off.")
+            if name not in known and name not in kept:
+                raise PluginError(f"{switch}{name}: no such plugin.{did_you_mean(name, known)}")
+
+
+def _dist(point: EntryPoint) -> tuple[str, str]:
+    return (point.dist.name, point.dist.version) if point.dist else ("unknown", "0")
+
+
+def _core() -> ModuleType:
+    from rlcore import builtin
+
+    return builtin
+
+
+def _own_info(name: str, module: ModuleType) -> PluginInfo:
+    dist = "rlcore" if name == CORE else f"rlcore-{name}"
+    return PluginInfo(name=name, dist=dist, version=rlcore.__version__, origin=module.__name__)
+
+
+def _said(error: Exception) -> str:
+    text = " ".join(str(error).split()).removesuffix(".")
+    return text if isinstance(error, PluginError) else f"{type(error).__name__}: {text}"

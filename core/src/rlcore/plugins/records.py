@@ -1,0 +1,79 @@
+"""What a registration hook yields: typed records, never objects.
+
+A factory is a string `package.module:attribute`, resolved only when its component is selected.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from rlcore.config.base import Config
+from rlcore.types import Json
+
+
+class Kind(StrEnum):
+    """The kinds of component."""
+
+    ALGORITHM = "algorithm"
+    ADVANTAGE = "advantage"
+    LOSS = "loss"
+    GENERATOR = "generator"
+    REWARD = "reward"
+    FILTER = "filter"
+    MODEL = "model"
+    ENGINE = "engine"
+    SOURCE = "source"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Component:
+    """A part that can be chosen by name. `factory` is called with an instance of `config`.
+
+    `suggests`: run-level defaults (canonical names) that come with choosing it; a recipe, a file or a flag
+    overrides them.
+    """
+
+    name: str
+    factory: str
+    summary: str
+    config: type[Config] = Config
+    suggests: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm:
+    """A recipe: names of parts and vetted defaults. It is data.
+
+    `parts`: kind → component name (filters: a list of names). `settings`: run-level defaults.
+    `tables`: part kind → defaults of the selected part's config.
+    """
+
+    name: str
+    summary: str
+    paper: str
+    parts: Mapping[str, str | list[str]]
+    settings: Mapping[str, Json] = field(default_factory=dict)
+    tables: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFamily(Component):
+    """A model bridge. `architectures`: the `architectures[0]` of the config.json files that it claims.
+
+    `preset`: `package.module:function`, called as `function(directory, seed)`, writes a tiny Hugging Face
+    directory with random weights; what `--model NAME` stands for. None: the family has no preset.
+    """
+
+    architectures: tuple[str, ...]
+    preset: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(Component):
+    """A prompt source. `task`: chosen by `--task NAME` (else it is the one behind `--data`)."""
+
+    task: bool = True
+
+
+Record = Component | Algorithm
+"""What a hook may yield."""

@@ -1,0 +1,173 @@
+"""Names → records. A name is unique in its kind; a clash names both providers."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rlcore.config.base import Config
+from rlcore.config.run import RunConfig
+from rlcore.config.toml import CHOICE
+from rlcore.errors import PluginError, did_you_mean
+from rlcore.plugins.records import Algorithm, Component, Kind, ModelFamily, Record, Source
+
+HOOKS: Mapping[str, tuple[Kind, type[Record]]] = {
+    "rlcore_algorithms": (Kind.ALGORITHM, Algorithm),
+    "rlcore_advantages": (Kind.ADVANTAGE, Component),
+    "rlcore_losses": (Kind.LOSS, Component),
+    "rlcore_generators": (Kind.GENERATOR, Component),
+    "rlcore_rewards": (Kind.REWARD, Component),
+    "rlcore_filters": (Kind.FILTER, Component),
+    "rlcore_models": (Kind.MODEL, ModelFamily),
+    "rlcore_engines": (Kind.ENGINE, Component),
+    "rlcore_sources": (Kind.SOURCE, Source),
+}
+"""Registration hook → the kind and the record that it yields."""
+
+PART_KINDS = (Kind.ADVANTAGE, Kind.LOSS, Kind.GENERATOR, Kind.REWARD, Kind.FILTER, Kind.ENGINE)
+"""What a recipe may name, besides nothing."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PluginInfo:
+    """Who a plugin is. `origin`: the module of its entry point, or the path of its file."""
+
+    name: str
+    dist: str
+    version: str
+    origin: str
+
+    def __str__(self) -> str:
+        return f"{self.dist} {self.version}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broken:
+    """A plugin that could not be loaded, and why."""
+
+    name: str
+    dist: str
+    version: str
+    error: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A record and the plugin that yielded it."""
+
+    kind: Kind
+    record: Record
+    provider: PluginInfo
+
+    @property
+    def component(self) -> Component:
+        """The record of any kind but a recipe."""
+        assert isinstance(self.record, Component)
+        return self.record
+
+
+def check(kind: Kind, record: object) -> str | None:
+    """What is wrong with a record that a hook of `kind` yielded; None where nothing is."""
+    expected = next(record_type for found, record_type in HOOKS.values() if found is kind)
+    if type(record) is not expected:
+        return f"the {kind} hook yielded {record!r}, expected a record of type {expected.__name__}"
+    assert isinstance(record, Component | Algorithm)
+    if not _NAME.fullmatch(str(record.name)) or record.name == CHOICE:
+        return f"{kind} {record.name!r}: expected a name of lower-case letters, digits and underscores"
+    said = _check_recipe(record) if isinstance(record, Algorithm) else _check_component(record)
+    return f"{kind} {record.name!r}: {said}" if said else None
+
+
+def _check_recipe(record: Algorithm) -> str | None:
+    for kind in [*record.parts, *record.tables]:
+        if kind not in set(PART_KINDS):
+            return f"found a part {kind!r}, expected one of {', '.join(PART_KINDS)}"
+    unknown = [key for key in record.settings if key not in RunConfig.model_fields]
+    if unknown:
+        near = did_you_mean(unknown[0], RunConfig.model_fields)
+        return f"settings: {unknown[0]!r} is no setting of a run.{near}"
+    for kind, names in record.parts.items():
+        if isinstance(names, str) == (kind == Kind.FILTER):
+            return f"part {kind!r}: found {names!r}, expected {'a list' if kind == Kind.FILTER else 'a name'}"
+    return None
+
+
+def _check_component(record: Component) -> str | None:
+    factories: list[Any] = [record.factory]
+    if isinstance(record, ModelFamily) and record.preset is not None:
+        factories.append(record.preset)
+    for factory in factories:
+        if not isinstance(factory, str) or not _FACTORY.fullmatch(factory):
+            return f'factory {factory!r}, expected a text "package.module:attribute"'
+    if not (isinstance(record.config, type) and issubclass(record.config, Config)):
+        return f"config {record.config!r}, expected a class derived from rlcore.config.base.Config"
+    parts = PART_KINDS if isinstance(record, ModelFamily | Source) else ()
+    known = {*RunConfig.model_fields, *(kind.value for kind in parts)}
+    for key in record.suggests:
+        if key not in known:
+            return f"suggests {key!r}, which is no setting of a run.{did_you_mean(key, known)}"
+    if CHOICE in record.config.model_fields:
+        return f"its config has a field {CHOICE!r}, which a run.toml uses for the choice itself"
+    return None
+
+
+class Registry:
+    """Every record by kind and name."""
+
+    def __init__(self, entries: Iterable[Entry], broken: Iterable[Broken] = ()) -> None:
+        """Raises `PluginError` where two plugins offer the same name of the same kind."""
+        self.broken = tuple(broken)
+        self._entries: dict[tuple[Kind, str], Entry] = {}
+        for entry in entries:
+            self._add(entry)
+
+    def _add(self, entry: Entry) -> None:
+        key = (entry.kind, entry.record.name)
+        if key in self._entries:
+            first, second = self._entries[key].provider, entry.provider
+            raise PluginError(
+                f"{entry.kind} {entry.record.name!r} is offered by two plugins, {first.name} ({first}) and "
+                f"{second.name} ({second}); switch one off with -p no:{first.name} or -p no:{second.name}."
+            )
+        self._entries[key] = entry
+
+    def entries(self, kind: Kind | None = None) -> list[Entry]:
+        """Sorted by kind and name; of one kind, or of all."""
+        found = [entry for (of, _), entry in self._entries.items() if kind in (None, of)]
+        return sorted(found, key=lambda entry: (list(Kind).index(entry.kind), entry.record.name))
+
+    def names(self, kind: Kind) -> list[str]:
+        """The names of one kind, sorted."""
+        return sorted(name for of, name in self._entries if of is kind)
+
+    def find(self, kind: Kind, name: str, asked: str) -> Entry:
+        """The entry of `name`. `asked`: the flag or the key of a file, for the error.
+
+        Raises `PluginError`: what was asked, what exists, and which broken plugins may have held it.
+        """
+        if (kind, name) in self._entries:
+            return self._entries[kind, name]
+        known = self.names(kind)
+        raise PluginError(
+            f"{asked}: found {name!r}, expected {self.offer(kind)}."
+            f"{did_you_mean(name, known)}{self.broken_note()}"
+        )
+
+    def offer(self, kind: Kind) -> str:
+        """`one of a, b`, for errors."""
+        names = self.names(kind)
+        return (
+            f"one of {', '.join(names)}"
+            if names
+            else f"one that a plugin offers, but no plugin offers any {kind}"
+        )
+
+    def broken_note(self) -> str:
+        """` It may be in a plugin that failed to load: …`, or the empty string."""
+        if not self.broken:
+            return ""
+        said = "; ".join(f"{plugin.dist} {plugin.version} ({plugin.error})" for plugin in self.broken)
+        return f" It may be in a plugin that failed to load: {said}."

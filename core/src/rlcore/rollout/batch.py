@@ -1,0 +1,166 @@
+"""Groups to a `TrainBatch`, and its shares for the data-parallel ranks."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlcore.data.batch import TrainBatch
+from rlcore.errors import PluginError
+from rlcore.types import Group, Sample
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+KINDS = {"b": np.float32, "f": np.float32, "i": np.int64, "u": np.int64}
+"""numpy's kind of an extra value → the dtype of its column."""
+
+
+def to_batch(groups: Sequence[Group], *, minibatches: int) -> TrainBatch:
+    """All samples of `groups`, which are scored, in order.
+
+    Per token: `loss_mask`, `rollout_log_probs` and `rewards` float32 (a scalar reward sits on the last live
+    token). Per sample: `reward` float32; int64 `position` (0 … B - 1), `group` and `rollout` (dense from
+    0), `minibatch` (groups divided evenly, in order; with fewer groups than minibatches some stay empty) and
+    `version` (of the first token). An extra of a sample is a per-token column where it has one entry for each
+    response token, and a per-sample column where it is a number.
+    """
+    samples = [sample for group in groups for sample in group.samples]
+    prompts = np.array([len(sample.prompt_ids) for sample in samples], dtype=np.int64)
+    responses = np.array([len(sample.response_ids) for sample in samples], dtype=np.int64)
+    tokens = chain.from_iterable(chain(sample.prompt_ids, sample.response_ids) for sample in samples)
+    live = int(responses.sum())
+    mask = _flat((sample.loss_mask for sample in samples), live, np.float32)
+    reward = np.array([_reward(sample) for sample in samples], dtype=np.float32)
+    group = np.repeat(np.arange(len(groups)), [len(group.samples) for group in groups])
+    extra_tokens, extra_samples = _extras(samples, responses)
+    return TrainBatch(
+        tokens=torch.from_numpy(np.fromiter(tokens, np.int64, int(prompts.sum()) + live)),
+        prompt_lengths=torch.from_numpy(prompts),
+        response_lengths=torch.from_numpy(responses),
+        per_token={
+            "loss_mask": torch.from_numpy(mask),
+            "rollout_log_probs": torch.from_numpy(
+                _flat((sample.log_probs for sample in samples), live, np.float32)
+            ),
+            "rewards": torch.from_numpy(_token_rewards(samples, responses, mask, reward)),
+            **extra_tokens,
+        },
+        per_sample={
+            "position": torch.arange(len(samples)),
+            "group": torch.from_numpy(group),
+            "rollout": _dense(sample.rollout_id for sample in samples),
+            "minibatch": torch.from_numpy(group * minibatches // max(len(groups), 1)),
+            "reward": torch.from_numpy(reward),
+            "version": torch.tensor([_version(sample) for sample in samples], dtype=torch.int64),
+            **extra_samples,
+        },
+    )
+
+
+def split(batch: TrainBatch, ranks: int) -> list[TrainBatch]:
+    """One share for each data-parallel rank, its samples in the order of their `position`.
+
+    Within each minibatch the shares have nearly equal numbers of tokens; with fewer samples than ranks some
+    are empty.
+    """
+    if ranks == 1:
+        return [batch]
+    lengths = batch.lengths.tolist()
+    minibatch = batch.per_sample["minibatch"].tolist()
+    rows: list[list[int]] = [[] for _ in range(ranks)]
+    for number in sorted(set(minibatch)):
+        members = [row for row, place in enumerate(minibatch) if place == number]
+        for rank, share in enumerate(_even(members, lengths, ranks)):
+            rows[rank] += share
+    return [batch.select(sorted(share)) for share in rows]
+
+
+def _even(members: Sequence[int], lengths: Sequence[int], ranks: int) -> list[list[int]]:
+    """The longest remaining sample goes to the rank with fewest tokens; among equals, fewest samples."""
+    shares: list[list[int]] = [[] for _ in range(ranks)]
+    heap = [(0, 0, rank) for rank in range(ranks)]
+    for row in sorted(members, key=lambda row: (-lengths[row], row)):
+        load, count, rank = heap[0]
+        shares[rank].append(row)
+        heapq.heapreplace(heap, (load + lengths[row], count + 1, rank))
+    return shares
+
+
+def _flat(rows: Iterable[Sequence[float]], count: int, dtype: type[np.generic]) -> NDArray[Any]:
+    return np.fromiter(chain.from_iterable(rows), dtype, count)
+
+
+def _dense(names: Iterable[str]) -> Tensor:
+    """0, 1, 2 … in order of first appearance."""
+    numbers: dict[str, int] = {}
+    return torch.tensor([numbers.setdefault(name, len(numbers)) for name in names], dtype=torch.int64)
+
+
+def _reward(sample: Sample) -> float:
+    assert sample.score is not None, "the producer drops groups with an unscored sample"
+    return sample.score.value
+
+
+def _version(sample: Sample) -> int:
+    assert sample.spans, "the producer refuses samples without spans"
+    return sample.spans[0].version
+
+
+def _token_rewards(
+    samples: Sequence[Sample],
+    responses: NDArray[np.int64],
+    mask: NDArray[np.float32],
+    reward: NDArray[np.float32],
+) -> NDArray[np.float32]:
+    rewards = np.zeros_like(mask)
+    live = np.flatnonzero(mask)
+    last = np.full(len(samples), -1, dtype=np.int64)
+    # Where an index is repeated, numpy keeps the last value: here the sample's last live token.
+    last[np.repeat(np.arange(len(samples)), responses)[live]] = live
+    rewards[last[last >= 0]] = reward[last >= 0]
+    ends = np.cumsum(responses)
+    for number, sample in enumerate(samples):
+        if sample.score is not None and sample.score.per_token is not None:
+            if len(sample.score.per_token) != responses[number]:
+                raise PluginError(
+                    f"The reward gave {len(sample.score.per_token)} per-token values to sample"
+                    f" {sample.rollout_id}, which has {responses[number]} response tokens."
+                )
+            rewards[ends[number] - responses[number] : ends[number]] = sample.score.per_token
+    return rewards
+
+
+def _extras(
+    samples: Sequence[Sample], responses: NDArray[np.int64]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """(per-token columns, per-sample columns) of the samples' extras."""
+    names = samples[0].extras.keys() if samples else ()
+    for sample in samples:
+        if sample.extras.keys() != names:
+            raise PluginError(
+                f"Sample {sample.rollout_id} has the extras {sorted(sample.extras)}, the first one"
+                f" {sorted(names)}: all samples of a batch must have the same."
+            )
+    per_token: dict[str, Tensor] = {}
+    per_sample: dict[str, Tensor] = {}
+    for name in names:
+        values = [np.asarray(sample.extras[name]) for sample in samples]
+        if any(value.dtype.kind not in KINDS for value in values):
+            raise PluginError(f"The extra {name!r} is not made of numbers.")
+        dtype = KINDS[np.result_type(*values).kind]
+        if all(value.ndim == 0 for value in values):
+            per_sample[name] = torch.from_numpy(np.stack(values).astype(dtype))
+        elif [value.shape[:1] for value in values] == [(count,) for count in responses]:
+            per_token[name] = torch.from_numpy(np.concatenate(values).astype(dtype))
+        else:
+            raise PluginError(
+                f"The extra {name!r} is neither a number nor one entry for each response token."
+            )
+    return per_token, per_sample

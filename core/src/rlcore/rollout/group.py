@@ -1,0 +1,218 @@
+"""One draw becomes one group: generated, looked over, generated again where it must be, and scored."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+from rlcore.engines.client_http import RefusedError
+from rlcore.errors import PluginError, StaleWeightsError
+from rlcore.interfaces import GenerationContext, Generator, GroupGenerator
+from rlcore.rollout.buffer import Draw
+from rlcore.rollout.seeds import sample_seed
+from rlcore.types import GenerationStatus, Group, RewardStatus, Sample
+
+T = TypeVar("T")
+UNUSABLE = frozenset({GenerationStatus.ABORTED, GenerationStatus.FAILED})
+"""Generations that are tried once more, and then cost the whole group."""
+
+
+class Scorer(Protocol):
+    """Rewards in their own processes: `rlcore.rollout.rewards.RewardPool`."""
+
+    async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        """The siblings of one group with `reward_status` and `score` set; a failure is a status."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of a draw.
+
+    `reason`: why `group` is not to be trained on (None: it is). `aborted` and `failed` count trajectories,
+    `reward_failed` and `reward_timed_out` samples, first tries included. `error`: the engine's last refusal.
+    `generated`: when the generation ended (`time.perf_counter`).
+    """
+
+    group: Group
+    reason: str | None
+    aborted: int
+    failed: int
+    reward_failed: int = 0
+    reward_timed_out: int = 0
+    error: RefusedError | None = None
+    generated: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Versions:
+    """The weight versions that a sample may carry, both ends included."""
+
+    oldest: int
+    newest: int
+
+    def check(self, samples: Iterable[Sample]) -> None:
+        """Raises `StaleWeightsError` where a token was sampled with other weights, or nobody knows which."""
+        for sample in samples:
+            if not sample.spans:
+                raise StaleWeightsError(
+                    f"Sample {sample.rollout_id} does not say which weights it came from."
+                )
+            for span in sample.spans:
+                if not self.oldest <= span.version <= self.newest:
+                    raise StaleWeightsError(
+                        f"Sample {sample.rollout_id} was generated with weight version {span.version},"
+                        f" expected {self.oldest}"
+                        + (f" to {self.newest}." if self.newest > self.oldest else ".")
+                    )
+
+
+def new_samples(
+    draw: Draw, prompt_ids: tuple[int, ...], *, count: int, run_seed: int, prefix: str
+) -> list[Sample]:
+    """`count` pending samples of a draw; `prefix` keeps the requests of an evaluation apart."""
+    prompt_id = draw.prompt.prompt_id
+    return [
+        Sample(
+            prompt=draw.prompt,
+            prompt_ids=prompt_ids,
+            group_id=draw.group_id,
+            index=index,
+            rollout_id=f"{prefix}{draw.group_id}.{index}",
+            attempt=draw.attempt,
+            seed=sample_seed(run_seed, prompt_id, index, draw.attempt, draw.epoch),
+        )
+        for index in range(count)
+    ]
+
+
+class GroupMaker:
+    """Drives one generator and one reward."""
+
+    def __init__(self, generator: Generator, scorer: Scorer, run_seed: int) -> None:
+        self._generator = generator
+        self._scorer = scorer
+        self._run_seed = run_seed
+        self._name = type(generator).__name__
+        self._group_generator = generator if isinstance(generator, GroupGenerator) else None
+
+    async def make(
+        self, ctx: GenerationContext, draw: Draw, fresh: Sequence[Sample], versions: Versions
+    ) -> Outcome:
+        """Generate and score the pending samples `fresh` of `draw`.
+
+        Policy: what was aborted or failed is generated once more (`attempt` + 1, another seed); a group whose
+        samples are not all scored is scored once more. What is still amiss then is the outcome's `reason`.
+        A request that the engine refused is a failed sample; an engine that cannot be reached, or took too
+        long, raises `EngineError`.
+        """
+        trajectories, error = await self._generate(ctx, fresh)
+        bad = _unusable(trajectories)
+        statuses = [trajectories[place][-1].status for place in bad]
+        if bad:
+            again, error = await self._generate(ctx, [self._retried(fresh[place], draw) for place in bad])
+            for place, trajectory in zip(bad, again, strict=True):
+                trajectories[place] = trajectory
+            bad = _unusable(trajectories)
+            statuses += [trajectories[place][-1].status for place in bad]
+        samples = [sample for trajectory in trajectories for sample in trajectory]
+        generated = time.perf_counter()
+        versions.check(sample for sample in samples if sample.status not in UNUSABLE)
+        outcome = Outcome(
+            group=Group(group_id=draw.group_id, prompt=draw.prompt, samples=tuple(samples), epoch=draw.epoch),
+            reason=str(trajectories[bad[0]][-1].status) if bad else None,
+            aborted=sum(status is GenerationStatus.ABORTED for status in statuses),
+            failed=sum(status is GenerationStatus.FAILED for status in statuses),
+            error=error if bad else None,
+            generated=generated,
+        )
+        return outcome if bad else await self._score(outcome)
+
+    async def _generate(
+        self, ctx: GenerationContext, samples: Sequence[Sample]
+    ) -> tuple[list[list[Sample]], RefusedError | None]:
+        """A trajectory (one sample, or several where it was split) for each of `samples`."""
+        if self._group_generator is None:
+            parts = await gather_all(self._generate_one(ctx, sample) for sample in samples)
+            return [part[0] for part in parts], next((part[1] for part in parts if part[1]), None)
+        try:
+            found = [[sample] for sample in await self._group_generator.generate_group(ctx, samples)]
+        except RefusedError as error:
+            return [[replace(sample, status=GenerationStatus.FAILED)] for sample in samples], error
+        if len(found) != len(samples):
+            raise PluginError(f"The generator {self._name} made {len(found)} samples of {len(samples)}.")
+        self._check(found, samples)
+        return found, None
+
+    async def _generate_one(
+        self, ctx: GenerationContext, sample: Sample
+    ) -> tuple[list[Sample], RefusedError | None]:
+        try:
+            found = await self._generator.generate(ctx, sample)
+        except RefusedError as error:
+            return [replace(sample, status=GenerationStatus.FAILED)], error
+        trajectory = found if isinstance(found, list) else [found]
+        self._check([trajectory], [sample])
+        return trajectory, None
+
+    def _check(self, trajectories: Sequence[Sequence[Sample]], asked: Sequence[Sample]) -> None:
+        """A generator is a plugin: what it returns is looked at where it comes in."""
+        for trajectory, sample in zip(trajectories, asked, strict=True):
+            if not trajectory:
+                raise PluginError(f"The generator {self._name} made nothing of sample {sample.rollout_id}.")
+            for part in trajectory:
+                tokens = len(part.response_ids)
+                if not tokens == len(part.loss_mask) == len(part.log_probs):
+                    raise PluginError(
+                        f"The generator {self._name} returned {tokens} response tokens with"
+                        f" {len(part.loss_mask)} masks and {len(part.log_probs)} log-probs."
+                    )
+                if part.status is GenerationStatus.PENDING or part.rollout_id != sample.rollout_id:
+                    raise PluginError(
+                        f"The generator {self._name} returned sample {part.rollout_id!r} as {part.status}"
+                        f" for {sample.rollout_id!r}."
+                    )
+
+    def _retried(self, sample: Sample, draw: Draw) -> Sample:
+        attempt = sample.attempt + 1
+        seed = sample_seed(self._run_seed, draw.prompt.prompt_id, sample.index, attempt, draw.epoch)
+        return replace(sample, attempt=attempt, seed=seed)
+
+    async def _score(self, outcome: Outcome) -> Outcome:
+        statuses: list[RewardStatus] = []
+        for _ in range(2):
+            samples = await self._scorer.score(outcome.group.samples)
+            unscored = [s.reward_status for s in samples if s.reward_status is not RewardStatus.SCORED]
+            statuses += unscored
+            if not unscored:
+                break
+        return replace(
+            outcome,
+            group=replace(outcome.group, samples=tuple(samples)),
+            reason=f"reward_{unscored[0]}" if unscored else None,
+            reward_failed=sum(status is RewardStatus.FAILED for status in statuses),
+            reward_timed_out=sum(status is RewardStatus.TIMED_OUT for status in statuses),
+        )
+
+
+def _unusable(trajectories: Sequence[Sequence[Sample]]) -> list[int]:
+    return [
+        place
+        for place, trajectory in enumerate(trajectories)
+        if any(sample.status in UNUSABLE for sample in trajectory)
+    ]
+
+
+async def gather_all(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Results in order. The first failure cancels the rest, waits for them to end, and is raised as it is."""
+    tasks = [asyncio.ensure_future(job) for job in jobs]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise

@@ -1,0 +1,116 @@
+"""The metrics of a rollout, and the result of an evaluation."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rlcore.rollout.group import Outcome
+from rlcore.types import GenerationStatus, Sample
+
+
+class Tally:
+    """Counts over the rounds of one rollout."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._dropped: Counter[str] = Counter()
+        self._scored: list[Sample] = []
+
+    def add(self, outcome: Outcome) -> None:
+        """What became of one draw, filters apart."""
+        for name in ("aborted", "failed", "reward_failed", "reward_timed_out"):
+            self._counts[name] += getattr(outcome, name)
+        if outcome.reason is None:
+            self._scored += outcome.group.samples
+        else:
+            self.drop(outcome.reason)
+
+    def drop(self, reason: str) -> None:
+        """A group is not trained on."""
+        self._dropped[reason] += 1
+
+    def metrics(self) -> dict[str, float]:
+        """`rollout/…` and `reward/<part>`; means are over all scored samples, those filtered out included."""
+        metrics: dict[str, float] = {f"rollout/{name}": count for name, count in self._counts.items()}
+        metrics["rollout/groups_dropped"] = self._dropped.total()
+        metrics |= {
+            f"rollout/groups_dropped/{reason}": count for reason, count in sorted(self._dropped.items())
+        }
+        metrics["rollout/samples"] = len(self._scored)
+        return metrics | sample_metrics(self._scored)
+
+
+def sample_metrics(samples: Sequence[Sample]) -> dict[str, float]:
+    """Lengths, truncation and rewards of scored samples; without samples only the counts of tokens."""
+    responses = [len(sample.response_ids) for sample in samples]
+    metrics: dict[str, float] = {
+        "rollout/response_tokens": sum(responses),
+        "rollout/prompt_tokens": sum(len(sample.prompt_ids) for sample in samples),
+    }
+    if not samples:
+        return metrics
+    rewards = [sample.score.value for sample in samples if sample.score is not None]
+    reward_mean = mean(rewards)
+    metrics["rollout/response_length_mean"] = mean(responses)
+    metrics["rollout/response_length_max"] = max(responses)
+    metrics["rollout/truncated"] = mean([sample.status is GenerationStatus.TRUNCATED for sample in samples])
+    metrics["rollout/reward_mean"] = reward_mean
+    metrics["rollout/reward_std"] = math.sqrt(mean([(reward - reward_mean) ** 2 for reward in rewards]))
+    return metrics | part_means(samples)
+
+
+def part_means(samples: Iterable[Sample]) -> dict[str, float]:
+    """`reward/<part>`: the mean of each named part over the samples that have it."""
+    parts: dict[str, list[float]] = {}
+    for sample in samples:
+        if sample.score is not None:
+            for name, value in sample.score.parts.items():
+                parts.setdefault(name, []).append(value)
+    return {f"reward/{name}": mean(values) for name, values in sorted(parts.items())}
+
+
+def mean(values: Sequence[float]) -> float:
+    """Exactly rounded sum over count, so that no order of the values changes it."""
+    return math.fsum(values) / len(values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalResult:
+    """One held-out set, one greedy sample a prompt, in the order of the prompts.
+
+    `exact_match`: share of all prompts whose label the answer equals, white space around both aside.
+    `reward`: mean over the samples that could be scored (None: not one could). `metrics`:
+    `response_length_mean`, `truncated`, `unscored` (a share of the prompts) and `reward/<part>`.
+    """
+
+    exact_match: float
+    reward: float | None
+    samples: tuple[Sample, ...]
+    metrics: Mapping[str, float]
+
+    @classmethod
+    def of(cls, trajectories: Sequence[Sequence[Sample]]) -> EvalResult:
+        """From the samples of each prompt; the last one of a split trajectory holds the answer."""
+        answers = [trajectory[-1] for trajectory in trajectories]
+        rewards = [sample.score.value for sample in answers if sample.score is not None]
+        metrics = {
+            "response_length_mean": mean([len(sample.response_ids) for sample in answers]),
+            "truncated": mean([sample.status is GenerationStatus.TRUNCATED for sample in answers]),
+            "unscored": mean([sample.score is None for sample in answers]),
+        }
+        return cls(
+            exact_match=mean([is_exact(sample) for sample in answers]),
+            reward=mean(rewards) if rewards else None,
+            samples=tuple(sample for trajectory in trajectories for sample in trajectory),
+            metrics=metrics | part_means(answers),
+        )
+
+
+def is_exact(sample: Sample) -> bool:
+    """Whether a finished answer is the label. A prompt without a label has no right answer."""
+    label = sample.prompt.label
+    done = sample.status is GenerationStatus.COMPLETED
+    return done and label is not None and sample.text.strip() == str(label).strip()

@@ -1,0 +1,247 @@
+"""`RewardPool`: rewards run in worker processes that are killed when they take too long."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+from rlcore.errors import PluginError, RlcoreError, RunError
+from rlcore.plugins.files import PluginFile
+from rlcore.rollout.reward_worker import Failure, Outcome, receive_frame, send_frame
+from rlcore.spec import Part
+from rlcore.types import RewardStatus, Sample
+
+START_LIMIT_S = 120.0
+"""Seconds for a worker to import and build its reward."""
+
+EXIT_GRACE_S = 1.0
+"""Seconds that a process has to end once its connection is closed, so that its exit code is known."""
+
+TIMED_OUT = "timed_out"
+"""The kind of a Failure that is a time-out."""
+
+ERROR_KEY = "reward_error"
+"""In a sample's metadata: why it has no score."""
+
+_COMMAND = "from rlcore.rollout.reward_worker import main; main()"
+"""Not `python -m`: what a `__main__` module pickles cannot be unpickled by another process."""
+
+_log = logging.getLogger(__name__)
+
+
+class RewardPool:
+    """`workers` processes, each with its own instance of the reward that `part` names.
+
+    `timeout`: seconds that the reward may take for one group. `plugin_files` are installed in each worker
+    before `part` is unpickled there. Workers end with the pool, and with this process however it ends.
+    """
+
+    def __init__(
+        self, part: Part, *, workers: int, timeout: float, plugin_files: Sequence[PluginFile] = ()
+    ) -> None:
+        self._workers = [_Worker(part, tuple(plugin_files), timeout) for _ in range(workers)]
+        self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="reward")
+        self._logged: set[str] = set()
+        self._name = part.name
+
+    def start(self) -> None:
+        """Starts every worker and waits until each has built the reward.
+
+        Raises PluginError where the reward cannot be built, RunError where a worker does not come up.
+        """
+        try:
+            for worker in self._workers:
+                worker.launch()
+            for worker in self._workers:
+                worker.await_ready()
+                self._idle.put(worker)
+        except BaseException:
+            self.stop()
+            raise
+
+    async def score(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The siblings of one group with their reward status, and their score where it is SCORED.
+
+        FAILED (an exception, a dead worker, no or no finite number) and TIMED_OUT carry the reason in
+        `metadata["reward_error"]` and no score. Groups beyond the number of workers wait their turn.
+        """
+        loop = asyncio.get_running_loop()
+        outcomes = await loop.run_in_executor(self._threads, self._exchange, list(samples))
+        return [self._settle(sample, outcome) for sample, outcome in zip(samples, outcomes, strict=True)]
+
+    def stop(self) -> None:
+        """Kills the workers with all their children. May be called again."""
+        for worker in self._workers:
+            worker.kill()
+        self._threads.shutdown(cancel_futures=True)
+        for worker in self._workers:
+            worker.release()
+
+    def __enter__(self) -> RewardPool:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _exchange(self, samples: list[Sample]) -> list[Outcome]:
+        worker = self._idle.get()  # there are as many threads as workers, so one is idle
+        try:
+            return worker.judge(samples)
+        finally:
+            self._idle.put(worker)
+
+    def _settle(self, sample: Sample, outcome: Outcome) -> Sample:
+        if not isinstance(outcome, Failure):
+            return replace(sample, reward_status=RewardStatus.SCORED, score=outcome)
+        self._report(sample, outcome)
+        status = RewardStatus.TIMED_OUT if outcome.kind == TIMED_OUT else RewardStatus.FAILED
+        metadata = {**sample.metadata, ERROR_KEY: outcome.reason}
+        return replace(sample, reward_status=status, score=None, metadata=metadata)
+
+    def _report(self, sample: Sample, failure: Failure) -> None:
+        """Logs the first failure of each kind; the metrics count the others."""
+        if failure.kind in self._logged:
+            return
+        self._logged.add(failure.kind)
+        where = f"prompt {sample.prompt.prompt_id!r}, sample {sample.index}"
+        _log.warning("Reward %r gave no score for %s: %s", self._name, where, failure.reason)
+        if failure.trace:
+            _log.info("%s", failure.trace)
+
+
+class _Worker:
+    """One process, started anew after a time-out or its death; used by one thread at a time.
+
+    `kill` alone may come from another thread, at any moment, and is final.
+    """
+
+    def __init__(self, part: Part, plugin_files: tuple[PluginFile, ...], timeout: float) -> None:
+        self._part, self._plugin_files, self._timeout = part, plugin_files, timeout
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._leash = -1
+        self._killed = False
+        self._lock = threading.Lock()
+
+    def launch(self) -> None:
+        """Starts the process without waiting for it. Raises RunError once the worker was killed."""
+        with self._lock:
+            if self._killed:
+                raise RunError("The reward pool has been stopped.")
+            self._spawn()
+
+    def await_ready(self) -> None:
+        """Waits until the reward is built, or raises PluginError with the reason."""
+        try:
+            self._send(self._plugin_files, START_LIMIT_S)
+            self._send(self._part, START_LIMIT_S)
+            failure: Failure | None = self._receive(START_LIMIT_S)
+        except (OSError, EOFError) as error:
+            ended = self._end(EXIT_GRACE_S)
+            raise RunError(f"A worker of reward {self._part.name!r} did not start ({ended}).") from error
+        if failure is not None:
+            self._end(0)
+            raise PluginError(f"Reward {self._part.name!r} cannot be built: {failure.reason}.")
+
+    def judge(self, samples: list[Sample]) -> list[Outcome]:
+        """What the reward says of each sample, or for each the reason why it says nothing."""
+        try:
+            if self._process is None:
+                self.launch()
+                self.await_ready()
+            return self._ask(samples)
+        except RlcoreError as error:
+            return [Failure(kind="start", reason=str(error))] * len(samples)
+
+    def kill(self) -> None:
+        """Ends the process for good; a thread that waits for it gets Failures."""
+        with self._lock:
+            self._killed = True
+            self._kill()
+
+    def release(self) -> None:
+        """Closes what is left once no thread uses the worker any more."""
+        if self._socket is not None:
+            self._socket.close()
+
+    def _ask(self, samples: list[Sample]) -> list[Outcome]:
+        deadline = time.monotonic() + self._timeout
+        try:
+            self._send(samples, self._timeout)
+            outcomes: list[Outcome] = self._receive(deadline - time.monotonic())
+        except TimeoutError:
+            self._end(0)
+            reason = f"the reward took longer than {self._timeout:g} s for its group (--reward-timeout)"
+            return [Failure(kind=TIMED_OUT, reason=reason)] * len(samples)
+        except (OSError, EOFError):
+            reason = f"the reward's process ended ({self._end(EXIT_GRACE_S)})"
+            return [Failure(kind="died", reason=reason)] * len(samples)
+        return outcomes
+
+    def _send(self, content: object, limit_s: float) -> None:
+        assert self._socket is not None
+        self._socket.settimeout(limit_s)
+        send_frame(self._socket, content)
+
+    def _receive(self, limit_s: float) -> Any:
+        assert self._socket is not None
+        self._socket.settimeout(max(limit_s, 0.001))  # 0 would mean: do not block
+        return receive_frame(self._socket)
+
+    def _spawn(self) -> None:
+        self.release()
+        self._socket, far_socket = socket.socketpair()
+        far_leash, self._leash = os.pipe()
+        with far_socket:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _COMMAND, str(far_socket.fileno()), str(far_leash)],
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # what a reward prints must not mix with the JSON on this process's stdout
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+                pass_fds=(far_socket.fileno(), far_leash),
+                start_new_session=True,
+            )
+        os.close(far_leash)
+
+    def _end(self, grace_s: float) -> str:
+        """Kills what is left of the process, which gets `grace_s` to end by itself; says how it ended."""
+        with self._lock:
+            if self._process is None:
+                return "the reward pool was stopped"
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(grace_s)
+            code = self._process.returncode
+            self._kill()
+        if code is None:
+            return "it was killed"
+        return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+
+    def _kill(self) -> None:
+        if self._process is None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._process = None
+        os.close(self._leash)
+        assert self._socket is not None
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for an answer

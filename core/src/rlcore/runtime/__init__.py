@@ -1,0 +1,1 @@
+"""The run: Ray places the processes, one loop drives them."""

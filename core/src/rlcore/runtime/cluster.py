@@ -1,0 +1,144 @@
+"""Ray: a local cluster or a given one, actors placed on it, waits with a time limit, everything stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rlcore.errors import ConfigError, RlcoreError, WorkerError
+
+_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray hides GPUs from actors that ask for none; an engine's supervisor passes its own device list on.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DEDUP_LOGS": "0",
+    # A laptop near its limit should lose no worker to a guess; the kernel knows when memory is out.
+    "RAY_memory_monitor_refresh_ms": "0",
+    # Logs of a local cluster are of no use after the run, and event files slow its start.
+    "RAY_enable_metrics_collection": "0",
+}
+_OBJECT_STORE_BYTES = 512 * 2**20
+_START_SECONDS = 120.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A connected Ray. `gpus`: GPUs of the whole cluster."""
+
+    ray: Any
+    gpus: int
+    address: str | None
+
+    def actor(
+        self,
+        cls: type,
+        *args: Any,
+        cpus: float = 0,
+        gpus: float = 0,
+        env: Mapping[str, str] | None = None,
+        bundle: tuple[Any, int] | None = None,
+    ) -> Any:
+        """Start an actor of `cls`, whose `watch` has a thread of its own. `bundle`: placement group and index."""
+        options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0, "max_task_retries": 0}
+        options["runtime_env"] = {"env_vars": dict(env or {})}
+        if bundle is not None:
+            from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+            group, index = bundle
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
+                placement_group=group, placement_group_bundle_index=index
+            )
+        return self.ray.remote(concurrency_groups={"watch": 1})(cls).options(**options).remote(*args)
+
+    def place(self, bundles: Sequence[Mapping[str, float]], what: str) -> Any:
+        """A placement group of `bundles`; refused at once when the cluster is too small for it."""
+        from ray.util.placement_group import placement_group
+
+        have = self.ray.cluster_resources()
+        for resource in sorted({key for bundle in bundles for key in bundle}):
+            need = sum(bundle.get(resource, 0) for bundle in bundles)
+            if need > have.get(resource, 0):
+                raise ConfigError(
+                    f"{what} need {need:g} {resource}s, and the Ray cluster has {have.get(resource, 0):g}: "
+                    "lower --ranks or --engines, or give a larger cluster with --ray-address."
+                )
+        group = placement_group([dict(bundle) for bundle in bundles], strategy="PACK")
+        if not group.wait(_START_SECONDS):
+            raise WorkerError(f"{what} could not be placed within {_START_SECONDS:g} s: the cluster is busy.")
+        return group
+
+
+@contextlib.contextmanager
+def connect(address: str | None, *, cpus: int) -> Iterator[Cluster]:
+    """Ray, connected; a local one is shut down at the end, with all its processes.
+
+    `cpus`: logical CPUs of a local cluster (one for each actor that asks for one).
+    """
+    for key, value in _ENVIRONMENT.items():
+        os.environ.setdefault(key, value)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    import ray
+
+    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if address is None:
+        options |= {
+            "num_cpus": cpus,
+            "include_dashboard": False,
+            "object_store_memory": _OBJECT_STORE_BYTES,
+            "_node_ip_address": "127.0.0.1",
+        }
+    else:
+        options["address"] = address
+    try:
+        ray.init(**options)
+    except (ConnectionError, TimeoutError, ValueError) as error:
+        raise ConfigError(f"--ray-address {address!r}: no Ray cluster answers there ({error}).") from error
+    # Ray installs handlers of its own; ours end a run cleanly.
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    try:
+        yield Cluster(ray=ray, gpus=int(ray.cluster_resources().get("GPU", 0)), address=address)
+    finally:
+        ray.shutdown()
+
+
+async def within(seconds: float | None, what: str, awaitable: Awaitable[T]) -> T:
+    """The result of a remote call, or `WorkerError` when it fails or takes longer than `seconds` (None: no limit)."""
+    import ray.exceptions
+
+    try:
+        return await asyncio.wait_for(_awaited(awaitable), seconds)
+    except TimeoutError:
+        raise WorkerError(f"{what} did not answer within {seconds:g} s.") from None
+    except ray.exceptions.RayTaskError as error:
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, RlcoreError):
+            raise cause from None
+        raise WorkerError(f"{what} failed: {type(cause).__name__}: {cause}.") from error
+    except ray.exceptions.RayActorError as error:
+        raise WorkerError(f"{what} died: {_reason(error)}") from None
+
+
+async def _awaited(awaitable: Awaitable[T]) -> T:
+    return await awaitable
+
+
+def _reason(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    useful = [line for line in lines if not line.startswith(("class_name", "actor_id", "pid", "namespace", "ip"))]
+    return " ".join(useful)[:400] or "no reason is known."
+
+
+def stop_actor(ray: Any, actor: Any) -> None:
+    """Kill an actor that may be dead already."""
+    with contextlib.suppress(Exception):  # a dead actor, or a cluster that is gone: nothing is left to stop
+        ray.kill(actor)
+

@@ -1,0 +1,121 @@
+"""The loop: rollouts come in, weights go out, and everything that a step leaves behind is written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlcore.checkpoint.folder import prune, write_atomically
+from rlcore.rollout.batch import split, to_batch
+from rlcore.runtime.prepare import CHECKPOINTS, Prepared
+from rlcore.runtime.state import RunState
+
+if TYPE_CHECKING:
+    from rlcore.rollout.produce import Producer, Rollout
+    from rlcore.runtime.engines import EngineGroup
+    from rlcore.runtime.signals import StopSignals
+    from rlcore.runtime.trainer import TrainerGroup
+    from rlcore.tracking.tracker import Tracker
+
+POLICY = "policy"
+
+
+@dataclass(kw_only=True)
+class Loop:
+    """One consumer of rollouts. `state` is what the next checkpoint holds."""
+
+    prepared: Prepared
+    producer: Producer
+    trainer: TrainerGroup
+    engines: EngineGroup
+    tracker: Tracker
+    stop: StopSignals
+    state: RunState
+
+    def __post_init__(self) -> None:
+        self._run = self.prepared.resolved.run
+        self._first_step = self.state.step + 1
+        self.scores: Mapping[str, float] = {}
+
+    async def run(self) -> str:
+        """Train to the last step; the reason of the end."""
+        if self.state.step == 0:
+            self.tracker.write({"step": 0, "weight_version": self.state.version, **await self._evaluate(0)})
+        saved = self.state.step
+        async for rollout in self.producer.run(self.state.step, self._run.steps):
+            row = await self._step(rollout)
+            step = self.state.step
+            last = step == self._run.steps
+            if last or (self._run.eval_every and step % self._run.eval_every == 0):
+                row |= await self._evaluate(step)
+            self.tracker.write(row)
+            due = self._run.save_every and step % self._run.save_every == 0
+            if last or due or self.stop.terminating:
+                await self.save()
+                saved = step
+            if self.stop.terminating:
+                return "sigterm"
+        assert saved == self.state.step, "the last step is always saved"
+        return "completed"
+
+    async def _step(self, rollout: Rollout) -> dict[str, float]:
+        begin = time.perf_counter()
+        step = self.state.step + 1
+        metrics: dict[str, float] = {"step": step, "weight_version": self.state.version, **rollout.metrics}
+        if rollout.groups:
+            batch = to_batch(rollout.groups, minibatches=self._run.minibatches)
+            shares = split(batch, self.trainer.data_parallel)
+            version = self.state.version + 1
+            result = await self.trainer.update(
+                shares, step=step, first=step == self._first_step, version=version
+            )
+            trained = time.perf_counter()
+            assert result.location is not None, "rank 0 writes the weights"
+            await self.engines.publish(result.location)
+            metrics |= dict(result.metrics)
+            metrics["time/train_s"] = trained - begin - result.write_seconds
+            metrics["time/publish_s"] = time.perf_counter() - trained + result.write_seconds
+        else:
+            version = self.state.version
+            metrics |= {"time/train_s": 0.0, "time/publish_s": 0.0}
+        self.producer.published(version)
+        metrics["time/step_s"] = metrics["time/generate_s"] + time.perf_counter() - begin
+        seconds = max(metrics["time/step_s"], 1e-9)
+        metrics["rollout/tokens_per_s"] = metrics["rollout/response_tokens"] / seconds
+        self.state = self._state(step, version)
+        return metrics
+
+    async def _evaluate(self, step: int) -> dict[str, float]:
+        begin = time.perf_counter()
+        results = {}
+        for name, prompts in self.prepared.prompts.held_out.items():
+            results[name] = await self.producer.evaluate(prompts[: self._run.eval_prompts])
+        self.scores = {name: result.exact_match for name, result in results.items()}
+        self.tracker.samples(step, results)
+        metrics: dict[str, float] = {}
+        for name, result in results.items():
+            metrics[f"eval/{name}/score"] = result.exact_match
+            if result.reward is not None:
+                metrics[f"eval/{name}/reward_mean"] = result.reward
+            metrics |= {f"eval/{name}/{key}": value for key, value in result.metrics.items()}
+        return metrics | {"time/eval_s": time.perf_counter() - begin}
+
+    async def save(self) -> None:
+        """Write the checkpoint of the present step; nothing half-written is ever taken for one."""
+        root = self.prepared.run_dir / CHECKPOINTS
+        with write_atomically(root / str(self.state.step)) as folder:
+            await self.trainer.save(Path(folder) / POLICY)
+            self.state.write(Path(folder))
+        prune(root, self._run.keep_checkpoints)
+
+    def _state(self, step: int, version: int) -> RunState:
+        return RunState(
+            step=step,
+            version=version,
+            producer=self.producer.state(),
+            model=self.state.model,
+            plugins=self.state.plugins,
+        )

@@ -1,0 +1,64 @@
+"""Which devices hold the train workers and which the engines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rlcore.errors import ConfigError
+from rlcore.runtime.trainer import Slot
+
+if TYPE_CHECKING:
+    from rlcore.runtime.cluster import Cluster
+    from rlcore.runtime.prepare import Prepared
+
+# Trainer and engine on one device: each takes a share, and the shares of both fit into one GPU.
+_SHARED = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """A slot for each train worker and for each engine's supervisor."""
+
+    workers: list[Slot]
+    engines: list[Slot]
+
+
+def place(cluster: Cluster, prepared: Prepared) -> Placement:
+    """Reserve the devices of the whole run in one placement group, or refuse in one sentence.
+
+    On GPUs a worker takes one; `colocate` puts engine i on the device of worker i, `split` gives it devices
+    of its own (as many as its tensor-parallel size). Without a GPU there are only CPUs to count.
+    """
+    run = prepared.resolved.run
+    engine_gpus = _engine_gpus(prepared)
+    if not prepared.gpu and not cluster.gpus:
+        group = cluster.place([{"CPU": 1}] * (run.ranks + run.engines), "The train workers and engines")
+        return Placement(
+            workers=[Slot(bundle=(group, index), gpus=0) for index in range(run.ranks)],
+            engines=[Slot(bundle=(group, run.ranks + index), gpus=0) for index in range(run.engines)],
+        )
+    if run.placement == "split":
+        bundles = [{"CPU": 1, "GPU": 1}] * run.ranks + [{"CPU": 1, "GPU": engine_gpus}] * run.engines
+        group = cluster.place(bundles, "The train workers and engines")
+        return Placement(
+            workers=[Slot(bundle=(group, index), gpus=1) for index in range(run.ranks)],
+            engines=[Slot(bundle=(group, run.ranks + i), gpus=engine_gpus) for i in range(run.engines)],
+        )
+    if engine_gpus > 1 or run.engines > run.ranks:
+        raise ConfigError(
+            f"--placement colocate puts each engine on the device of one train worker, and --engines {run.engines} "
+            f"with {engine_gpus} GPUs each do not fit on {run.ranks}: use --placement split."
+        )
+    group = cluster.place([{"CPU": 2, "GPU": 1}] * run.ranks, "The train workers")
+    return Placement(
+        workers=[Slot(bundle=(group, index), gpus=_SHARED) for index in range(run.ranks)],
+        engines=[Slot(bundle=(group, index), gpus=_SHARED) for index in range(run.engines)],
+    )
+
+
+def _engine_gpus(prepared: Prepared) -> int:
+    if prepared.resolved.engine.name == "local":
+        return 1
+    fields = prepared.resolved.sglang
+    return int(fields.get("tp_size", fields.get("tensor_parallel_size", 1)))

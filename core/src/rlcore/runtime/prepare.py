@@ -1,0 +1,158 @@
+"""Everything that can be refused before a process is started, and what the run needs of it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlcore.errors import CheckpointError, ConfigError, DataError, ModelError
+from rlcore.spec import ModelSpec, Part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rlcore.config.resolve import Resolved
+    from rlcore.data.tokens import PromptEncoder
+    from rlcore.interfaces import Prompts
+
+MODEL_DIR = "model"
+RUN_TOML = "run.toml"
+CHECKPOINTS = "checkpoints"
+METRICS = "metrics.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A run that may start. `dtype` is "fp32" or "bf16"; `model_path` a local Hugging Face directory."""
+
+    resolved: Resolved
+    run_dir: Path
+    resume_from: Path | None
+    model: ModelSpec
+    hf_config: Mapping[str, Any]
+    encoder: PromptEncoder
+    prompts: Prompts
+    gpu: bool
+
+    @property
+    def context_length(self) -> int:
+        """Tokens of prompt and response together."""
+        run = self.resolved.run
+        return run.max_prompt_tokens + run.max_response_tokens
+
+
+@contextmanager
+def run_folder(run_dir: Path, resume: bool) -> Iterator[Path]:
+    """The run's folder; a new one is removed again where the preparation fails."""
+    if resume:
+        if not (run_dir / RUN_TOML).is_file():
+            raise CheckpointError(f"--resume {run_dir}: no {RUN_TOML} in it, so it is not a run of rlcore.")
+        yield run_dir
+        return
+    if run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
+        raise ConfigError(f"--run-dir {run_dir}: exists and is not empty; resume it with --resume, or name another.")
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--run-dir {run_dir}: cannot be made: {error.strerror}.") from error
+    try:
+        yield run_dir
+    except BaseException:
+        shutil.rmtree(run_dir, ignore_errors=True)
+        raise
+
+
+def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prepared:
+    """Check what the user gave against the model, the data and the parts; `UserError` where it doesn't fit.
+
+    Writes nothing but the preset's model into `run_dir`.
+    """
+    import torch
+
+    from rlcore.data.tokens import PromptEncoder
+
+    for part in _parts(resolved):
+        part.load()
+    megatron = _megatron_fields(resolved)
+    resolved.engine.build().check(resolved.sglang)
+    gpu = torch.cuda.is_available()
+    path = _model_path(resolved, run_dir)
+    hf_config = read_config(path)
+    _check_context(resolved, hf_config)
+    run = resolved.run
+    encoder = PromptEncoder.load(path, max_prompt_tokens=run.max_prompt_tokens)
+    _check_vocabulary(path, hf_config, len(encoder.tokenizer))
+    prompts = resolved.source.build().prompts()
+    if not prompts.train:
+        raise DataError(f"The source {resolved.source.name!r} offers no prompts to train on.")
+    dtype = run.dtype if run.dtype != "auto" else ("bf16" if gpu else "fp32")
+    return Prepared(
+        resolved=resolved,
+        run_dir=run_dir,
+        resume_from=resume_from,
+        model=ModelSpec(path=str(path), bridge=resolved.model.bridge, dtype=dtype, megatron=megatron),
+        hf_config=hf_config,
+        encoder=encoder,
+        prompts=prompts,
+        gpu=gpu,
+    )
+
+
+def read_config(path: Path) -> Mapping[str, Any]:
+    """`config.json` of a Hugging Face directory."""
+    file = path / "config.json"
+    try:
+        config: Mapping[str, Any] = json.loads(file.read_text())
+    except FileNotFoundError:
+        raise ModelError(f"{file}: not found, so {path} is not a Hugging Face model directory.") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ModelError(f"{file}: not JSON ({error}).") from error
+    return config
+
+
+def _megatron_fields(resolved: Resolved) -> Mapping[str, Any]:
+    if not resolved.megatron:
+        return {}  # spares the driver megatron's import
+    from rlcore.megatron.fields import check_fields
+
+    return check_fields(resolved.megatron)
+
+
+def _parts(resolved: Resolved) -> list[Part]:
+    chosen = [resolved.advantage, resolved.loss, resolved.generator, resolved.reward, resolved.engine]
+    return [*chosen, resolved.source, resolved.model.bridge, *resolved.filters]
+
+
+def _model_path(resolved: Resolved, run_dir: Path) -> Path:
+    choice = resolved.model
+    if choice.path is not None:
+        return Path(choice.path)
+    path = run_dir / MODEL_DIR
+    if not path.exists():
+        assert choice.preset is not None, "a model without a path is a preset"
+        module, _, function = choice.preset.partition(":")
+        getattr(importlib.import_module(module), function)(path, resolved.run.seed)
+    return path
+
+
+def _check_context(resolved: Resolved, hf_config: Mapping[str, Any]) -> None:
+    run = resolved.run
+    limit = hf_config.get("max_position_embeddings")
+    need = run.max_prompt_tokens + run.max_response_tokens
+    if limit is not None and need > limit:
+        raise ConfigError(
+            f"--max-prompt-tokens {run.max_prompt_tokens} and --max-response-tokens {run.max_response_tokens} "
+            f"make {need} tokens, and the model's context holds {limit}: lower one of them."
+        )
+
+
+def _check_vocabulary(path: Path, hf_config: Mapping[str, Any], tokens: int) -> None:
+    vocabulary = hf_config.get("vocab_size")
+    if vocabulary is not None and vocabulary < tokens:
+        raise ModelError(f"{path}: the tokenizer has {tokens} tokens, and the model's vocabulary only {vocabulary}.")

@@ -1,0 +1,48 @@
+"""The state of a run beside the model: JSON in every checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlcore.errors import CheckpointError
+
+FORMAT = 1
+FILE = "state.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunState:
+    """`step` steps are done; engines hold weight version `version`; `producer` is the cursor and the buffer.
+
+    `model`: what the checkpoint's weights are (family, source directory, architecture), compared at resume.
+    """
+
+    step: int
+    version: int
+    producer: Mapping[str, Any]
+    model: Mapping[str, Any]
+    plugins: Mapping[str, str] = field(default_factory=dict)
+    format: int = FORMAT
+
+    def write(self, folder: Path) -> None:
+        """Write `folder/state.json`."""
+        (folder / FILE).write_text(json.dumps(asdict(self), indent=1, sort_keys=True) + "\n")
+
+    @staticmethod
+    def read(folder: Path) -> RunState:
+        """Read `folder/state.json`; `CheckpointError` where it is missing, damaged or of another format."""
+        path = folder / FILE
+        try:
+            data = json.loads(path.read_text())
+            state = RunState(**data)
+        except FileNotFoundError:
+            raise CheckpointError(f"{path}: not found, so {folder} is not a checkpoint of rlcore.") from None
+        except (json.JSONDecodeError, TypeError, UnicodeDecodeError) as error:
+            raise CheckpointError(f"{path}: not a run state ({error}).") from error
+        if state.format != FORMAT:
+            raise CheckpointError(f"{path}: format {state.format}, and this rlcore reads format {FORMAT}.")
+        return state

@@ -1,0 +1,20 @@
+"""What a run says of itself at its end."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """`eval`: greedy exact match of each held-out set; `exit_reason`: "completed", "sigterm" or "interrupted"."""
+
+    run: str
+    steps: int
+    seconds: float
+    eval: Mapping[str, float]
+    exit_reason: str
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self))

@@ -1,0 +1,208 @@
+"""`train`: one run from its configuration to its summary."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlcore.checkpoint.folder import newest_complete
+from rlcore.errors import CheckpointError
+from rlcore.rollout.produce import Producer
+from rlcore.rollout.rewards import RewardPool
+from rlcore.runtime.cluster import Cluster, connect
+from rlcore.runtime.engines import EngineGroup
+from rlcore.runtime.loop import POLICY, Loop
+from rlcore.runtime.placement import place
+from rlcore.runtime.prepare import CHECKPOINTS, METRICS, RUN_TOML, Prepared, prepare, run_folder
+from rlcore.runtime.setup import cpu_threads, worker_setups
+from rlcore.runtime.signals import StopSignals
+from rlcore.runtime.state import RunState
+from rlcore.runtime.summary import Summary
+from rlcore.runtime.trainer import TrainerGroup
+from rlcore.tracking.tracker import Tracker
+
+if TYPE_CHECKING:
+    from rlcore.config.resolve import Resolved
+    from rlcore.tracking.console import Display
+
+
+def train(
+    resolved: Resolved, *, run_dir: Path, resume: Path | None, ray_address: str | None, console: Display
+) -> Summary:
+    """Run it. `resume`: the run folder (then `run_dir` is the same) whose newest checkpoint goes on.
+
+    Raises `UserError` before any process is started, `RunError` afterwards; in either case everything that
+    was started is stopped.
+    """
+    begin = time.monotonic()
+    with run_folder(run_dir, resume is not None) as folder:
+        console.phase("Checking the model, the data and the parts")
+        checkpoint = _checkpoint(folder) if resume is not None else None
+        prepared = prepare(resolved, folder.resolve(), checkpoint)
+        state = _first_state(prepared) if checkpoint is None else _resumed_state(prepared, checkpoint)
+        (folder / RUN_TOML).write_text(resolved.to_toml())
+    run = resolved.run
+    console.phase("Starting Ray")
+    with connect(ray_address, cpus=run.ranks + run.engines + 1) as cluster:
+        session = _Session(prepared=prepared, state=state, cluster=cluster, console=console)
+        reason = asyncio.run(session.run())
+    return Summary(
+        run=str(run_dir),
+        steps=session.steps,
+        seconds=round(time.monotonic() - begin, 3),
+        eval=session.scores,
+        exit_reason=reason,
+    )
+
+
+@dataclass(kw_only=True)
+class _Session:
+    """The processes of one run, from their start to their end."""
+
+    prepared: Prepared
+    state: RunState
+    cluster: Cluster
+    console: Display
+    steps: int = 0
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+    async def run(self) -> str:
+        with StopSignals() as stop:
+            main = asyncio.ensure_future(self._run(stop))
+            interrupted = asyncio.ensure_future(stop.interrupted.wait())
+            try:
+                await asyncio.wait({main, interrupted}, return_when=asyncio.FIRST_COMPLETED)
+                if main.done():
+                    return main.result()
+                main.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await main
+                return "interrupted"
+            finally:
+                interrupted.cancel()
+
+    async def _run(self, stop: StopSignals) -> str:
+        prepared, resolved = self.prepared, self.prepared.resolved
+        placement = place(self.cluster, prepared)
+        async with contextlib.AsyncExitStack() as stack:
+            self.console.phase("Starting the engines and the train workers")
+            engines = EngineGroup(self.cluster, placement.engines, prepared)
+            stack.push_async_callback(engines.stop)
+            threads = cpu_threads(resolved.run)
+            env = {"OMP_NUM_THREADS": str(threads), "RLCORE_TRAIN_WORKER": "1"}
+            trainer = TrainerGroup(self.cluster, placement.workers, resolved.plugin_files, env)
+            stack.callback(trainer.kill)
+            pool = RewardPool(
+                resolved.reward,
+                workers=resolved.run.reward_workers,
+                timeout=resolved.run.reward_timeout,
+                plugin_files=resolved.plugin_files,
+            )
+            stack.callback(pool.stop)
+            await asyncio.to_thread(pool.start)
+            setups = worker_setups(prepared, engines.publisher, threads)
+            await _all_or_first_error(engines.start(), trainer.start(setups))
+            loop = await self._loop(engines, trainer, pool, stop)
+            with loop.tracker:
+                reason = await self._watched(loop, engines, trainer)
+            await trainer.stop()
+            return reason
+
+    async def _loop(
+        self, engines: EngineGroup, trainer: TrainerGroup, pool: RewardPool, stop: StopSignals
+    ) -> Loop:
+        prepared, state = self.prepared, self.state
+        resolved = prepared.resolved
+        producer = Producer(
+            run=resolved.run,
+            prompts=prepared.prompts.train,
+            encoder=prepared.encoder,
+            clients=engines.clients,
+            generator=resolved.generator.build(),
+            rewards=pool,
+            filters=[part.build() for part in resolved.filters],
+            version=state.version,
+        )
+        if prepared.resume_from is not None:
+            self.console.phase("Loading the checkpoint")
+            await trainer.load(prepared.resume_from / POLICY)
+            producer.load(state.producer)
+        self.console.phase("Publishing the first weights")
+        await engines.publish(await trainer.write_weights(state.version))
+        tracker = Tracker(prepared.run_dir, self.console, resumed_step=state.step)
+        return Loop(
+            prepared=prepared,
+            producer=producer,
+            trainer=trainer,
+            engines=engines,
+            tracker=tracker,
+            stop=stop,
+            state=state,
+        )
+
+    async def _watched(self, loop: Loop, engines: EngineGroup, trainer: TrainerGroup) -> str:
+        """Run the loop; a process that dies ends it with its reason."""
+        main = asyncio.ensure_future(loop.run())
+        watchers = [asyncio.ensure_future(engines.watch()), asyncio.ensure_future(trainer.watch())]
+        try:
+            await asyncio.wait({main, *watchers}, return_when=asyncio.FIRST_COMPLETED)
+            for watcher in watchers:
+                if watcher.done() and not watcher.cancelled():
+                    watcher.result()
+            return await main
+        finally:
+            self.steps, self.scores = loop.state.step, loop.scores
+            for task in (main, *watchers):
+                task.cancel()
+            await asyncio.gather(main, *watchers, return_exceptions=True)
+
+
+async def _all_or_first_error(*awaitables: Any) -> None:
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _checkpoint(run_dir: Path) -> Path:
+    found = newest_complete(run_dir / CHECKPOINTS)
+    if found is None:
+        raise CheckpointError(
+            f"--resume {run_dir}: it holds no complete checkpoint in {CHECKPOINTS}/; "
+            "start anew, with --save-every."
+        )
+    return found
+
+
+def _first_state(prepared: Prepared) -> RunState:
+    resolved = prepared.resolved
+    return RunState(step=0, version=0, producer={}, model=_identity(prepared), plugins=dict(resolved.plugins))
+
+
+def _resumed_state(prepared: Prepared, checkpoint: Path) -> RunState:
+    state = RunState.read(checkpoint)
+    now = _identity(prepared)
+    for key in sorted(set(now) | set(state.model)):
+        if now.get(key) != state.model.get(key):
+            raise CheckpointError(
+                f"{checkpoint}: its model has {key} {state.model.get(key)!r}, and the run's model {now.get(key)!r}."
+            )
+    if state.step >= prepared.resolved.run.steps:
+        raise CheckpointError(
+            f"{checkpoint}: already at step {state.step} of {prepared.resolved.run.steps}; raise --steps to go on."
+        )
+    return state
+
+
+def _identity(prepared: Prepared) -> dict[str, Any]:
+    keys = ("architectures", "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+    return {key: prepared.hf_config.get(key) for key in keys} | {"dtype": prepared.model.dtype}
+
+

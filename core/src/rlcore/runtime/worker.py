@@ -1,0 +1,143 @@
+"""`TrainWorker`: the Ray actor that is one rank of the trainer."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlcore.spec import ModelSpec, Part
+
+if TYPE_CHECKING:
+    from rlcore.config.resolve import PluginFile
+    from rlcore.data.batch import TrainBatch
+    from rlcore.engines.publish import Location, Publisher
+    from rlcore.learner import LearnerSettings
+    from rlcore.megatron.optimizer import OptimizerSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerSetup:
+    """Everything a rank needs, by value: it reads no file of the driver and builds no plugin manager."""
+
+    rank: int
+    world_size: int
+    model: ModelSpec
+    optimizer: OptimizerSettings
+    learner: LearnerSettings
+    loss: Part
+    advantage: Part
+    publisher: Publisher
+    seed: int
+    threads: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateResult:
+    """`metrics`: of the training step; `location`: where the new weights lie (rank 0 only)."""
+
+    metrics: Mapping[str, float]
+    location: Location | None
+    train_seconds: float
+    write_seconds: float
+
+
+class TrainWorker:
+    """One rank. Its methods run one after another; `watch` has a thread of its own."""
+
+    def __init__(self, rank: int, plugin_files: Sequence[PluginFile]) -> None:
+        from rlcore.plugins.files import install
+
+        # Classes of file plugins must be importable before anything that holds them is unpickled.
+        install(plugin_files)
+        self._rank = rank
+
+    def address(self) -> tuple[str, int]:
+        """This node's address and a free port on it, for the process group."""
+        import ray.util
+
+        host = ray.util.get_node_ip_address()
+        with socket.socket() as probe:
+            probe.bind((host, 0))
+            return host, probe.getsockname()[1]
+
+    def start(self, setup: WorkerSetup, host: str, port: int) -> int:
+        """Join the process group, build the model; returns the data-parallel rank."""
+        import torch
+
+        from rlcore import cpu
+        from rlcore.learner import Learner
+        from rlcore.megatron import parallel
+        from rlcore.megatron.fields import split
+        from rlcore.megatron.role import Role
+
+        torch.set_num_threads(setup.threads)
+        cpu.install()
+        layout = split(setup.model.megatron).layout
+        parallel.start(setup.rank, setup.world_size, host, port, seed=setup.seed, **layout)
+        self._role = Role(setup.model, setup.optimizer)
+        self._learner = Learner(
+            self._role, loss=setup.loss.build(), estimator=setup.advantage.build(), settings=setup.learner
+        )
+        self._publisher = setup.publisher
+        return parallel.data_rank()
+
+    def update(self, batch: TrainBatch, step: int, first: bool, version: int) -> UpdateResult:
+        """Train on this rank's share of a rollout batch and write the new weights for the engines."""
+        begin = time.perf_counter()
+        metrics = self._learner.update(batch, step=step, first=first)
+        trained = time.perf_counter()
+        location = self.write_weights(version)
+        return UpdateResult(
+            metrics=metrics,
+            location=location,
+            train_seconds=trained - begin,
+            write_seconds=time.perf_counter() - trained,
+        )
+
+    def write_weights(self, version: int) -> Location | None:
+        """Lay the weights down where the engines can read them; the location on rank 0."""
+        from rlcore.megatron.weights import hf_tensors
+
+        tensors = hf_tensors(self._role.built)
+        if self._rank == 0:
+            location: Location = self._publisher.write(tensors, version)
+            return location
+        for _ in tensors:  # every rank takes part in gathering
+            pass
+        return None
+
+    def save(self, folder: str) -> None:
+        """Weights, optimizer, schedule and RNGs into `folder`."""
+        self._role.save(Path(folder))
+
+    def load(self, folder: str) -> None:
+        """The state that `save` wrote."""
+        self._role.load(Path(folder))
+
+    def pid(self) -> int:
+        """This process."""
+        return os.getpid()
+
+    def watch(self) -> None:
+        """Never returns: the driver learns of this process's death by the failure of the call."""
+        threading.Event().wait()
+
+    def stop(self) -> None:
+        """Leave the process group in order."""
+        from rlcore.megatron import parallel
+
+        parallel.stop()
+
+
+def remote_class() -> type[Any]:
+    """`TrainWorker` with `watch` in its own thread (Ray is imported only here)."""
+    import ray
+
+    TrainWorker.watch = ray.method(concurrency_group="watch")(TrainWorker.watch)  # type: ignore[method-assign]
+    return TrainWorker

@@ -1,0 +1,1 @@
+"""What the tests of rlcore and of its plugins share."""

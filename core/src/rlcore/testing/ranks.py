@@ -1,0 +1,92 @@
+"""Real ranks for a test: one process each, gloo between them, and a hard time limit over all."""
+
+import importlib.util
+import multiprocessing
+import pickle
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+PRELOAD = "rlcore.megatron"
+"""Imported once, in the server that the ranks are forked from: a rank then starts in milliseconds."""
+
+
+def free_port() -> int:
+    """A loopback TCP port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def run_ranks(fn: Callable[..., Any], n: int, *args: Any, timeout: float = 120.0) -> list[Any]:
+    """`fn(rank, n, port, *args)` in `n` processes; their (picklable) results in the order of the ranks.
+
+    `fn` is a function at the top level of a file; `port` is a free loopback port for the rendezvous. The
+    first rank that raises, dies, or the passing of `timeout` seconds ends all ranks; the error (RuntimeError
+    or TimeoutError) carries the traceback of the rank.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([PRELOAD])
+    port, deadline = free_port(), time.monotonic() + timeout
+    processes: list[BaseProcess] = []
+    ends: list[Connection] = []
+    try:
+        for rank in range(n):
+            mine, theirs = context.Pipe(duplex=False)
+            call = (fn.__code__.co_filename, fn.__qualname__, (rank, n, port, *args))
+            process: BaseProcess = context.Process(target=_rank_main, args=(theirs, *call), daemon=True)
+            process.start()
+            theirs.close()
+            processes.append(process)
+            ends.append(mine)
+        return _collect(ends, deadline)
+    finally:
+        for process in processes:
+            process.join(timeout=max(0.0, min(5.0, deadline - time.monotonic())))
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+def _collect(ends: Sequence[Connection], deadline: float) -> list[Any]:
+    results: dict[int, Any] = {}
+    while len(results) < len(ends):
+        waiting = {end: rank for rank, end in enumerate(ends) if rank not in results}
+        ready = wait(list(waiting), timeout=max(0.0, deadline - time.monotonic()))
+        if not ready:
+            raise TimeoutError(f"ranks {sorted(waiting.values())} did not answer in time")
+        for end in ready:
+            assert isinstance(end, Connection)
+            rank = waiting[end]
+            try:
+                succeeded, value = pickle.loads(end.recv_bytes())
+            except EOFError:
+                raise RuntimeError(f"rank {rank} died without a word") from None
+            if not succeeded:
+                raise RuntimeError(f"rank {rank} failed:\n{value}")
+            results[rank] = value
+    return [results[rank] for rank in range(len(ends))]
+
+
+def _rank_main(end: Connection, file: str, name: str, call: tuple[Any, ...]) -> None:
+    import torch
+
+    torch.set_num_threads(1)  # the ranks share the machine's few cores
+    try:
+        # a test file is no module that a fresh process could import by name
+        spec = importlib.util.spec_from_file_location("rank_functions", file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["rank_functions"] = module
+        spec.loader.exec_module(module)
+        answer = (True, getattr(module, name)(*call))
+    except BaseException:
+        answer = (False, traceback.format_exc())
+    end.send_bytes(pickle.dumps(answer))
+    end.close()

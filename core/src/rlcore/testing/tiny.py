@@ -1,0 +1,79 @@
+"""A tiny model directory and random batches, for tests of the trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlcore.data.batch import TrainBatch
+from rlcore.megatron.step import LossResult, TokenOutputs
+
+VOCAB_SIZE = 99
+ENTROPY_WEIGHT = 0.01
+
+
+def make_qwen3(path: Path, **changes: Any) -> Path:
+    """A random Qwen3 of 2 layers and width 64 at `path`; `changes` are fields of its config."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    settings: dict[str, Any] = {
+        "vocab_size": VOCAB_SIZE,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "initializer_range": 0.1,
+        "tie_word_embeddings": False,
+        "max_position_embeddings": 512,
+        **changes,
+    }
+    torch.manual_seed(0)
+    Qwen3ForCausalLM(Qwen3Config(**settings)).save_pretrained(path)
+    return path
+
+
+def random_batch(samples: int, seed: int = 0, longest: int = 12) -> TrainBatch:
+    """Prompts of 1 to `longest` and responses of 0 to `longest` tokens, a third of them masked."""
+    draw = torch.Generator().manual_seed(seed)
+    prompts = torch.randint(1, longest + 1, (samples,), generator=draw)
+    responses = torch.randint(0, longest + 1, (samples,), generator=draw)
+    count = int(responses.sum())
+    return TrainBatch(
+        tokens=torch.randint(0, VOCAB_SIZE, (int((prompts + responses).sum()),), generator=draw),
+        prompt_lengths=prompts,
+        response_lengths=responses,
+        per_token={
+            "loss_mask": (torch.rand(count, generator=draw) < 0.67).float(),
+            "weights": torch.rand(count, generator=draw) / max(1, count),
+            "advantages": torch.randn(count, generator=draw),
+        },
+        per_sample={"position": torch.arange(samples)},
+    )
+
+
+def policy_loss(outputs: TokenOutputs, batch: TrainBatch) -> LossResult:
+    """Σ weight · (−advantage · log-prob − entropy bonus) over the unmasked tokens; a NaN behind the mask stays there."""
+    kept = batch.per_token["loss_mask"] > 0
+    advantages = torch.where(
+        kept, batch.per_token["advantages"], 0.0
+    )  # before the product: its slope is NaN too
+    losses = -advantages * outputs.log_probs
+    if outputs.entropy is not None:
+        losses = losses - ENTROPY_WEIGHT * outputs.entropy
+    weights = batch.per_token["weights"]
+    return LossResult(
+        total=(weights * kept * losses).sum(), metrics={"tokens": kept.sum(), "weight": weights[kept].sum()}
+    )
+
+
+def shuffled(batch: TrainBatch, seed: int = 1) -> tuple[TrainBatch, Sequence[int]]:
+    """The same samples in another order, and that order."""
+    order: list[int] = torch.randperm(len(batch), generator=torch.Generator().manual_seed(seed)).tolist()
+    return batch.select(order), order

@@ -1,0 +1,122 @@
+"""`Display`: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from rlcore.tracking.columns import COLUMNS, cells, evaluations
+from rlcore.tracking.curve import MARKS, Points, curve
+from rlcore.tracking.metrics import read_metrics
+from rlcore.types import Json
+
+if TYPE_CHECKING:
+    from rlcore.runtime.summary import Summary
+
+PLAIN_WIDTH = 80
+
+
+class _Screen(Protocol):
+    """How progress is shown; `width` in characters."""
+
+    @property
+    def width(self) -> int: ...
+    def phase(self, text: str) -> None: ...
+    def step(self, row: Mapping[str, Json]) -> None: ...
+    def print(self, line: str) -> None: ...
+    def close(self) -> None: ...
+
+
+class Display:
+    """Shows a run of `steps` steps. A context manager.
+
+    With `json`, progress goes to stderr and stdout gets one JSON object, at the end.
+    """
+
+    def __init__(self, *, json: bool, steps: int) -> None:
+        self._json, self._steps = json, steps
+        self._screen: _Screen = _PlainScreen(self._stream, steps)
+
+    def __enter__(self) -> Display:
+        stream = self._stream
+        if stream.isatty() and stream.encoding.lower().startswith("utf"):
+            from rlcore.tracking.live import LiveScreen
+
+            self._screen = LiveScreen(stream, self._steps)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._screen.close()
+
+    def phase(self, text: str) -> None:
+        """What the run does before its first step, or between steps, from now on."""
+        self._screen.phase(text)
+
+    def step(self, row: Mapping[str, Json]) -> None:
+        """The metrics of one step, its evaluation included; step 0 is the evaluation before training."""
+        self._screen.step(row)
+
+    def finish(self, summary: Summary) -> None:
+        """The reward curve of the whole run (earlier parts included), its scores and its folder."""
+        self._screen.close()
+        for line in self._closing(summary):
+            self._screen.print(line)
+        if self._json:
+            print(summary.to_json(), flush=True)
+
+    @property
+    def _stream(self) -> TextIO:
+        return sys.stderr if self._json else sys.stdout
+
+    def _closing(self, summary: Summary) -> list[str]:
+        lines = ["", *self._plot(Path(summary.run) / "metrics.jsonl"), ""]
+        scores = ", ".join(f"{name} {score:.3f}" for name, score in summary.eval.items())
+        lines.append(f"{summary.exit_reason}: step {summary.steps} after {summary.seconds:.1f} s")
+        if scores:
+            lines.append(f"held-out exact match: {scores}")
+        return [*lines, f"run folder: {summary.run}"]
+
+    def _plot(self, metrics: Path) -> list[str]:
+        rows = read_metrics(metrics) if metrics.exists() else []  # a run may end before its first row
+        reward: Points = [
+            (row["step"], row["rollout/reward_mean"])
+            for row in rows
+            if row.get("rollout/reward_mean") is not None
+        ]
+        sets: dict[str, list[tuple[float, float]]] = {}
+        for row in rows:
+            for name, score in evaluations(row).items():
+                sets.setdefault(name, []).append((row["step"], score))
+        legend = ["⠤ mean reward", *(f"{mark} eval {name}" for mark, name in zip(MARKS, sets, strict=False))]
+        plot = curve(reward, sets, width=min(self._screen.width, 100))
+        return ["  ".join(legend), *plot] if plot else []
+
+
+class _PlainScreen:
+    """One line for each phase and each step."""
+
+    width = PLAIN_WIDTH
+
+    def __init__(self, stream: TextIO, steps: int) -> None:
+        self._stream, self._steps = stream, steps
+        self._begin = time.monotonic()
+
+    def phase(self, text: str) -> None:
+        self.print(f"[{time.monotonic() - self._begin:6.1f} s] {text}")
+
+    def step(self, row: Mapping[str, Json]) -> None:
+        pairs = zip(COLUMNS, cells(row), strict=True)
+        shown = "  ".join(f"{column.title} {cell}" for column, cell in pairs if cell)
+        self.phase(f"step {row['step']}/{self._steps}  {shown}")
+
+    def print(self, line: str) -> None:
+        encoding = self._stream.encoding or "ascii"
+        print(line.encode(encoding, "replace").decode(encoding), file=self._stream, flush=True)
+
+    def close(self) -> None: ...

@@ -1,0 +1,80 @@
+"""`metrics.jsonl`: one flat JSON object a step."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from rlcore.checkpoint.folder import disk_sentence
+from rlcore.errors import CheckpointError
+from rlcore.types import Json
+
+Row = dict[str, Json]
+"""The metrics of one step: `step`, `weight_version`, and names with a slash."""
+
+
+class MetricsFile:
+    """Appends rows to `path`, each by one write, so that a reader never sees half a row.
+
+    Rows of an earlier part of the run that lie beyond `keep_step` are removed: the run goes on from there.
+    Errors of the file system become a CheckpointError.
+    """
+
+    def __init__(self, path: Path, *, keep_step: int) -> None:
+        self._path = path
+        try:
+            if path.exists():
+                kept = [row for row in read_metrics(path) if row["step"] <= keep_step]
+                _replace(path, "".join(map(_line, kept)))
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise CheckpointError(disk_sentence(path, error)) from error
+
+    def write(self, row: Mapping[str, Json]) -> None:
+        """One step. A number that is not finite is written as null, for JSON has none."""
+        data = _line(row).encode()
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        except OSError as error:
+            raise CheckpointError(disk_sentence(self._path, error)) from error
+
+    def close(self) -> None:
+        """Nothing can be written afterwards."""
+        os.close(self._descriptor)
+
+
+def read_metrics(path: Path) -> list[Row]:
+    """The rows of the file; a last line that a crash cut short is left out."""
+    text = path.read_text(encoding="utf-8")
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def write_lines(path: Path, rows: list[Row]) -> None:
+    """A JSON-lines file, complete or absent. Errors of the file system become a CheckpointError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, "".join(map(_line, rows)))
+    except OSError as error:
+        raise CheckpointError(disk_sentence(path, error)) from error
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = path.with_name(f"{path.name}.partial")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _line(row: Mapping[str, Json]) -> str:
+    plain = {key: None if _is_not_finite(value) else value for key, value in row.items()}
+    return json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _is_not_finite(value: Json) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)

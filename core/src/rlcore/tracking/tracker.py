@@ -1,0 +1,70 @@
+"""`Tracker`: every step goes to the run folder and to the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from rlcore.tracking.console import Display
+from rlcore.tracking.metrics import MetricsFile, Row, write_lines
+from rlcore.types import Json, Sample
+
+METRICS = "metrics.jsonl"
+SAMPLES = "samples"
+
+
+class Evaluated(Protocol):
+    """What is needed of the evaluation of one held-out set."""
+
+    @property
+    def samples(self) -> Sequence[Sample]:
+        """One or more for each prompt."""
+        ...
+
+
+class Tracker:
+    """Writes `metrics.jsonl` and `samples/eval-<step>.jsonl` in `run_dir`.
+
+    `resumed_step`: the step that the run goes on from; rows beyond it are removed. A context manager.
+    """
+
+    def __init__(self, run_dir: Path, display: Display, *, resumed_step: int) -> None:
+        self._run_dir, self._display = run_dir, display
+        self._metrics = MetricsFile(run_dir / METRICS, keep_step=resumed_step)
+
+    def write(self, row: Mapping[str, Json]) -> None:
+        """The metrics of one step, its evaluation included."""
+        self._metrics.write(row)
+        self._display.step(row)
+
+    def samples(self, step: int, results: Mapping[str, Evaluated]) -> None:
+        """What the policy answered in the evaluation after `step`, by the name of the held-out set."""
+        rows = [_row(name, sample) for name, result in results.items() for sample in result.samples]
+        write_lines(self._run_dir / SAMPLES / f"eval-{step}.jsonl", rows)
+
+    def __enter__(self) -> Tracker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._metrics.close()
+
+
+def _row(name: str, sample: Sample) -> Row:
+    score = sample.score
+    return {
+        "set": name,
+        "prompt_id": sample.prompt.prompt_id,
+        "prompt": sample.prompt.text,
+        "label": sample.prompt.label,
+        "response": sample.text,
+        "tokens": len(sample.response_ids),
+        "status": sample.status.value,
+        "reward_status": sample.reward_status.value,
+        "score": None if score is None else score.value,
+        "parts": {} if score is None else dict(score.parts),
+        "versions": sorted(sample.versions),
+    }

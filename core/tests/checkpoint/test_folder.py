@@ -1,0 +1,106 @@
+"""Folders that are complete or absent, whatever interrupts their writing."""
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from rlcore.checkpoint.folder import (
+    FORMAT_VERSION,
+    MARKER,
+    checkpoints,
+    newest_complete,
+    prune,
+    read_marker,
+    write_atomically,
+)
+from rlcore.errors import CheckpointError
+
+
+def _write(final: Path, text: str = "weights") -> Path:
+    with write_atomically(final, {"step": int(final.name)}) as folder:
+        (folder / "part").mkdir()
+        (folder / "part" / "data").write_text(text)
+    return final
+
+
+def test_a_folder_appears_whole_with_its_marker(tmp_path: Path) -> None:
+    final = tmp_path / "runs" / "7"
+    with write_atomically(final, {"step": 7}) as folder:
+        assert not final.exists() and folder.parent == final.parent
+        (folder / "data").write_text("x")
+        assert newest_complete(final.parent) is None
+    assert sorted(path.name for path in final.iterdir()) == [MARKER, "data"]
+    assert read_marker(final) == {"format_version": FORMAT_VERSION, "step": 7}
+    assert os.listdir(final.parent) == ["7"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a worker died"), KeyboardInterrupt()])
+def test_an_interrupted_write_leaves_nothing_and_keeps_the_old_one(
+    tmp_path: Path, error: BaseException
+) -> None:
+    final = _write(tmp_path / "1", "old")
+    with pytest.raises(type(error)), write_atomically(final) as folder:
+        (folder / "data").write_text("new")
+        raise error
+    assert os.listdir(tmp_path) == ["1"] and (final / "part" / "data").read_text() == "old"
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"5 could not be written: the disk is full"):
+        with write_atomically(tmp_path / "5") as folder:
+            (folder / "data").write_text("half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_place_that_is_a_file_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("")
+    with (
+        pytest.raises(CheckpointError, match="could not be written"),
+        write_atomically(tmp_path / "run" / "1"),
+    ):
+        pytest.fail("nothing can be written there")
+
+
+def test_a_write_replaces_what_was_there(tmp_path: Path) -> None:
+    _write(tmp_path / "1", "old")
+    assert (_write(tmp_path / "1", "new") / "part" / "data").read_text() == "new"
+
+
+def test_only_complete_numbered_folders_count_and_the_newest_wins(tmp_path: Path) -> None:
+    for step in (2, 10, 9):
+        _write(tmp_path / str(step))
+    (tmp_path / "11").mkdir()  # never finished
+    (tmp_path / "12.partial").mkdir()
+    (tmp_path / "best").mkdir()
+    assert [path.name for path in checkpoints(tmp_path)] == ["2", "9", "10"]
+    assert newest_complete(tmp_path) == tmp_path / "10"
+    assert checkpoints(tmp_path / "nowhere") == [] and newest_complete(tmp_path / "nowhere") is None
+
+
+def test_prune_keeps_the_newest_and_sweeps_leftovers(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        _write(tmp_path / str(step))
+    (tmp_path / "4.partial").mkdir()
+    prune(tmp_path, 2)
+    assert sorted(os.listdir(tmp_path)) == ["2", "3"]
+    prune(tmp_path, 5)
+    assert sorted(os.listdir(tmp_path)) == ["2", "3"]
+    prune(tmp_path / "nowhere", 1)
+
+
+def test_an_unfinished_damaged_or_newer_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no complete checkpoint"):
+        read_marker(tmp_path)
+    (tmp_path / MARKER).write_text("{")
+    with pytest.raises(CheckpointError, match="no JSON"):
+        read_marker(tmp_path)
+    (tmp_path / MARKER).write_text(json.dumps({"format_version": FORMAT_VERSION + 1}))
+    with pytest.raises(CheckpointError, match="checkpoint format 2"):
+        read_marker(tmp_path)
+    (tmp_path / MARKER).write_text("[]")
+    with pytest.raises(CheckpointError, match="checkpoint format None"):
+        read_marker(tmp_path)

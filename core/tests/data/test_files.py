@@ -1,0 +1,158 @@
+"""Prompt files: what is read, what is held out, and what each kind of bad row says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+
+from rlcore.data.config import FileConfig
+from rlcore.data.files import FileSource
+from rlcore.errors import DataError
+
+
+def write(path: Path, rows: list[Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def read(path: Path, **settings: Any) -> Any:
+    return FileSource(FileConfig(path=str(path), **settings)).prompts()
+
+
+def test_jsonl(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [{"prompt": "p", "label": 3, "metadata": {"k": [1]}}, {"prompt": "q"}])
+    first, second = read(path).train
+    assert (first.prompt_id, first.text, first.label, first.metadata) == ("row-1", "p", 3, {"k": [1]})
+    assert (second.prompt_id, second.label, second.metadata) == ("row-2", None, {})
+
+
+def test_blank_lines_keep_the_line_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"prompt": "p"}\n\n{"prompt": "q"}\n\n')
+    assert [prompt.prompt_id for prompt in read(path).train] == ["row-1", "row-3"]
+
+
+def test_equal_prompts_stay_distinct(tmp_path: Path) -> None:
+    prompts = read(write(tmp_path / "a.jsonl", [{"prompt": "p"}, {"prompt": "p"}])).train
+    assert len({prompt.prompt_id for prompt in prompts}) == 2
+
+
+def test_keys_can_be_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [{"q": "1+1", "a": "2", "m": {"k": 1}}])
+    (prompt,) = read(path, prompt_key="q", label_key="a", metadata_key="m").train
+    assert (prompt.text, prompt.label, prompt.metadata) == ("1+1", "2", {"k": 1})
+
+
+def test_chat_template_makes_text_a_user_message(tmp_path: Path) -> None:
+    chat = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
+    path = write(tmp_path / "a.jsonl", [{"prompt": "hi"}, {"prompt": chat}])
+    first, second = read(path, chat_template=True).train
+    assert list(first.text) == [{"role": "user", "content": "hi"}]
+    assert list(second.text) == chat
+
+
+def test_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    chat = [{"role": "user", "content": "u", "name": None}, {"role": "user", "content": "v", "name": "n"}]
+    pq.write_table(pa.table({"prompt": [chat, chat], "label": ["x", None]}), path)
+    first, second = read(path).train
+    assert list(first.text) == [
+        {"role": "user", "content": "u"},
+        {"role": "user", "content": "v", "name": "n"},
+    ]
+    assert (first.label, second.label) == ("x", None)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"prompt": ', "line 2: not JSON: Expecting value at column"),
+        ("[1]", "line 2: expected an object with 'prompt', found a list."),
+        ('{"text": "p"}', "line 2: no 'prompt' (prompt_key names another key); found 'text'."),
+        ("{}", "line 2: no 'prompt' (prompt_key names another key); found nothing."),
+        ('{"prompt": 3}', "line 2: 'prompt' must be text or a list of chat messages, found a number."),
+        ('{"prompt": true}', "found a boolean."),
+        ('{"prompt": ""}', "line 2: 'prompt' is empty."),
+        ('{"prompt": []}', "line 2: 'prompt' is a chat without messages."),
+        ('{"prompt": ["hi"]}', "message 1 must be an object with 'role' and 'content', found text."),
+        ('{"prompt": [{"role": "user"}]}', "message 1: 'content' must be text, found nothing."),
+        ('{"prompt": [{"content": "c"}]}', "message 1: 'role' must be text, found nothing."),
+        ('{"prompt": "p", "metadata": [1]}', "line 2: 'metadata' must be an object, found a list."),
+        ('{"prompt": "p", "label": NaN}', "line 2: not JSON: NaN is no JSON number."),
+        ('{"prompt": "a\\ud800"}', "line 2: 'prompt' is no valid Unicode at character 2."),
+        ("[" * 100_000, "line 2: not JSON"),
+    ],
+)
+def test_malformed_line_names_file_line_and_reason(tmp_path: Path, line: str, reason: str) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"prompt": "p"}\n' + line + "\n")
+    with pytest.raises(DataError) as caught:
+        read(path)
+    assert str(caught.value).startswith(f"{path}, line 2")
+    assert reason in str(caught.value)
+
+
+def test_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_bytes(b'{"prompt": "\xff"}\n')
+    with pytest.raises(DataError, match="line 1: not UTF-8 at byte 12"):
+        read(path)
+
+
+def test_bad_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "bad.parquet"
+    path.write_bytes(b"PAR1 this is none")
+    with pytest.raises(DataError, match=r"bad\.parquet: cannot be read as parquet"):
+        read(path)
+    pq.write_table(pa.table({"prompt": ["p", None]}), path)
+    with pytest.raises(DataError, match="row 2: no 'prompt'"):
+        read(path)
+
+
+def test_files_that_are_no_files(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        read(tmp_path / "none.jsonl")
+    with pytest.raises(DataError, match="found a folder"):
+        read(tmp_path)
+    with pytest.raises(DataError, match="the file holds no prompts"):
+        read(write(tmp_path / "empty.jsonl", []))
+    with pytest.raises(DataError, match=r"ends in \.jsonl or \.parquet"):
+        read(write(tmp_path / "a.csv", []))
+
+
+def test_hash_split_never_shares_a_text(tmp_path: Path) -> None:
+    rows = [{"prompt": f"p{number % 100}"} for number in range(300)]
+    path = write(tmp_path / "a.jsonl", rows)
+    found = read(path, eval_fraction=0.3)
+    train = {prompt.text for prompt in found.train}
+    held_out = {prompt.text for prompt in found.held_out["held_out"]}
+    assert train and held_out and not train & held_out
+    assert len(found.train) + len(found.held_out["held_out"]) == 300
+    assert read(path, eval_fraction=0.3) == found
+    # A text stays on its side when the file changes around it.
+    other = read(write(tmp_path / "b.jsonl", rows[50:100]), eval_fraction=0.3)
+    assert {prompt.text for prompt in other.held_out["held_out"]} <= held_out
+
+
+def test_hash_split_without_a_held_out_prompt(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [{"prompt": "p"}])
+    with pytest.raises(DataError, match="both must have some"):
+        read(path, eval_fraction=0.5)
+
+
+def test_eval_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [{"prompt": "p"}])
+    held_out = write(tmp_path / "test.jsonl", [{"prompt": "q"}])
+    found = read(path, eval_path=str(held_out))
+    assert [prompt.prompt_id for prompt in found.held_out["test"]] == ["eval-1"]
+    with pytest.raises(DataError, match="1 held-out prompts are also in .* eval-2 .there row-1."):
+        read(path, eval_path=str(write(held_out, [{"prompt": "q"}, {"prompt": "p"}])))
+
+
+def test_two_ways_to_hold_out_exclude_each_other() -> None:
+    with pytest.raises(ValidationError, match="exclude each other"):
+        FileConfig(path="a.jsonl", eval_path="b.jsonl", eval_fraction=0.1)

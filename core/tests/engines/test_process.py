@@ -1,0 +1,149 @@
+"""A server process: ready, dead at once, hung, stubborn, and never an orphan."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from rlcore.engines.process import ServerProcess, free_port, require_free_port
+from rlcore.errors import ConfigError, EngineError
+
+LIMIT_S = 60.0
+
+SERVER = """
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers()
+    def log_message(self, *args):
+        pass
+print("serving", flush=True)
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+# A server that ignores SIGTERM, with a child that left its session and a grandchild whose parent has ended.
+STUBBORN = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+sleep = [sys.executable, "-c", deaf]
+child = subprocess.Popen(sleep, start_new_session=True)
+reader, writer = os.pipe()
+if os.fork() == 0:
+    os.write(writer, str(subprocess.Popen(sleep, start_new_session=True).pid).encode())
+    os._exit(0)
+os.wait()
+print("pids", os.getpid(), child.pid, os.read(reader, 64).decode(), flush=True)
+time.sleep(600)
+"""
+
+
+def eventually(condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition was not met in time"
+        time.sleep(0.05)
+
+
+def gone(pids: list[int]) -> bool:
+    return not any(_running(pid) for pid in pids)
+
+
+def _running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def server(tmp_path: Path, code: str, *args: str, grace_s: float = 10.0) -> ServerProcess:
+    argv = [sys.executable, "-c", code, *args]
+    return ServerProcess(argv, name="test", log_path=tmp_path / "logs" / "server.log", grace_s=grace_s)
+
+
+def pids_in(log: Path) -> list[int]:
+    eventually(lambda: log.exists() and "pids" in log.read_text())
+    return [int(pid) for pid in log.read_text().split()[1:]]
+
+
+def test_a_server_becomes_ready_and_stops(tmp_path: Path) -> None:
+    port = free_port()
+    process = server(tmp_path, SERVER, str(port))
+    with process:
+        process.wait_ready(f"http://127.0.0.1:{port}/health", limit_s=LIMIT_S)
+        assert process.exit_code() is None
+        assert "serving" in process.tail()
+        assert process.log_path.stat().st_mode & 0o077 == 0
+    assert process.exit_code() is not None
+    process.stop()
+
+
+def test_a_server_that_dies_fails_at_once_with_the_end_of_its_log(tmp_path: Path) -> None:
+    with (
+        server(tmp_path, "import sys; print('no such model'); sys.exit(3)") as process,
+        pytest.raises(EngineError, match=r"(?s)exit code 3.*no such model"),
+    ):
+        process.wait_ready(f"http://127.0.0.1:{free_port()}/health", limit_s=LIMIT_S)
+
+
+def test_a_server_that_does_not_answer_in_time_fails(tmp_path: Path) -> None:
+    with (
+        server(tmp_path, "import time; time.sleep(600)") as process,
+        pytest.raises(EngineError, match=r"not ready within 0\.5 s"),
+    ):
+        process.wait_ready(f"http://127.0.0.1:{free_port()}/health", limit_s=0.5)
+
+
+def test_a_command_that_does_not_exist_is_an_engine_error(tmp_path: Path) -> None:
+    process = ServerProcess(["/no/such/python"], name="test", log_path=tmp_path / "server.log")
+    with process, pytest.raises(EngineError, match=r"(?s)exit code.*/no/such/python"):
+        process.wait_ready(f"http://127.0.0.1:{free_port()}/health", limit_s=LIMIT_S)
+
+
+def test_stop_ends_descendants_that_ignore_sigterm_and_left_the_session(tmp_path: Path) -> None:
+    process = server(tmp_path, STUBBORN, grace_s=0.5)
+    with process:
+        pids = pids_in(process.log_path)
+        assert not gone(pids)
+    assert gone(pids)
+
+
+def test_a_server_that_dies_leaves_no_descendants(tmp_path: Path) -> None:
+    with server(tmp_path, STUBBORN, grace_s=0.5) as process:
+        pids = pids_in(process.log_path)
+        os.kill(pids[0], signal.SIGKILL)
+        eventually(lambda: gone(pids))
+        eventually(lambda: process.exit_code() == 128 + signal.SIGKILL)
+
+
+def test_the_death_of_the_owner_ends_the_server(tmp_path: Path) -> None:
+    owner = (
+        "import sys, time; from rlcore.engines.process import ServerProcess\n"
+        "command = [sys.executable, '-c', sys.argv[1]]\n"
+        "ServerProcess(command, name='test', log_path=sys.argv[2], grace_s=0.5).start()\n"
+        "time.sleep(600)"
+    )
+    log = tmp_path / "server.log"
+    parent = subprocess.Popen([sys.executable, "-c", owner, STUBBORN, str(log)])
+    pids = pids_in(log)
+    parent.kill()
+    parent.wait(LIMIT_S)
+    eventually(lambda: gone(pids))
+
+
+def test_a_port_in_use_is_one_sentence() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"127\.0\.0\.1:{port}: Address already in use"):
+            require_free_port("127.0.0.1", port)
+    require_free_port("127.0.0.1", free_port())

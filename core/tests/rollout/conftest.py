@@ -1,0 +1,149 @@
+"""A small engine and reward in this process, and a producer around them."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from rlcore_single_turn.generator import SingleTurn
+
+from rlcore.config.base import Config
+from rlcore.config.run import RunConfig
+from rlcore.data.tokens import PromptEncoder
+from rlcore.engines.client_http import RefusedError
+from rlcore.errors import EngineError
+from rlcore.interfaces import Completion
+from rlcore.rollout.produce import Producer
+from rlcore.types import Json, Prompt, RewardStatus, Sample, Sampling, Score, Span
+
+EOS = 10
+
+
+class Digits:
+    """A tokenizer of digits."""
+
+    def __len__(self) -> int:
+        return EOS + 1
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return [int(character) for character in text]
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        return "".join(str(number) for number in token_ids if number != EOS)
+
+    def apply_chat_template(self, conversation: list[Mapping[str, Json]], **options: bool) -> Any:
+        raise ValueError("no template")
+
+
+@dataclass
+class Engine:
+    """Answers with digits drawn from the seed, or with the prompt where it is greedy; finishes out of order.
+
+    `endings`: rid → finish reason, or the error that the request gets.
+    """
+
+    version: int = 0
+    endings: dict[str, str | Exception] = field(default_factory=dict)
+    asked: list[tuple[str, int]] = field(default_factory=list)
+    all_refused: Exception | None = None
+    hold: asyncio.Event | None = None
+
+    async def generate(
+        self, input_ids: Sequence[int], sampling: Sampling, *, n: int, seed: int, rid: str
+    ) -> list[Completion]:
+        self.asked.append((rid, n))
+        if self.hold is not None:
+            await self.hold.wait()
+        for _ in range(seed % 5):
+            await asyncio.sleep(0)
+        ending = self.all_refused or self.endings.get(rid, "stop")
+        if isinstance(ending, Exception):
+            raise ending
+        return [self._answer(input_ids, sampling, seed + i, ending) for i in range(n)]
+
+    def _answer(self, ids: Sequence[int], sampling: Sampling, seed: int, ending: str) -> Completion:
+        drawn = [random.Random(seed).randrange(10) for _ in ids]
+        digits = tuple(ids) if sampling.temperature == 0 else tuple(drawn)
+        return Completion(
+            token_ids=(*digits, EOS),
+            log_probs=(-0.5,) * (len(digits) + 1),
+            text="".join(map(str, digits)),
+            finish_reason=ending,
+            spans=(Span(start=0, version=self.version),),
+            prompt_tokens=len(ids),
+        )
+
+
+@dataclass
+class Rewards:
+    """The last digit over ten. `unscored`: group id → statuses of its first tries."""
+
+    unscored: dict[int, list[RewardStatus]] = field(default_factory=dict)
+    calls: Counter[int] = field(default_factory=Counter)
+
+    async def score(self, samples: Sequence[Sample]) -> list[Sample]:
+        group_id = samples[0].group_id
+        self.calls[group_id] += 1
+        await asyncio.sleep(0)
+        left = self.unscored.get(group_id)
+        if left:
+            return [replace(samples[0], reward_status=left.pop(0)), *map(self._scored, samples[1:])]
+        return [self._scored(sample) for sample in samples]
+
+    def _scored(self, sample: Sample) -> Sample:
+        value = int(sample.text[-1]) / 10
+        return replace(
+            sample, reward_status=RewardStatus.SCORED, score=Score(value=value, parts={"last": value})
+        )
+
+
+class World:
+    """A producer of 4 prompts × 3 samples on `engines`, unless told otherwise."""
+
+    def __init__(self, prompts: int = 20, engines: int = 1, **options: Any) -> None:
+        self.engines = [Engine() for _ in range(engines)]
+        self.rewards = Rewards()
+        self.prompts = [Prompt(prompt_id=f"p{i}", text=f"{i:03d}", label=f"{i:03d}") for i in range(prompts)]
+        settings = {"prompts_per_step": 4, "group_size": 3, "max_refills": 2, "max_prompt_tokens": 3}
+        known = {name: options.pop(name) for name in list(options) if name in RunConfig.model_fields}
+        self.run = RunConfig(**{**settings, **known})
+        self.options = options
+        self.producer = self.new_producer()
+
+    @property
+    def engine(self) -> Engine:
+        return self.engines[0]
+
+    def new_producer(self) -> Producer:
+        """Another producer on the same engines, as after a restart."""
+        given = {
+            "run": self.run,
+            "prompts": self.prompts,
+            "encoder": PromptEncoder(Digits(), self.run.max_prompt_tokens),
+            "clients": self.engines,
+            "generator": SingleTurn(Config()),
+            "rewards": self.rewards,
+        }
+        return Producer(**{**given, **self.options})
+
+    def publish(self, version: int) -> None:
+        """What the trainer does after a step."""
+        for engine in self.engines:
+            engine.version = version
+        self.producer.published(version)
+
+    @staticmethod
+    def refused() -> RefusedError:
+        return RefusedError("The engine refused the request.", 400)
+
+    @staticmethod
+    def dead() -> EngineError:
+        return EngineError("The engine cannot be reached.")
+
+
+@pytest.fixture
+def make_world() -> Callable[..., World]:
+    return World

@@ -1,0 +1,262 @@
+"""The reward pool: real worker processes, rewards that misbehave, and what becomes of them."""
+
+import asyncio
+import json
+import logging
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rlcore.config.base import Config
+from rlcore.errors import PluginError
+from rlcore.plugins.files import PluginFile, import_content, read
+from rlcore.rollout.reward_worker import Failure, judge
+from rlcore.rollout.rewards import ERROR_KEY, RewardPool
+from rlcore.spec import Part
+from rlcore.types import Prompt, RewardStatus, Sample, Score
+
+PLUGIN = '''
+import os, re, signal, sys, time
+from rlcore.types import Score
+
+class Obedient:
+    """Does what the text of the first sample says."""
+
+    def __init__(self, config):
+        self.build = os.getpid()
+
+    def score(self, samples):
+        getattr(self, samples[0].text)(samples[0].metadata.get("path"))
+        print("a reward may print")
+        return [Score(value=float(sample.index), parts={"pid": self.build}) for sample in samples]
+
+    def fine(self, path): ...
+    def raises(self, path): raise ZeroDivisionError("no luck")
+    def exits(self, path): os._exit(7)
+    def crashes(self, path): os.kill(os.getpid(), signal.SIGSEGV)
+    def prints_torch(self, path): raise RuntimeError("torch" in sys.modules)
+
+    def stubborn(self, path):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        child = os.fork()
+        if child:
+            with open(path, "w") as file:
+                file.write(f"{os.getpid()} {child}")
+        re.match(r"(a+)+$", "a" * 64 + "b")  # holds the interpreter's lock for years
+
+class Unbuildable:
+    def __init__(self, config):
+        raise ValueError("no dictionary found")
+'''
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> PluginFile:
+    path = tmp_path / "obedient.py"
+    path.write_text(PLUGIN)
+    file = read(path)
+    import_content(file)
+    return file
+
+
+def pool(plugin: PluginFile, *, name: str = "Obedient", workers: int = 1, timeout: float = 60) -> RewardPool:
+    part = Part(name="obedient", factory=f"{plugin.module}:{name}", config=Config())
+    return RewardPool(part, workers=workers, timeout=timeout, plugin_files=[plugin])
+
+
+def group(order: str, *, size: int = 2, path: Path | None = None) -> list[Sample]:
+    prompt = Prompt(prompt_id="p", text="question")
+    metadata = {"path": str(path)} if path else {"kept": 1}
+    return [
+        Sample(
+            prompt=prompt,
+            prompt_ids=(1, 2),
+            group_id=0,
+            index=index,
+            rollout_id=str(index),
+            response_ids=(3, 4),
+            text=order,
+            metadata=metadata,
+        )
+        for index in range(size)
+    ]
+
+
+def assert_unscored(samples: Sequence[Sample], status: RewardStatus, reason: str) -> None:
+    for sample in samples:
+        assert sample.reward_status is status
+        assert sample.score is None
+        assert reason in sample.metadata[ERROR_KEY]
+
+
+def eventually(check: Callable[[], bool], limit_s: float = 30) -> None:
+    deadline = time.monotonic() + limit_s
+    while not check():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.02)
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+async def test_groups_are_scored_by_all_workers(plugin: PluginFile) -> None:
+    with pool(plugin, workers=2) as rewards:
+        groups = await asyncio.gather(*(rewards.score(group("fine", size=3)) for _ in range(40)))
+    assert len(groups) == 40
+    for samples in groups:
+        assert [sample.reward_status for sample in samples] == [RewardStatus.SCORED] * 3
+        assert [sample.score.value for sample in samples if sample.score] == [0.0, 1.0, 2.0]
+        assert samples[0].metadata == {"kept": 1}
+
+
+async def test_an_exception_is_a_status_logged_once(
+    plugin: PluginFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pool(plugin) as rewards, caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert_unscored(
+                await rewards.score(group("raises")), RewardStatus.FAILED, "ZeroDivisionError: no luck"
+            )
+        good = await rewards.score(group("fine"))
+    assert good[0].reward_status is RewardStatus.SCORED
+    assert len(caplog.records) == 1
+    assert "prompt 'p', sample 0: ZeroDivisionError: no luck" in caplog.text
+
+
+@pytest.mark.parametrize(("order", "how"), [("exits", "exit code 7"), ("crashes", "SIGSEGV")])
+async def test_a_dead_worker_is_replaced(plugin: PluginFile, order: str, how: str) -> None:
+    with pool(plugin) as rewards:
+        assert_unscored(await rewards.score(group(order)), RewardStatus.FAILED, how)
+        assert (await rewards.score(group("fine")))[1].score is not None
+
+
+async def test_a_hanging_worker_is_killed_with_its_children_and_replaced(
+    plugin: PluginFile, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    with pool(plugin, timeout=2) as rewards:
+        late = await rewards.score(group("stubborn", path=pids))
+        assert_unscored(late, RewardStatus.TIMED_OUT, "longer than 2 s")
+        for pid in map(int, pids.read_text().split()):
+            eventually(lambda pid=pid: gone(pid))  # type: ignore[misc]  # mypy infers no lambda defaults
+        assert (await rewards.score(group("fine")))[0].reward_status is RewardStatus.SCORED
+
+
+async def test_stop_ends_a_worker_that_hangs(plugin: PluginFile, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    rewards = pool(plugin)
+    rewards.start()
+    hanging = asyncio.create_task(rewards.score(group("stubborn", path=pids)))
+    await asyncio.to_thread(eventually, lambda: pids.exists() and len(pids.read_text().split()) == 2)
+    await asyncio.to_thread(rewards.stop)
+    assert_unscored(await hanging, RewardStatus.FAILED, "stopped")
+    eventually(lambda: all(gone(int(pid)) for pid in pids.read_text().split()))
+    rewards.stop()
+
+
+async def test_a_worker_imports_no_torch(plugin: PluginFile) -> None:
+    with pool(plugin) as rewards:
+        assert_unscored(await rewards.score(group("prints_torch")), RewardStatus.FAILED, "False")
+
+
+def test_a_reward_that_cannot_be_built_stops_the_start(plugin: PluginFile) -> None:
+    rewards = pool(plugin, name="Unbuildable", workers=2)
+    with pytest.raises(PluginError, match="'obedient' cannot be built: ValueError: no dictionary found"):
+        rewards.start()
+
+
+DRIVER = """
+import asyncio, json, sys
+from rlcore.plugins.files import import_content, read
+from pathlib import Path
+from rlcore.rollout.rewards import RewardPool
+from rlcore.spec import Part
+from rlcore.types import Prompt, Sample
+
+file = read(Path(sys.argv[1]))
+import_content(file)
+rewards = RewardPool(
+    Part(name="r", factory=f"{file.module}:Obedient"), workers=1, timeout=600, plugin_files=[file]
+)
+rewards.start()
+sample = Sample(prompt=Prompt(prompt_id="p", text=""), prompt_ids=(), group_id=0, index=0, rollout_id="r",
+                text=sys.argv[2], metadata={"path": sys.argv[3]})
+scored = asyncio.run(rewards.score([sample]))
+print(json.dumps(scored[0].reward_status))
+rewards.stop()
+"""
+
+
+def test_workers_die_with_their_parent(plugin: PluginFile, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    argv = [sys.executable, "-c", textwrap.dedent(DRIVER), plugin.path, "stubborn", str(pids)]
+    with subprocess.Popen(argv, env=environment) as driver:
+        eventually(lambda: pids.exists() and len(pids.read_text().split()) == 2, limit_s=60)
+        driver.send_signal(signal.SIGKILL)
+    eventually(lambda: all(gone(int(pid)) for pid in pids.read_text().split()))
+
+
+def test_what_a_reward_prints_stays_off_stdout(plugin: PluginFile) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    argv = [sys.executable, "-c", textwrap.dedent(DRIVER), plugin.path, "fine", ""]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    assert json.loads(done.stdout) == "scored"
+    assert "a reward may print" in done.stderr
+
+
+class Fixed:
+    """Gives what it was made with."""
+
+    def __init__(self, *scores: object) -> None:
+        self._scores = scores
+
+    def score(self, samples: Sequence[Sample]) -> tuple[object, ...]:
+        return self._scores
+
+
+class Number:
+    def __float__(self) -> float:
+        return 0.5
+
+
+def test_scores_become_plain_floats() -> None:
+    odd = Score(value=Number(), per_token=(1, True), parts={"a": 2})  # type: ignore[arg-type]  # on purpose
+    plain = Score(value=0.5, per_token=(1.0, 1.0), parts={"a": 2.0})
+    assert judge(Fixed(odd), group("", size=1)) == [plain]
+
+
+@pytest.mark.parametrize(
+    ("score", "reason"),
+    [
+        (Score(value=math.nan), "value of a score is nan"),
+        (Score(value=1, parts={"a": math.inf}), "part 'a' of a score is inf"),
+        (Score(value=1, per_token=(0.0, -math.inf)), "per_token of a score is -inf"),
+        (Score(value=1, per_token=(0.0,)), "1 values for 2 response tokens"),
+        (Score(value="1"), "is '1', which is no finite number"),  # type: ignore[arg-type]  # on purpose
+        (1.0, "a float, not a Score"),
+        (None, "a NoneType, not a Score"),
+    ],
+)
+def test_one_bad_score_fails_its_sample_alone(score: object, reason: str) -> None:
+    bad, good = judge(Fixed(score, Score(value=1)), group(""))
+    assert isinstance(bad, Failure)
+    assert reason in bad.reason
+    assert good == Score(value=1.0)
+
+
+def test_a_wrong_number_of_scores_fails_the_group() -> None:
+    outcomes = judge(Fixed(Score(value=1)), group("", size=3))
+    assert [outcome.reason for outcome in outcomes if isinstance(outcome, Failure)] == [
+        "the reward gave 1 scores for 3 samples"
+    ] * 3

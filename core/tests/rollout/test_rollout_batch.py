@@ -1,0 +1,161 @@
+"""Groups to tensors, worked out by hand, and shares for the ranks."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from rlcore.data.batch import TrainBatch
+from rlcore.errors import PluginError
+from rlcore.rollout.batch import split, to_batch
+from rlcore.types import Group, Prompt, Sample, Score, Span
+
+
+def sample(group_id: int, index: int, response: tuple[int, ...], **change: Any) -> Sample:
+    made = Sample(
+        prompt=Prompt(prompt_id="p", text="t"),
+        prompt_ids=(100 + group_id,) * (1 + group_id % 3),
+        group_id=group_id,
+        index=index,
+        rollout_id=f"{group_id}.{index}",
+        response_ids=response,
+        loss_mask=(1,) * len(response),
+        log_probs=tuple(-token / 10 for token in response),
+        spans=(Span(start=0, version=5),),
+        score=Score(value=group_id + index / 10),
+    )
+    return replace(made, **change)
+
+
+def group(group_id: int, *samples: Sample) -> Group:
+    return Group(group_id=group_id, prompt=samples[0].prompt, samples=samples)
+
+
+def columns(table: Any) -> dict[str, list[float]]:
+    return {name: pytest.approx(column.tolist()) for name, column in table.items()}
+
+
+def test_by_hand() -> None:
+    batch = to_batch(
+        [
+            group(7, sample(7, 0, (1, 2, 3), loss_mask=(1, 1, 0)), sample(7, 1, (4,))),
+            group(9, sample(9, 0, (5, 6), score=Score(value=9.0, per_token=(0.25, 0.75)))),
+        ],
+        minibatches=2,
+    )
+    assert batch.tokens.tolist() == [107, 107, 1, 2, 3, 107, 107, 4, 109, 5, 6]
+    assert batch.prompt_lengths.tolist() == [2, 2, 1]
+    assert batch.response_lengths.tolist() == [3, 1, 2]
+    assert columns(batch.per_token) == {
+        "loss_mask": [1, 1, 0, 1, 1, 1],
+        "rollout_log_probs": [-0.1, -0.2, -0.3, -0.4, -0.5, -0.6],
+        "rewards": [0, 7.0, 0, 7.1, 0.25, 0.75],
+    }
+    assert columns(batch.per_sample) == {
+        "position": [0, 1, 2],
+        "group": [0, 0, 1],
+        "rollout": [0, 1, 2],
+        "minibatch": [0, 0, 1],
+        "reward": [7.0, 7.1, 9.0],
+        "version": [5, 5, 5],
+    }
+    floats = {name: column.dtype for name, column in batch.per_token.items()}
+    assert set(floats.values()) == {torch.float32}
+    dtypes = {name: column.dtype for name, column in batch.per_sample.items()}
+    assert dtypes.pop("reward") == torch.float32
+    assert set(dtypes.values()) == {torch.int64}
+
+
+def test_siblings_share_a_rollout_and_a_response_may_be_dead_or_empty() -> None:
+    first, second = sample(0, 0, (1, 2), loss_mask=(0, 0)), sample(0, 1, ())
+    third = replace(sample(0, 0, (3,)), rollout_id=first.rollout_id)
+    batch = to_batch([group(0, first, second, third)], minibatches=1)
+    assert batch.per_sample["rollout"].tolist() == [0, 1, 0]
+    assert batch.per_token["rewards"].tolist() == [0, 0, 0]
+    assert batch.per_sample["reward"].tolist() == pytest.approx([0.0, 0.1, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("count", "minibatches", "expected"),
+    [(4, 2, [0, 0, 1, 1]), (5, 2, [0, 0, 0, 1, 1]), (2, 4, [0, 2]), (3, 1, [0, 0, 0])],
+)
+def test_minibatches(count: int, minibatches: int, expected: list[int]) -> None:
+    batch = to_batch([group(i, sample(i, 0, (1,))) for i in range(count)], minibatches=minibatches)
+    assert batch.per_sample["minibatch"].tolist() == expected
+
+
+def test_no_groups() -> None:
+    batch = to_batch([], minibatches=2)
+    assert len(batch) == batch.tokens.numel() == 0
+    assert {column.numel() for column in [*batch.per_token.values(), *batch.per_sample.values()]} == {0}
+    assert [len(share) for share in split(batch, 2)] == [0, 0]
+
+
+def test_extras() -> None:
+    samples = [
+        sample(0, 0, (1, 2), extras={"turns": 1, "value": (0.5, 1.5), "route": ((1, 2), (3, 4)), "ok": True}),
+        sample(0, 1, (3,), extras={"turns": 2, "value": (2.5,), "route": ((5, 6),), "ok": False}),
+    ]
+    batch = to_batch([group(0, *samples)], minibatches=1)
+    assert batch.per_sample["turns"].tolist() == [1, 2]
+    assert batch.per_sample["turns"].dtype == torch.int64
+    assert batch.per_sample["ok"].tolist() == [1.0, 0.0]
+    assert batch.per_token["value"].tolist() == [0.5, 1.5, 2.5]
+    assert batch.per_token["route"].tolist() == [[1, 2], [3, 4], [5, 6]]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ({"a": 1}, {}, "all samples of a batch must have the same"),
+        ({"a": "x"}, {"a": "y"}, "'a' is not made of numbers"),
+        ({"a": (1, 2)}, {"a": (1, 2)}, "'a' is neither a number nor one entry"),
+        ({"a": 1}, {"a": (1,)}, "'a' is neither a number nor one entry"),
+    ],
+)
+def test_bad_extras(first: Any, second: Any, message: str) -> None:
+    samples = [sample(0, 0, (1, 2), extras=first), sample(0, 1, (1,), extras=second)]
+    with pytest.raises(PluginError, match=message):
+        to_batch([group(0, *samples)], minibatches=1)
+
+
+def test_per_token_rewards_of_another_length() -> None:
+    bad = sample(0, 0, (1, 2), score=Score(value=0.0, per_token=(1.0,)))
+    with pytest.raises(PluginError, match=r"1 per-token values to sample 0\.0, which has 2 response tokens"):
+        to_batch([group(0, bad)], minibatches=1)
+
+
+def uneven() -> TrainBatch:
+    groups = [
+        group(i, *(sample(i, j, tuple(range(1, 2 + (5 * i + 3 * j) % 11))) for j in range(4))) for i in range(6)
+    ]
+    return to_batch(groups, minibatches=3)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_shares_are_whole_ordered_and_even(ranks: int) -> None:
+    batch = uneven()
+    shares = split(batch, ranks)
+    assert len(shares) == ranks
+    positions = [share.per_sample["position"].tolist() for share in shares]
+    assert all(found == sorted(found) for found in positions)
+    assert sorted(sum(positions, [])) == list(range(len(batch)))
+    for number in range(3):
+        loads = [int(share.lengths[share.per_sample["minibatch"] == number].sum()) for share in shares]
+        longest = int(batch.lengths[batch.per_sample["minibatch"] == number].max())
+        assert max(loads) - min(loads) <= longest
+
+
+def test_shares_carry_their_own_rows() -> None:
+    batch = uneven()
+    for share in split(batch, 3):
+        rows = share.per_sample["position"].tolist()
+        same = batch.select(rows)
+        assert torch.equal(share.tokens, same.tokens)
+        assert torch.equal(share.per_token["rollout_log_probs"], same.per_token["rollout_log_probs"])
+
+
+def test_fewer_samples_than_ranks() -> None:
+    shares = split(to_batch([group(0, sample(0, 0, (1,)))], minibatches=1), 3)
+    assert [len(share) for share in shares] == [1, 0, 0]

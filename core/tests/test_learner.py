@@ -1,0 +1,265 @@
+"""`Learner` on one process, over a small policy in plain torch: what it trains on, reports and refuses."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from rlcore.data.batch import TrainBatch
+from rlcore.errors import LogProbGapError, NotFiniteError, RunError
+from rlcore.interfaces import LossInputs, LossOutput
+from rlcore.learner import METRICS, Learner, LearnerSettings
+from rlcore.maths import group_advantages, importance_ratio
+from rlcore.megatron.step import LossResult, StepResult, TokenOutputs
+from rlcore.objective import Objective
+
+VOCAB = 7
+
+
+class Bigram:
+    """A bigram model: logits of the next token by the last one. Plain gradient descent."""
+
+    def __init__(self, lr: float = 0.5) -> None:
+        generator = torch.Generator().manual_seed(3)
+        self.table = nn.Parameter(torch.randn(VOCAB, VOCAB, generator=generator))
+        self.optimizer = torch.optim.SGD([self.table], lr=lr)
+        self.noise = 0.0
+        self.forwards = 0
+
+    def outputs(self, batch: TrainBatch, temperature: float) -> TokenOutputs:
+        ends = torch.cumsum(batch.lengths, 0)
+        offset = torch.repeat_interleave(
+            ends - torch.cumsum(batch.response_lengths, 0), batch.response_lengths
+        )
+        rows = torch.arange(len(offset)) + offset
+        log_p = torch.log_softmax(self.table[batch.tokens[rows - 1]] / temperature, -1)
+        log_probs = log_p.gather(1, batch.tokens[rows, None])[:, 0]
+        return TokenOutputs(log_probs=log_probs, entropy=-(log_p.exp() * log_p).sum(-1))
+
+    def forward(
+        self, batch: TrainBatch, *, temperature: float, tokens_per_rank: int, entropy: bool = False
+    ) -> dict[str, Tensor]:
+        self.forwards += 1
+        return {"log_probs": self.outputs(batch, temperature).log_probs.detach() + self.noise}
+
+    def train(
+        self,
+        batch: TrainBatch,
+        loss: Objective,
+        *,
+        temperature: float,
+        tokens_per_rank: int,
+        entropy: bool = False,
+        entropy_grad: bool = False,
+    ) -> StepResult:
+        self.optimizer.zero_grad()
+        result: LossResult = loss(self.outputs(batch, temperature), batch)
+        (gradient,) = torch.autograd.grad(result.total, [self.table])
+        self.table.grad = gradient
+        norm, total = float(gradient.norm()), float(result.total.detach())
+        finite = math.isfinite(norm) and math.isfinite(total)
+        if finite:
+            self.optimizer.step()
+        return StepResult(
+            loss=total,
+            metrics={name: float(value) for name, value in result.metrics.items()},
+            grad_norm=norm,
+            lr=0.5,
+            finite=finite,
+        )
+
+
+class GroupRelative:
+    def estimate(self, batch: TrainBatch) -> Tensor:
+        reward, group = batch.per_sample["reward"], batch.per_sample["group"]
+        return group_advantages(reward, group, std=True)[batch.segments]
+
+
+def clipped(inputs: LossInputs) -> LossOutput:
+    ratio = importance_ratio(inputs.log_probs, inputs.old_log_probs, inputs.mask)
+    a = inputs.advantages
+    plain, bounded = -ratio * a, -ratio.clamp(0.8, 1.2) * a
+    return LossOutput(per_token=torch.maximum(plain, bounded), metrics={"clip_fraction": bounded > plain})
+
+
+def make_batch(policy: Bigram, temperature: float = 0.8) -> TrainBatch:
+    """24 samples in 6 groups; the reward is the share of the token 3; log-probs as of an engine."""
+    generator = torch.Generator().manual_seed(1)
+    n, prompt, response = 24, 2, 5
+    tokens = torch.randint(VOCAB, (n, prompt + response), generator=generator)
+    mask = (torch.rand(n, response, generator=generator) > 0.2).float()
+    batch = TrainBatch(
+        tokens=tokens.flatten(),
+        prompt_lengths=torch.full((n,), prompt),
+        response_lengths=torch.full((n,), response),
+        per_token={"loss_mask": mask.flatten()},
+        per_sample={
+            "position": torch.arange(n),
+            "group": torch.arange(n) // 4,
+            "rollout": torch.arange(n),
+            "reward": (tokens[:, prompt:] == 3).float().mean(1),
+        },
+    )
+    engine = policy.outputs(batch, temperature).log_probs.detach()
+    return batch.with_columns(per_token={"rollout_log_probs": engine})
+
+
+def make_learner(policy: Bigram, folder: Path, loss: Any = clipped, **changes: Any) -> Learner:
+    settings = LearnerSettings(
+        minibatches=1,
+        normalizer="per_rollout",
+        max_response_tokens=5,
+        temperature=0.8,
+        tokens_per_rank=1000,
+        dtype="fp32",
+        folder=str(folder),
+    )
+    return Learner(policy, loss=loss, estimator=GroupRelative(), settings=replace(settings, **changes))
+
+
+@pytest.mark.parametrize("minibatches", [1, 3])
+def test_update_trains_and_reports(minibatches: int, tmp_path: Path) -> None:
+    policy = Bigram()
+    batch = make_batch(policy)
+    live = batch.per_token["loss_mask"].sum().item()
+    learner = make_learner(policy, tmp_path, minibatches=minibatches)
+    before = policy.table.detach().clone()
+    metrics = learner.update(batch, step=0, first=True)
+    assert not torch.equal(policy.table, before)
+    assert policy.forwards == (0 if minibatches == 1 else minibatches)
+    expected = set(METRICS) | {"train/clip_fraction"}
+    assert set(metrics) == (expected if minibatches > 1 else expected - {"time/old_log_probs_s"})
+    assert all(isinstance(value, float) and math.isfinite(value) for value in metrics.values())
+    assert metrics["train/tokens"] == live
+    assert metrics["train/samples"] == 24
+    assert metrics["train/updates"] == minibatches
+    assert metrics["train/lr"] == 0.5
+    assert metrics["train/kl_engine_max"] <= 1e-6
+    assert metrics["train/kl_engine_comparable"] == 1
+    if minibatches == 1:
+        assert metrics["train/ppo_kl"] == 0
+        assert metrics["train/clip_fraction"] == 0
+    else:
+        assert metrics["train/ppo_kl"] != 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_update_makes_rewarded_tokens_likely(tmp_path: Path) -> None:
+    policy = Bigram(lr=5.0)
+    batch = make_batch(policy)
+    learner = make_learner(policy, tmp_path)
+    before = policy.table.softmax(1)[:, 3].mean().item()
+    for step in range(20):
+        learner.update(batch, step=step, first=False)
+    assert policy.table.softmax(1)[:, 3].mean().item() > before + 0.05
+
+
+def test_order_of_the_local_batch_does_not_matter(tmp_path: Path) -> None:
+    """By position the batch is the same; so are mini-batches, metrics and weights."""
+    straight, shuffled = Bigram(), Bigram()
+    batch = make_batch(straight)
+    order = torch.randperm(24, generator=torch.Generator().manual_seed(0)).tolist()
+    one = make_learner(straight, tmp_path, minibatches=3).update(batch, step=0, first=True)
+    two = make_learner(shuffled, tmp_path, minibatches=3).update(batch.select(order), step=0, first=True)
+    torch.testing.assert_close(straight.table, shuffled.table)
+    for name in one:
+        if not name.startswith("time/"):
+            assert two[name] == pytest.approx(one[name], abs=1e-6), name
+
+
+def test_one_minibatch_per_rollout_at_most(tmp_path: Path) -> None:
+    policy = Bigram()
+    metrics = make_learner(policy, tmp_path, minibatches=4).update(
+        make_batch(policy).select([0, 1]), step=0, first=True
+    )
+    assert metrics["train/updates"] == 2
+
+
+@pytest.mark.parametrize("rows", [[], [0, 1]])
+def test_nothing_to_train_on(rows: list[int], tmp_path: Path) -> None:
+    """No sample, or samples without a live token: no update, and the metrics say so."""
+    policy = Bigram()
+    batch = make_batch(policy).select(rows)
+    batch = batch.with_columns(per_token={"loss_mask": torch.zeros_like(batch.per_token["loss_mask"])})
+    before = policy.table.detach().clone()
+    metrics = make_learner(policy, tmp_path, minibatches=2).update(batch, step=0, first=True)
+    assert metrics == {"train/tokens": 0.0, "train/samples": float(len(rows)), "train/updates": 0.0}
+    assert torch.equal(policy.table, before)
+
+
+def with_gap(batch: TrainBatch, gap: float, tokens: int) -> TrainBatch:
+    """The first live `tokens` log-probs of the engine shifted by `gap`."""
+    engine = batch.per_token["rollout_log_probs"].clone()
+    engine[torch.nonzero(batch.per_token["loss_mask"])[:tokens, 0]] += gap
+    return batch.with_columns(per_token={"rollout_log_probs": engine})
+
+
+@pytest.mark.parametrize("minibatches", [1, 3])
+def test_gap_to_the_engine_is_refused_in_fp32(minibatches: int, tmp_path: Path) -> None:
+    """One token of the first mini-batch is enough. Only on the first step; later it is a metric."""
+    policy = Bigram()
+    learner = make_learner(policy, tmp_path, minibatches=minibatches)
+    bad = with_gap(make_batch(policy), 3e-4, 1)
+    message = r"largest gap 0\.0003, --max-kl-engine 0\.0001 \(mean .*\)\.$"
+    with pytest.raises(LogProbGapError, match=message):
+        learner.update(bad, step=0, first=True)
+    metrics = learner.update(with_gap(make_batch(policy), 3e-4, 1), step=1, first=False)
+    assert metrics["train/kl_engine_max"] == pytest.approx(3e-4, rel=0.05)
+    assert metrics["train/kl_engine"] == pytest.approx(3e-4 / metrics["train/tokens"], rel=0.1)
+
+
+@pytest.mark.parametrize(("gap", "tokens", "refused"), [(0.05, 1000, True), (0.5, 4, True), (0.05, 4, False)])
+def test_gap_to_the_engine_in_bf16(gap: float, tokens: int, refused: bool, tmp_path: Path) -> None:
+    """The mean (bound .02) and k3 (bound 1e-3) are judged, not single tokens."""
+    policy = Bigram()
+    learner = make_learner(policy, tmp_path, dtype="bf16")
+    batch = with_gap(make_batch(policy), gap, tokens)
+    if refused:
+        with pytest.raises(LogProbGapError, match=r"mean gap .* \(bound 0\.02\), k3 .* \(bound 0\.001\)"):
+            learner.update(batch, step=0, first=True)
+    else:
+        learner.update(batch, step=0, first=True)
+
+
+def test_gap_is_not_comparable_where_sampling_was_cut(tmp_path: Path) -> None:
+    policy = Bigram()
+    learner = make_learner(policy, tmp_path, whole=False)
+    metrics = learner.update(with_gap(make_batch(policy), 1.0, 1000), step=0, first=True)
+    assert metrics["train/kl_engine_comparable"] == 0
+    assert metrics["train/kl_engine"] == pytest.approx(1, rel=1e-3)
+
+
+def test_two_forwards_that_differ_are_refused(tmp_path: Path) -> None:
+    """Old log-probs off by 1e-5 on average, before any update."""
+    policy = Bigram()
+    policy.noise = 1e-5
+    with pytest.raises(RunError, match="Two forwards"):
+        make_learner(policy, tmp_path, minibatches=2).update(make_batch(policy), step=0, first=True)
+
+
+@pytest.mark.parametrize("where", ["value", "gradient"])
+def test_not_finite(where: str, tmp_path: Path) -> None:
+    """The run stops, no weight has changed, and the batch is there for inspection."""
+
+    def broken(inputs: LossInputs) -> LossOutput:
+        loss = -inputs.advantages * inputs.log_probs
+        # the square root has a finite value and an infinite slope at 0
+        bad = inputs.log_probs * math.nan if where == "value" else (inputs.log_probs * 0).sqrt()
+        return LossOutput(per_token=loss + bad)
+
+    policy = Bigram()
+    batch, before = make_batch(policy), policy.table.detach().clone()
+    with pytest.raises(NotFiniteError, match=r"^Step 12 was not taken: .*nan.* in .*step_12\.safetensors\.$"):
+        make_learner(policy, tmp_path, loss=broken).update(batch, step=12, first=False)
+    assert torch.equal(policy.table, before)
+    (path,) = tmp_path.iterdir()
+    saved = safetensors.torch.load_file(path)
+    assert torch.equal(saved["tokens"], batch.tokens)
+    assert torch.equal(saved["per_token.loss_mask"], batch.per_token["loss_mask"])
+    assert torch.equal(saved["per_sample.reward"], batch.per_sample["reward"])
+    assert {"per_token.advantages", "per_token.weights", "per_sample.minibatch"} <= saved.keys()

@@ -1,0 +1,302 @@
+"""`rlcore.objective`: the reduction that core owns."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from rlcore.data.batch import TrainBatch
+from rlcore.errors import NotFiniteError, RunError
+from rlcore.interfaces import LossInputs, LossOutput
+from rlcore.maths import Normalizer, importance_ratio
+from rlcore.megatron.step import LossResult, TokenOutputs
+from rlcore.objective import Objective, advantage_metrics, assign_minibatches, prepare
+
+NORMALIZERS: list[Normalizer] = ["per_rollout", "per_token", "constant"]
+
+
+def clipped(inputs: LossInputs) -> LossOutput:
+    """PPO's loss, clip .2."""
+    ratio = importance_ratio(inputs.log_probs, inputs.old_log_probs, inputs.mask)
+    a = inputs.advantages
+    return LossOutput(
+        per_token=torch.maximum(-ratio * a, -ratio.clamp(0.8, 1.2) * a), metrics={"ratio_mean": ratio}
+    )
+
+
+def reinforce(inputs: LossInputs) -> LossOutput:
+    return LossOutput(per_token=-inputs.advantages * inputs.log_probs)
+
+
+class Given:
+    """An estimator that returns what it was given."""
+
+    def __init__(self, advantages: Tensor) -> None:
+        self.advantages = advantages
+
+    def estimate(self, batch: TrainBatch) -> Tensor:
+        return self.advantages
+
+
+def make_batch(lengths: list[int], seed: int = 0, rollouts: list[int] | None = None) -> TrainBatch:
+    """Random float64 columns; about a third of the response tokens is masked, and holds NaN."""
+    n, total, generator = len(lengths), sum(lengths), torch.Generator().manual_seed(seed)
+    mask = (torch.rand(total, generator=generator) > 0.3).float()
+
+    def column() -> Tensor:
+        values = torch.randn(total, generator=generator, dtype=torch.float64)
+        return torch.where(mask > 0, values, math.nan)
+
+    return TrainBatch(
+        tokens=torch.zeros(total + n, dtype=torch.int64),
+        prompt_lengths=torch.ones(n, dtype=torch.int64),
+        response_lengths=torch.tensor(lengths, dtype=torch.int64),
+        per_token={
+            "loss_mask": mask,
+            "old_log_probs": column() - 2,
+            "rollout_log_probs": column() - 2,
+            "given": column().float(),
+        },
+        per_sample={
+            "position": torch.arange(n),
+            "group": torch.zeros(n, dtype=torch.int64),
+            "rollout": torch.tensor(rollouts or list(range(n))),
+        },
+    )
+
+
+def prepared(batch: TrainBatch, normalizer: Normalizer = "per_rollout", minibatches: int = 1) -> TrainBatch:
+    return prepare(
+        batch, Given(batch.per_token["given"]), normalizer=normalizer, constant=7, minibatches=minibatches
+    )
+
+
+def loss_and_gradient(
+    batch: TrainBatch, new: Tensor, bins: list[list[int]], entropy_coef: float = 0.0
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """Sums over the micro-batches `bins` of `batch`; gradients in `new` and in the entropy, stacked."""
+    new, entropy = new.clone().requires_grad_(), new.sin().requires_grad_()
+    objective = Objective(clipped, entropy_coef)
+    whole = batch.with_columns(per_token={"slot": torch.arange(len(new))})
+    results: list[LossResult] = []
+    for rows in bins:
+        part = whole.select(rows)
+        slot = part.per_token["slot"]
+        results.append(objective(TokenOutputs(log_probs=new[slot], entropy=entropy[slot]), part))
+    total = torch.stack([result.total for result in results]).sum()
+    gradient = torch.stack(torch.autograd.grad(total, [new, entropy], materialize_grads=True), 1)
+    names = results[0].metrics.keys()
+    sums = {name: torch.stack([result.metrics[name].double() for result in results]).sum() for name in names}
+    return total.detach(), gradient, sums
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_loss_and_gradient_do_not_depend_on_the_split_or_the_order(data: st.DataObject) -> None:
+    """Any micro-batches, any order of samples, rollouts shared between samples: one loss, one gradient."""
+    lengths = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=8))
+    n = len(lengths)
+    rollouts = data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
+    normalizer = data.draw(st.sampled_from(NORMALIZERS))
+    place = data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
+    order = data.draw(st.permutations(range(n)))
+    batch = prepared(make_batch(lengths, rollouts=rollouts), normalizer)
+    new = torch.randn(sum(lengths), dtype=torch.float64) - 2
+    bins = [rows for b in range(4) if (rows := [i for i in order if place[i] == b])]
+    one, one_grad, one_sums = loss_and_gradient(batch, new, [list(range(n))], entropy_coef=0.1)
+    many, many_grad, many_sums = loss_and_gradient(batch, new, bins, entropy_coef=0.1)
+    torch.testing.assert_close(many, one)
+    torch.testing.assert_close(many_grad, one_grad)
+    torch.testing.assert_close(many_sums, one_sums)
+
+
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+def test_masked_slots_have_exactly_no_part(normalizer: Normalizer) -> None:
+    """NaN or a number in a masked slot, in any column or output: the same value, and exactly no gradient."""
+    batch = prepared(make_batch([4, 0, 6, 3]), normalizer)
+    mask = batch.per_token["loss_mask"]
+    clean = {name: torch.where(mask > 0, column, 5.0) for name, column in batch.per_token.items()}
+    new = torch.randn(13, dtype=torch.float64) - 2
+    dirty = torch.where(mask > 0, new, math.nan)
+    found, gradient, sums = loss_and_gradient(batch, dirty, [[0, 1, 2, 3]], entropy_coef=0.1)
+    clean["loss_mask"] = mask
+    wanted, wanted_gradient, wanted_sums = loss_and_gradient(
+        batch.with_columns(per_token=clean), new, [[0, 1, 2, 3]], entropy_coef=0.1
+    )
+    assert torch.isfinite(found)
+    assert found == wanted
+    assert torch.equal(gradient, wanted_gradient)
+    assert sums == wanted_sums
+    assert not gradient[mask == 0].any()
+    assert gradient[mask > 0].all(1).any()
+
+
+def test_a_loss_that_puts_nan_in_masked_slots_is_masked() -> None:
+    def careless(inputs: LossInputs) -> LossOutput:
+        bad = torch.where(inputs.mask > 0, inputs.log_probs, math.nan)
+        return LossOutput(per_token=bad, metrics={"bad": bad})
+
+    batch = prepared(make_batch([4, 6]))
+    result = Objective(careless)(TokenOutputs(log_probs=torch.zeros(10)), batch)
+    assert result.total == 0
+    assert result.metrics["bad"] == 0
+
+
+def test_a_fully_masked_sample_contributes_nothing() -> None:
+    """The loss of a batch is the same with and without it, under the default normalizer."""
+    batch = make_batch([4, 6, 3])
+    dead = batch.segments == 1
+    columns = dict(batch.per_token)
+    columns["loss_mask"] = torch.where(dead, 0.0, columns["loss_mask"])
+    batch = batch.with_columns(per_token=columns)
+    new = torch.randn(13, dtype=torch.float64)
+    with_it, _, _ = loss_and_gradient(prepared(batch), new, [[0, 1, 2]])
+    without, _, _ = loss_and_gradient(prepared(batch.select([0, 2])), new[~dead], [[0, 1]])
+    torch.testing.assert_close(with_it, without)
+
+
+def test_missing_old_log_probs_are_the_new_ones() -> None:
+    """The one-step shortcut: loss, gradient and metrics as with the column, bit for bit; ppo_kl exactly 0."""
+    batch = prepared(make_batch([4, 6, 3]))
+    mask = batch.per_token["loss_mask"]
+    new = torch.randn(13, dtype=torch.float64)
+    given = batch.with_columns(per_token={"old_log_probs": new})
+    left_out = replace(batch, per_token={k: v for k, v in batch.per_token.items() if k != "old_log_probs"})
+    with_column = loss_and_gradient(given, new, [[0, 2], [1]])
+    without = loss_and_gradient(left_out, new, [[0, 2], [1]])
+    assert with_column[0] == without[0]
+    assert torch.equal(with_column[1], without[1])
+    assert with_column[2] == without[2]
+    assert without[2]["ppo_kl"] == 0
+    assert without[1][mask > 0, 0].all()
+
+
+def test_reinforce() -> None:
+    """REINFORCE, A=[1,-1,2], lp=[-.5,-1,-1.5]: loss .8333, gradient -A/3 (http://incompleteideas.net/book)."""
+    batch = replace(
+        make_batch([3]), per_token={"loss_mask": torch.ones(3), "rollout_log_probs": torch.zeros(3)}
+    )
+    batch = prepare(
+        batch, Given(torch.tensor([1.0, -1, 2])), normalizer="per_token", constant=1, minibatches=1
+    )
+    new = torch.tensor([-0.5, -1, -1.5], requires_grad=True)
+    result = Objective(reinforce)(TokenOutputs(log_probs=new), batch)
+    assert result.total.item() == pytest.approx(0.8333, abs=1e-4)
+    (gradient,) = torch.autograd.grad(result.total, [new])
+    assert gradient.tolist() == pytest.approx([-1 / 3, 1 / 3, -2 / 3])
+
+
+def test_entropy_bonus_and_metrics() -> None:
+    """Two live tokens of three: total = mean(-A lp) - .5 mean(H); sums and the largest gap by hand."""
+    ones = torch.tensor([1.0, 1, 0])
+    batch = replace(
+        make_batch([3]),
+        per_token={
+            "loss_mask": ones,
+            "rollout_log_probs": torch.tensor([-1.0, -2.5, 9]),
+            "old_log_probs": torch.tensor([-1.5, -2, 9]),
+        },
+    )
+    batch = prepare(batch, Given(torch.ones(3)), normalizer="per_rollout", constant=1, minibatches=1)
+    entropy = torch.tensor([1.0, 3, 100], requires_grad=True)
+    objective = Objective(reinforce, 0.5)
+    result = objective(TokenOutputs(log_probs=torch.tensor([-1.0, -2, 3]), entropy=entropy), batch)
+    assert result.total.item() == 1.5 - 0.5 * 2
+    (gradient,) = torch.autograd.grad(result.total, [entropy])
+    assert gradient.tolist() == [-0.25, -0.25, 0]
+    found = {name: value.item() for name, value in result.metrics.items()}
+    assert found.pop("kl_engine_k3") == pytest.approx(math.exp(-0.5) - 1 + 0.5 + math.exp(0.5) - 1 - 0.5)
+    assert found == {"tokens": 2, "entropy": 4, "ppo_kl": -0.5, "kl_engine": 1}
+    assert objective.take_gap_max() == 0.5
+    assert objective.take_gap_max() == 0
+
+
+# --- prepare -------------------------------------------------------------------------------------------
+
+
+def test_weights_are_fixed_within_each_minibatch() -> None:
+    """The weights of a mini-batch are those it would have alone, and its weights sum to 1."""
+    batch = prepared(make_batch([4, 5, 6, 3, 4], rollouts=[8, 8, 3, 5, 5]), minibatches=2)
+    assert batch.per_sample["minibatch"].tolist() == [0, 0, 0, 1, 1]
+    for number, rows in enumerate([[0, 1, 2], [3, 4]]):
+        part = batch.select(rows)
+        alone = prepared(
+            part.with_columns(per_sample={"minibatch": torch.zeros(len(rows), dtype=torch.int64)})
+        )
+        assert torch.equal(part.per_token["weights"], alone.per_token["weights"])
+        assert part.per_token["weights"].sum().item() == pytest.approx(1), number
+
+
+@pytest.mark.parametrize(
+    ("rollouts", "minibatches", "expected"),
+    [
+        ([0, 1, 2, 3], 2, [0, 0, 1, 1]),
+        ([9, 9, 4, 4, 4, 7], 3, [0, 0, 1, 1, 1, 2]),
+        ([9, 4, 9, 4], 2, [0, 1, 0, 1]),
+        ([0, 1, 2, 3, 4], 2, [0, 0, 0, 1, 1]),
+        ([0, 1], 4, [0, 1]),
+        ([], 3, []),
+    ],
+)
+def test_minibatches_keep_rollouts_whole(rollouts: list[int], minibatches: int, expected: list[int]) -> None:
+    found = assign_minibatches(torch.tensor(rollouts, dtype=torch.int64), minibatches)
+    assert found.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda a: a[:-1], r"Given returned float32 \[9\]; expected float32 \[10\]"),
+        (lambda a: a[:, None], r"float32 \[10, 1\]"),
+        (lambda a: a.double(), r"float64 \[10\]"),
+        (lambda a: a.nan_to_num(math.nan) * math.nan, "not finite"),
+    ],
+)
+def test_bad_advantages_name_the_estimator(change: Callable[[Tensor], Tensor], message: str) -> None:
+    batch = make_batch([4, 6])
+    with pytest.raises(RunError, match=message):
+        prepare(
+            batch,
+            Given(change(batch.per_token["given"])),
+            normalizer="per_token",
+            constant=1,
+            minibatches=1,
+        )
+
+
+def test_log_probs_of_the_engine_must_be_finite() -> None:
+    batch = make_batch([4, 6])
+    batch = batch.with_columns(per_token={"rollout_log_probs": torch.full((10,), -math.inf)})
+    with pytest.raises(NotFiniteError, match="engine"):
+        prepared(batch)
+
+
+def test_bad_losses_are_named() -> None:
+    batch = prepared(make_batch([4, 6]))
+    outputs = TokenOutputs(log_probs=torch.zeros(10))
+
+    def scalar(inputs: LossInputs) -> LossOutput:
+        return LossOutput(per_token=inputs.log_probs.sum())
+
+    def taken(inputs: LossInputs) -> LossOutput:
+        return LossOutput(per_token=inputs.log_probs, metrics={"ppo_kl": inputs.log_probs})
+
+    def short(inputs: LossInputs) -> LossOutput:
+        return LossOutput(per_token=inputs.log_probs, metrics={"mine": inputs.log_probs[:1]})
+
+    for loss, message in [(scalar, r"float32 \[\]"), (taken, "'ppo_kl', which is core's"), (short, "'mine'")]:
+        with pytest.raises(RunError, match=message):
+            Objective(loss)(outputs, batch)
+
+
+def test_advantage_metrics() -> None:
+    batch = replace(
+        make_batch([3]),
+        per_token={"loss_mask": torch.tensor([1.0, 1, 0]), "advantages": torch.tensor([1.0, 3, 50])},
+    )
+    assert advantage_metrics(batch) == {"advantage_mean": 2.0, "advantage_std": 1.0}

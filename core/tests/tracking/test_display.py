@@ -1,0 +1,176 @@
+"""The display, on a real pseudo-terminal and through a pipe."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+from rlcore.tracking.columns import COLUMNS, cells, compact, evaluations
+from rlcore.tracking.curve import curve
+
+ROW = {
+    "step": 2,
+    "rollout/reward_mean": 0.25,
+    "eval/easy/score": 0.5,
+    "eval/hard/score": 0.25,
+    "train/ppo_kl": -1.25e-5,
+    "train/entropy": 2.314,
+    "train/clip_fraction": 0.0123,
+    "train/grad_norm": 0.84,
+    "train/kl_engine": 1.3e-6,
+    "rollout/tokens_per_s": 12345.0,
+    "time/generate_s": 0.11,
+    "time/reward_s": 0.02,
+    "time/train_s": 0.21,
+    "time/publish_s": 0.004,
+}
+COLOR = re.compile(r"\x1b\[[0-9;]*m")
+RUN = """
+import json, sys
+from pathlib import Path
+from rlcore.runtime.summary import Summary
+from rlcore.tracking.console import Display
+from rlcore.tracking.tracker import Tracker
+
+run, as_json, row = Path(sys.argv[1]), sys.argv[2] == "json", json.loads(sys.argv[3])
+with Display(json=as_json, steps=3) as display:
+    display.phase("Starting [engines]")
+    with Tracker(run, display, resumed_step=1) as tracker:
+        tracker.write(row)
+        tracker.write({"step": 3, "rollout/reward_mean": 0.75})
+    display.finish(
+        Summary(run=str(run), steps=3, seconds=1.5, eval={"easy": 0.5}, exit_reason="completed")
+    )
+"""
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "rollout/reward_mean": 0.125}\n')
+    return tmp_path
+
+
+def command(run_dir: Path, mode: str) -> list[str]:
+    return [sys.executable, "-c", RUN, str(run_dir), mode, json.dumps(ROW)]
+
+
+def environment() -> dict[str, str]:
+    path = os.pathsep.join(path for path in sys.path if path)
+    return {**os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8", "TERM": "xterm"}
+
+
+def on_terminal(run_dir: Path, columns: int) -> str:
+    """What the run writes to a terminal of this width."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    with subprocess.Popen(
+        command(run_dir, "table"), env=environment(), stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        seen = b""
+        try:
+            while data := os.read(ours, 65536):
+                seen += data
+        except OSError:  # how Linux says that the other side is closed
+            pass
+        os.close(ours)
+        assert process.wait(60) == 0, seen.decode()
+    return COLOR.sub("", seen.decode())
+
+
+def test_a_terminal_shows_the_table_the_bar_and_the_curve(run_dir: Path) -> None:
+    seen = on_terminal(run_dir, 80)
+    titles = [column.title for column in COLUMNS]
+    for text in ("✓ Starting [engines]", *titles, *filter(None, cells(ROW)), "3/3"):
+        assert text in seen
+    assert "…" not in seen, "every column fits into 80 characters"
+    assert "● eval easy  ◆ eval hard" in seen
+    assert "held-out exact match: easy 0.500" in seen
+
+
+def test_a_pipe_gets_plain_lines(run_dir: Path) -> None:
+    done = subprocess.run(
+        command(run_dir, "plain"), env=environment(), capture_output=True, text=True, timeout=60, check=True
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0].endswith("s] Starting [engines]")
+    assert "step 2/3  reward 0.250  eval 0.375  KL -1.3e-5" in lines[1]
+    assert lines[2].endswith("step 3/3  reward 0.750")
+    assert lines[-1] == f"run folder: {run_dir}"
+    assert "\x1b" not in done.stdout
+    assert done.stderr == ""
+
+
+def test_json_keeps_stdout_for_one_object(run_dir: Path) -> None:
+    done = subprocess.run(
+        command(run_dir, "json"), env=environment(), capture_output=True, text=True, timeout=60, check=True
+    )
+    assert json.loads(done.stdout) == {
+        "run": str(run_dir),
+        "steps": 3,
+        "seconds": 1.5,
+        "eval": {"easy": 0.5},
+        "exit_reason": "completed",
+    }
+    assert "step 3/3" in done.stderr
+
+
+def test_an_output_that_cannot_spell_the_curve_still_ends_well(run_dir: Path) -> None:
+    ascii_only = {**environment(), "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        command(run_dir, "plain"), env=ascii_only, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "run folder" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0.000"),
+        (0.12345, "0.123"),
+        (1.2345, "1.23"),
+        (12.345, "12.3"),
+        (123.45, "123"),
+        (12345, "12k"),
+        (2.5e7, "2e7"),
+        (1.3e-6, "1.3e-6"),
+        (-1.2e-5, "-1.2e-5"),
+        (None, ""),
+        (True, ""),
+    ],
+)
+def test_numbers_are_compact(value: float | None, text: str) -> None:
+    assert compact(value) == text
+
+
+def test_the_scores_of_held_out_sets_are_found_by_name() -> None:
+    assert evaluations(ROW) == {"easy": 0.5, "hard": 0.25}
+    assert evaluations({"eval/a/reward_mean": 1.0, "eval/b/score": None, "step": 3}) == {}
+
+
+def test_a_curve_joins_its_points() -> None:
+    lines = curve([(0, 0.0), (10, 1.0)], {}, width=30, height=4)
+    assert lines[0].startswith("       1 ┤")
+    assert lines[3].startswith("       0 ┤")
+    assert [line[10:].strip("\u2800") != "" for line in lines[:4]] == [True] * 4
+    assert all(any(row[column] != "\u2800" for row in lines[:4]) for column in range(10, 30))
+    assert lines[5].split() == ["0", "10"]
+
+
+def test_a_curve_marks_points_and_widens_for_large_values() -> None:
+    lines = curve([(1, 0.0)], {"a": [(1, -2.0)], "b": [(5, 6.0)]}, width=30, height=5)
+    assert lines[0].startswith("       6 ┤")
+    assert lines[0].endswith("◆")
+    assert lines[4].startswith("      -2 ┤●")
+
+
+def test_nothing_is_drawn_of_nothing() -> None:
+    assert curve([], {}, width=80) == []

@@ -1,0 +1,137 @@
+"""`metrics.jsonl` and the samples of an evaluation: what is written, kept and refused."""
+
+import json
+import math
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rlcore.errors import CheckpointError
+from rlcore.tracking.console import Display
+from rlcore.tracking.metrics import MetricsFile, read_metrics, write_lines
+from rlcore.tracking.tracker import Tracker
+from rlcore.types import GenerationStatus, Prompt, RewardStatus, Sample, Score, Span
+
+
+def write(path: Path, *steps: int, keep_step: int = 0) -> None:
+    file = MetricsFile(path, keep_step=keep_step)
+    for step in steps:
+        file.write({"step": step, "train/loss": step / 2})
+    file.close()
+
+
+def steps(path: Path) -> list[int]:
+    return [row["step"] for row in read_metrics(path)]
+
+
+def test_each_step_is_one_flat_json_object(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    write(path, 1, 2)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert rows == [{"step": 1, "train/loss": 0.5}, {"step": 2, "train/loss": 1.0}]
+
+
+def test_a_row_can_be_read_before_the_file_is_closed(tmp_path: Path) -> None:
+    file = MetricsFile(tmp_path / "metrics.jsonl", keep_step=0)
+    file.write({"step": 1})
+    assert steps(tmp_path / "metrics.jsonl") == [1]
+    file.close()
+
+
+def test_resuming_removes_what_lies_beyond_the_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    write(path, 0, 1, 2, 3)
+    before = path.read_text().splitlines()
+    write(path, 3, keep_step=2)
+    assert path.read_text().splitlines() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+def test_a_line_that_a_crash_cut_short_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    write(path, 1)
+    with path.open("a") as file:
+        file.write('{"step": 2, "tra')
+    assert steps(path) == [1]
+    write(path, 2, keep_step=2)
+    assert steps(path) == [1, 2]
+
+
+def test_a_number_that_is_not_finite_is_null(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    file = MetricsFile(path, keep_step=0)
+    file.write({"step": 1, "a": math.nan, "b": -math.inf, "c": 1.5})
+    file.close()
+    assert read_metrics(path) == [{"step": 1, "a": None, "b": None, "c": 1.5}]
+
+
+def test_a_row_that_does_not_fit_on_the_disk_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    file = MetricsFile(path, keep_step=0)
+    file.write({"step": 1})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, limits[1]))
+    try:
+        with pytest.raises(CheckpointError, match=r"metrics.jsonl could not be written: File too large\.$"):
+            file.write({"step": 2, "train/loss": 0.5})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        file.close()
+    assert steps(path) == [1]
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointError, match="could not be written: Not a directory"):
+        MetricsFile(tmp_path / "file" / "metrics.jsonl", keep_step=0)
+    with pytest.raises(CheckpointError, match="could not be written"):
+        write_lines(tmp_path / "file" / "samples" / "eval-1.jsonl", [])
+
+
+@dataclass(frozen=True)
+class Answers:
+    samples: tuple[Sample, ...]
+
+
+def test_the_samples_of_an_evaluation(tmp_path: Path) -> None:
+    good = Sample(
+        prompt=Prompt(prompt_id="p7", text="12", label="21"),
+        prompt_ids=(1, 2),
+        group_id=0,
+        index=0,
+        rollout_id="r",
+        response_ids=(2, 1, 0),
+        text="21",
+        spans=(Span(start=0, version=4),),
+        status=GenerationStatus.COMPLETED,
+        reward_status=RewardStatus.SCORED,
+        score=Score(value=1.0, parts={"ended": 1.0}),
+    )
+    late = Sample(
+        prompt=Prompt(prompt_id="p8", text=[{"role": "user", "content": "hé"}]),
+        prompt_ids=(),
+        group_id=1,
+        index=0,
+        rollout_id="s",
+        reward_status=RewardStatus.TIMED_OUT,
+    )
+    with Tracker(tmp_path, Display(json=False, steps=1), resumed_step=0) as tracker:
+        tracker.samples(10, {"easy": Answers((good,)), "hard": Answers((late,))})
+    first, second = map(json.loads, (tmp_path / "samples" / "eval-10.jsonl").read_text().splitlines())
+    assert first == {
+        "set": "easy",
+        "prompt_id": "p7",
+        "prompt": "12",
+        "label": "21",
+        "response": "21",
+        "tokens": 3,
+        "status": "completed",
+        "reward_status": "scored",
+        "score": 1.0,
+        "parts": {"ended": 1.0},
+        "versions": [4],
+    }
+    assert (second["set"], second["score"], second["reward_status"]) == ("hard", None, "timed_out")
+    assert second["prompt"] == [{"role": "user", "content": "hé"}]

@@ -1,0 +1,1 @@
+"""GRPO, Dr. GRPO and DAPO: group advantages, the clipped policy loss, group filters."""

@@ -1,0 +1,31 @@
+"""Advantages relative to the group."""
+
+import torch
+from torch import Tensor
+
+from rlcore.data.batch import TrainBatch
+from rlcore.maths import group_advantages, group_mean, indices_of
+from rlcore_grpo.config import GroupAdvantageConfig
+
+
+class GroupAdvantage:
+    """GRPO's advantage (https://arxiv.org/abs/2402.03300, section 4.1.2); without `std`, Dr. GRPO's.
+
+    Every response token has the advantage of its rollout. Each group is normalized by itself, over its
+    rollouts: samples that were split from one rollout count once, with their mean reward.
+    """
+
+    def __init__(self, config: GroupAdvantageConfig) -> None:
+        self._config = config
+
+    def estimate(self, batch: TrainBatch) -> Tensor:
+        """Advantages, float32 [R]."""
+        # in float64, so that the order of the sums does not show in the float32 result
+        reward_B, rollout_B = batch.per_sample["reward"].double(), batch.per_sample["rollout"]
+        index_B, count_N = indices_of(rollout_B)
+        reward_N = torch.zeros_like(count_N, dtype=reward_B.dtype)
+        reward_N[index_B] = group_mean(reward_B, rollout_B)
+        group_N = torch.zeros_like(count_N)
+        group_N[index_B] = batch.per_sample["group"]
+        advantage_N = group_advantages(reward_N, group_N, std=self._config.std, eps=self._config.eps)
+        return advantage_N[index_B][batch.segments].float()

@@ -1,0 +1,26 @@
+"""The settings of the parts."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from rlcore.config.base import Config
+
+
+class GroupAdvantageConfig(Config):
+    """Settings of the advantage `grpo`. A group of one would have no advantage: group size 2 or more."""
+
+    min_group_size: ClassVar[int] = 2
+
+    std: bool = Field(True, description="divide by the standard deviation of the group")
+    eps: float = Field(1e-6, gt=0, le=1, description="added to the standard deviation")
+
+
+class PpoClipConfig(Config):
+    """Settings of the loss `ppo_clip`."""
+
+    clip_low: float = Field(0.2, gt=0, le=1, description="the ratio is clipped below 1 - this")
+    clip_high: float = Field(0.2, gt=0, le=100, description="the ratio is clipped above 1 + this")
+    dual_clip: float | None = Field(
+        None, gt=1, le=1000, description="largest ratio that counts for a negative advantage; none: no bound"
+    )

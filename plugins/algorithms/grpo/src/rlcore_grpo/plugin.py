@@ -1,0 +1,68 @@
+"""What this package offers to rlcore."""
+
+from collections.abc import Iterable
+
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import Algorithm, Component
+from rlcore_grpo.config import GroupAdvantageConfig, PpoClipConfig
+
+
+@hookimpl
+def rlcore_algorithms() -> Iterable[Algorithm]:
+    """The recipes. Learning rate and batch sizes belong to the model and the task, not to a recipe."""
+    yield Algorithm(
+        name="grpo",
+        summary="group-relative policy optimization",
+        paper="https://arxiv.org/abs/2402.03300",
+        parts={"advantage": "grpo", "loss": "ppo_clip", "filter": ["keep_all"]},
+        settings={"normalizer": "per_rollout"},
+    )
+    yield Algorithm(
+        name="dr_grpo",
+        summary="GRPO without its biases: no standard deviation, a constant denominator",
+        paper="https://arxiv.org/abs/2503.20783",
+        parts={"advantage": "grpo", "loss": "ppo_clip", "filter": ["keep_all"]},
+        settings={"normalizer": "constant"},
+        tables={"advantage": {"std": False}},
+    )
+    yield Algorithm(
+        name="dapo",
+        summary="GRPO with a higher upper clip, token mean and no groups of equal rewards",
+        paper="https://arxiv.org/abs/2503.14476",
+        parts={"advantage": "grpo", "loss": "ppo_clip", "filter": ["zero_std"]},
+        settings={"normalizer": "per_token", "group_size": 16},
+        tables={"loss": {"clip_high": 0.28}},
+    )
+
+
+@hookimpl
+def rlcore_advantages() -> Iterable[Component]:
+    """The advantage estimator."""
+    yield Component(
+        name="grpo",
+        factory="rlcore_grpo.advantage:GroupAdvantage",
+        summary="reward minus group mean, over the group's standard deviation",
+        config=GroupAdvantageConfig,
+    )
+
+
+@hookimpl
+def rlcore_losses() -> Iterable[Component]:
+    """The loss."""
+    yield Component(
+        name="ppo_clip",
+        factory="rlcore_grpo.loss:PpoClip",
+        summary="clipped policy ratio, optionally clipped twice",
+        config=PpoClipConfig,
+    )
+
+
+@hookimpl
+def rlcore_filters() -> Iterable[Component]:
+    """The group filters."""
+    yield Component(name="keep_all", factory="rlcore_grpo.filters:KeepAll", summary="keep every group")
+    yield Component(
+        name="zero_std",
+        factory="rlcore_grpo.filters:ZeroStd",
+        summary="drop groups whose rewards are all equal",
+    )

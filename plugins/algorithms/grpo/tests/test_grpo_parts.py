@@ -1,0 +1,134 @@
+"""Advantage, filters, recipes and settings of the plugin."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from rlcore.config.base import Config
+from rlcore.data.batch import TrainBatch
+from rlcore.plugins.records import Component
+from rlcore.spec import Part
+from rlcore.types import Group, Prompt, Sample, Score
+from rlcore_grpo import plugin
+from rlcore_grpo.advantage import GroupAdvantage
+from rlcore_grpo.config import GroupAdvantageConfig, PpoClipConfig
+from rlcore_grpo.filters import KeepAll, ZeroStd
+
+
+def estimate(
+    rewards: list[float], groups: list[int], rollouts: list[int] | None = None, std: bool = True
+) -> list[float]:
+    """One advantage a sample; each sample has two response tokens, which must agree."""
+    n = len(rewards)
+    batch = TrainBatch(
+        tokens=torch.zeros(3 * n, dtype=torch.int64),
+        prompt_lengths=torch.ones(n, dtype=torch.int64),
+        response_lengths=torch.full((n,), 2),
+        per_token={"loss_mask": torch.ones(2 * n), "rewards": torch.zeros(2 * n)},
+        per_sample={
+            "reward": torch.tensor(rewards),
+            "group": torch.tensor(groups),
+            "rollout": torch.tensor(rollouts or list(range(n))),
+        },
+    )
+    advantages = GroupAdvantage(GroupAdvantageConfig(std=std)).estimate(batch)
+    assert advantages.dtype == torch.float32
+    assert torch.equal(advantages[0::2], advantages[1::2])
+    return advantages[0::2].tolist()
+
+
+def test_advantage() -> None:
+    """GRPO (https://arxiv.org/abs/2402.03300), uneven, interleaved groups; then without the std."""
+    found = estimate([1, 2, 3, 1, 1.01, 2, 0.1], [4, 0, 4, 1, 1, 0, 9])
+    assert found == pytest.approx([-0.7071, 0, 0.7071, -0.7070, 0.7070, 0, 0], abs=1e-4)
+    assert estimate([6, 3, 9, 12], [0, 0, 1, 1], std=False) == [1.5, -1.5, -1.5, 1.5]
+
+
+def test_equal_rewards_give_exactly_zero() -> None:
+    assert estimate([0.1] * 7, [0] * 7) == [0.0] * 7
+
+
+def test_samples_of_a_split_rollout_count_once() -> None:
+    """Rollouts with rewards 1 and 3; the first was split in three: still +-.7071."""
+    found = estimate([1, 1, 3, 1], [0, 0, 0, 0], [5, 5, 2, 5])
+    assert found == pytest.approx([-0.7071, -0.7071, 0.7071, -0.7071], abs=1e-4)
+
+
+def group(*rewards: float | None) -> Group:
+    prompt = Prompt(prompt_id="p", text="?")
+    samples = tuple(
+        Sample(
+            prompt=prompt,
+            prompt_ids=(1,),
+            group_id=0,
+            index=i,
+            rollout_id=str(i),
+            score=None if reward is None else Score(value=reward),
+        )
+        for i, reward in enumerate(rewards)
+    )
+    return Group(group_id=0, prompt=prompt, samples=samples)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "kept"),
+    [
+        ((0, 1, 0), True),
+        ((1, 1, 1), False),
+        ((0, 0), False),
+        ((1,), False),
+        ((1, None, 1), False),
+        ((1, None, 0), True),
+    ],
+)
+def test_zero_std(rewards: tuple[float | None, ...], kept: bool) -> None:
+    scored = group(*rewards)
+    verdict = ZeroStd(Config()).judge(scored)
+    assert (verdict.group, verdict.reason) == ((scored, None) if kept else (None, "zero_std"))
+    assert KeepAll(Config()).judge(scored).group is scored
+
+
+def components() -> list[Component]:
+    return [*plugin.rlcore_advantages(), *plugin.rlcore_losses(), *plugin.rlcore_filters()]
+
+
+@pytest.mark.parametrize("component", components(), ids=lambda component: component.name)
+def test_each_component_is_made_from_its_defaults(component: Component) -> None:
+    Part(name=component.name, factory=component.factory, config=component.config()).build()
+
+
+def test_recipes_name_parts_and_settings_that_exist() -> None:
+    from rlcore.config.run import RunConfig
+
+    configs = {component.name: component.config for component in components()}
+    recipes = list(plugin.rlcore_algorithms())
+    assert [recipe.name for recipe in recipes] == ["grpo", "dr_grpo", "dapo"]
+    for recipe in recipes:
+        RunConfig.model_validate(recipe.settings)
+        for kind, names in recipe.parts.items():
+            for name in [names] if isinstance(names, str) else names:
+                configs[name].model_validate(recipe.tables.get(kind, {}))
+
+
+@pytest.mark.parametrize(
+    ("config", "bad"),
+    [
+        (PpoClipConfig, {"clip_low": 0}),
+        (PpoClipConfig, {"clip_low": 1.5}),
+        (PpoClipConfig, {"clip_high": -0.1}),
+        (PpoClipConfig, {"dual_clip": 1}),
+        (PpoClipConfig, {"clip": 0.2}),
+        (GroupAdvantageConfig, {"eps": 0}),
+    ],
+)
+def test_settings_out_of_bounds_are_refused(config: type[Config], bad: dict[str, float]) -> None:
+    with pytest.raises(ValidationError):
+        config.model_validate(bad)
+
+
+def test_registration_and_filters_import_no_torch() -> None:
+    code = "import sys, rlcore_grpo.plugin, rlcore_grpo.filters; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 0

@@ -1,0 +1,1 @@
+"""Single-turn generation for rlcore."""

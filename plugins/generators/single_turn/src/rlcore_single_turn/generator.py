@@ -1,0 +1,47 @@
+"""One answer to each prompt."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rlcore.config.base import Config
+from rlcore.interfaces import Completion, GenerationContext
+from rlcore.types import GenerationStatus, Sample
+
+STATUS = {
+    "stop": GenerationStatus.COMPLETED,
+    "length": GenerationStatus.TRUNCATED,
+    "abort": GenerationStatus.ABORTED,
+}
+"""What an engine's finish reason says of a sample."""
+
+
+class SingleTurn:
+    """A `Generator` and a `GroupGenerator`: prompt in, one response out."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
+        """One request for one sample."""
+        return (await self.generate_group(ctx, [sample]))[0]
+
+    async def generate_group(self, ctx: GenerationContext, samples: Sequence[Sample]) -> list[Sample]:
+        """One request for all samples, which share their prompt; the first one's seed stands for all."""
+        first = samples[0]
+        completions = await ctx.complete(
+            first.prompt_ids, n=len(samples), seed=first.seed, rid=f"{first.rollout_id}-{first.attempt}"
+        )
+        return [answered(sample, done) for sample, done in zip(samples, completions, strict=True)]
+
+
+def answered(sample: Sample, completion: Completion) -> Sample:
+    """`sample` with the completion as its response."""
+    return replace(
+        sample,
+        response_ids=completion.token_ids,
+        loss_mask=(1,) * len(completion.token_ids),
+        log_probs=completion.log_probs,
+        text=completion.text,
+        spans=completion.spans,
+        status=STATUS[completion.finish_reason],
+    )

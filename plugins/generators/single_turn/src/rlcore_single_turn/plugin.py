@@ -1,0 +1,15 @@
+"""What this distribution registers."""
+
+from collections.abc import Iterable
+
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import Component
+
+
+@hookimpl
+def rlcore_generators() -> Iterable[Component]:
+    yield Component(
+        name="single_turn",
+        factory="rlcore_single_turn.generator:SingleTurn",
+        summary="one answer to each prompt, one request a group",
+    )

@@ -1,0 +1,1 @@
+"""Rewards that compare the text of a response with the label of its prompt."""

@@ -1,0 +1,48 @@
+"""Settings of the text rewards."""
+
+import re
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from rlcore.config.base import Config
+
+
+class ExactMatchConfig(Config):
+    """Settings of `exact_match`."""
+
+    strip: bool = Field(True, description="ignore white space around response and label")
+    casefold: bool = Field(False, description="ignore upper and lower case")
+
+
+class TokenMatchConfig(Config):
+    """Settings of `token_match`."""
+
+    unit: Literal["character", "word"] = Field("character", description="what counts as one token")
+    casefold: bool = Field(False, description="ignore upper and lower case")
+
+
+class F1Config(Config):
+    """Settings of `f1`."""
+
+    normalize: bool = Field(True, description="ignore case, punctuation and English articles, as SQuAD does")
+
+
+class FormatConfig(Config):
+    """Settings of `format`."""
+
+    pattern: str = Field(
+        r"\s*<think>.+</think>\s*<answer>.+</answer>\s*",
+        min_length=1,
+        description="regular expression (Python's) that the whole response must match",
+    )
+    dotall: bool = Field(True, description="let the dot match a line break too")
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, pattern: str) -> str:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from error
+        return pattern

@@ -1,0 +1,36 @@
+"""What this package offers."""
+
+from collections.abc import Iterable
+
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import Component
+from rlcore_text.config import ExactMatchConfig, F1Config, FormatConfig, TokenMatchConfig
+
+
+@hookimpl
+def rlcore_rewards() -> Iterable[Component]:
+    """The four text rewards."""
+    yield Component(
+        name="exact_match",
+        factory="rlcore_text.rewards:ExactMatch",
+        summary="1 where the response is the label, else 0",
+        config=ExactMatchConfig,
+    )
+    yield Component(
+        name="token_match",
+        factory="rlcore_text.rewards:TokenMatch",
+        summary="share of the label's tokens that the response has at their place, its end included",
+        config=TokenMatchConfig,
+    )
+    yield Component(
+        name="f1",
+        factory="rlcore_text.rewards:F1",
+        summary="overlap of the words of response and label, as SQuAD measures it",
+        config=F1Config,
+    )
+    yield Component(
+        name="format",
+        factory="rlcore_text.rewards:Format",
+        summary="1 where the whole response matches a regular expression, else 0",
+        config=FormatConfig,
+    )

@@ -1,0 +1,123 @@
+"""The rewards: each maps the samples of one group to one score a sample.
+
+A label is a string, another JSON scalar (compared in its JSON spelling) or a list of these, of which the one
+that gives the highest score counts.
+"""
+
+import json
+import re
+import string
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+
+from rlcore.types import GenerationStatus, Json, Sample, Score
+from rlcore_text.config import ExactMatchConfig, F1Config, FormatConfig, TokenMatchConfig
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def answers(label: Json) -> list[str]:
+    """The accepted answers of a label. `ValueError` where there are none."""
+    found = label if isinstance(label, list | tuple) else [label]
+    if not found or any(answer is None or isinstance(answer, dict | list) for answer in found):
+        raise ValueError(
+            f"the label {label!r} is no text, number or list of these to compare a response with"
+        )
+    return [answer if isinstance(answer, str) else json.dumps(answer) for answer in found]
+
+
+class _LabelReward(ABC):
+    """Scores a sample by the accepted answer that suits it best."""
+
+    def score(self, samples: Sequence[Sample]) -> list[Score]:
+        """One score for each sample, in order."""
+        return [self._best(sample) for sample in samples]
+
+    def _best(self, sample: Sample) -> Score:
+        ended = sample.status is GenerationStatus.COMPLETED
+        scores = [self._compare(sample.text, answer, ended) for answer in answers(sample.prompt.label)]
+        return max(scores, key=lambda score: score.value)
+
+    @abstractmethod
+    def _compare(self, text: str, answer: str, ended: bool) -> Score:
+        """`ended`: the response ended by itself, rather than at the limit of its length."""
+
+
+class ExactMatch(_LabelReward):
+    """1.0 where a response that ended by itself is an accepted answer, else 0.0."""
+
+    def __init__(self, config: ExactMatchConfig) -> None:
+        self._config = config
+
+    def _compare(self, text: str, answer: str, ended: bool) -> Score:
+        return Score(value=float(ended and self._plain(text) == self._plain(answer)))
+
+    def _plain(self, text: str) -> str:
+        text = text.strip() if self._config.strip else text
+        return text.casefold() if self._config.casefold else text
+
+
+class TokenMatch(_LabelReward):
+    """The share of positions that are right: each token of the answer, and the end behind the last one.
+
+    Dense, so that a policy with random weights has something to climb. Parts: `hits`, the share without the
+    end; `ended`, 1.0 where the response stops exactly where the answer does.
+    """
+
+    def __init__(self, config: TokenMatchConfig) -> None:
+        self._config = config
+
+    def _compare(self, text: str, answer: str, ended: bool) -> Score:
+        said, wanted = self._tokens(text), self._tokens(answer)
+        hits = sum(a == b for a, b in zip(said, wanted, strict=False))
+        ends = ended and len(said) == len(wanted)
+        return Score(
+            value=(hits + ends) / (len(wanted) + 1),
+            parts={"hits": hits / max(len(wanted), 1), "ended": float(ends)},
+        )
+
+    def _tokens(self, text: str) -> Sequence[str]:
+        text = text.casefold() if self._config.casefold else text
+        return text if self._config.unit == "character" else text.split()
+
+
+class F1(_LabelReward):
+    """Harmonic mean of the precision and the recall of words, as bags.
+
+    Source: SQuAD, https://arxiv.org/abs/1606.05250, section 6.1. Two empty texts agree. Parts: `precision`
+    and `recall`.
+    """
+
+    def __init__(self, config: F1Config) -> None:
+        self._config = config
+
+    def _compare(self, text: str, answer: str, ended: bool) -> Score:
+        said, wanted = self._words(text), self._words(answer)
+        if not said or not wanted:
+            same = float(said == wanted)
+            return Score(value=same, parts={"precision": same, "recall": same})
+        shared = (Counter(said) & Counter(wanted)).total()
+        precision, recall = shared / len(said), shared / len(wanted)
+        value = 2 * precision * recall / (precision + recall) if shared else 0.0
+        return Score(value=value, parts={"precision": precision, "recall": recall})
+
+    def _words(self, text: str) -> list[str]:
+        if self._config.normalize:
+            text = _ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION))
+        return text.split()
+
+
+class Format:
+    """1.0 where the whole response matches the pattern, else 0.0; the label plays no part.
+
+    A pattern that backtracks without end is stopped by the time limit of the reward pool.
+    """
+
+    def __init__(self, config: FormatConfig) -> None:
+        self._pattern = re.compile(config.pattern, re.DOTALL if config.dotall else 0)
+
+    def score(self, samples: Sequence[Sample]) -> list[Score]:
+        """One score for each sample, in order."""
+        return [Score(value=float(self._pattern.fullmatch(sample.text) is not None)) for sample in samples]

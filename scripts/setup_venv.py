@@ -1,0 +1,81 @@
+"""Makes the development environment: `python scripts/setup_venv.py VENV`, what `make setup` runs.
+
+Without a GPU it takes a CPU build of torch or stops, so that no multi-gigabyte CUDA stack lands on a laptop.
+Environment: TORCH_SPEC, the requirement to install; TORCH_INDEX, the URL of a package index or a folder of
+wheels to take it from (by default: wherever pip is set up to look).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OLDEST_PYTHON = (3, 11)
+TORCH_SPEC = {"cpu": "torch==2.13.0", "gpu": "torch>=2.11"}
+CUDA_PREFIXES = ("nvidia-", "cuda-")
+
+
+def main(venv: Path) -> None:
+    """Makes `venv` and installs torch, every member and the development tools into it."""
+    if sys.version_info < OLDEST_PYTHON:
+        found = ".".join(map(str, sys.version_info[:3]))
+        stop(f"Python 3.11 or newer is needed, and {sys.executable} is {found}: run make PYTHON=python3.12.")
+    if not (venv / "bin" / "python").exists():
+        make_venv(venv)
+    install_torch(venv)
+    pip(venv, "install", "-r", "requirements-dev.txt")
+
+
+def make_venv(venv: Path) -> None:
+    """A fresh environment, complete or absent."""
+    if subprocess.run([sys.executable, "-m", "venv", str(venv)]).returncode:
+        shutil.rmtree(venv, ignore_errors=True)
+        stop(f"{sys.executable} -m venv failed; on Debian and Ubuntu it needs the package python3-venv.")
+
+
+def install_torch(venv: Path) -> None:
+    """A build that fits the machine."""
+    has_gpu = shutil.which("nvidia-smi") is not None
+    spec = os.environ.get("TORCH_SPEC") or TORCH_SPEC["gpu" if has_gpu else "cpu"]
+    index = os.environ.get("TORCH_INDEX", "")
+    source = [] if not index else ["--find-links" if Path(index).is_dir() else "--index-url", index]
+    if not has_gpu:
+        refuse_cuda(venv, spec, source)
+    pip(venv, "install", *source, spec)
+
+
+def refuse_cuda(venv: Path, spec: str, source: list[str]) -> None:
+    """Stops where pip would install CUDA libraries with this torch."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        pip(venv, "install", "--quiet", "--dry-run", "--report", str(report), *source, spec)
+        planned = json.loads(report.read_text(encoding="utf-8"))["install"]
+    names = [item["metadata"]["name"].lower() for item in planned]
+    if any(name.startswith(CUDA_PREFIXES) for name in names):
+        stop(
+            f"There is no GPU here, and pip would install {spec} with {len(names) - 1} packages, CUDA among them: "
+            "set TORCH_INDEX to the URL of PyTorch's CPU wheel index or to a folder of wheels, "
+            "or TORCH_SPEC to a CPU build, e.g. make setup TORCH_INDEX=URL."
+        )
+
+
+def pip(venv: Path, *arguments: str) -> None:
+    """Runs pip of the environment in the workspace's root; ends the program where it fails."""
+    command = [str(venv.absolute() / "bin" / "python"), "-m", "pip", *arguments, "--disable-pip-version-check"]
+    if subprocess.run(command, cwd=ROOT).returncode:
+        stop(f"pip {arguments[0]} {arguments[-1]} failed; its message is above.")
+
+
+def stop(sentence: str) -> None:
+    """Ends the program with one sentence."""
+    sys.exit(f"setup: {sentence}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,180 @@
+"""Two tiny Qwen3 models that differ in their weights only, and one server of each engine kind."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    AutoModelForCausalLM,
+    GenerationConfig,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from rlcore.engines.client import EngineClient
+from rlcore.engines.config import LocalConfig, SglangConfig
+from rlcore.engines.launch import Engine, EngineLaunch, LocalEngine, SglangEngine
+from rlcore.engines.process import ServerProcess, free_port
+from rlcore.engines.publish import DiskPublisher, Publisher, SharedMemoryPublisher, TensorPublisher
+from rlcore.engines.publish_file import shared_dir
+
+VOCAB, CONTEXT, END = 512, 1024, 2
+WAYS = {"local": ("disk", "shared_memory"), "sglang": ("disk", "tensor")}
+PYTHON = "RLCORE_SGLANG_PYTHON"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """A running server, and what it was started with."""
+
+    engine: Engine
+    url: str
+    token: str
+    weights_dir: Path
+
+
+@pytest.fixture(scope="session")
+def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Hugging Face directories of two random Qwen3 (2 layers, width 64, 512 byte-level tokens, fp32)."""
+    root = tmp_path_factory.mktemp("models")
+    tokenizer = _tokenizer()
+    for seed, name in enumerate(("a", "b")):
+        tokenizer.save_pretrained(root / name)
+        _model(seed).save_pretrained(root / name)
+    return root / "a", root / "b"
+
+
+@pytest.fixture(scope="session")
+def references(tiny_models: tuple[Path, Path]) -> tuple[Qwen3ForCausalLM, Qwen3ForCausalLM]:
+    """The same models in transformers."""
+    first, second = (AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32) for path in tiny_models)
+    return first.eval(), second.eval()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test runs on each engine, and where it publishes, in each way that the engine has for it."""
+    if "publisher" in metafunc.fixturenames:
+        pairs = [(kind, way) for kind, ways in WAYS.items() for way in ways]
+        marked = [pytest.param(*pair, marks=_marks(pair[0]), id="-".join(pair)) for pair in pairs]
+        metafunc.parametrize(("served", "publisher"), marked, indirect=True)
+    elif "served" in metafunc.fixturenames:
+        kinds = [pytest.param(kind, marks=_marks(kind), id=kind) for kind in WAYS]
+        metafunc.parametrize("served", kinds, indirect=True)
+
+
+def _marks(kind: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.sglang] if kind == "sglang" else []
+
+
+@pytest.fixture(scope="module")
+def served(
+    request: pytest.FixtureRequest, tiny_models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """One server a module. It starts with the first model, and each test leaves it idle with that model."""
+    engine, fields, limit_s = _ENGINES[request.param]()
+    host, port, token = "127.0.0.1", free_port(), secrets.token_hex(16)
+    weights_dir = shared_dir("contract", size_bytes=4_000_000)
+    launch = EngineLaunch(
+        model_path=str(tiny_models[0]),
+        host=host,
+        port=port,
+        token=token,
+        dtype="fp32",
+        context_length=CONTEXT,
+        seed=0,
+        weights_dir=str(weights_dir),
+        log_path=str(tmp_path_factory.mktemp("logs") / "engine.log"),
+        fields=fields,
+    )
+    command = engine.command(launch)
+    process = ServerProcess(
+        command.argv, name=engine.name, log_path=launch.log_path, env=command.env, grace_s=15.0
+    )
+    url = f"http://{host}:{port}"
+    with process:
+        process.wait_ready(f"{url}/health", limit_s=limit_s, token=token)
+        yield Served(engine=engine, url=url, token=token, weights_dir=weights_dir)
+        process.check()
+
+
+@pytest.fixture
+async def client(served: Served) -> AsyncIterator[EngineClient]:
+    """A client of the test's own event loop."""
+    options = {"control_timeout_s": 60.0, "timeout_s": 120.0}
+    async with EngineClient(served.url, served.token, vocab_size=VOCAB, concurrency=64, **options) as one:
+        yield one
+
+
+@pytest.fixture
+async def publisher(
+    request: pytest.FixtureRequest, served: Served, client: EngineClient, tiny_models: tuple[Path, Path]
+) -> AsyncIterator[Publisher]:
+    """One way for new weights; afterwards the first model is back."""
+    root = served.weights_dir
+    ways: dict[str, Publisher] = {
+        "disk": DiskPublisher(root=root, dtype="fp32", model_path=tiny_models[0]),
+        "shared_memory": SharedMemoryPublisher(root=root, dtype="fp32"),
+        "tensor": TensorPublisher(root=root, dtype="fp32", bucket_bytes=100_000),
+    }
+    yield ways[request.param]
+    await client.update_from_disk(str(tiny_models[0]), 0)
+
+
+def _local() -> tuple[Engine, dict[str, object], float]:
+    return LocalEngine(LocalConfig(max_batch=32)), {}, 120.0
+
+
+def _sglang() -> tuple[Engine, dict[str, object], float]:
+    assert PYTHON in os.environ, f"{PYTHON} must name the interpreter that has sglang (`make test-sglang`)"
+    return SglangEngine(SglangConfig(python=os.environ[PYTHON])), {"enable_deterministic_inference": True}, 300.0
+
+
+_ENGINES: dict[str, Callable[[], tuple[Engine, dict[str, object], float]]] = {"local": _local, "sglang": _sglang}
+
+
+def _tokenizer() -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([f"{a} + {b} = {a + b}" for a in range(40) for b in range(40)], trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+    )
+
+
+def _model(seed: int) -> Qwen3ForCausalLM:
+    torch.manual_seed(seed)
+    config = Qwen3Config(
+        vocab_size=VOCAB,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=False,
+        eos_token_id=END,
+        pad_token_id=0,
+        bos_token_id=None,
+        initializer_range=0.2,
+    )
+    model = Qwen3ForCausalLM(config)
+    with torch.no_grad():
+        model.lm_head.weight[END] = 0.0  # rare when cold, common when hot: tests choose whether a response ends
+    model.generation_config = GenerationConfig(eos_token_id=END, pad_token_id=0)
+    return model
