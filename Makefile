@@ -12,8 +12,9 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.12 python3.11 python3.13,$(
 
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-SGLANG_READY := $(SGLANG_VENV)/.ready
-PROJECTS := $(wildcard pyproject.toml core/pyproject.toml cli/pyproject.toml plugins/*/*/pyproject.toml)
+TORCH_SOURCE := $(if $(TORCH_INDEX),$(if $(wildcard $(TORCH_INDEX)/.),--find-links,--index-url) $(TORCH_INDEX))
+BENCHMARKS := startup demo rollout trainer_step vs_trl
+PROJECTS := $(wildcard core/pyproject.toml cli/pyproject.toml plugins/*/*/pyproject.toml)
 
 export TORCH_INDEX TORCH_SPEC
 
@@ -28,7 +29,8 @@ test: setup
 	$(BIN)/python -m pytest -q -m "not sglang"
 
 test-sglang: export HF_HUB_OFFLINE = 1
-test-sglang: setup $(SGLANG_READY)
+test-sglang: setup
+	PYTHON=$(PYTHON) scripts/sglang_cpu_venv.sh $(SGLANG_VENV) $(TORCH_SOURCE)
 	RLCORE_SGLANG_PYTHON="$(abspath $(SGLANG_VENV))/bin/python" $(BIN)/python -m pytest -q -m sglang
 
 lint: setup
@@ -37,14 +39,10 @@ lint: setup
 	$(BIN)/mypy
 
 bench: setup
-	$(BIN)/python benchmarks/run.py
+	set -e; for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py; done
 
 setup: $(READY)
 
 $(READY): $(PROJECTS) requirements-dev.txt scripts/setup_venv.py
 	$(PYTHON) scripts/setup_venv.py $(VENV)
-	touch $@
-
-$(SGLANG_READY): scripts/sglang_cpu_venv.sh
-	PYTHON=$(PYTHON) scripts/sglang_cpu_venv.sh $(SGLANG_VENV)
 	touch $@

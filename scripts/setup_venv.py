@@ -56,10 +56,10 @@ def refuse_cuda(venv: Path, spec: str, source: list[str]) -> None:
         report = Path(folder) / "report.json"
         pip(venv, "install", "--quiet", "--dry-run", "--report", str(report), *source, spec)
         planned = json.loads(report.read_text(encoding="utf-8"))["install"]
-    names = [item["metadata"]["name"].lower() for item in planned]
+    names = [item["metadata"]["name"].lower().replace("_", "-") for item in planned]
     if any(name.startswith(CUDA_PREFIXES) for name in names):
         stop(
-            f"There is no GPU here, and pip would install {spec} with {len(names) - 1} packages, CUDA among them: "
+            f"There is no GPU here, and the {spec} that pip would install brings the CUDA libraries with it: "
             "set TORCH_INDEX to the URL of PyTorch's CPU wheel index or to a folder of wheels, "
             "or TORCH_SPEC to a CPU build, e.g. make setup TORCH_INDEX=URL."
         )
@@ -67,7 +67,13 @@ def refuse_cuda(venv: Path, spec: str, source: list[str]) -> None:
 
 def pip(venv: Path, *arguments: str) -> None:
     """Runs pip of the environment in the workspace's root; ends the program where it fails."""
-    command = [str(venv.absolute() / "bin" / "python"), "-m", "pip", *arguments, "--disable-pip-version-check"]
+    command = [
+        str(venv.absolute() / "bin" / "python"),
+        "-m",
+        "pip",
+        *arguments,
+        "--disable-pip-version-check",
+    ]
     if subprocess.run(command, cwd=ROOT).returncode:
         stop(f"pip {arguments[0]} {arguments[-1]} failed; its message is above.")
 

@@ -13,9 +13,10 @@ class Shuffled:
     """GRPO's advantages, given to samples of the batch at random."""
 
     def __init__(self, config: Config) -> None:
-        from rlcore_grpo.advantage import Grpo, GrpoConfig
+        from rlcore_grpo.advantage import GroupAdvantage
+        from rlcore_grpo.config import GroupAdvantageConfig
 
-        self._grpo = Grpo(GrpoConfig())
+        self._grpo = GroupAdvantage(GroupAdvantageConfig())
         self._calls = 0
 
     def estimate(self, batch):  # type: ignore[no-untyped-def]  # a user's plugin file need not be typed

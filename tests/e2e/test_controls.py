@@ -1,13 +1,11 @@
 """Negative controls from the demo's own starting weights: each stays under 0.1."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Command
+from command import Run
 
-Run = Callable[..., Command]
 CONTROLS = str(Path(__file__).with_name("controls.py"))
 TRAIN = ("train", "--algo", "grpo", "--model", "qwen3", "--json", "--eval-every", "0")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import SMALL, Command, Start, gone, wait_for
+from command import SMALL, Command, Start, gone, wait_for
 
 TRAIN = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", "500")
 

@@ -2,12 +2,10 @@
 
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
-from conftest import SMALL, Command, Start, gone, rows, untimed, wait_for
+from command import SMALL, Run, Start, gone, rows, untimed, wait_for
 
-Run = Callable[..., Command]
 TRAIN = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--minibatches", "2", "--eval-every", "4")
 
 

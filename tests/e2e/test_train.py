@@ -2,13 +2,11 @@
 
 import json
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import SMALL, Command, rows, untimed
+from command import SMALL, Run, rows, untimed
 
-Run = Callable[..., Command]
 TRAIN = ("train", "--algo", "grpo", "--model", "qwen3")
 
 
@@ -52,7 +50,18 @@ def test_dry_run_prints_a_file_that_gives_the_same_run(run: Run, tmp_path: Path)
 
 @pytest.mark.parametrize("task", ["reverse", "sort", "add"])
 def test_every_task_runs(run: Run, tmp_path: Path, task: str) -> None:
-    run(*TRAIN, *SMALL, "--task", task, "--steps", "2", "--minibatches", "2", "--run-dir", str(tmp_path / "run"))
+    run(
+        *TRAIN,
+        *SMALL,
+        "--task",
+        task,
+        "--steps",
+        "2",
+        "--minibatches",
+        "2",
+        "--run-dir",
+        str(tmp_path / "run"),
+    )
     metrics = rows(tmp_path / "run")
     assert len(metrics) == 3
     assert metrics[1]["rollout/reward_mean"] >= 0

@@ -79,7 +79,8 @@ def served(
     request: pytest.FixtureRequest, tiny_models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:
     """One server a module. It starts with the first model, and each test leaves it idle with that model."""
-    engine, fields, limit_s = _ENGINES[request.param]()
+    engine, limit_s = _ENGINES[request.param]()
+    fields = getattr(request.module, "SGLANG_FIELDS", {}) if engine.name == "sglang" else {}
     host, port, token = "127.0.0.1", free_port(), secrets.token_hex(16)
     weights_dir = shared_dir("contract", size_bytes=4_000_000)
     launch = EngineLaunch(
@@ -128,16 +129,16 @@ async def publisher(
     await client.update_from_disk(str(tiny_models[0]), 0)
 
 
-def _local() -> tuple[Engine, dict[str, object], float]:
-    return LocalEngine(LocalConfig(max_batch=32)), {}, 120.0
+def _local() -> tuple[Engine, float]:
+    return LocalEngine(LocalConfig(max_batch=32)), 120.0
 
 
-def _sglang() -> tuple[Engine, dict[str, object], float]:
+def _sglang() -> tuple[Engine, float]:
     assert PYTHON in os.environ, f"{PYTHON} must name the interpreter that has sglang (`make test-sglang`)"
-    return SglangEngine(SglangConfig(python=os.environ[PYTHON])), {"enable_deterministic_inference": True}, 300.0
+    return SglangEngine(SglangConfig(python=os.environ[PYTHON])), 300.0
 
 
-_ENGINES: dict[str, Callable[[], tuple[Engine, dict[str, object], float]]] = {"local": _local, "sglang": _sglang}
+_ENGINES: dict[str, Callable[[], tuple[Engine, float]]] = {"local": _local, "sglang": _sglang}
 
 
 def _tokenizer() -> PreTrainedTokenizerFast:
@@ -175,6 +176,8 @@ def _model(seed: int) -> Qwen3ForCausalLM:
     )
     model = Qwen3ForCausalLM(config)
     with torch.no_grad():
-        model.lm_head.weight[END] = 0.0  # rare when cold, common when hot: tests choose whether a response ends
+        model.lm_head.weight[END] = (
+            0.0  # rare when cold, common when hot: tests choose whether a response ends
+        )
     model.generation_config = GenerationConfig(eos_token_id=END, pad_token_id=0)
     return model

@@ -75,7 +75,11 @@ def _file_layer(program: Program, chosen: Params) -> tuple[Program, Layer | None
     path = Path(config) if config is not None else Path(str(resume)) / RUN_TOML
     if resume is not None and not path.is_file():
         raise CheckpointError(f"--resume {resume}: found no {RUN_TOML} there, expected the folder of a run.")
-    values = toml.read(path, "--resume" if config is None else "--config")
+    return _read(program, path, "--resume" if config is None else "--config")
+
+
+def _read(program: Program, path: Path, asked: str) -> tuple[Program, Layer]:
+    values = toml.read(path, asked)
     files = values.pop("plugin", [])
     if not (isinstance(files, list) and all(isinstance(file, str) for file in files)):
         raise ConfigError(f"{path}: plugin: found {files!r}, expected a list of paths.")
@@ -110,6 +114,15 @@ def _resolve(program: Program, file: Layer | None, flags: Layer) -> Resolved:
     plugins = program.plugins
     selection = select(plugins.registry, file, flags)
     return resolve(selection, plugins=plugins.versions, plugin_files=plugins.files)
+
+
+def of_run(program: Program, run: Path, asked: str) -> Resolved:
+    """What the run in the folder `run` is made of. Raises `CheckpointError` where it is no run's folder."""
+    path = run / RUN_TOML
+    if not path.is_file():
+        raise CheckpointError(f"{asked}: found no {RUN_TOML} in {run}, expected RUN/checkpoints/N of a run.")
+    program, file = _read(program, path, asked)
+    return _with_weights(_resolve(program, file, Layer(label="", values={})))
 
 
 def _with_weights(resolved: Resolved) -> Resolved:

@@ -6,9 +6,8 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 import safetensors.torch
 import torch
@@ -21,10 +20,12 @@ from rlcore.errors import NotFiniteError
 from rlcore.gather import gather_batch, gather_rows, rows_of
 from rlcore.interfaces import AdvantageEstimator, Loss
 from rlcore.invariants import check_first_step
-from rlcore.maths import Normalizer
 from rlcore.megatron.imports import device
 from rlcore.megatron.step import StepResult
 from rlcore.objective import Objective, advantage_metrics, assign_minibatches, prepare
+from rlcore.settings import LearnerSettings
+
+__all__ = ["METRICS", "Learner", "LearnerSettings", "Policy", "save_batch"]
 
 METRICS = {
     "train/loss": "mean loss of the mini-batches",
@@ -69,26 +70,6 @@ class Policy(Protocol):
     ) -> StepResult:
         """One optimizer step, or none where something is not finite."""
         ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearnerSettings:
-    """Plain values, for they travel to the worker.
-
-    `whole`: the engine samples from the whole distribution (`Sampling.is_whole`). `max_kl_engine`: bound of
-    the largest gap in fp32. `folder`: of the run; a batch whose loss is not finite is saved there.
-    """
-
-    minibatches: int
-    normalizer: Normalizer
-    max_response_tokens: int
-    temperature: float
-    tokens_per_rank: int
-    dtype: Literal["fp32", "bf16"]
-    folder: str
-    entropy_coef: float = 0.0
-    whole: bool = True
-    max_kl_engine: float = 1e-4
 
 
 class Learner:

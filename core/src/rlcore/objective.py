@@ -179,7 +179,7 @@ class Objective:
             rollout_log_probs=where_live(columns["rollout_log_probs"], mask_R),
             advantages=where_live(columns["advantages"], mask_R),
             mask=mask_R,
-            segments=batch.segments.to(mask_R.device),
+            segments=torch.repeat_interleave(batch.response_lengths),  # on the device of the batch
             samples=len(batch),
             entropy=None if entropy_R is None else where_live(entropy_R, mask_R),
             batch=batch,

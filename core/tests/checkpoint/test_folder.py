@@ -26,10 +26,16 @@ def _write(final: Path, text: str = "weights") -> Path:
     return final
 
 
+def _write_and_raise(folder: Path, error: BaseException) -> None:
+    (folder / "data").write_text("half")
+    raise error
+
+
 def test_a_folder_appears_whole_with_its_marker(tmp_path: Path) -> None:
     final = tmp_path / "runs" / "7"
     with write_atomically(final, {"step": 7}) as folder:
-        assert not final.exists() and folder.parent == final.parent
+        assert not final.exists()
+        assert folder.parent == final.parent
         (folder / "data").write_text("x")
         assert newest_complete(final.parent) is None
     assert sorted(path.name for path in final.iterdir()) == [MARKER, "data"]
@@ -43,16 +49,18 @@ def test_an_interrupted_write_leaves_nothing_and_keeps_the_old_one(
 ) -> None:
     final = _write(tmp_path / "1", "old")
     with pytest.raises(type(error)), write_atomically(final) as folder:
-        (folder / "data").write_text("new")
-        raise error
-    assert os.listdir(tmp_path) == ["1"] and (final / "part" / "data").read_text() == "old"
+        _write_and_raise(folder, error)
+    assert os.listdir(tmp_path) == ["1"]
+    assert (final / "part" / "data").read_text() == "old"
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"5 could not be written: the disk is full"):
-        with write_atomically(tmp_path / "5") as folder:
-            (folder / "data").write_text("half")
-            raise OSError(errno.ENOSPC, "No space left on device")
+    error = OSError(errno.ENOSPC, "No space left on device")
+    with (
+        pytest.raises(CheckpointError, match=r"5 could not be written: the disk is full"),
+        write_atomically(tmp_path / "5") as folder,
+    ):
+        _write_and_raise(folder, error)
     assert os.listdir(tmp_path) == []
 
 
@@ -78,7 +86,8 @@ def test_only_complete_numbered_folders_count_and_the_newest_wins(tmp_path: Path
     (tmp_path / "best").mkdir()
     assert [path.name for path in checkpoints(tmp_path)] == ["2", "9", "10"]
     assert newest_complete(tmp_path) == tmp_path / "10"
-    assert checkpoints(tmp_path / "nowhere") == [] and newest_complete(tmp_path / "nowhere") is None
+    assert checkpoints(tmp_path / "nowhere") == []
+    assert newest_complete(tmp_path / "nowhere") is None
 
 
 def test_prune_keeps_the_newest_and_sweeps_leftovers(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A role saved, loaded and continued: bit by bit on the same layout, closely on others, never from a bad file."""
+"""A role saved, loaded and continued: bit by bit on its layout, closely on others, never from a bad file."""
 
 import os
 import pickle
@@ -22,7 +22,7 @@ from rlcore.megatron.packing import balance
 from rlcore.megatron.role import OptimizerSettings, Role, StepResult
 from rlcore.megatron.weights import hf_tensors
 from rlcore.spec import ModelSpec, Part
-from rlcore.testing.ranks import run_ranks
+from rlcore.testing.ranks import free_port, run_ranks
 from rlcore.testing.tiny import make_qwen3, policy_loss, random_batch
 from rlcore_qwen.config import QwenConfig
 
@@ -85,25 +85,33 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def _same(found: Any, expected: Any) -> None:
-    assert found[0] == expected[0] and found[2] == expected[2]
+    assert found[0] == expected[0]
+    assert found[2] == expected[2]
     for name, array in expected[1].items():
         assert np.array_equal(found[1][name], array), name
 
 
 def _close(found: Any, expected: Any) -> None:
     for step, wanted in zip(found[0], expected[0], strict=True):
-        assert step.lr == wanted.lr and step.finite
+        assert step.lr == wanted.lr
+        assert step.finite
         assert step.loss == pytest.approx(wanted.loss, rel=1e-3, abs=1e-4)
         assert step.grad_norm == pytest.approx(wanted.grad_norm, rel=1e-3)
     for name, array in expected[1].items():
         np.testing.assert_allclose(found[1][name], array, atol=2e-4, rtol=0)
 
 
-@pytest.mark.parametrize(("steps", "dtype"), [(2, "fp32"), (0, "fp32"), (2, "bf16")])
-def test_one_rank_continues_bit_by_bit(model: str, tmp_path: Path, steps: int, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("steps", "sharded", "dtype"),
+    [(2, True, "fp32"), (0, True, "fp32"), (2, True, "bf16"), (0, False, "fp32"), (2, False, "bf16")],
+)
+def test_one_rank_continues_bit_by_bit(
+    model: str, tmp_path: Path, steps: int, sharded: bool, dtype: str
+) -> None:
     """Also from an optimizer that never stepped."""
-    expected = run_ranks(_saved, 1, model, str(tmp_path / "saved"), {}, steps, dtype)[0]
-    _same(run_ranks(_loaded, 1, model, str(tmp_path / "saved"), {}, dtype)[0], expected)
+    folder, megatron = str(tmp_path / "saved"), {"use_distributed_optimizer": sharded}
+    expected = run_ranks(_saved, 1, model, folder, megatron, steps, dtype)[0]
+    _same(run_ranks(_loaded, 1, model, folder, megatron, dtype)[0], expected)
 
 
 def test_two_tensor_parallel_ranks_continue_bit_by_bit_and_other_layouts_closely(
@@ -178,7 +186,7 @@ ATTACKS: dict[Callable[[Path, Payload], None], str] = {
     _bad_common: r"common\.pt is refused",
     _bad_random_states: r"random_00000\.pt is refused",
     _bad_data: "cannot be read",
-    _tensor_turned_pickle: "is a pickle instead of a tensor",
+    _tensor_turned_pickle: "BytesStorageMetadata is not allowed",
     _outside: "is no file of the checkpoint",
     _truncated: "cannot be read",
     _no_description: "is no checkpoint of a model",
@@ -200,10 +208,24 @@ def _refuses(rank: int, world: int, port: int, path: str, other: str, root: str)
     with pytest.raises(CheckpointError, match="is no checkpoint of a model"):
         role.load(Path(root) / "nowhere")
     parallel.stop()
-    with pytest.raises(CheckpointError):
-        _start(rank, world, port + 1, other, {}).load(good)
+    with pytest.raises(CheckpointError, match="use-distributed-optimizer true"):
+        _start(rank, world, free_port(), path, {"use_distributed_optimizer": False}).load(good)
+    _check_frozen(path, good, Path(root) / "frozen")
+    parallel.stop()
+    with pytest.raises(CheckpointError, match="is no checkpoint of this model"):
+        _start(rank, world, free_port(), other, {}).load(good)
     parallel.stop()
     return True
+
+
+def _check_frozen(path: str, trained: Path, folder: Path) -> None:
+    """A frozen role reads a trained one's weights; a trained one cannot continue from a frozen one."""
+    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+    frozen = Role(ModelSpec(path=path, bridge=part), None)
+    frozen.load(trained)
+    frozen.save(folder)
+    with pytest.raises(CheckpointError, match="without an optimizer"):
+        Role(ModelSpec(path=path, bridge=part), SETTINGS).load(folder)
 
 
 def test_a_malicious_damaged_or_foreign_checkpoint_is_refused(
@@ -222,12 +244,15 @@ def _runs_out(rank: int, world: int, port: int, path: str, root: str) -> bool:
     for limit in (100_000, 500):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))  # a write beyond it fails as on a full disk
         try:
-            with pytest.raises(CheckpointError, match="could not be written"):
-                with write_atomically(Path(root) / "2") as folder:
-                    role.save(folder)
+            with (
+                pytest.raises(CheckpointError, match="could not be written"),
+                write_atomically(Path(root) / "2") as folder,
+            ):
+                role.save(folder)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        assert os.listdir(root) == ["1"] and newest_complete(Path(root)) == Path(root) / "1"
+        assert os.listdir(root) == ["1"]
+        assert newest_complete(Path(root)) == Path(root) / "1"
     with write_atomically(Path(root) / "2") as folder:
         role.save(folder)
     role.load(Path(root) / "2")

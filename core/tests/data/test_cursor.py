@@ -58,7 +58,9 @@ def test_epoch_counts_passes() -> None:
     assert cursor.epoch == 1.25
 
 
-@pytest.mark.parametrize(("count", "seed", "name"), [(4, 0, "prompts was 3, is 4"), (3, 1, "seed was 0, is 1")])
+@pytest.mark.parametrize(
+    ("count", "seed", "name"), [(4, 0, "prompts was 3, is 4"), (3, 1, "seed was 0, is 1")]
+)
 def test_state_of_other_data_is_refused(count: int, seed: int, name: str) -> None:
     state = PromptCursor(prompts(3), 0).state()
     with pytest.raises(CheckpointError, match=name):

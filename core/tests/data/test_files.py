@@ -130,7 +130,9 @@ def test_hash_split_never_shares_a_text(tmp_path: Path) -> None:
     found = read(path, eval_fraction=0.3)
     train = {prompt.text for prompt in found.train}
     held_out = {prompt.text for prompt in found.held_out["held_out"]}
-    assert train and held_out and not train & held_out
+    assert train
+    assert held_out
+    assert not train & held_out
     assert len(found.train) + len(found.held_out["held_out"]) == 300
     assert read(path, eval_fraction=0.3) == found
     # A text stays on its side when the file changes around it.
@@ -149,7 +151,7 @@ def test_eval_file(tmp_path: Path) -> None:
     held_out = write(tmp_path / "test.jsonl", [{"prompt": "q"}])
     found = read(path, eval_path=str(held_out))
     assert [prompt.prompt_id for prompt in found.held_out["test"]] == ["eval-1"]
-    with pytest.raises(DataError, match="1 held-out prompts are also in .* eval-2 .there row-1."):
+    with pytest.raises(DataError, match=r"1 held-out prompts are also in .* eval-2 \(there row-1\)"):
         read(path, eval_path=str(write(held_out, [{"prompt": "q"}, {"prompt": "p"}])))
 
 

@@ -26,7 +26,8 @@ def test_sets(task: Task) -> None:
     found = task.prompts()
     held_out = found.held_out[task.name]
     train_texts, held_texts = {p.text for p in found.train}, {p.text for p in held_out}
-    assert len(train_texts) == len(found.train) and len(held_texts) == len(held_out)
+    assert len(train_texts) == len(found.train)
+    assert len(held_texts) == len(held_out)
     assert not train_texts & held_texts
     assert len(found.train) + len(held_out) == 10_000
     assert 0.18 < len(held_out) / 10_000 < 0.22

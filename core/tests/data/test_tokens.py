@@ -43,7 +43,9 @@ def test_text_gets_no_special_tokens(directory: Path) -> None:
 def test_a_chat_goes_through_the_template(directory: Path) -> None:
     tokenizer = load_tokenizer(directory)
     chat = ({"role": "user", "content": "12"},)
-    with pytest.raises(DataError, match="'row-7' is a chat that the tokenizer cannot format: Cannot use chat"):
+    with pytest.raises(
+        DataError, match="'row-7' is a chat that the tokenizer cannot format: Cannot use chat"
+    ):
         PromptEncoder(tokenizer, 100).encode(prompt(chat))
     tokenizer.chat_template = TEMPLATE  # type: ignore[attr-defined]  # a real tokenizer has it
     ids = PromptEncoder(tokenizer, 100).encode(prompt(chat))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from rlcore.engines.process import ServerProcess, free_port, require_free_port
 from rlcore.errors import ConfigError, EngineError
 

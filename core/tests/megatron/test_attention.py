@@ -19,12 +19,13 @@ def pack_of(lengths: tuple[int, ...]) -> Pack:
 
 
 def one_by_one(q: Tensor, k: Tensor, v: Tensor, lengths: tuple[int, ...]) -> Tensor:
-    out = []
-    for parts in zip(q.split(lengths), k.split(lengths), v.split(lengths), strict=True):
-        heads = (x.transpose(0, 1) for x in parts)
-        out.append(
-            functional.scaled_dot_product_attention(*heads, is_causal=True, enable_gqa=True).transpose(0, 1)
-        )
+    out, start = [], 0
+    for length in lengths:
+        parts = (x[start : start + length].transpose(0, 1) for x in (q, k, v))
+        query, key, value = parts
+        alone = functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+        out.append(alone.transpose(0, 1))
+        start += length
     return torch.cat(out)
 
 

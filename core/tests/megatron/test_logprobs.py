@@ -51,7 +51,8 @@ def _check(rank: int, tp: int, group: dist.ProcessGroup | None) -> None:
                 chunk=8,
                 group=group,
             )
-            assert entropy is not None and entropy.requires_grad is entropy_grad
+            assert entropy is not None
+            assert entropy.requires_grad is entropy_grad
             torch.testing.assert_close(log_probs.double(), expected, atol=2e-5, rtol=1e-5)
             torch.testing.assert_close(entropy.double(), expected_entropy, atol=2e-5, rtol=1e-5)
             total = (log_probs * weight).sum()
@@ -95,9 +96,11 @@ def test_results_are_fp32_and_gradients_keep_the_dtype(dtype: torch.dtype) -> No
     logits, targets, *_ = _inputs()
     mine = logits[:, :V].to(dtype).requires_grad_()
     log_probs, entropy = vocab_parallel_log_probs(mine, targets)
-    assert log_probs.dtype == torch.float32 and entropy is None
+    assert log_probs.dtype == torch.float32
+    assert entropy is None
     log_probs.sum().backward()
-    assert mine.grad is not None and mine.grad.dtype == dtype
+    assert mine.grad is not None
+    assert mine.grad.dtype == dtype
     expected = torch.log_softmax(mine.detach().double(), -1).gather(1, targets[:, None])[:, 0]
     torch.testing.assert_close(log_probs.detach().double(), expected, atol=2e-5, rtol=1e-5)
 

@@ -34,7 +34,8 @@ def test_bins_are_balanced() -> None:
 
 def test_a_sample_over_the_budget_has_a_bin_of_its_own() -> None:
     bins = micro_batches([5, 30, 5], 12)
-    assert [1] in bins and len(bins) == 2
+    assert [1] in bins
+    assert len(bins) == 2
 
 
 def test_a_sample_over_the_context_is_refused() -> None:
@@ -76,8 +77,10 @@ def test_a_pack_knows_which_logits_predict_which_token() -> None:
     made = pack(_batch(), [2, 0])
     assert made.tokens.tolist() == [[108, 109, 110, 111, 100, 101, 102, 103, 104]]
     assert made.position_ids.tolist() == [[0, 1, 2, 3, 0, 1, 2, 3, 4]]
-    assert made.params.cu_seqlens_q.tolist() == [0, 4, 9] and made.params.max_seqlen_q == 5
-    assert made.params.qkv_format == "thd" and made.params.cu_seqlens_q.dtype == torch.int32
+    assert made.params.cu_seqlens_q.tolist() == [0, 4, 9]
+    assert made.params.max_seqlen_q == 5
+    assert made.params.qkv_format == "thd"
+    assert made.params.cu_seqlens_q.dtype == torch.int32
     assert made.rows.tolist() == [0, 1, 2, 5, 6, 7]
     assert made.targets.tolist() == [109, 110, 111, 102, 103, 104]
     assert made.batch.per_token["weights"].tolist() == [3.0, 4.0, 5.0, 0.0, 1.0, 2.0]
@@ -85,19 +88,23 @@ def test_a_pack_knows_which_logits_predict_which_token() -> None:
 
 def test_padding_is_a_sequence_of_its_own() -> None:
     made = pack(_batch(), [1, 0], align=4)
-    assert made.tokens.shape == (1, 8) and made.params.cu_seqlens_q.tolist() == [0, 3, 8]
+    assert made.tokens.shape == (1, 8)
+    assert made.params.cu_seqlens_q.tolist() == [0, 3, 8]
     made = pack(_batch(), [2, 0], align=4)
-    assert made.tokens.shape == (1, 12) and made.params.cu_seqlens_q.tolist() == [0, 4, 9, 12]
+    assert made.tokens.shape == (1, 12)
+    assert made.params.cu_seqlens_q.tolist() == [0, 4, 9, 12]
     assert made.position_ids[0, 9:].tolist() == [0, 1, 2]
     assert made.tokens[0, 9:].tolist() == [0, 0, 0]
 
 
 def test_an_empty_pack_is_padding_alone() -> None:
     made = pack(_batch(), [], align=2)
-    assert made.tokens.tolist() == [[0, 0]] and made.params.cu_seqlens_q.tolist() == [0, 2]
+    assert made.tokens.tolist() == [[0, 0]]
+    assert made.params.cu_seqlens_q.tolist() == [0, 2]
     assert made.rows.numel() == made.targets.numel() == len(made.batch) == 0
 
 
 def test_samples_without_a_response_predict_nothing() -> None:
     made = pack(_batch(), [1])
-    assert made.tokens.tolist() == [[105, 106, 107]] and made.rows.numel() == 0
+    assert made.tokens.tolist() == [[105, 106, 107]]
+    assert made.rows.numel() == 0

@@ -13,7 +13,8 @@ from rlcore.testing.ranks import run_ranks
 
 
 def test_two_ranks_in_each_layout() -> None:
-    tensor, pipeline, data = {"tensor_model_parallel_size": 2}, {"pipeline_model_parallel_size": 2}, {}
+    tensor, pipeline = {"tensor_model_parallel_size": 2}, {"pipeline_model_parallel_size": 2}
+    data: dict[str, int] = {}
     assert run_ranks(describe, 2, tensor) == [(0, 1, 0, 2, 0, 1, True, True), (0, 1, 1, 2, 0, 1, True, True)]
     assert run_ranks(describe, 2, pipeline) == [
         (0, 1, 0, 1, 0, 2, True, False),

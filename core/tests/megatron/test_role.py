@@ -56,7 +56,7 @@ def _hf_step(path: str, batch: TrainBatch) -> tuple[TokenOutputs, float, float, 
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     outputs = _hf_outputs(model, batch)
     loss = policy_loss(outputs, batch).total
-    loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    loss.backward()
     norm = float(torch.nn.utils.clip_grad_norm_(model.parameters(), SETTINGS.clip_grad))
     decayed = [p for p in model.parameters() if p.ndim > 1]
     groups = [
@@ -75,20 +75,22 @@ def _as_transformers(rank: int, world: int, port: int, path: str) -> bool:
     assert norm > 2 * SETTINGS.clip_grad, "clipping must take part"
     role = Role(_spec(path), SETTINGS)
     found = role.forward(batch, temperature=TEMPERATURE, tokens_per_rank=40, entropy=True)
-    assert found["log_probs"].dtype == torch.float32 and not found["log_probs"].requires_grad
+    assert found["log_probs"].dtype == torch.float32
+    assert not found["log_probs"].requires_grad
     torch.testing.assert_close(found["log_probs"], outputs.log_probs.detach(), atol=1e-5, rtol=0)
     assert outputs.entropy is not None
     torch.testing.assert_close(found["entropy"], outputs.entropy.detach(), atol=1e-5, rtol=0)
     assert list(role.forward(batch, temperature=1.0, tokens_per_rank=40)) == ["log_probs"]
     step = _train(role, batch)
-    assert step.finite and step.lr == SETTINGS.lr and role.steps == 1
+    assert step.finite
+    assert step.lr == SETTINGS.lr
+    assert role.steps == 1
     assert step.loss == pytest.approx(loss, rel=1e-5)
     assert step.grad_norm == pytest.approx(norm, rel=1e-5)
     assert step.metrics["tokens"] == float((batch.per_token["loss_mask"] > 0).sum())
     for name, tensor in _weights(role).items():
-        torch.testing.assert_close(
-            tensor, weights[name], atol=2e-6, rtol=0, msg=lambda text, n=name: f"{n}: {text}"
-        )
+        gap = float((tensor - weights[name]).abs().max())
+        assert gap <= 2e-6, f"{name} is off by {gap}"
     parallel.stop()
     return True
 
@@ -186,8 +188,9 @@ def _check_other_settings(path: str, batch: TrainBatch) -> None:
         )
         results[sharded] = [_train(role, batch) for _ in range(2)]
     assert results[True] == results[False]
-    for field, value in {"optimizer": "sgd", "average_in_collective": True}.items():
-        with pytest.raises(ConfigError, match="not supported"):
+    refused: dict[str, Any] = {"optimizer": "sgd", "average_in_collective": True}
+    for field, value in refused.items():
+        with pytest.raises(ConfigError, match=field.replace("_", "-")):
             Role(_spec(path, **{field: value}), SETTINGS)
 
 
@@ -202,15 +205,15 @@ def _bf16(rank: int, world: int, port: int, path: str) -> bool:
     small = OptimizerSettings(lr=1e-5, clip_grad=0.0)
     role = Role(_spec(path, "bf16"), small)
     params = [p for chunk in role.built.chunks for p in chunk.parameters()]
-    assert {p.dtype for p in params} == {torch.bfloat16} and {p.main_grad.dtype for p in params} == {
-        torch.float32
-    }
+    assert {p.dtype for p in params} == {torch.bfloat16}
+    assert {vars(p)["main_grad"].dtype for p in params} == {torch.float32}
     found = role.forward(batch, temperature=1.0, tokens_per_rank=40)["log_probs"]
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, exact, atol=0.3, rtol=0.05)
     before = [p.detach().clone() for p in params]
     steps = [_train(role, batch) for _ in range(40)]
-    assert all(step.finite for step in steps) and steps[-1].loss < steps[0].loss
+    assert all(step.finite for step in steps)
+    assert steps[-1].loss < steps[0].loss
     # each step is below the resolution of bf16 weights near 0.1: only fp32 masters can add them up
     moved = sum(int((p != old).sum()) for p, old in zip(params, before, strict=True))
     assert moved > 0.2 * sum(p.numel() for p in params)

@@ -26,13 +26,14 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "tensor": {"tensor_model_parallel_size": 2},
     "sequence": {"tensor_model_parallel_size": 2, "sequence_parallel": True},
     "pipeline": {"pipeline_model_parallel_size": 2},
+    "pipeline-tied": {"pipeline_model_parallel_size": 2},
     "data-unsharded": {"use_distributed_optimizer": False},
     "data-overlapped": {"overlap_grad_reduce": True, "overlap_param_gather": True},
 }
 
 
 def _batches() -> list[TrainBatch]:
-    """The second is so small that a data-parallel rank gets micro-batches that are empty; the third, nothing."""
+    """With the second a data-parallel rank may have empty micro-batches, with the third nothing."""
     return [random_batch(9), random_batch(3, seed=5), random_batch(1, seed=6)]
 
 
@@ -67,6 +68,13 @@ def alone(model: str) -> Any:
     return run_ranks(_run, 1, model, {})[0]
 
 
+@pytest.fixture(scope="module")
+def tied(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
+    """A model whose first and last stage share a weight, and what one rank makes of it."""
+    path = str(make_qwen3(tmp_path_factory.mktemp("tied"), tie_word_embeddings=True))
+    return path, run_ranks(_run, 1, path, {})[0]
+
+
 def _in_order(results: list[Any], index: int, name: str) -> Tensor:
     """A column of batch `index`, put together from the data-parallel ranks."""
     batch = _batches()[index]
@@ -80,7 +88,9 @@ def _in_order(results: list[Any], index: int, name: str) -> Tensor:
 
 
 @pytest.mark.parametrize("layout", list(LAYOUTS))
-def test_layouts_agree(model: str, alone: Any, layout: str) -> None:
+def test_layouts_agree(model: str, alone: Any, tied: tuple[str, Any], layout: str) -> None:
+    if layout.endswith("tied"):
+        model, alone = tied
     results = run_ranks(_run, 2, model, LAYOUTS[layout])
     for index in range(len(_batches())):
         for name in ("log_probs", "entropy"):
@@ -91,7 +101,8 @@ def test_layouts_agree(model: str, alone: Any, layout: str) -> None:
         for _, steps, _ in results:
             step = steps[index]
             assert step == results[0][1][index], "every rank reports the same"
-            assert step.finite and step.lr == expected_step.lr
+            assert step.finite
+            assert step.lr == expected_step.lr
             assert step.loss == pytest.approx(expected_step.loss, rel=1e-3, abs=1e-5)
             assert step.grad_norm == pytest.approx(expected_step.grad_norm, rel=1e-3 if index else 1e-5)
             assert step.metrics == pytest.approx(expected_step.metrics)

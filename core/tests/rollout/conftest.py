@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from rlcore_single_turn.generator import SingleTurn
 
 from rlcore.config.base import Config
 from rlcore.config.run import RunConfig
@@ -18,6 +17,7 @@ from rlcore.errors import EngineError
 from rlcore.interfaces import Completion
 from rlcore.rollout.produce import Producer
 from rlcore.types import Json, Prompt, RewardStatus, Sample, Sampling, Score, Span
+from rlcore_single_turn.generator import SingleTurn
 
 EOS = 10
 
@@ -48,13 +48,22 @@ class Engine:
     version: int = 0
     endings: dict[str, str | Exception] = field(default_factory=dict)
     asked: list[tuple[str, int]] = field(default_factory=list)
+    sessions: list[str | None] = field(default_factory=list)
     all_refused: Exception | None = None
     hold: asyncio.Event | None = None
 
     async def generate(
-        self, input_ids: Sequence[int], sampling: Sampling, *, n: int, seed: int, rid: str
+        self,
+        input_ids: Sequence[int],
+        sampling: Sampling,
+        *,
+        n: int,
+        seed: int,
+        rid: str,
+        session: str | None,
     ) -> list[Completion]:
         self.asked.append((rid, n))
+        self.sessions.append(session)
         if self.hold is not None:
             await self.hold.wait()
         for _ in range(seed % 5):
@@ -101,7 +110,7 @@ class Rewards:
 
 
 class World:
-    """A producer of 4 prompts × 3 samples on `engines`, unless told otherwise."""
+    """A producer of 4 prompts with 3 samples each on `engines`, unless told otherwise."""
 
     def __init__(self, prompts: int = 20, engines: int = 1, **options: Any) -> None:
         self.engines = [Engine() for _ in range(engines)]

@@ -1,17 +1,15 @@
-"""The producer: order, refills, the policies on what failed, versions, resume."""
+"""One rollout: order, sessions, filters, refills, and what a generator may do."""
 
 import asyncio
-import json
 from collections.abc import Callable
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from rlcore.errors import DataError, EngineError, PluginError, StaleWeightsError
+from rlcore.errors import DataError, PluginError, StaleWeightsError
 from rlcore.interfaces import GenerationContext, Verdict
-from rlcore.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Sampling, Span
+from rlcore.types import GenerationStatus, Group, RewardStatus, Sample, Sampling, Span
 
 MakeWorld = Callable[..., Any]
 LIMIT_S = 30.0
@@ -67,11 +65,52 @@ def slowed(score: Any) -> Any:
     return later
 
 
-async def test_groups_go_to_engines_by_their_number(make_world: MakeWorld) -> None:
+async def test_groups_go_to_engines_by_their_place(make_world: MakeWorld) -> None:
     world = make_world(engines=2)
     await world.producer.rollout(1)
     asked = [sorted(rid.split(".")[0] for rid, _ in engine.asked) for engine in world.engines]
     assert asked == [["0", "2"], ["1", "3"]]
+
+
+async def test_first_requests_of_a_round_are_one_session_of_each_engine(make_world: MakeWorld) -> None:
+    world = make_world(engines=3)
+    world.engines[1].endings["1.0-0"] = "abort"
+    await world.producer.rollout(1)
+    await world.producer.evaluate(world.prompts[:1])
+    assert [engine.sessions for engine in world.engines] == [["1/2", "1/2", "2/1"], ["1/1", None], ["1/1"]]
+
+
+async def test_a_session_fits_the_requests_in_flight(make_world: MakeWorld) -> None:
+    world = make_world(engine_concurrency=3)
+    assert ids(await world.producer.rollout(1)) == [0, 1, 2, 3]
+    assert world.engine.sessions == ["1/3"] * 3 + ["2/1"]
+
+
+class Picky:
+    """Answers groups without a request where their number is odd."""
+
+    async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
+        raise AssertionError("groups only")
+
+    async def generate_group(self, ctx: GenerationContext, samples: list[Sample]) -> list[Sample]:
+        if samples[0].group_id % 2:
+            spans = (Span(start=0, version=0),)
+            return [replace(s, text="7", spans=spans, status=GenerationStatus.COMPLETED) for s in samples]
+        return [await Odd().generate(ctx, sample) for sample in samples]
+
+
+async def test_a_group_without_a_request_holds_up_nobody(make_world: MakeWorld) -> None:
+    world = make_world(generator=Picky())
+    async with asyncio.timeout(LIMIT_S):
+        assert ids(await world.producer.rollout(1)) == [0, 1, 2, 3]
+    assert sorted(map(str, world.engine.sessions)) == ["1/2", "1/2", *["None"] * 4]
+
+
+@pytest.mark.parametrize("options", [{"max_staleness": 1}, {"generator": "odd"}])
+async def test_no_session_where_nothing_waits_for_it(make_world: MakeWorld, options: Any) -> None:
+    world = make_world(**({"generator": Odd()} if "generator" in options else options))
+    await world.producer.rollout(1)
+    assert set(world.engine.sessions) == {None}
 
 
 class KeepOdd:
@@ -120,72 +159,6 @@ async def test_no_useful_group_is_said(make_world: MakeWorld) -> None:
     assert world.producer.state()["buffer"] == {"draws": [], "groups": []}
 
 
-@pytest.mark.parametrize("reason", ["abort", "refused"])
-async def test_a_bad_generation_is_tried_once_more(make_world: MakeWorld, reason: str) -> None:
-    world = make_world()
-    world.engine.endings["1.0-0"] = world.refused() if reason == "refused" else reason
-    rollout = await world.producer.rollout(1)
-    assert ids(rollout) == [0, 1, 2, 3]
-    assert {sample.attempt for sample in rollout.groups[1].samples} == {1}
-    assert {sample.attempt for sample in rollout.groups[0].samples} == {0}
-    name = "failed" if reason == "refused" else "aborted"
-    assert rollout.metrics[f"rollout/{name}"] == 3
-    assert rollout.metrics["rollout/groups_dropped"] == 0
-
-
-async def test_twice_bad_drops_the_group(make_world: MakeWorld) -> None:
-    world = make_world()
-    world.engine.endings |= {"1.0-0": "abort", "1.0-1": world.refused()}
-    rollout = await world.producer.rollout(1)
-    assert ids(rollout) == [0, 2, 3, 4]
-    assert rollout.metrics["rollout/groups_dropped/failed"] == 1
-    assert (rollout.metrics["rollout/aborted"], rollout.metrics["rollout/failed"]) == (3, 3)
-
-
-async def test_all_refused_ends_the_run(make_world: MakeWorld) -> None:
-    world = make_world()
-    world.engine.all_refused = world.refused()
-    with pytest.raises(EngineError, match="refused the request"):
-        await world.producer.rollout(1)
-    with pytest.raises(EngineError, match="refused the request"):
-        await world.producer.evaluate(world.prompts)
-
-
-async def test_a_dead_engine_ends_the_run_and_loses_no_prompt(make_world: MakeWorld) -> None:
-    world = make_world()
-    calm = await make_world().producer.rollout(1)
-    world.engine.endings["2.0-0"] = world.dead()
-    with pytest.raises(EngineError, match="cannot be reached"):
-        await world.producer.rollout(1)
-    state = json.loads(json.dumps(world.producer.state()))
-    assert [draw["group_id"] for draw in state["buffer"]["draws"]] == [0, 1, 2, 3]
-    world.engine.endings.clear()
-    resumed = world.new_producer()
-    resumed.load(state)
-    assert (await resumed.rollout(1)).groups == calm.groups
-
-
-@pytest.mark.parametrize("status", [RewardStatus.FAILED, RewardStatus.TIMED_OUT])
-async def test_an_unscored_group_is_scored_once_more(make_world: MakeWorld, status: RewardStatus) -> None:
-    world = make_world()
-    world.rewards.unscored = {1: [status], 2: [status, status]}
-    rollout = await world.producer.rollout(1)
-    assert ids(rollout) == [0, 1, 3, 4]
-    assert world.rewards.calls[1] == world.rewards.calls[2] == 2
-    assert rollout.metrics[f"rollout/reward_{status}"] == 3
-    assert rollout.metrics[f"rollout/groups_dropped/reward_{status}"] == 1
-
-
-async def test_stale_weights_are_noticed(make_world: MakeWorld) -> None:
-    world = make_world(engines=2)
-    world.publish(3)
-    world.engines[1].version = 2
-    with pytest.raises(StaleWeightsError, match="generated with weight version 2, expected 3"):
-        await world.producer.rollout(1)
-    with pytest.raises(StaleWeightsError):
-        await world.producer.evaluate(world.prompts)
-
-
 class Odd:
     """A generator of single samples that does what `change` says."""
 
@@ -195,7 +168,11 @@ class Odd:
     async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
         (done,) = await ctx.complete(sample.prompt_ids, seed=sample.seed, rid=sample.rollout_id)
         right = {"status": GenerationStatus.COMPLETED, "spans": done.spans, "text": done.text}
-        tokens = {"response_ids": done.token_ids, "log_probs": done.log_probs, "loss_mask": (1,) * len(done.token_ids)}
+        tokens = {
+            "response_ids": done.token_ids,
+            "log_probs": done.log_probs,
+            "loss_mask": (1,) * len(done.token_ids),
+        }
         return replace(sample, **{**tokens, **right, **self.change})
 
 
@@ -243,135 +220,10 @@ async def test_an_error_of_a_generator_is_raised_as_it_is(make_world: MakeWorld)
         await make_world(generator=Broken()).producer.rollout(1)
 
 
-async def test_evaluation_is_greedy_and_leaves_no_trace(make_world: MakeWorld) -> None:
-    world = make_world(engines=2)
-    state = world.producer.state()
-    prompts = [*world.prompts[:3], Prompt(prompt_id="wrong", text="123", label="321")]
-    result = await world.producer.evaluate(prompts)
-    assert result.exact_match == 0.75
-    assert result.reward == pytest.approx((0 + 1 + 2 + 3) / 40)
-    assert [sample.text for sample in result.samples] == ["000", "001", "002", "123"]
-    assert result.metrics["unscored"] == result.metrics["truncated"] == 0
-    assert result.metrics["reward/last"] == result.reward
-    assert world.producer.state() == state
-    with pytest.raises(DataError, match="no prompts"):
-        await world.producer.evaluate([])
-
-
-async def test_evaluation_counts_what_failed_as_wrong(make_world: MakeWorld) -> None:
-    world = make_world()
-    world.engine.endings = {"eval-0.0-0": "abort", "eval-0.0-1": "abort", "eval-1.0-0": "length"}
-    result = await world.producer.evaluate(world.prompts[:4])
-    assert (result.exact_match, result.metrics["unscored"], result.metrics["truncated"]) == (0.5, 0.25, 0.25)
-
-
 async def test_a_prompt_that_is_too_long(make_world: MakeWorld) -> None:
     world = make_world(max_prompt_tokens=2)
     with pytest.raises(DataError, match="has 3 tokens; max_prompt_tokens allows 2"):
         await world.producer.rollout(1)
-
-
-async def test_resume_continues_where_it_was(make_world: MakeWorld) -> None:
-    world = make_world(prompts=7, filters=[KeepOdd()])
-    await world.producer.rollout(1)
-    state = json.loads(json.dumps(world.producer.state()))
-    resumed = world.new_producer()
-    resumed.load(state)
-    expected = await world.producer.rollout(2)
-    found = await resumed.rollout(2)
-    assert found.groups == expected.groups
-    assert timeless(found.metrics) == timeless(expected.metrics)
-
-
-# --- producer and consumer -----------------------------------------------------------------------------
-
-
-async def test_synchronous_run_generates_nothing_between_two_questions(make_world: MakeWorld) -> None:
-    world = make_world()
-    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(2, 5)) as rollouts:
-        steps = []
-        async for rollout in rollouts:
-            steps.append((rollout.step, rollout.version))
-            asked = len(world.engine.asked)
-            for _ in range(50):
-                await asyncio.sleep(0)
-            assert len(world.engine.asked) == asked == 4 * len(steps)
-            assert world.producer.state()["buffer"] == {"draws": [], "groups": []}
-            world.publish(rollout.version + 1)
-    assert steps == [(3, 0), (4, 1), (5, 2)]
-
-
-async def test_run_raises_the_producers_error(make_world: MakeWorld) -> None:
-    world = make_world()
-    world.engine.endings["5.0-0"] = world.dead()
-    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 5)) as rollouts:
-        await anext(rollouts)
-        with pytest.raises(EngineError, match="cannot be reached"):
-            await anext(rollouts)
-
-
-async def test_an_early_end_gives_the_prompts_back(make_world: MakeWorld) -> None:
-    world = make_world(max_staleness=1)
-    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 5)) as rollouts:
-        await anext(rollouts)
-        world.engine.hold = asyncio.Event()
-        while len(world.engine.asked) < 8:
-            await asyncio.sleep(0)
-    draws = world.producer.state()["buffer"]["draws"]
-    assert [draw["group_id"] for draw in draws] == [4, 5, 6, 7]
-
-
-@pytest.mark.parametrize("staleness", [1, 2])
-async def test_staleness_is_a_number(make_world: MakeWorld, staleness: int) -> None:
-    world = make_world(prompts=100, max_staleness=staleness)
-    seen: list[int] = []
-    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 8)) as rollouts:
-        async for rollout in rollouts:
-            seen += ids(rollout)
-            version = rollout.step - 1
-            assert max(0, version - staleness) <= rollout.version <= version
-            ahead = 4 * min(rollout.step + staleness, 8)
-            while len(world.engine.asked) < ahead:
-                await asyncio.sleep(0)
-            for _ in range(50):
-                await asyncio.sleep(0)
-            assert len(world.engine.asked) == ahead
-            world.publish(rollout.step)
-    assert seen == list(range(32)), "no prompt is lost or doubled"
-
-
-async def test_rollouts_in_store_survive_a_restart(make_world: MakeWorld) -> None:
-    world = make_world(max_staleness=1)
-    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 5)) as rollouts:
-        await anext(rollouts)
-        while len(world.producer.state()["buffer"]["groups"]) < 4:
-            await asyncio.sleep(0)
-        world.publish(1)
-        state = json.loads(json.dumps(world.producer.state()))
-    resumed = world.new_producer()
-    resumed.load(state)
-    resumed.published(1)
-    asked = len(world.engine.asked)
-    assert ids(await resumed.rollout(2)) == [4, 5, 6, 7]
-    assert len(world.engine.asked) == asked
-    late = world.new_producer()
-    late.load(state)
-    world.engine.version = 2
-    late.published(2)
-    again = await late.rollout(2)
-    assert ids(again) == [4, 5, 6, 7]
-    assert {sample.attempt for group in again.groups for sample in group.samples} == {1}
-
-
-async def test_a_rollout_that_is_too_old_is_refused(make_world: MakeWorld) -> None:
-    world = make_world(max_staleness=1)
-    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 5)) as rollouts:
-        await anext(rollouts)
-        while len(world.producer.state()["buffer"]["groups"]) < 4:
-            await asyncio.sleep(0)
-        world.publish(2)
-        with pytest.raises(StaleWeightsError, match="2 weight versions old; max_staleness allows 1"):
-            await anext(rollouts)
 
 
 def test_sampling_follows_the_run(make_world: MakeWorld) -> None:

@@ -1,6 +1,7 @@
 """Groups to tensors, worked out by hand, and shares for the ranks."""
 
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ def group(group_id: int, *samples: Sample) -> Group:
     return Group(group_id=group_id, prompt=samples[0].prompt, samples=samples)
 
 
-def columns(table: Any) -> dict[str, list[float]]:
+def columns(table: Any) -> dict[str, Any]:
     return {name: pytest.approx(column.tolist()) for name, column in table.items()}
 
 
@@ -128,7 +129,8 @@ def test_per_token_rewards_of_another_length() -> None:
 
 def uneven() -> TrainBatch:
     groups = [
-        group(i, *(sample(i, j, tuple(range(1, 2 + (5 * i + 3 * j) % 11))) for j in range(4))) for i in range(6)
+        group(i, *(sample(i, j, tuple(range(1, 2 + (5 * i + 3 * j) % 11))) for j in range(4)))
+        for i in range(6)
     ]
     return to_batch(groups, minibatches=3)
 
@@ -140,7 +142,7 @@ def test_shares_are_whole_ordered_and_even(ranks: int) -> None:
     assert len(shares) == ranks
     positions = [share.per_sample["position"].tolist() for share in shares]
     assert all(found == sorted(found) for found in positions)
-    assert sorted(sum(positions, [])) == list(range(len(batch)))
+    assert sorted(chain.from_iterable(positions)) == list(range(len(batch)))
     for number in range(3):
         loads = [int(share.lengths[share.per_sample["minibatch"] == number].sum()) for share in shares]
         longest = int(batch.lengths[batch.per_sample["minibatch"] == number].max())

@@ -11,6 +11,7 @@ import errno
 import io
 import json
 import shutil
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +23,6 @@ import rlcore.megatron  # noqa: F401  # makes megatron.core importable
 # isort: split
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from megatron.core import dist_checkpointing
 from megatron.core.dist_checkpointing.core import CheckpointingException
 from megatron.core.dist_checkpointing.dict_utils import nested_values
@@ -40,7 +40,10 @@ from megatron.core.dist_checkpointing.strategies.torch import (
     mcore_to_pyt_state_dict,
 )
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load as load_tensors
+from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
 
 from rlcore.checkpoint.folder import disk_sentence
 from rlcore.checkpoint.unpickle import read_pickle, read_tensors
@@ -66,7 +69,7 @@ def save(folder: Path, state: State) -> None:
     planner = MCoreSavePlanner(dedup_replicated_tensors=False, flatten_state_dict=False)
     try:
         with _quiet():
-            dcp.save(tensors, storage_writer=writer, planner=planner)
+            save_tensors(tensors, storage_writer=writer, planner=planner)
     except CheckpointException as error:  # a BaseException: nothing else catches it
         raise CheckpointError(_sentence(folder, _first_failure(error))) from None
     together(lambda: _write_common(folder, common), folder)
@@ -77,21 +80,28 @@ def load(folder: Path, state: State) -> State:
 
     Every rank calls it. CheckpointError where something is missing, damaged, of another shape or not allowed.
     """
-    _check_description(folder)
     try:
         with _quiet():
             loaded = dist_checkpointing.load(state, str(folder), _Sharded(), _Common())
     except CheckpointException as error:
-        failure = _first_failure(error)
-        raise CheckpointError(f"{folder} cannot be read: {failure}.") from None
+        raise CheckpointError(_unreadable(folder, _first_failure(error))) from None
     except (CheckpointingException, KeyError) as error:
-        raise CheckpointError(f"{folder} is no checkpoint of this model: {error}.") from None
+        raise CheckpointError(_unreadable(folder, error)) from None
     assert isinstance(loaded, dict)
     return loaded
 
 
+def load_common(folder: Path) -> State:
+    """The plain values that were saved to `folder`, without a collective; CheckpointError as in `load`."""
+    _check_description(folder)
+    common = read_tensors(folder / COMMON)
+    if not isinstance(common, dict):
+        raise CheckpointError(f"{folder / COMMON} holds no state.")
+    return common
+
+
 def together(write: Callable[[], None], folder: Path) -> None:
-    """Call `write` on every rank; where it fails with an OSError on any, every rank raises CheckpointError."""
+    """Call `write` on every rank; an OSError on any becomes a CheckpointError on all."""
     outcome: str | None = None
     try:
         write()
@@ -142,6 +152,13 @@ def _first_failure(error: CheckpointException) -> BaseException:
     return failures[0][1][0] if failures else error
 
 
+def _unreadable(folder: Path, failure: BaseException) -> str:
+    text = textwrap.shorten(str(failure), 200)  # a missing name comes with a list of all names
+    if isinstance(failure, CheckpointingException | KeyError):
+        return f"{folder} is no checkpoint of this model: {text}."
+    return f"{folder} cannot be read: {text}."
+
+
 def _sentence(folder: Path, failure: BaseException) -> str:
     if isinstance(failure, OSError):
         return disk_sentence(folder, failure)
@@ -150,21 +167,18 @@ def _sentence(folder: Path, failure: BaseException) -> str:
     return f"{folder} could not be written: {failure}."
 
 
-class _Writer(dcp.FileSystemWriter):
+class _Writer(FileSystemWriter):
     def storage_meta(self) -> None:
         """Nothing: the base class would pickle this machine's path."""
 
 
-class _Common(TorchCommonLoadStrategy):
+class _Common(TorchCommonLoadStrategy):  # type: ignore[misc]  # megatron-core is untyped
     def load_common(self, checkpoint_dir: str | Path) -> State:
-        common = read_tensors(Path(checkpoint_dir) / COMMON)
-        if not isinstance(common, dict):
-            raise CheckpointError(f"{Path(checkpoint_dir) / COMMON} holds no state.")
-        return common
+        return load_common(Path(checkpoint_dir))
 
 
-class _Reader(dcp.FileSystemReader):
-    """Holds metadata that was read through the allow-list, and describes tensors in the folder's own files."""
+class _Reader(FileSystemReader):
+    """Its metadata came through the allow-list, and describes tensors in the folder's own files."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(str(folder))
@@ -187,7 +201,7 @@ class _Reader(dcp.FileSystemReader):
         return metadata
 
 
-class _Sharded(TorchDistLoadShardedStrategy):
+class _Sharded(TorchDistLoadShardedStrategy):  # type: ignore[misc]  # megatron-core is untyped
     def load(self, sharded_state_dict: State, checkpoint_dir: str | Path) -> State:
         """megatron's own, with our reader and planner."""
         tensors = [value for value in nested_values(sharded_state_dict) if isinstance(value, ShardedTensor)]
@@ -198,7 +212,7 @@ class _Sharded(TorchDistLoadShardedStrategy):
         planner = MCoreLoadPlanner(
             shapes_validation_sharded_tensors=strict, allow_shape_mismatch_sharded_tensors=loose
         )
-        dcp.load(pending, storage_reader=_Reader(Path(checkpoint_dir)), planner=planner)
+        load_tensors(pending, storage_reader=_Reader(Path(checkpoint_dir)), planner=planner)
         values = {name: _unwrap_pyt_sharded_tensor(value) for name, value in pending.items()}
         loaded = _replace_sharded_keys_with_state_dict_keys(values, mapping, renamed)
         _restore_dict_types(loaded, sharded_state_dict)

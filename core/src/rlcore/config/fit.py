@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 TENSOR, PIPELINE = "tensor_model_parallel_size", "pipeline_model_parallel_size"
 CONTEXT = "context_parallel_size"
 
+_UNEVEN = ("num_layers_in_", "pipeline_model_parallel_layout", "account_for_")
+"""Fields of megatron that divide the layers in their own way."""
+
 
 def fit(resolved: Resolved, settings: Mapping[str, Setting]) -> Resolved:
     """`resolved` with derived defaults filled in (ranks), after every check. Raises `ConfigError`."""
@@ -95,10 +98,10 @@ def _model_complaints(resolved: Resolved, config: Mapping[str, Any]) -> Iterator
             f"--max-prompt-tokens plus --max-response-tokens: found {longest}, expected at most {context}, "
             f"the context of model {resolved.model.name!r}."
         )
-    for size, names in (
-        (TENSOR, ("num_attention_heads", "num_key_value_heads")),
-        (PIPELINE, ("num_hidden_layers",)),
-    ):
+    divided: list[tuple[str, tuple[str, ...]]] = [(TENSOR, ("num_attention_heads", "num_key_value_heads"))]
+    if not any(name.startswith(_UNEVEN) for name in resolved.megatron):
+        divided.append((PIPELINE, ("num_hidden_layers",)))
+    for size, names in divided:
         parts = _size(resolved.megatron, size)
         for name in names:
             count = config.get(name)

@@ -19,7 +19,8 @@ from rlcore.config.select import Selection
 class Flag:
     """One flag. `name`: dotted (`loss.clip_high`); `group`: the heading that it stands under in the help.
 
-    `takes`: what it accepts, in words (`metavar`: in a word or two); `default`: its value if the flag is not given, as text.
+    `takes`: what it accepts, in words (`metavar`: in a word or two); `default`: its value, as text, where the
+    flag is not given; `many`: it may be repeated; `switch`: it takes no value.
     """
 
     name: str

@@ -86,10 +86,12 @@ def _sentence(
     if first["type"] == "missing":
         return f"{flag_name(name)} is missing: {field.description or describe(field)}."
     setting = settings[name]
-    expected = reason if first["type"] in ("value_error", "assertion_error") else describe(field)
-    return f"{setting.layer.at(name)}: found {_shown(setting.value)}, expected {expected}."
+    found = f"{setting.layer.at(name)}: found {_shown(setting.value)}"
+    if first["type"] in ("value_error", "assertion_error"):
+        return f"{found}: {reason}."
+    return f"{found}, expected {describe(field)}."
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, default=str, ensure_ascii=False)
+    text = repr(value) if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= 80 else text[:77] + "..."

@@ -28,9 +28,6 @@ class RunConfig(Config):
     min_lr: float = Field(0.0, ge=0, description="learning rate at the end of the schedule")
     warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up")
     weight_decay: float = Field(0.0, ge=0, le=10, description="AdamW weight decay")
-    adam_beta1: float = Field(0.9, ge=0, lt=1, description="Adam's first decay")
-    adam_beta2: float = Field(0.999, ge=0, lt=1, description="Adam's second decay")
-    adam_eps: float = Field(1e-8, gt=0, description="Adam's epsilon")
     clip_grad: float = Field(1.0, ge=0, description="largest gradient norm; 0 does not clip")
     dtype: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="dtype of the trainer's parameters and of the engine; auto: fp32 without a GPU"

@@ -121,6 +121,8 @@ class Selection:
 
     def unknown(self, name: str, layer: Layer) -> str:
         """The sentence for a name that nothing reads."""
+        if name in self.chosen_otherwise():
+            return f"{layer.at(name)} is what {layer.at('data')} says; leave it out."
         owner = self._unselected_owner(name)
         if owner:
             return f"{layer.at(name)} {owner}"
@@ -155,36 +157,38 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     given = tuple(layer for layer in (file, flags) if layer is not None)
     chosen = layers.merge(given)
     entries: dict[Kind, Entry] = {}
+    model = None
     if "algo" in chosen:
         entries[Kind.ALGORITHM] = _find(registry, Kind.ALGORITHM, "algo", chosen["algo"])
-    model = None
     if "model" in chosen:
         model = models.find(_text("model", chosen["model"]), registry, chosen["model"].layer.at("model"))
         entries[Kind.MODEL] = model.entry
     source = _source(registry, given)
     if source:
         entries[Kind.SOURCE] = source
-    recipe = [_recipe_layer(entries[Kind.ALGORITHM])] if Kind.ALGORITHM in entries else []
-    suggested = [_suggestions(entries[k]) for k in (Kind.MODEL, Kind.SOURCE) if k in entries]
-    defaults = Layer(label="default", values={"generator": DEFAULT_GENERATOR, "engine": default_engine()})
-    choices = layers.merge([defaults, *suggested, *recipe, *given])
-    for kind in _ONE:
-        if kind.value in choices and (
-            choices[kind.value].layer is not defaults or _has(registry, kind, choices)
-        ):
-            entries[kind] = _find(registry, kind, kind.value, choices[kind.value])
+    weaker = [_suggestions(entries[kind]) for kind in (Kind.MODEL, Kind.SOURCE) if kind in entries]
+    weaker += [_recipe_layer(entries[Kind.ALGORITHM])] if Kind.ALGORITHM in entries else []
+    choices = layers.merge([_defaults(registry), *weaker, *given])
+    entries |= {
+        kind: _find(registry, kind, kind.value, choices[kind.value]) for kind in _ONE if kind.value in choices
+    }
     filters = _filters(registry, choices.get("filter"))
-    parts = [_suggestions(entries[kind]) for kind in _ONE if kind in entries]
-    parts += [_suggestions(entry) for entry in filters]
-    ordered = tuple(
-        _without_strangers(layer, choices, _source_choice(given))
-        for layer in (*parts, *suggested, *recipe, *given)
+    parts = [*(entries[kind] for kind in _ONE if kind in entries), *filters]
+    ordered = (*map(_suggestions, parts), *weaker, *given)
+    return Selection(
+        registry=registry,
+        layers=tuple(_without_strangers(layer, choices, _source_choice(given)) for layer in ordered),
+        entries=entries,
+        filters=filters,
+        model=model,
     )
-    return Selection(registry=registry, layers=ordered, entries=entries, filters=filters, model=model)
 
 
-def _has(registry: Registry, kind: Kind, choices: Mapping[str, Setting]) -> bool:
-    return choices[kind.value].value in registry.names(kind)
+def _defaults(registry: Registry) -> Layer:
+    """The choices that need no flag; one whose plugin is not there is left for the user to make."""
+    wanted = {Kind.GENERATOR: DEFAULT_GENERATOR, Kind.ENGINE: default_engine()}
+    there = {kind.value: name for kind, name in wanted.items() if name in registry.names(kind)}
+    return Layer(label="default", values=there)
 
 
 def _text(key: str, setting: Setting) -> str:

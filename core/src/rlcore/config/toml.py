@@ -15,6 +15,9 @@ from rlcore.errors import ConfigError
 CHOICE = "name"
 """The key of a table that holds the choice of its part."""
 
+NESTED = "filter"
+"""The table of tables."""
+
 NONE = "none"
 """None, which TOML lacks."""
 
@@ -33,15 +36,22 @@ def read(path: Path, asked: str = "--config") -> dict[str, Any]:
         raise ConfigError(f"{asked} {path}: found broken TOML ({error}).") from error
 
 
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted name and value of every leaf; a table's `name` takes the name of the table."""
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{prefix}{key}.")
-        elif key == CHOICE and prefix:
-            yield prefix.removesuffix("."), value
-        else:
-            yield f"{prefix}{key}", value
+def flatten(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Dotted name and value of every setting; a table's `name` takes the name of the table.
+
+    Only `[filter]` holds tables of settings; elsewhere a table in a table is the value of one setting.
+    """
+    for table, value in tree.items():
+        if not isinstance(value, Mapping):
+            yield table, value
+            continue
+        for key, item in value.items():
+            if key == CHOICE:
+                yield table, item
+            elif table == NESTED and isinstance(item, Mapping):
+                yield from ((f"{table}.{key}.{inner}", setting) for inner, setting in item.items())
+            else:
+                yield f"{table}.{key}", item
 
 
 def dump(flat: Mapping[str, Any]) -> str:

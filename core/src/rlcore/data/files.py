@@ -129,8 +129,8 @@ def _refuse_constant(name: str) -> Never:
 
 
 def _parquet(path: Path) -> Iterator[tuple[int, str, Json]]:
-    import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it ships no types
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
     number = 0
     try:

@@ -39,8 +39,9 @@ class EngineClient:
     """Talks to one server. Belongs to one event loop; use it as an async context manager or `close` it.
 
     `timeout_s` bounds one generation request, `control_timeout_s` any other. At most `concurrency`
-    generation requests are under way at once. `vocab_size`: ids outside it are refused here, because one
-    of them ends an SGLang server. Every failure is an EngineError; nothing is sent twice but `flush_cache`.
+    generation requests are under way at once. Empty prompts, and ids outside `vocab_size` where that is
+    given, are refused here, because one of them ends an SGLang server. Every failure is an EngineError;
+    nothing is sent twice but `flush_cache`.
     """
 
     def __init__(
@@ -269,7 +270,9 @@ class EngineClient:
         return wire.generate_body(ids, sampling, n=n, seed=seed, rid=rid, can=can), rid
 
     def _check_ids(self, ids: Sequence[int]) -> None:
-        if self._vocab_size is not None and ids and not 0 <= min(ids) <= max(ids) < self._vocab_size:
+        if not ids:
+            raise EngineError("A prompt has no tokens.")
+        if self._vocab_size is not None and not 0 <= min(ids) <= max(ids) < self._vocab_size:
             raise EngineError(
                 f"A prompt holds token ids from {min(ids)} to {max(ids)}; the model's vocabulary has "
                 f"{self._vocab_size} tokens."

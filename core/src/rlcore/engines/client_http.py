@@ -11,6 +11,7 @@ import aiohttp
 from rlcore.errors import EngineError
 
 MESSAGE_CHARS = 600
+MAX_EVENT_BYTES = 1 << 26  # an event of a stream is one line that holds all tokens so far
 
 
 class RefusedError(EngineError):
@@ -95,7 +96,9 @@ class Http:
             # A kept connection that the server has just closed looks like a failed POST, which may not be
             # repeated; near servers make new connections cheap.
             connector = aiohttp.TCPConnector(limit=0, force_close=True)
-            self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
+            self._session = aiohttp.ClientSession(
+                connector=connector, headers=self._headers, read_bufsize=MAX_EVENT_BYTES
+            )
         timeout = aiohttp.ClientTimeout(total=timeout_s)
         return self._session.request(method, self.url + path, json=body, timeout=timeout, headers=headers)
 
@@ -125,4 +128,4 @@ def _said(answer: Any) -> str:
         if not found:
             break
         answer = next((item for item in found if isinstance(item, dict)), found[-1])
-    return str(answer)[:MESSAGE_CHARS] or "no reason given"
+    return str(answer)[:MESSAGE_CHARS] if answer else "no reason given"

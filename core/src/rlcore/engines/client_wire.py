@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +20,8 @@ class Capabilities:
 
     `weight_session`: tensor updates stand between `/begin_weight_update` and `/end_weight_update`.
     `seeds`: a request's `sampling_seed` is honored. `seeds_siblings`: one request with `n` and one seed
-    draws `n` different samples. `tensor_ranks`: payloads that a tensor update takes, one a TP rank.
-    `tensor_checksums`: checksums are of HF tensors, by `rlcore.checksums`.
+    draws `n` different samples. `min_p`: it may be asked for. `tensor_checksums`: checksums are of HF
+    tensors, by `rlcore.checksums`. `tensor_ranks`: payloads that a tensor update takes, one a TP rank.
     """
 
     kind: str
@@ -30,6 +31,7 @@ class Capabilities:
     tensors: bool
     seeds: bool
     seeds_siblings: bool
+    min_p: bool
     tensor_checksums: bool
     tensor_ranks: int = 1
 
@@ -37,6 +39,7 @@ class Capabilities:
 def capabilities(info: Mapping[str, Any], endpoints: Iterable[str]) -> Capabilities:
     """From `/server_info` and the paths that the server has."""
     paths = frozenset(path.strip("/") for path in endpoints)
+    is_deterministic = bool(info.get("enable_deterministic_inference"))
     is_local = info.get("engine") == "local"
     return Capabilities(
         kind="local" if is_local else "sglang",
@@ -44,8 +47,9 @@ def capabilities(info: Mapping[str, Any], endpoints: Iterable[str]) -> Capabilit
         weight_session="begin_weight_update" in paths,
         shared_memory="update_weights_from_shared_memory" in paths,
         tensors="update_weights_from_tensor" in paths,
-        seeds=is_local or bool(info.get("enable_deterministic_inference")),
+        seeds=is_local or is_deterministic,
         seeds_siblings=is_local,
+        min_p=is_local or not is_deterministic,
         tensor_checksums=is_local,
         tensor_ranks=int(info.get("tp_size") or 1),
     )
@@ -80,7 +84,10 @@ def generate_body(
 
     One entry with `n` where the server tells the samples' seeds apart; otherwise a batch of `n` equal
     prompts, whose seeds are `seed`, `seed + 1`, … and whose samples have ids that can be aborted.
+    A server that honors seeds gives all requests without one the same: these get one at random.
     """
+    if sampling.min_p > 0 and not can.min_p:
+        raise EngineError("SGLang with deterministic inference ends when asked for min-p; use top-p.")
     if can.seeds_siblings:
         params = sampling_params(sampling, seed)
         return {
@@ -89,13 +96,16 @@ def generate_body(
             "rid": request_ids(rid, 1)[0],
             "return_logprob": True,
         }
-    seeds = [seed + index if seed is not None and can.seeds else None for index in range(n)]
-    return {
+    start = secrets.randbits(SEED_BITS) if seed is None else seed
+    seeds = [start + index if can.seeds else None for index in range(n)]
+    entries: dict[str, list[Any]] = {
         "input_ids": [list(ids)] * n,
         "sampling_params": [sampling_params(sampling, each) for each in seeds],
         "rid": request_ids(rid, n),
-        "return_logprob": True,
     }
+    # A batch of one would be answered by a list, and in a stream by indexed events.
+    fields = entries if n > 1 else {name: values[0] for name, values in entries.items()}
+    return {**fields, "return_logprob": True}
 
 
 def completion(answer: Mapping[str, Any]) -> Completion:

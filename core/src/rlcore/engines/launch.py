@@ -50,8 +50,15 @@ class Command:
 class Engine(Protocol):
     """Kind `engine`: made from its config. The server is a `ServerProcess`, asked by an `EngineClient`."""
 
-    name: str
-    config: LocalConfig | SglangConfig
+    @property
+    def name(self) -> str:
+        """`--engine`."""
+        ...
+
+    @property
+    def config(self) -> LocalConfig | SglangConfig:
+        """Its settings; all kinds have `start_limit_s` and `stop_grace_s`."""
+        ...
 
     def check(self, fields: Mapping[str, Any]) -> None:
         """Before any process starts: a UserError where the engine is missing or `fields` are not its own."""

@@ -152,14 +152,10 @@ def zero_gradients(chunks: Sequence[DistributedDataParallel]) -> None:
 
 
 def apply_gradients(optimizer: ChainedOptimizer, lr: float) -> None:
-    """Update the weights from gradients that `optimizer.prepare_grads()` has made ready, unclipped so far.
-
-    `lr` is scaled for groups that the user gave a learning rate of their own.
-    """
-    base = optimizer.config.lr
+    """Update the weights from gradients that `optimizer.prepare_grads()` and `clip_gradients` made ready."""
     for group in optimizer.param_groups:
-        group["lr"] = lr * (group.get("max_lr", base) / base if base else 1.0)
-        group["weight_decay"] = optimizer.config.weight_decay * group.get("wd_mult", 1.0)
+        group["lr"] = lr
+        group["weight_decay"] = optimizer.config.weight_decay * group["wd_mult"]  # 0 for biases and norms
     optimizer.step_with_ready_grads()
     for part in optimizer.chained_optimizers:
         if part.config.overlap_param_gather:
@@ -177,7 +173,7 @@ def clip_gradients(optimizer: ChainedOptimizer, norm: float) -> None:
 
 
 def _use_own_adam() -> None:
-    """megatron picks its Adam at import: TransformerEngine's, apex's, else torch's; here instead of torch's."""
+    """megatron picks TransformerEngine's Adam at import, or apex's, or torch's; ours replaces the last."""
     megatron_optimizer.Adam, megatron_optimizer.USING_PYTORCH_OPTIMIZER = Adam, False
     distrib_optimizer.Adam = Adam
     # these two say where `step` is kept: in the parameter groups

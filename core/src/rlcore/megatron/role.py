@@ -234,7 +234,7 @@ def _finalize(models: list[Any], num_tokens: Tensor | None = None, **known: Any)
 
 def _in_order(values: Tensor, batch: TrainBatch, bins: Bins) -> Tensor:
     """Values of the response tokens of the samples in `bins`, one after another → in `batch`'s order."""
-    slots = torch.arange(values.numel()).split(batch.response_lengths.tolist())
+    slots = torch.split(torch.arange(values.numel()), batch.response_lengths.tolist())
     order = [slots[row] for rows in bins for row in rows]
     out = torch.empty_like(values)
     out[torch.cat(order) if order else slots] = values

@@ -24,8 +24,9 @@ class RowSelector:
         self._early = not config.sequence_parallel
         for chunk in chunks:
             for module in chunk.modules():
-                if self._early and getattr(module, "post_process", False) and hasattr(module, "output_layer"):
-                    module.output_layer.register_forward_pre_hook(self._narrow)
+                output_layer = getattr(module, "output_layer", None)  # absent or None before the last stage
+                if self._early and isinstance(output_layer, torch.nn.Module):
+                    output_layer.register_forward_pre_hook(self._narrow)
 
     def call(self, model: Any, part: Pack) -> Tensor:
         """The model's output for one pack: logits on the last pipeline stage, hidden states before."""

@@ -22,12 +22,21 @@ def save_role(folder: Path, chunks: Sequence[torch.nn.Module], optimizer: Any, s
     """Write `folder`; `optimizer` None for a frozen model. Collective; CheckpointError on every rank."""
     torch_dist.together(lambda: folder.mkdir(parents=True, exist_ok=True), folder)
     state = _state(chunks, optimizer, is_loading=False)
-    torch_dist.save(folder, {**state, "steps": steps, "layout": _layout()})
+    plain = {"steps": steps, "layout": _layout(), "distributed_optimizer": _is_distributed(optimizer)}
+    torch_dist.save(folder, {**state, **plain})
     torch_dist.together(lambda: torch_dist.write_tensors(_random_file(folder), random_states()), folder)
 
 
 def load_role(folder: Path, chunks: Sequence[torch.nn.Module], optimizer: Any) -> int:
     """Read `folder` into `chunks` and `optimizer`; returns the steps taken. Collective; CheckpointError."""
+    saved = torch_dist.load_common(folder).get("distributed_optimizer")
+    if optimizer is not None and saved != _is_distributed(optimizer):
+        raise CheckpointError(
+            f"{folder} was saved with --megatron.use-distributed-optimizer {str(saved).lower()}, "
+            f"which cannot be read with {str(_is_distributed(optimizer)).lower()}."
+            if saved is not None
+            else f"{folder} is of a model without an optimizer: training cannot continue from it."
+        )
     loaded = torch_dist.load(folder, _state(chunks, optimizer, is_loading=True))
     for name, chunk in zip(_names(chunks), _plain(chunks), strict=True):
         missing, unexpected = chunk.load_state_dict(loaded[name], strict=False)
@@ -40,6 +49,10 @@ def load_role(folder: Path, chunks: Sequence[torch.nn.Module], optimizer: Any) -
     if loaded.get("layout") == _layout():
         set_random_states(read_tensors(_random_file(folder)))
     return int(loaded["steps"])
+
+
+def _is_distributed(optimizer: Any) -> bool | None:
+    return None if optimizer is None else bool(optimizer.config.use_distributed_optimizer)
 
 
 def _state(chunks: Sequence[torch.nn.Module], optimizer: Any, *, is_loading: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Learning rate as a pure function of the number of optimizer steps taken: nothing to save but that number."""
+"""The learning rate as a pure function of the optimizer steps taken: nothing to save but their number."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ import inspect
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +18,7 @@ from types import ModuleType
 import pluggy
 
 import rlcore
+from rlcore import builtin
 from rlcore.errors import PluginError, did_you_mean
 from rlcore.plugins import files, hookspecs
 from rlcore.plugins.files import PluginFile
@@ -77,10 +79,9 @@ def load(switches: Switches | None = None, *, keep: Mapping[str, ModuleType] | N
     """
     switches = switches or Switches.from_environment()
     loader = _Loader()
-    kept = {CORE: _core(), **(keep or {})}
+    kept = {CORE: builtin, **(keep or {})}
     for name, module in kept.items():
-        info = _own_info(name, module)
-        loader.add(info, lambda module=module: module)  # type: ignore[misc]  # mypy: lambda with a default
+        loader.add(_own_info(name, module), partial(import_module, module.__name__))
     points = [
         point
         for point in entry_points(group=GROUP)
@@ -93,7 +94,7 @@ def load(switches: Switches | None = None, *, keep: Mapping[str, ModuleType] | N
     plugin_files = tuple(files.read(path) for path in switches.files)
     for file in plugin_files:
         origin = PluginInfo(name=file.name, dist=file.path, version=f"sha256:{file.sha256}", origin=file.path)
-        loader.add(origin, lambda file=file: files.import_content(file))  # type: ignore[misc]  # as above
+        loader.add(origin, partial(files.import_content, file))
     if switches.strict and loader.broken:
         first = loader.broken[0]
         raise PluginError(f"plugin {first.name!r} of {first.dist} {first.version} is broken: {first.error}.")
@@ -195,12 +196,6 @@ def _check_switches(switches: Switches, points: Iterable[EntryPoint], kept: Coll
 
 def _dist(point: EntryPoint) -> tuple[str, str]:
     return (point.dist.name, point.dist.version) if point.dist else ("unknown", "0")
-
-
-def _core() -> ModuleType:
-    from rlcore import builtin
-
-    return builtin
 
 
 def _own_info(name: str, module: ModuleType) -> PluginInfo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -15,35 +16,98 @@ class Client(Protocol):
     """An engine that answers: `rlcore.engines.client.EngineClient`."""
 
     async def generate(
-        self, input_ids: Sequence[int], sampling: Sampling, *, n: int, seed: int, rid: str
+        self,
+        input_ids: Sequence[int],
+        sampling: Sampling,
+        *,
+        n: int,
+        seed: int,
+        rid: str,
+        session: str | None,
     ) -> Sequence[Completion]:
-        """`n` completions. Raises `EngineError` where the engine cannot give them."""
+        """`n` completions. Raises `EngineError` where the engine cannot give them.
+
+        `session`: "NAME/N"; an engine that can begins the N requests of that name together.
+        """
         ...
 
 
-class Engines:
-    """All engines. Each client bounds its own requests in flight.
+class Gate:
+    """Lets the first requests of a round go to their engine together, so that each run batches them alike.
 
-    The engine of a group follows from the group's number, not from load, so that a run can be repeated.
+    Each of the `members` joins or leaves. When all have, those that joined get the name of their session.
     """
 
-    def __init__(self, clients: Sequence[Client], tokenizer: Tokenizer) -> None:
+    def __init__(self, name: str, members: int) -> None:
+        self._name = name
+        self._awaited = members
+        self._joined = 0
+        self._open = asyncio.Event()
+
+    async def join(self) -> str:
+        """Wait for the others; the session of the request."""
+        self._joined += 1
+        self._came()
+        await self._open.wait()
+        return f"{self._name}/{self._joined}"
+
+    def leave(self) -> None:
+        """This member makes no first request."""
+        self._came()
+
+    def _came(self) -> None:
+        self._awaited -= 1
+        if self._awaited == 0:
+            self._open.set()
+
+
+class Engines:
+    """All engines, each with at most `concurrency` requests in flight, which its client sees to.
+
+    The engine of a group follows from its place in the round, not from load, so that a run can be repeated.
+    """
+
+    def __init__(self, clients: Sequence[Client], tokenizer: Tokenizer, concurrency: int) -> None:
         assert clients, "a run has at least one engine"
         self._clients = tuple(clients)
         self._tokenizer = tokenizer
+        self._concurrency = concurrency
+        self._rounds = 0
 
-    def context(self, number: int, sampling: Sampling) -> EngineContext:
-        """The context of group `number`."""
-        return EngineContext(self._clients[number % len(self._clients)], self._tokenizer, sampling)
+    @property
+    def width(self) -> int:
+        """Groups whose first requests can be in flight at once."""
+        return self._concurrency * len(self._clients)
+
+    def contexts(self, count: int, sampling: Sampling, *, together: bool) -> list[EngineContext]:
+        """The contexts of a round of `count` groups.
+
+        `together`: on each engine, the groups' first requests begin together; `count` is at most `width`.
+        """
+        assert count <= self.width or not together, "a session that is not all in flight would never begin"
+        self._rounds += 1
+        engines = len(self._clients)
+        gates = [
+            Gate(str(self._rounds), len(range(place, count, engines))) if together else None
+            for place in range(engines)
+        ]
+        return [
+            EngineContext(self._clients[order % engines], self._tokenizer, sampling, gates[order % engines])
+            for order in range(count)
+        ]
 
 
 class EngineContext:
-    """The `GenerationContext` of one group: one engine answers all of it, and may share prefixes."""
+    """The `GenerationContext` of one group: one engine answers all of it, and may share prefixes.
 
-    def __init__(self, client: Client, tokenizer: Tokenizer, sampling: Sampling) -> None:
+    Who made it with a `gate` calls `close` once the group is generated.
+    """
+
+    def __init__(self, client: Client, tokenizer: Tokenizer, sampling: Sampling, gate: Gate | None) -> None:
         self._client = client
         self._tokenizer = tokenizer
         self._sampling = sampling
+        self._gate = gate
 
     @property
     def sampling(self) -> Sampling:
@@ -54,7 +118,17 @@ class EngineContext:
         self, prompt_ids: Sequence[int], *, n: int = 1, seed: int, rid: str, sampling: Sampling | None = None
     ) -> Sequence[Completion]:
         """`n` completions of one prompt."""
-        return await self._client.generate(prompt_ids, sampling or self._sampling, n=n, seed=seed, rid=rid)
+        gate, self._gate = self._gate, None
+        session = None if gate is None else await gate.join()
+        return await self._client.generate(
+            prompt_ids, sampling or self._sampling, n=n, seed=seed, rid=rid, session=session
+        )
+
+    def close(self) -> None:
+        """Nobody needs to wait for a first request any more."""
+        gate, self._gate = self._gate, None
+        if gate is not None:
+            gate.leave()
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of plain text, without special tokens."""

@@ -99,37 +99,40 @@ class GroupMaker:
         self._name = type(generator).__name__
         self._group_generator = generator if isinstance(generator, GroupGenerator) else None
 
-    async def make(
+    @property
+    def by_group(self) -> bool:
+        """Whether one call of the generator makes a whole group."""
+        return self._group_generator is not None
+
+    async def generate(
         self, ctx: GenerationContext, draw: Draw, fresh: Sequence[Sample], versions: Versions
     ) -> Outcome:
-        """Generate and score the pending samples `fresh` of `draw`.
+        """The pending samples `fresh` of `draw`, answered.
 
-        Policy: what was aborted or failed is generated once more (`attempt` + 1, another seed); a group whose
-        samples are not all scored is scored once more. What is still amiss then is the outcome's `reason`.
-        A request that the engine refused is a failed sample; an engine that cannot be reached, or took too
-        long, raises `EngineError`.
+        What was aborted or failed is generated once more (`attempt` + 1, another seed); what is still amiss
+        then is the outcome's `reason`. A request that the engine refused is a failed sample; an engine that
+        cannot be reached, or took too long, raises `EngineError`.
         """
         trajectories, error = await self._generate(ctx, fresh)
         bad = _unusable(trajectories)
-        statuses = [trajectories[place][-1].status for place in bad]
+        statuses = [*bad.values()]
         if bad:
             again, error = await self._generate(ctx, [self._retried(fresh[place], draw) for place in bad])
             for place, trajectory in zip(bad, again, strict=True):
                 trajectories[place] = trajectory
             bad = _unusable(trajectories)
-            statuses += [trajectories[place][-1].status for place in bad]
+            statuses += bad.values()
         samples = [sample for trajectory in trajectories for sample in trajectory]
         generated = time.perf_counter()
         versions.check(sample for sample in samples if sample.status not in UNUSABLE)
-        outcome = Outcome(
+        return Outcome(
             group=Group(group_id=draw.group_id, prompt=draw.prompt, samples=tuple(samples), epoch=draw.epoch),
-            reason=str(trajectories[bad[0]][-1].status) if bad else None,
+            reason=next(map(str, bad.values()), None),
             aborted=sum(status is GenerationStatus.ABORTED for status in statuses),
             failed=sum(status is GenerationStatus.FAILED for status in statuses),
             error=error if bad else None,
             generated=generated,
         )
-        return outcome if bad else await self._score(outcome)
 
     async def _generate(
         self, ctx: GenerationContext, samples: Sequence[Sample]
@@ -181,7 +184,10 @@ class GroupMaker:
         seed = sample_seed(self._run_seed, draw.prompt.prompt_id, sample.index, attempt, draw.epoch)
         return replace(sample, attempt=attempt, seed=seed)
 
-    async def _score(self, outcome: Outcome) -> Outcome:
+    async def score(self, outcome: Outcome) -> Outcome:
+        """`outcome` scored, unless it is amiss already; once more where a sample got no score."""
+        if outcome.reason is not None:
+            return outcome
         statuses: list[RewardStatus] = []
         for _ in range(2):
             samples = await self._scorer.score(outcome.group.samples)
@@ -198,12 +204,14 @@ class GroupMaker:
         )
 
 
-def _unusable(trajectories: Sequence[Sequence[Sample]]) -> list[int]:
-    return [
-        place
+def _unusable(trajectories: Sequence[Sequence[Sample]]) -> dict[int, GenerationStatus]:
+    """Place → status of the trajectories with an unusable sample."""
+    return {
+        place: sample.status
         for place, trajectory in enumerate(trajectories)
-        if any(sample.status in UNUSABLE for sample in trajectory)
-    ]
+        for sample in trajectory
+        if sample.status in UNUSABLE
+    }
 
 
 async def gather_all(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

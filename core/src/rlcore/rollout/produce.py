@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rlcore.config.run import RunConfig
@@ -13,7 +13,7 @@ from rlcore.data.tokens import PromptEncoder
 from rlcore.errors import DataError, StaleWeightsError
 from rlcore.interfaces import Filter, Generator
 from rlcore.rollout.buffer import DataBuffer, Draw
-from rlcore.rollout.context import Client, Engines, greedy
+from rlcore.rollout.context import Client, EngineContext, Engines, greedy
 from rlcore.rollout.group import GroupMaker, Outcome, Scorer, Versions, gather_all, new_samples
 from rlcore.rollout.measure import EvalResult, Tally
 from rlcore.types import Group, Json, Prompt, Sampling
@@ -52,7 +52,7 @@ class Producer:
     ) -> None:
         self._run = run
         self._encoder = encoder
-        self._engines = Engines(clients, encoder.tokenizer)
+        self._engines = Engines(clients, encoder.tokenizer, run.engine_concurrency)
         self._maker = GroupMaker(generator, rewards, run.seed)
         self._filters = filters
         self._version = version
@@ -76,7 +76,7 @@ class Producer:
         """The engines now hold `version`."""
         self._version = version
 
-    async def run(self, done: int, steps: int) -> AsyncIterator[Rollout]:
+    async def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
         """Rollouts of the steps `done` + 1 to `steps`.
 
         Asking for one means that all earlier ones were trained on and their weights published. With
@@ -148,12 +148,14 @@ class Producer:
         """`rollout`, whose groups still wait in the buffer."""
         begin = time.perf_counter()
         version, tally, generating, rounds = self._version, Tally(), 0.0, 0
+        versions = Versions(oldest=version, newest=version + self._run.max_staleness)
         groups = self._take_left(version)
         wanted = self._run.prompts_per_step
         try:
             while len(groups) < wanted and rounds <= self._run.max_refills:
                 started = time.perf_counter()
-                outcomes = await self._make(self._draw(wanted - len(groups)), version)
+                draws = self._draw(wanted - len(groups))
+                outcomes = await self._make(draws, self.sampling, versions, count=self._run.group_size)
                 generating += max(outcome.generated for outcome in outcomes) - started
                 groups += self._settle(outcomes, tally)
                 rounds += 1
@@ -186,19 +188,34 @@ class Producer:
         self._buffer.start(new)
         return draws + new
 
-    async def _make(self, draws: Sequence[Draw], version: int) -> list[Outcome]:
-        """All groups at once; the order of the outcomes is that of the draws."""
-        versions = Versions(oldest=version, newest=version + self._run.max_staleness)
-        return await gather_all(
-            self._make_one(draw, self.sampling, versions, count=self._run.group_size) for draw in draws
-        )
+    async def _make(
+        self, draws: Sequence[Draw], sampling: Sampling, versions: Versions, *, count: int, prefix: str = ""
+    ) -> list[Outcome]:
+        """The outcomes of all draws, in their order.
+
+        Synchronous runs repeat exactly, so there the engines are to batch alike: where one request makes one
+        group, all requests begin together, in as many turns as it takes to have all of a turn in flight.
+        """
+        together = self._maker.by_group and self._run.max_staleness == 0
+        turn = self._engines.width if together else len(draws)
+        outcomes: list[Outcome] = []
+        for start in range(0, len(draws), turn):
+            part = draws[start : start + turn]
+            contexts = self._engines.contexts(len(part), sampling, together=together)
+            outcomes += await gather_all(
+                self._make_one(draw, ctx, versions, count, prefix)
+                for draw, ctx in zip(part, contexts, strict=True)
+            )
+        return outcomes
 
     async def _make_one(
-        self, draw: Draw, sampling: Sampling, versions: Versions, *, count: int, prefix: str = ""
+        self, draw: Draw, ctx: EngineContext, versions: Versions, count: int, prefix: str
     ) -> Outcome:
         ids = self._encoder.encode(draw.prompt)
         fresh = new_samples(draw, ids, count=count, run_seed=self._run.seed, prefix=prefix)
-        return await self._maker.make(self._engines.context(draw.group_id, sampling), draw, fresh, versions)
+        made = await self._maker.generate(ctx, draw, fresh, versions)
+        ctx.close()
+        return await self._maker.score(made)
 
     def _settle(self, outcomes: Sequence[Outcome], tally: Tally) -> list[Group]:
         """Filters the round's groups in order and books every draw.
@@ -245,11 +262,8 @@ class Producer:
         if not prompts:
             raise DataError("A held-out set has no prompts to evaluate on.")
         versions = Versions(oldest=self._version, newest=self._version)
-        sampling = greedy(self.sampling)
         draws = [Draw(group_id=number, prompt=prompt, epoch=0) for number, prompt in enumerate(prompts)]
-        outcomes = await gather_all(
-            self._make_one(draw, sampling, versions, count=1, prefix="eval-") for draw in draws
-        )
+        outcomes = await self._make(draws, greedy(self.sampling), versions, count=1, prefix="eval-")
         errors = [outcome.error for outcome in outcomes if outcome.error is not None]
         if errors and len(errors) == len(outcomes):
             raise errors[0]

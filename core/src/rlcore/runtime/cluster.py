@@ -46,8 +46,16 @@ class Cluster:
         env: Mapping[str, str] | None = None,
         bundle: tuple[Any, int] | None = None,
     ) -> Any:
-        """Start an actor of `cls`, whose `watch` has a thread of its own. `bundle`: placement group and index."""
-        options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0, "max_task_retries": 0}
+        """Start an actor of `cls`, whose `watch` has a thread of its own.
+
+        `bundle`: placement group and index.
+        """
+        options: dict[str, Any] = {
+            "num_cpus": cpus,
+            "num_gpus": gpus,
+            "max_restarts": 0,
+            "max_task_retries": 0,
+        }
         options["runtime_env"] = {"env_vars": dict(env or {})}
         if bundle is not None:
             from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -111,7 +119,7 @@ def connect(address: str | None, *, cpus: int) -> Iterator[Cluster]:
 
 
 async def within(seconds: float | None, what: str, awaitable: Awaitable[T]) -> T:
-    """The result of a remote call, or `WorkerError` when it fails or takes longer than `seconds` (None: no limit)."""
+    """The call's result; `WorkerError` where it fails or takes over `seconds` (None: no limit)."""
     import ray.exceptions
 
     try:
@@ -133,7 +141,9 @@ async def _awaited(awaitable: Awaitable[T]) -> T:
 
 def _reason(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    useful = [line for line in lines if not line.startswith(("class_name", "actor_id", "pid", "namespace", "ip"))]
+    useful = [
+        line for line in lines if not line.startswith(("class_name", "actor_id", "pid", "namespace", "ip"))
+    ]
     return " ".join(useful)[:400] or "no reason is known."
 
 
@@ -141,4 +151,3 @@ def stop_actor(ray: Any, actor: Any) -> None:
     """Kill an actor that may be dead already."""
     with contextlib.suppress(Exception):  # a dead actor, or a cluster that is gone: nothing is left to stop
         ray.kill(actor)
-

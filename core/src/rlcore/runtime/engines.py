@@ -17,10 +17,11 @@ from rlcore.runtime.cluster import Cluster, stop_actor, within
 from rlcore.runtime.trainer import Slot
 
 if TYPE_CHECKING:
-    from rlcore.config.resolve import PluginFile
     from rlcore.engines.launch import EngineLaunch
     from rlcore.engines.process import ServerProcess
-    from rlcore.engines.publish import Location, Publisher
+    from rlcore.engines.publish import Publisher
+    from rlcore.engines.publish_file import Location
+    from rlcore.plugins.files import PluginFile
     from rlcore.runtime.prepare import Prepared
     from rlcore.spec import Part
 
@@ -73,13 +74,6 @@ class EngineSupervisor:
             self._server.stop()
 
 
-def _supervisor_class() -> type[Any]:
-    import ray
-
-    EngineSupervisor.watch = ray.method(concurrency_group="watch")(EngineSupervisor.watch)  # type: ignore[method-assign]
-    return EngineSupervisor
-
-
 class EngineGroup:
     """One supervisor and one client for each engine. `clients` is filled by `start`."""
 
@@ -92,10 +86,9 @@ class EngineGroup:
         model = prepared.model
         # Twice the file: bf16 weights may be published as fp32.
         self._weights = shared_dir("weights", size_bytes=2 * _weight_bytes(Path(model.path)))
-        cls = _supervisor_class()
         files = prepared.resolved.plugin_files
         self._actors = [
-            cluster.actor(cls, files, cpus=1, gpus=slot.gpus, bundle=slot.bundle)
+            cluster.actor(EngineSupervisor, files, cpus=1, gpus=slot.gpus, bundle=slot.bundle)
             for index, slot in enumerate(slots)
         ]
         self.publisher: Publisher = self._part.build().publisher(
@@ -133,12 +126,16 @@ class EngineGroup:
             async with asyncio.timeout(PUBLISH_SECONDS):
                 await asyncio.gather(*(self.publisher.load(client, location) for client in self._clients))
         except TimeoutError:
-            raise EngineError(f"An engine took longer than {PUBLISH_SECONDS:g} s to load new weights.") from None
+            raise EngineError(
+                f"An engine took longer than {PUBLISH_SECONDS:g} s to load new weights."
+            ) from None
 
     async def watch(self) -> None:
         """Raises `EngineError` when an engine dies; never returns."""
         calls = [
-            asyncio.ensure_future(within(None, f"Engine {index}", actor.watch.remote()))
+            asyncio.ensure_future(
+                within(None, f"Engine {index}", actor.watch.options(concurrency_group="watch").remote())
+            )
             for index, actor in enumerate(self._actors)
         ]
         try:

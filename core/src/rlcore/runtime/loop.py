@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,22 +45,22 @@ class Loop:
         """Train to the last step; the reason of the end."""
         if self.state.step == 0:
             self.tracker.write({"step": 0, "weight_version": self.state.version, **await self._evaluate(0)})
-        saved = self.state.step
-        async for rollout in self.producer.run(self.state.step, self._run.steps):
-            row = await self._step(rollout)
-            step = self.state.step
-            last = step == self._run.steps
-            if last or (self._run.eval_every and step % self._run.eval_every == 0):
-                row |= await self._evaluate(step)
-            self.tracker.write(row)
-            due = self._run.save_every and step % self._run.save_every == 0
-            if last or due or self.stop.terminating:
-                await self.save()
-                saved = step
-            if self.stop.terminating:
-                return "sigterm"
-        assert saved == self.state.step, "the last step is always saved"
+        async with contextlib.aclosing(self.producer.run(self.state.step, self._run.steps)) as rollouts:
+            async for rollout in rollouts:
+                await self._finish_step(await self._step(rollout))
+                if self.stop.terminating:
+                    return "sigterm"
         return "completed"
+
+    async def _finish_step(self, row: dict[str, float]) -> None:
+        """Evaluate and save where it is due; a step's row is on disk before its checkpoint."""
+        run, step = self._run, self.state.step
+        last = step == run.steps
+        if last or (run.eval_every and step % run.eval_every == 0):
+            row |= await self._evaluate(step)
+        self.tracker.write(row)
+        if last or (run.save_every and step % run.save_every == 0) or self.stop.terminating:
+            await self.save()
 
     async def _step(self, rollout: Rollout) -> dict[str, float]:
         begin = time.perf_counter()
@@ -82,7 +83,7 @@ class Loop:
             version = self.state.version
             metrics |= {"time/train_s": 0.0, "time/publish_s": 0.0}
         self.producer.published(version)
-        metrics["time/step_s"] = metrics["time/generate_s"] + time.perf_counter() - begin
+        metrics["time/step_s"] = metrics["time/rollout_s"] + time.perf_counter() - begin
         seconds = max(metrics["time/step_s"], 1e-9)
         metrics["rollout/tokens_per_s"] = metrics["rollout/response_tokens"] / seconds
         self.state = self._state(step, version)

@@ -47,8 +47,8 @@ def place(cluster: Cluster, prepared: Prepared) -> Placement:
         )
     if engine_gpus > 1 or run.engines > run.ranks:
         raise ConfigError(
-            f"--placement colocate puts each engine on the device of one train worker, and --engines {run.engines} "
-            f"with {engine_gpus} GPUs each do not fit on {run.ranks}: use --placement split."
+            f"--placement colocate puts each engine on the device of one train worker, and --engines "
+            f"{run.engines} with {engine_gpus} GPUs each do not fit on {run.ranks}: use --placement split."
         )
     group = cluster.place([{"CPU": 2, "GPU": 1}] * run.ranks, "The train workers")
     return Placement(

@@ -56,7 +56,9 @@ def run_folder(run_dir: Path, resume: bool) -> Iterator[Path]:
         yield run_dir
         return
     if run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
-        raise ConfigError(f"--run-dir {run_dir}: exists and is not empty; resume it with --resume, or name another.")
+        raise ConfigError(
+            f"--run-dir {run_dir}: exists and is not empty; resume it with --resume, or name another."
+        )
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -91,6 +93,8 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     prompts = resolved.source.build().prompts()
     if not prompts.train:
         raise DataError(f"The source {resolved.source.name!r} offers no prompts to train on.")
+    for rows in (prompts.train, *prompts.held_out.values()):
+        encoder.check(rows)
     dtype = run.dtype if run.dtype != "auto" else ("bf16" if gpu else "fp32")
     return Prepared(
         resolved=resolved,
@@ -147,12 +151,15 @@ def _check_context(resolved: Resolved, hf_config: Mapping[str, Any]) -> None:
     need = run.max_prompt_tokens + run.max_response_tokens
     if limit is not None and need > limit:
         raise ConfigError(
-            f"--max-prompt-tokens {run.max_prompt_tokens} and --max-response-tokens {run.max_response_tokens} "
-            f"make {need} tokens, and the model's context holds {limit}: lower one of them."
+            f"--max-prompt-tokens {run.max_prompt_tokens} and --max-response-tokens "
+            f"{run.max_response_tokens} make {need} tokens, and the model's context holds {limit}: "
+            "lower one of them."
         )
 
 
 def _check_vocabulary(path: Path, hf_config: Mapping[str, Any], tokens: int) -> None:
     vocabulary = hf_config.get("vocab_size")
     if vocabulary is not None and vocabulary < tokens:
-        raise ModelError(f"{path}: the tokenizer has {tokens} tokens, and the model's vocabulary only {vocabulary}.")
+        raise ModelError(
+            f"{path}: the tokenizer has {tokens} tokens, and the model's vocabulary only {vocabulary}."
+        )

@@ -33,9 +33,6 @@ def worker_setups(prepared: Prepared, publisher: Publisher, threads: int) -> lis
         min_lr=run.min_lr,
         weight_decay=run.weight_decay,
         clip_grad=run.clip_grad,
-        adam_beta1=run.adam_beta1,
-        adam_beta2=run.adam_beta2,
-        adam_eps=run.adam_eps,
     )
     learner = LearnerSettings(
         minibatches=run.minibatches,

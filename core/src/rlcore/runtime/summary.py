@@ -7,7 +7,10 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """`eval`: greedy exact match of each held-out set; `exit_reason`: "completed", "sigterm" or "interrupted"."""
+    """`eval`: greedy exact match of each held-out set.
+
+    `exit_reason`: "completed", "sigterm" or "interrupted".
+    """
 
     run: str
     steps: int

@@ -18,7 +18,7 @@ from rlcore.runtime.cluster import Cluster, connect
 from rlcore.runtime.engines import EngineGroup
 from rlcore.runtime.loop import POLICY, Loop
 from rlcore.runtime.placement import place
-from rlcore.runtime.prepare import CHECKPOINTS, METRICS, RUN_TOML, Prepared, prepare, run_folder
+from rlcore.runtime.prepare import CHECKPOINTS, RUN_TOML, Prepared, prepare, run_folder
 from rlcore.runtime.setup import cpu_threads, worker_setups
 from rlcore.runtime.signals import StopSignals
 from rlcore.runtime.state import RunState
@@ -192,11 +192,13 @@ def _resumed_state(prepared: Prepared, checkpoint: Path) -> RunState:
     for key in sorted(set(now) | set(state.model)):
         if now.get(key) != state.model.get(key):
             raise CheckpointError(
-                f"{checkpoint}: its model has {key} {state.model.get(key)!r}, and the run's model {now.get(key)!r}."
+                f"{checkpoint}: its model has {key} {state.model.get(key)!r}, and the run's model "
+                f"{now.get(key)!r}."
             )
     if state.step >= prepared.resolved.run.steps:
         raise CheckpointError(
-            f"{checkpoint}: already at step {state.step} of {prepared.resolved.run.steps}; raise --steps to go on."
+            f"{checkpoint}: already at step {state.step} of {prepared.resolved.run.steps}; "
+            "raise --steps to go on."
         )
     return state
 
@@ -204,5 +206,3 @@ def _resumed_state(prepared: Prepared, checkpoint: Path) -> RunState:
 def _identity(prepared: Prepared) -> dict[str, Any]:
     keys = ("architectures", "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
     return {key: prepared.hf_config.get(key) for key in keys} | {"dtype": prepared.model.dtype}
-
-

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.runtime.cluster import Cluster, stop_actor, within
-from rlcore.runtime.worker import UpdateResult, WorkerSetup, remote_class
+from rlcore.runtime.worker import TrainWorker, UpdateResult, WorkerSetup
 
 if TYPE_CHECKING:
-    from rlcore.config.resolve import PluginFile
     from rlcore.data.batch import TrainBatch
-    from rlcore.engines.publish import Location
+    from rlcore.engines.publish_file import Location
+    from rlcore.plugins.files import PluginFile
 
 START_SECONDS = 600.0
 UPDATE_SECONDS = 3600.0
@@ -37,9 +37,8 @@ class TrainerGroup:
         self, cluster: Cluster, slots: Sequence[Slot], files: Sequence[PluginFile], env: Mapping[str, str]
     ) -> None:
         self._cluster = cluster
-        cls = remote_class()
         self._actors = [
-            cluster.actor(cls, rank, files, cpus=1, gpus=slot.gpus, env=env, bundle=slot.bundle)
+            cluster.actor(TrainWorker, rank, files, cpus=1, gpus=slot.gpus, env=env, bundle=slot.bundle)
             for rank, slot in enumerate(slots)
         ]
         self._data_ranks: list[int] = []
@@ -63,7 +62,9 @@ class TrainerGroup:
     async def watch(self) -> None:
         """Raises `WorkerError` when a worker dies; never returns."""
         calls = [
-            asyncio.ensure_future(within(None, f"Train worker {rank}", actor.watch.remote()))
+            asyncio.ensure_future(
+                within(None, f"Train worker {rank}", actor.watch.options(concurrency_group="watch").remote())
+            )
             for rank, actor in enumerate(self._actors)
         ]
         try:

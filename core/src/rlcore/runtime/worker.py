@@ -9,16 +9,17 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlcore.spec import ModelSpec, Part
 
 if TYPE_CHECKING:
-    from rlcore.config.resolve import PluginFile
     from rlcore.data.batch import TrainBatch
-    from rlcore.engines.publish import Location, Publisher
+    from rlcore.engines.publish import Publisher
+    from rlcore.engines.publish_file import Location
     from rlcore.learner import LearnerSettings
     from rlcore.megatron.optimizer import OptimizerSettings
+    from rlcore.plugins.files import PluginFile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,11 +134,3 @@ class TrainWorker:
         from rlcore.megatron import parallel
 
         parallel.stop()
-
-
-def remote_class() -> type[Any]:
-    """`TrainWorker` with `watch` in its own thread (Ray is imported only here)."""
-    import ray
-
-    TrainWorker.watch = ray.method(concurrency_group="watch")(TrainWorker.watch)  # type: ignore[method-assign]
-    return TrainWorker

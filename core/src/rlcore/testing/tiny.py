@@ -59,7 +59,7 @@ def random_batch(samples: int, seed: int = 0, longest: int = 12) -> TrainBatch:
 
 
 def policy_loss(outputs: TokenOutputs, batch: TrainBatch) -> LossResult:
-    """Σ weight · (−advantage · log-prob − entropy bonus) over the unmasked tokens; a NaN behind the mask stays there."""
+    """A policy gradient with an entropy bonus over the unmasked tokens; a NaN behind the mask stays there."""
     kept = batch.per_token["loss_mask"] > 0
     advantages = torch.where(
         kept, batch.per_token["advantages"], 0.0

@@ -57,7 +57,7 @@ FAMILIES: dict[str, Callable[[], Any]] = {
         **COMMON, attention_bias=True, mlp_bias=True, rope_parameters=LLAMA3_ROPE, tie_word_embeddings=False
     ),
     "qwen3_moe": lambda: Qwen3MoeConfig(
-        **COMMON, head_dim=8, moe_intermediate_size=16, num_experts=4, num_experts_per_tok=2
+        **COMMON, moe_intermediate_size=16, num_experts=4, num_experts_per_tok=2
     ),
     "gemma2": lambda: Gemma2Config(**COMMON, head_dim=8, sliding_window=8, query_pre_attn_scalar=8),
     "gpt2": lambda: GPT2Config(
@@ -107,7 +107,8 @@ def letters_path(model_path: Callable[..., Path], tmp_path_factory: pytest.TempP
 def reference(path: Path) -> PreTrainedModel:
     """The model in transformers, fp32."""
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-    return model.eval()
+    model.train(False)
+    return model
 
 
 class Local:
@@ -148,3 +149,15 @@ class Local:
             steps = None if steps is None else steps - 1
         self.scheduler._hand_over()
         return self.answers
+
+
+@pytest.fixture
+def local() -> type[Local]:
+    """The class `Local`, for tests that cannot import this file."""
+    return Local
+
+
+@pytest.fixture
+def transformers_model() -> Callable[[Path], PreTrainedModel]:
+    """`reference`, for tests that cannot import this file."""
+    return reference

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 import pytest
-from rlcore_single_turn.generator import SingleTurn
-from rlcore_single_turn.plugin import rlcore_generators
 
 from rlcore.config.base import Config
 from rlcore.interfaces import Completion, Generator, GroupGenerator
 from rlcore.spec import Part
 from rlcore.types import GenerationStatus, Prompt, Sample, Sampling, Span
+from rlcore_single_turn.generator import SingleTurn
+from rlcore_single_turn.plugin import rlcore_generators
 
 
 class Context:

@@ -16,6 +16,7 @@ from rlcore.testing.ranks import run_ranks
 
 LENGTHS = (5, 7, 1, 7, 12)
 """The sequences of the pack: 32 tokens, two of a length, one of a single token."""
+MODELS: Any = AutoModelForCausalLM  # transformers leaves much of it untyped
 QWEN = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
 SHAPE: dict[str, Any] = {
     "hidden_size": 48,
@@ -39,7 +40,8 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
     "TP2": (2, {"tensor-model-parallel-size": "2"}),
     "TP2 SP": (2, {"tensor-model-parallel-size": "2", "sequence-parallel": "true"}),
     "PP2": (2, {"pipeline-model-parallel-size": "2"}),
-    "recompute": (
+    "selective recompute": (1, {"recompute-granularity": "selective", "recompute-modules": "core_attn,mlp"}),
+    "full recompute": (
         1,
         {"recompute-granularity": "full", "recompute-method": "uniform", "recompute-num-layers": "1"},
     ),
@@ -52,7 +54,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("checkpoints")
     for number, (name, config) in enumerate(CONFIGS.items()):
         torch.manual_seed(number)
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+        model = MODELS.from_config(config, dtype=torch.float32).eval()
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.normal_(1.0 if parameter.ndim == 1 else 0.0, 0.15)
@@ -60,7 +62,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ids = torch.randint(0, config.vocab_size, (len(LENGTHS), max(LENGTHS)))
         mask = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
         logits = model(ids, attention_mask=mask.long()).logits[mask]
-        _loss(logits).backward()
+        torch.autograd.backward(_loss(logits))
         gradients = {key: parameter.grad for key, parameter in model.named_parameters()}
         torch.save((ids[mask], logits.detach(), gradients), root / name / "reference.pt")
     return root
@@ -118,7 +120,7 @@ def test_a_saved_directory_is_the_source_again(checkpoints: Path, tmp_path: Path
         source = load_file(checkpoints / name / "model.safetensors")
         assert written.keys() == source.keys() == index["weight_map"].keys()
         assert all(torch.equal(written[key], source[key]) for key in source)
-        model, info = AutoModelForCausalLM.from_pretrained(out, output_loading_info=True)
+        model, info = MODELS.from_pretrained(out, output_loading_info=True)
         assert not info["missing_keys"]
         assert not info["unexpected_keys"]
         assert model.dtype == torch.float32
@@ -307,7 +309,7 @@ def half_precision(
     save_hf(built, root / "source", root / "out")
     critic = build_model(spec, value_head=True)
     values = critic.forward(ids[None], torch.zeros_like(ids)[None], _pack())
-    values.sum().backward()
+    torch.autograd.backward(values.sum())
     gradient = critic.chunks[0].output_layer.weight.grad  # type: ignore[union-attr] # the head of GPTModel
     assert isinstance(gradient, Tensor)
     parallel.stop()

@@ -23,11 +23,12 @@ SCORE_TOKENS = 512
 
 def is_lean(config: Any) -> bool:
     """Whether `LeanDecoder` computes what this transformers config describes."""
+    if config.model_type not in LEAN_FAMILIES or config.hidden_act != "silu":
+        return False
     layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
     # These two recompute their frequencies from the length at hand, so that no table can be made ahead.
     fixed_rope = config.rope_parameters["rope_type"] not in ("dynamic", "longrope")
-    known = config.model_type in LEAN_FAMILIES and config.hidden_act == "silu"
-    return bool(known and layer_types == {"full_attention"} and fixed_rope)
+    return layer_types == {"full_attention"} and fixed_rope
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from rlcore.engines.local.server import make_app
 from rlcore.engines.local.service import Service
 from rlcore.engines.local.settings import Settings
 from rlcore.engines.local.weights import Weights, stop_token_ids
-from rlcore.errors import ModelError
+from rlcore.errors import ConfigError, ModelError
 
 WIRE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
@@ -41,7 +41,10 @@ async def _serve(settings: Settings, token: str) -> None:
     runner = web.AppRunner(make_app(service, token), handler_cancellation=True, access_log=None)
     await runner.setup()
     site = web.TCPSite(runner, settings.host, settings.port)
-    await site.start()
+    try:
+        await site.start()
+    except OSError as error:
+        raise ConfigError(f"--host {settings.host} --port {settings.port}: {error.strerror}.") from error
     gc.collect()
     gc.freeze()
     print(json.dumps({"port": runner.addresses[0][1]}), flush=True)

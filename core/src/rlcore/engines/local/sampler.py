@@ -18,10 +18,10 @@ UInts = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Draws:
-    """The sampling parameters of `B` rows as tensors [B, 1], with what no row needs left out.
+    """The sampling parameters of `B` rows as tensors [B, 1].
 
-    `keys`: of the random numbers. `greedy`: rows of temperature 0, whose `temperature` is 1. `filtered`:
-    whether any row cuts its distribution.
+    `keys`: [B], of the random numbers. `greedy`: [B], rows of temperature 0, whose `temperature` is 1.
+    `scaled`: whether any temperature is not 1. `filtered`: [F], the rows that cut their distribution.
     """
 
     keys: UInts
@@ -33,7 +33,7 @@ class Draws:
     any_greedy: bool
     all_greedy: bool
     scaled: bool
-    filtered: bool
+    filtered: Tensor
 
 
 def gather_draws(params: list[SamplingParams], keys: list[int]) -> Draws:
@@ -51,7 +51,10 @@ def gather_draws(params: list[SamplingParams], keys: list[int]) -> Draws:
         any_greedy=any(greedy),
         all_greedy=all(greedy),
         scaled=any(temperature != 1.0 for temperature in temperatures),
-        filtered=any(one.top_k > 0 or one.top_p < 1 or one.min_p > 0 for one in params),
+        filtered=torch.tensor(
+            [row for row, one in enumerate(params) if one.top_k > 0 or one.top_p < 1 or one.min_p > 0],
+            dtype=torch.int64,
+        ),
     )
 
 
@@ -84,11 +87,13 @@ def sample(logits: Tensor, draws: Draws, counts: UInts) -> tuple[Tensor, Tensor]
 
 def _draw(logprobs: Tensor, draws: Draws, uniform: Tensor) -> Tensor:
     probs = logprobs.exp()
-    if not draws.filtered:
-        return _invert(probs, uniform)
-    sorted, order = probs.sort(dim=-1, descending=True, stable=True)
-    kept = cut(sorted, draws.top_k, draws.top_p, draws.min_p)
-    return order.gather(1, _invert(kept, uniform))
+    ids = _invert(probs, uniform)
+    if len(rows := draws.filtered):
+        # Only these in the order of their probability: a row's tokens must not depend on what others ask for.
+        ranked, order = probs[rows].sort(dim=-1, descending=True, stable=True)
+        kept = cut(ranked, draws.top_k[rows], draws.top_p[rows], draws.min_p[rows])
+        ids[rows] = order.gather(1, _invert(kept, uniform[rows]))
+    return ids
 
 
 def cut(sorted: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ def _guard(token: str) -> Middleware:
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        given = request.headers.get("Authorization", "").encode()
+        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
         if not hmac.compare_digest(given, expected):
             return web.json_response({"error": "Unauthorized"}, status=401)
         return await handler(request)

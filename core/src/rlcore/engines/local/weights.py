@@ -125,8 +125,10 @@ class Weights:
     def _converted(self, disk: dict[str, Tensor]) -> dict[str, Tensor]:
         """Tensors as on disk, in the form that the model has in memory."""
         with torch.inference_mode(False):
+            # Parameters cannot be made of tensors that were made in inference mode; their clones are not.
+            clones = {name: one.clone() for name, one in disk.items()}
             model = type(self.model).from_pretrained(
-                None, config=self.model.config, state_dict=disk, dtype=self.model.dtype
+                None, config=self.model.config, state_dict=clones, dtype=self.model.dtype
             )
         state = model.state_dict()
         return {name: state[name] for name in self._parameters}

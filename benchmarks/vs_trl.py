@@ -1,0 +1,256 @@
+"""A whole GRPO step of rlcore against TRL's GRPOTrainer: same model, prompts, samples, tokens, dtype, threads."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from common import (
+    Row,
+    command,
+    endless,
+    machine,
+    make_model,
+    matmul_gflops,
+    parser,
+    publish,
+    say,
+    table,
+    train,
+    verdict,
+)
+
+TORCH, TRL = "torch==2.13.0", "trl==1.16.0"
+PROMPT = "{:04d}="
+PROMPT_TOKENS = 5
+HERE = Path(__file__).resolve().parent
+DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+LR = 1e-4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Who does what, and how rlcore's time may compare with TRL's (`most`; None: stated only).
+
+    `accumulate`: micro-batches that TRL may cut its batch into; its best counts.
+    """
+
+    name: str
+    layers: int
+    width: int
+    prompts: int
+    group: int
+    tokens: int
+    dtype: str
+    most: float | None
+    accumulate: tuple[int, ...]
+
+    @property
+    def samples(self) -> int:
+        """In a step."""
+        return self.prompts * self.group
+
+
+LARGE = {"layers": 8, "width": 256, "prompts": 16, "group": 8, "tokens": 128, "accumulate": (1, 4)}
+CASES = (
+    Case(
+        name="tiny",
+        layers=2,
+        width=64,
+        prompts=32,
+        group=16,
+        tokens=5,
+        dtype="fp32",
+        most=1.25,
+        accumulate=(1,),
+    ),
+    Case(name="large-fp32", dtype="fp32", most=1 / 1.4, **LARGE),  # type: ignore[arg-type]  # a table of mixed values
+    Case(name="large-bf16", dtype="bf16", most=None, **LARGE),  # type: ignore[arg-type]  # a table of mixed values
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Times:
+    """Median seconds of a step after the warm-up, and of its generation; the rest is training and overhead."""
+
+    step: float
+    generate: float
+    train: float
+
+
+def main() -> None:
+    """Every case, TRL and rlcore one after the other, in several rounds."""
+    options = parser(__doc__)
+    options.add_argument("--trl-venv", type=Path, default=Path(".venv-trl"), help="made if it is not there")
+    options.add_argument("--cases", nargs="+", default=[case.name for case in CASES], help="which ones")
+    options.add_argument("--steps", type=int, help="steps of a run (tiny: 40, large: 6)")
+    options.add_argument("--warmup", type=int, help="first steps that do not count (tiny: 10, large: 2)")
+    options.add_argument("--rounds", type=int, default=2, help="runs of each side, in alternation")
+    args = options.parse_args()
+    facts = machine(args.threads) | {
+        "matmul_gflops_bf16": round(matmul_gflops(args.threads, "bfloat16"), 1),
+        "trl": TRL.partition("==")[2],
+    }
+    python = trl_python(args.trl_venv)
+    rows: list[Row] = []
+    for case in (case for case in CASES if case.name in args.cases):
+        rows += compare(case, args, python, facts)
+    publish("vs_trl", facts, {"rows": rows}, table(rows), dry=args.dry)
+
+
+def trl_python(venv: Path) -> Path:
+    """The interpreter of an environment with TRL; torch goes first, so that pip takes no other build of it."""
+    python = venv / "bin" / "python"
+    if not (venv / ".ready").exists():
+        say(f"installing {TRL} into {venv}")
+        command([sys.executable, "-m", "venv", str(venv)])
+        for what in (TORCH, TRL):
+            command([str(python), "-m", "pip", "install", "--quiet", what])
+        (venv / ".ready").touch()
+    return python.absolute()
+
+
+def compare(case: Case, args: argparse.Namespace, python: Path, facts: Row) -> list[Row]:
+    """Two rows of the table: TRL's and rlcore's."""
+    work = args.work / case.name
+    model = _model(case, work / "model")
+    prompts = _prompts(work / "prompts.jsonl", case.prompts * 8)
+    steps, warmup = (
+        args.steps or (40 if case.samples > 128 else 6),
+        args.warmup or (10 if case.samples > 128 else 2),
+    )
+    theirs: dict[int, list[Times]] = {count: [] for count in case.accumulate}
+    ours: list[Times] = []
+    for number in range(args.rounds):
+        for count, found in theirs.items():
+            job = _job(case, work, model, prompts, steps=steps, threads=args.threads, accumulate=count)
+            found.append(_trl(python, job, warmup))
+            say(f"{case.name}: TRL {found[-1].step:.3f} s a step ({count} micro-batches)")
+        ours.append(_rlcore(case, work / f"run-{number}", model, prompts, steps, warmup, args.threads))
+        say(f"{case.name}: rlcore {ours[-1].step:.3f} s a step")
+    best = min((_median(found) for found in theirs.values()), key=lambda times: times.step)
+    mine = _median(ours)
+    peak = facts[f"matmul_gflops_{case.dtype}"] * 1e9
+    ratio = mine.step / best.step
+    shown = f"{case.name}: {case.prompts} × {case.group} samples of {case.tokens} tokens, {case.dtype}"
+    rows = [_row(shown, "TRL", case, best, model, peak), _row(shown, "rlcore", case, mine, model, peak)]
+    target = "stated only" if case.most is None else f"≤ {case.most:.2f}"
+    met = "" if case.most is None else verdict(ratio <= case.most)
+    return [
+        rows[0] | {"time ÷ TRL's": 1.0, "target": "", "met": ""},
+        rows[1] | {"time ÷ TRL's": ratio, "target": target, "met": met},
+    ]
+
+
+def _model(case: Case, path: Path) -> Path:
+    if case.width == 64:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return endless(path)
+    return make_model(path, layers=case.layers, width=case.width)
+
+
+def _prompts(path: Path, count: int) -> Path:
+    texts = [f"{number * 7919 % 10000:04d}" for number in range(count)]
+    rows = [json.dumps({"prompt": f"{text}=", "label": text}) + "\n" for text in texts]
+    path.write_text("".join(rows))
+    return path
+
+
+def _job(
+    case: Case, work: Path, model: Path, prompts: Path, *, steps: int, threads: int, accumulate: int
+) -> Row:
+    return {
+        "model": str(model),
+        "prompts": str(prompts),
+        "work": str(work / "trl"),
+        "steps": steps,
+        "threads": threads,
+        "accumulate": accumulate,
+        "dtype": DTYPES[case.dtype],
+        "prompts_per_step": case.prompts,
+        "group_size": case.group,
+        "tokens": case.tokens,
+        "lr": LR,
+    }
+
+
+def _trl(python: Path, job: Row, warmup: int) -> Times:
+    done = command([str(python), str(HERE / "trl_side.py"), json.dumps(job)])
+    answer = json.loads(done.stdout.splitlines()[-1])
+    steps, generate = answer["steps"][warmup:], answer["generate"][warmup:]
+    rest = [step - part for step, part in zip(steps, generate, strict=True)]
+    return _times(steps, generate, rest)
+
+
+def _rlcore(
+    case: Case, run_dir: Path, model: Path, prompts: Path, steps: int, warmup: int, threads: int
+) -> Times:
+    flags = {
+        "algo": "grpo",
+        "model": model,
+        "data": prompts,
+        "reward": "token_match",
+        "steps": steps,
+        "prompts-per-step": case.prompts,
+        "group-size": case.group,
+        "max-prompt-tokens": PROMPT_TOKENS,
+        "max-response-tokens": case.tokens,
+        "lr": LR,
+        "dtype": case.dtype,
+        "eval-every": 0,
+        "threads": threads,
+        "engine.threads": threads,
+        "engine.max-batch": case.samples,
+    }
+    run = train(run_dir, *(text for name, value in flags.items() for text in (f"--{name}", str(value))))
+    for row in run.steps:
+        assert row["rollout/response_tokens"] == case.samples * case.tokens, "every sample has all its tokens"
+    rows = run.steps[warmup:]
+    return _times(*([row[f"time/{name}_s"] for row in rows] for name in ("step", "generate", "train")))
+
+
+def _times(step: Sequence[float], generate: Sequence[float], train: Sequence[float]) -> Times:
+    median = statistics.median
+    return Times(step=median(step), generate=median(generate), train=median(train))
+
+
+def _median(found: Sequence[Times]) -> Times:
+    return _times(*([vars(times)[name] for times in found] for name in ("step", "generate", "train")))
+
+
+def _row(shown: str, who: str, case: Case, times: Times, model: Path, peak: float) -> Row:
+    forward = forward_flops(case, model)
+    return {
+        "case": shown,
+        "trainer": who,
+        "s a step": times.step,
+        "generate, s": times.generate,
+        "rest, s": times.step - times.generate,
+        "generate, % of matmul peak": 100 * forward / times.generate / peak,
+        "rest, % of matmul peak": 100 * 3 * forward / (times.step - times.generate) / peak,
+        "tokens/s": case.samples * case.tokens / times.step,
+    }
+
+
+def forward_flops(case: Case, model: Path) -> float:
+    """Multiplications and additions, counted as two, of one forward pass over all samples with their prompts.
+
+    Generation needs one such pass, an optimizer step three (its backward pass is twice the forward one).
+    """
+    from safetensors import safe_open
+
+    with safe_open(model / "model.safetensors", framework="pt") as opened:
+        shapes = [opened.get_slice(name).get_shape() for name in opened.keys() if "embed" not in name]  # noqa: SIM118 - no mapping
+    weights = sum(shape[0] * shape[1] for shape in shapes if len(shape) == 2)
+    length = PROMPT_TOKENS + case.tokens
+    attention = case.layers * case.width * length  # scores and weighted sums, over half the length on average
+    return float(2 * case.samples * length * (weights + attention))
+
+
+if __name__ == "__main__":
+    main()

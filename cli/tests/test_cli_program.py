@@ -1,0 +1,147 @@
+"""The program itself: commands from plugins, early switches, exit codes, and what it imports."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from rlcore_cli.main import run
+from rlcore_cli.program import split
+
+HEAVY = ("torch", "ray", "megatron", "transformers", "sglang", "rich", "numpy", "aiohttp")
+
+COMMAND = '''
+import click
+from rlcore.errors import RunError
+from rlcore.plugins.hookspecs import hookimpl
+
+@click.command()
+@click.option("--fail")
+def hello(fail):
+    """Say hello."""
+    if fail == "run":
+        raise RunError("it died.")
+    if fail == "interrupt":
+        raise KeyboardInterrupt
+    click.echo("hello")
+
+@hookimpl
+def rlcore_commands():
+    yield hello
+'''
+
+
+@pytest.fixture
+def hello(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("RLCORE_PLUGINS", "")
+    file = tmp_path / "hello.py"
+    file.write_text(COMMAND)
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["--help"], ["--version"], ["plugins"], ["train", "--help"], ["train", "--algo", "grpo", "--help"]],
+)
+def test_answers_import_nothing_heavy(args: Sequence[str]) -> None:
+    code = (
+        "import sys; from rlcore_cli.main import run; code = run(sys.argv[1:]); "
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr); sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "[]\n")
+    assert done.stdout
+
+
+def test_a_plugin_adds_a_command(hello: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--plugin", hello, "hello"]) == 0
+    assert run(["hello", f"--plugin={hello}"]) == 0
+    assert capsys.readouterr().out == "hello\nhello\n"
+
+
+def test_exit_codes(hello: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["hello", "--plugin", hello, "--fail", "run"]) == 1
+    assert capsys.readouterr().err == "error: it died.\n"
+    assert run(["hello", "--plugin", hello, "--fail", "interrupt"]) == 130
+    assert capsys.readouterr().err.strip() == "error: interrupted."
+    assert run(["hello", "--plugin", hello, "--nope"]) == 2
+    assert capsys.readouterr().err.startswith("error: No such option")
+    assert run(["helo", "--plugin", hello]) == 2
+    assert "helo" in capsys.readouterr().err
+
+
+def test_a_traceback_is_shown_on_request(
+    hello: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLCORE_DEBUG", "1")
+    assert run(["hello", "--plugin", hello, "--fail", "run"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_the_own_commands_are_there_without_any_plugin(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLCORE_PLUGINS", "")
+    assert run(["plugins", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert {row["distribution"] for row in listed["plugins"]} == {"rlcore", "rlcore-cli"}
+    assert {"kind": "engine", "name": "local"}.items() <= listed["plugins"][0].items()
+    assert listed["broken"] == []
+
+
+def test_two_commands_of_one_name_are_refused(
+    tmp_path: Path, hello: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.py"
+    other.write_text(COMMAND + "\nX = 1\n")
+    assert run(["--plugin", hello, "--plugin", str(other), "hello"]) == 2
+    assert "command 'hello' is offered by two plugins" in capsys.readouterr().err
+
+
+def test_a_plugin_whose_commands_fail_costs_a_warning(
+    tmp_path: Path, hello: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = tmp_path / "bad.py"
+    bad.write_text(COMMAND.replace("    yield hello", "    raise OSError('gone')"))
+    assert run(["--plugin", str(bad), "--version"]) == 0
+    assert "warning: plugin 'bad.py' cannot give its commands: OSError: gone" in capsys.readouterr().err
+    monkeypatch.setenv("RLCORE_STRICT_PLUGINS", "1")
+    assert run(["--plugin", str(bad), "--version"]) == 2
+
+
+def test_broken_plugins_are_listed(tmp_path: Path, hello: str, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = tmp_path / "bad.py"
+    bad.write_text("import no_such_module_here\n")
+    assert run(["plugins", "--plugin", str(bad)]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("broken: bad.py (")
+    assert last.endswith("ModuleNotFoundError: No module named 'no_such_module_here'")
+    assert run(["plugins", "--json", "--plugin", str(bad)]) == 0
+    assert json.loads(capsys.readouterr().out)["broken"][0]["name"] == "bad.py"
+
+
+@pytest.mark.parametrize("args", [["-p", "grpo", "plugins"], ["plugins", "-p", "no:nothing"]])
+def test_a_wrong_switch(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(args) == 2
+    assert capsys.readouterr().err.startswith(("error: -p: found 'grpo', expected no:NAME.", "error: -p no:"))
+
+
+def test_early_switches_are_taken_from_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RLCORE_PLUGINS", raising=False)
+    switches, rest = split(
+        ["train", "-p", "no:a", "-pno:b", "--plugin=x.py", "--lr", "1", "--", "-p", "no:c"]
+    )
+    assert switches.off == ("a", "b")
+    assert switches.files == (Path("x.py"),)
+    assert rest == ["train", "--lr", "1", "--", "-p", "no:c"]
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    shell = f"{sys.executable} -c 'from rlcore_cli.main import main; main()' plugins --json | true"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stderr == ""

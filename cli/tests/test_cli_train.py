@@ -1,0 +1,202 @@
+"""`rlcore train` up to the point where the runtime takes over."""
+
+from pathlib import Path
+
+import pytest
+
+from rlcore_cli.main import run
+
+PLUGIN = '''
+from pydantic import Field
+from rlcore.config.base import Config
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import Algorithm, Component, ModelFamily
+
+class Clip(Config):
+    """Settings."""
+    clip: float = Field({clip}, gt=0, description="a bound")
+    words: tuple[str, ...] = Field(("a",), description="some words")
+    soft: bool = Field(True, description="a switch")
+
+class Far(Config):
+    """Settings."""
+    delta: float = Field(0.5, gt=0, description="a distance")
+
+@hookimpl
+def rlcore_algorithms():
+    yield Algorithm(name="toy", summary="x", paper="", parts={{"advantage": "raw", "loss": "near"}})
+
+@hookimpl
+def rlcore_advantages():
+    yield Component(name="raw", factory="toy:A", summary="x")
+
+@hookimpl
+def rlcore_losses():
+    yield Component(name="near", factory="toy:B", summary="x", config=Clip)
+    yield Component(name="far", factory="toy:C", summary="x", config=Far)
+
+@hookimpl
+def rlcore_generators():
+    yield Component(name="single_turn", factory="toy:D", summary="x")
+
+@hookimpl
+def rlcore_rewards():
+    yield Component(name="token_match", factory="toy:E", summary="x")
+
+@hookimpl
+def rlcore_filters():
+    yield Component(name="drop", factory="toy:F", summary="x", config=Far)
+
+@hookimpl
+def rlcore_models():
+    yield ModelFamily(name="tiny", factory="toy:G", summary="x", architectures=("T",), preset="toy:p")
+'''
+
+
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setenv("RLCORE_PLUGINS", "")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "toy.py").write_text(PLUGIN.format(clip=0.2))
+    return ["train", "--plugin", "toy.py", "--algo", "toy", "--model", "tiny"]
+
+
+def shown(args: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert run(args) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def refused(args: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert run(args) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "Traceback" not in err
+    return err.removeprefix("error: ").strip()
+
+
+def test_help_shows_the_flags_of_what_is_chosen(base: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    near = shown([*base, "--help"], capsys)
+    assert "loss: near:" in near
+    assert "--loss.clip FLOAT" in near
+    assert "--loss.soft / --no-loss.soft" in near
+    assert "--loss.delta" not in near
+    far = shown([*base, "--loss", "far", "--filter", "drop", "--help"], capsys)
+    assert "--loss.delta FLOAT" in far
+    assert "--filter.drop.delta" in far
+    assert "--loss.clip" not in far
+    assert "a distance [0.5]" in far
+
+
+SELECTIONS = [
+    [],
+    ["--loss", "far", "--loss.delta", "2", "--filter", "drop", "--filter.drop.delta=3"],
+    ["--no-loss.soft", "--loss.words", "x", "--loss.words", "y z", "--stop", "\n"],
+    ["--no-loss.words", "--no-filter", "--steps=3", "--task", "add"],
+    ["--engine.threads", "2", "--seed", "5"],
+]
+
+
+@pytest.mark.parametrize("flags", SELECTIONS)
+def test_a_dry_run_feeds_back(
+    base: list[str], flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = shown([*base, *flags, "--dry-run"], capsys)
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "run.toml").write_text(text)
+    assert shown(["train", "--config", "elsewhere/run.toml", "--dry-run"], capsys) == text
+
+
+def test_flags_win_over_the_file(base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.toml").write_text('plugin = ["toy.py"]\nseed = 3\nsteps = 7\n[loss]\nclip = 0.4\n')
+    file = ["train", "--config", "run.toml", "--algo", "toy", "--model", "tiny"]
+    text = shown([*file, "--steps", "9", "--dry-run"], capsys)
+    assert {"seed = 3", "steps = 9", "clip = 0.4"} <= set(text.splitlines())
+
+
+def test_a_dry_run_leaves_nothing_behind(
+    base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = set(tmp_path.iterdir())
+    shown([*base, "--dry-run", "--run-dir", "out"], capsys)
+    assert set(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--stepz", "3"], "--stepz is unknown. Did you mean '--steps'?"),
+        (["--loss.delta", "3"], "--loss.delta belongs to loss 'far', but 'near' is chosen."),
+        (["--steps"], "Option '--steps' requires an argument."),
+        (["--steps", "many"], "--steps: found 'many', expected an integer of at least 1."),
+        (["more"], "Got unexpected extra argument (more)"),
+        (["--config", "a", "--resume", "b"], "--config and --resume exclude each other"),
+        (["--config", "a.toml"], "--config a.toml: No such file or directory."),
+        (["--resume", "gone"], "--resume gone: found no run.toml there, expected the folder of a run."),
+        (["--run-dir", "full"], "--run-dir: the folder 'full' is not empty"),
+        (["--run-dir", "toy.py"], "--run-dir: found a file at 'toy.py'"),
+        (
+            ["--engine", "local", "--sglang.mem", "1"],
+            "--sglang.mem needs --engine sglang, but the engine is 'local'.",
+        ),
+    ],
+)
+def test_a_wrong_command_line(
+    base: list[str], flags: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    assert refused([*base, *flags], capsys).startswith(sentence)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("text", ['plugin = "toy.py"', "plugin = [1]"])
+def test_a_wrong_list_of_plugins(
+    base: list[str], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.toml").write_text(text)
+    assert "plugin: found" in refused(["train", "--config", "run.toml"], capsys)
+
+
+@pytest.fixture
+def begun(base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """A run folder as far as `--resume` reads it; the command that goes on with it."""
+    (tmp_path / "run").mkdir()
+    text = shown([*base, "--dry-run"], capsys)
+    (tmp_path / "run" / "run.toml").write_text(text)
+    return ["train", "--resume", "run", "--dry-run"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [],
+        ["--steps", "500", "--save-every", "3", "--eval-every", "4", "--keep-checkpoints", "5"],
+        ["--engine-concurrency", "3", "--engine-timeout", "9", "--engine.start-limit-s", "5"],
+        ["--reward-workers", "2", "--reward-timeout", "3", "--lr", "1e-6"],
+    ],
+)
+def test_a_resumed_run_may_change_what_leaves_its_past_alone(
+    begun: list[str], flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown([*begun, *flags], capsys)
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (
+            ["--lr", "2"],
+            "--lr: the run was started with 1e-06 and cannot go on with 2.0; leave the flag out.",
+        ),
+        (["--loss.clip", "2"], "--loss.clip: the run was started with 0.2 and cannot go on with 2.0"),
+        (["--loss", "far"], "--loss: the run was started with 'near' and cannot go on with 'far'"),
+        (["--engine.threads", "7"], "--engine.threads: the run was started with 1 and cannot go on with 7"),
+        (["--filter", "drop"], "--filter: the run was started with [] and cannot go on with ['drop']"),
+        (["--task", "add"], "--task: the run was started with 'copy' and cannot go on with 'add'"),
+    ],
+)
+def test_a_resumed_run_keeps_its_past(
+    begun: list[str], flags: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refused([*begun, *flags], capsys).startswith(sentence)

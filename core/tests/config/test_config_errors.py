@@ -1,0 +1,191 @@
+"""Every error of the configuration is one sentence: the place, what was found, what was expected."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlcore.config import toml
+from rlcore.config.resolve import Resolved
+from rlcore.errors import ConfigError, UserError
+
+Make = Callable[..., Resolved]
+
+FLAGS: list[tuple[dict[str, Any], str]] = [
+    ({"algo": "toi"}, "--algo: found 'toi', expected one of toy. Did you mean 'toy'?"),
+    ({"loss": "clop"}, "--loss: found 'clop', expected one of clip, other. Did you mean 'clip'?"),
+    ({"filter": ["dorp"]}, "--filter: found 'dorp', expected one of drop, keep. Did you mean 'drop'?"),
+    ({"filter": ["drop", "drop"]}, "--filter: found drop, drop, expected each filter once."),
+    ({"task": "file"}, "--task: 'file' is no task; use --data PATH."),
+    ({"task": "copy", "data": "x"}, "--task and --data exclude each other; leave one out."),
+    ({"data": "gone.jsonl"}, "--data: found 'gone.jsonl', which is no file."),
+    ({"model": "./gone"}, "--model: found './gone', which is no directory."),
+    ({"model": "tini"}, "--model: found 'tini', expected one of large, tiny. Did you mean 'tiny'?"),
+    ({"model": "large"}, "--model: 'large' has no preset, expected a directory or a hub id of that family."),
+    ({"steps": "0"}, "--steps: found '0', expected an integer of at least 1."),
+    ({"steps": "1.5"}, "--steps: found '1.5', expected an integer of at least 1."),
+    ({"lr": "fast"}, "--lr: found 'fast', expected a number of at least 0 and of at most 10."),
+    ({"lr": "nan"}, "--lr: found 'nan', expected a number of at least 0 and of at most 10."),
+    ({"top_p": "0"}, "--top-p: found '0', expected a number above 0 and of at most 1."),
+    (
+        {"lr_schedule": "cosin"},
+        '--lr-schedule: found \'cosin\', expected one of "constant", "linear", "cosine".',
+    ),
+    ({"loss.bound": "1"}, "--loss.bound: found '1', expected a number above 1, or \"none\"."),
+    ({"stepz": "1"}, "--stepz is unknown. Did you mean '--steps'?"),
+    ({"loss.clib": "1"}, "--loss.clib is unknown. Did you mean '--loss.clip'?"),
+    ({"loss.delta": "1"}, "--loss.delta belongs to loss 'other', but 'clip' is chosen."),
+    ({"source.path": "x"}, "--source.path belongs to source 'file', but 'copy' is chosen."),
+    (
+        {"filter": ["keep"], "filter.drop.below": "1"},
+        "--filter.drop.below belongs to filter 'drop', which is not chosen; add --filter drop.",
+    ),
+    (
+        {"group_size": "2"},
+        "--group-size: found 2, but advantage 'estimate' compares the samples of a prompt; "
+        "expected at least 3.",
+    ),
+    ({"minibatches": "17"}, "--minibatches: found 17, expected at most --prompts-per-step (16)."),
+    ({"min_lr": "0.6"}, "--min-lr: found 0.6, expected at most --lr (0.5)."),
+    ({"warmup_steps": "100"}, "--warmup-steps: found 100, expected less than --steps (100)."),
+    ({"max_staleness": "1"}, "--max-staleness: found 1, expected 0: runs are synchronous so far."),
+    (
+        {"tokens_per_rank": "287"},
+        "--tokens-per-rank: found 287, expected at least 288, which the longest sample takes "
+        "(--max-prompt-tokens plus --max-response-tokens).",
+    ),
+    (
+        {"ranks": "3", "megatron.tensor_model_parallel_size": "2"},
+        "--ranks: found 3, expected a multiple of 2, the product of megatron's tensor, pipeline and context "
+        "parallel sizes.",
+    ),
+    (
+        {"megatron.tensor_model_parallel_size": "two"},
+        "--megatron.tensor-model-parallel-size: found 'two', expected an integer of at least 1.",
+    ),
+    ({"sglang.mem": "1"}, "--sglang.mem needs --engine sglang, but the engine is 'local'."),
+]
+
+
+@pytest.mark.parametrize(("flags", "sentence"), FLAGS, ids=[str(flags) for flags, _ in FLAGS])
+def test_a_wrong_flag(make: Make, flags: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError) as caught:
+        make(flags)
+    assert str(caught.value) == sentence
+
+
+FILES = [
+    ("steps = 0", "run.toml: steps: found 0, expected an integer of at least 1."),
+    ("steps = true", "run.toml: steps: found true, expected an integer of at least 1."),
+    ("stop = [1]", "run.toml: stop: found [1], expected a list (a text each)."),
+    ("stepz = 3", "run.toml: stepz is unknown. Did you mean 'steps'?"),
+    ("[loss]\nclib = 1", "run.toml: loss.clib is unknown. Did you mean 'loss.clip'?"),
+    ("[loss]\nclip = 2.0", "run.toml: loss.clip: found 2.0, expected a number above 0 and of at most 1."),
+    ("[loss]\ndelta = 2.0", "run.toml: loss.delta belongs to loss 'other', but 'clip' is chosen."),
+    ("loss = 3", "run.toml: loss: found 3, expected a text."),
+    ('filter = "drop"', "run.toml: filter: found 'drop', expected a list of names."),
+    ('task = "copi"', "run.toml: task: found 'copi', expected one of add, copy, file, reverse, sort."),
+    ("lr = nan", "run.toml: lr: found NaN, expected a number of at least 0 and of at most 10."),
+    ("steps = 2020-01-01", 'run.toml: steps: found "2020-01-01", expected an integer of at least 1.'),
+]
+
+
+@pytest.mark.parametrize(("text", "sentence"), FILES, ids=[text for text, _ in FILES])
+def test_a_wrong_key(make: Make, write: Callable[[str], Path], text: str, sentence: str) -> None:
+    with pytest.raises(UserError) as caught:
+        make({}, write(text))
+    assert str(caught.value).removesuffix(" Did you mean 'copy'?") == sentence
+
+
+@pytest.mark.parametrize("key", ["algo", "model"])
+def test_a_missing_choice(make: Make, plugins: Any, key: str) -> None:
+    from rlcore.config.layers import Layer
+    from rlcore.config.select import select
+
+    flags = {"algo": "toy", "model": "tiny"}
+    del flags[key]
+    with pytest.raises(ConfigError, match=f"^--{key} is missing: nothing chooses it, expected one of "):
+        select(plugins.registry, None, Layer(label="", values=flags)).require_complete()
+
+
+def test_a_reward_must_be_chosen_for_a_file(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("{}\n")
+    with pytest.raises(ConfigError) as caught:
+        make({"data": str(tmp_path / "rows.jsonl")})
+    assert str(caught.value) == (
+        "--reward is missing: nothing chooses it, expected one of many, token_match."
+    )
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^--config .*gone\.toml: No such file or directory\.$"):
+        toml.read(tmp_path / "gone.toml")
+    (tmp_path / "bad.toml").write_text("steps = \n")
+    with pytest.raises(ConfigError, match=r"^--config .*bad\.toml: found broken TOML \(Invalid value"):
+        toml.read(tmp_path / "bad.toml")
+
+
+TINY = {
+    "architectures": ["TinyForCausalLM"],
+    "max_position_embeddings": 512,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 3,
+}
+MODELS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    (
+        {"architectures": ["TinyFourCausalLM"]},
+        {},
+        "config.json names 'TinyFourCausalLM', expected one of LargeForCausalLM, TinyForCausalLM. "
+        "Did you mean 'TinyForCausalLM'?",
+    ),
+    ({"architectures": []}, {}, "config.json names no architecture."),
+    ({"max_position_embeddings": 100}, {}, "found 288, expected at most 100, the context of model"),
+    (
+        {},
+        {"megatron.tensor_model_parallel_size": "4"},
+        "--megatron.tensor-model-parallel-size: found 4, expected a divisor of the model's "
+        "num_key_value_heads (2).",
+    ),
+    (
+        {},
+        {"megatron.pipeline_model_parallel_size": "2"},
+        "--megatron.pipeline-model-parallel-size: found 2, expected a divisor of the model's "
+        "num_hidden_layers (3).",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "flags", "sentence"), MODELS)
+def test_a_model_that_does_not_fit(
+    make: Make, tmp_path: Path, changes: dict[str, Any], flags: dict[str, Any], sentence: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**TINY, **changes}))
+    with pytest.raises(UserError) as caught:
+        make({"model": str(tmp_path), "max_prompt_tokens": "32", **flags})
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"), [("{", "config.json is broken JSON"), ("[]", "config.json holds no table")]
+)
+def test_a_broken_model_config(make: Make, tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(UserError, match=sentence):
+        make({"model": str(tmp_path)})
+
+
+def test_a_directory_that_is_no_model(make: Make, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"config\.json: No such file or directory\.$"):
+        make({"model": str(tmp_path)})
+
+
+def test_a_hub_id_without_a_network(make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(UserError, match=r"^--model: 'some/model' is no directory here and could not be had"):
+        make({"model": "some/model"})

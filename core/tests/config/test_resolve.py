@@ -1,0 +1,169 @@
+"""What wins, what goes into a `Resolved`, and its way through TOML and pickle."""
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rlcore.config.resolve import Resolved
+from rlcore.errors import ConfigError
+
+Make = Callable[..., Resolved]
+Write = Callable[[str], Path]
+
+
+def test_each_layer_wins_over_those_before_it(make: Make, write: Write) -> None:
+    file = write("seed = 3\nprompts_per_step = 7\n")
+    resolved = make({"prompts_per_step": "9"}, file)
+    assert resolved.run.steps == 100  # default
+    assert resolved.run.minibatches == 4  # the model's suggestion over the loss's
+    assert resolved.run.lr == 0.5  # the recipe over the model
+    assert resolved.run.seed == 3  # the file
+    assert resolved.run.prompts_per_step == 9  # the flag over the file over the model
+    assert resolved.reward.name == "token_match"  # the task's suggestion
+
+
+@pytest.mark.parametrize(
+    ("flag", "text", "expected"),
+    [(None, None, 0.3), (None, "[loss]\nclip = 0.4", 0.4), ("0.6", "[loss]\nclip = 0.4", 0.6)],
+)
+def test_tables_have_the_same_layers(
+    make: Make, write: Write, flag: str | None, text: str | None, expected: float
+) -> None:
+    resolved = make({"loss.clip": flag} if flag else {}, write(text) if text else None)
+    assert resolved.loss.config.model_dump()["clip"] == expected
+    assert resolved.filters[0].config.model_dump() == {"below": 0.25}
+
+
+def test_parts_come_with_their_factories(make: Make) -> None:
+    resolved = make()
+    assert (resolved.loss.factory, resolved.engine.name, resolved.generator.name) == (
+        "toy:Clip",
+        "local",
+        "single_turn",
+    )
+    assert resolved.source.name == "copy"
+    assert (resolved.model.family, resolved.model.path, resolved.model.preset) == ("tiny", None, "toy:preset")
+    assert set(resolved.plugins) == {"core", "toy_plugin.py"}
+    assert resolved.plugins["toy_plugin.py"] == f"sha256:{resolved.plugin_files[0].sha256}"
+
+
+def test_a_table_stays_with_the_part_that_its_layer_chose(make: Make, write: Write) -> None:
+    file = write('[loss]\nname = "clip"\nclip = 0.4\n[sglang]\nx = 1\n[engine]\nname = "sglang"\n')
+    resolved = make({"loss": "other", "loss.delta": "0.75", "engine": "local"}, file)
+    assert resolved.loss.config.model_dump() == {"delta": 0.75}
+    assert resolved.sglang == {}
+
+
+def test_the_short_form_of_a_choice(make: Make, write: Write) -> None:
+    assert make({}, write('loss = "other"\nfilter = []\n')).loss.name == "other"
+    assert make({}, write('loss = "other"\nfilter = []\n')).filters == ()
+
+
+def test_filters_are_a_list_in_order(make: Make, write: Write) -> None:
+    file = write('[filter]\nname = ["keep", "drop"]\n[filter.drop]\nbelow = 2.0\n')
+    assert [part.name for part in make({}, file).filters] == ["keep", "drop"]
+    assert make({}, file).filters[1].config.model_dump() == {"below": 2.0}
+    assert [part.name for part in make({"filter": ["keep"]}, file).filters] == ["keep"]
+    assert make({"filter": []}, file).filters == ()
+
+
+def test_pass_through_fields_are_kept_as_given(make: Make, write: Write) -> None:
+    file = write("[megatron]\ntensor_model_parallel_size = 2\nsequence_parallel = true\n")
+    resolved = make({"megatron.sequence_parallel": "false", "megatron.anything": "x"}, file)
+    assert resolved.megatron == {
+        "tensor_model_parallel_size": 2,
+        "sequence_parallel": "false",
+        "anything": "x",
+    }
+
+
+def test_ranks_follow_the_parallel_sizes(make: Make) -> None:
+    assert make().run.ranks == 1
+    sizes = {"megatron.tensor_model_parallel_size": "2", "megatron.pipeline_model_parallel_size": "2"}
+    assert make(sizes).run.ranks == 4
+    assert make({**sizes, "ranks": "8"}).run.ranks == 8
+
+
+def test_data_chooses_the_file_source(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rows.jsonl").write_text("{}\n")
+    monkeypatch.chdir(tmp_path)
+    resolved = make({"data": "rows.jsonl", "reward": "many", "source.prompt_key": "question"})
+    assert resolved.source.name == "file"
+    assert resolved.source.config.model_dump()["path"] == str(tmp_path / "rows.jsonl")
+    assert resolved.flat()["data"] == str(tmp_path / "rows.jsonl")
+    assert "source.path" not in resolved.flat()
+
+
+def test_a_directory_is_matched_by_its_architecture(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["LargeForCausalLM"]}))
+    model = make({"model": str(tmp_path)}).model
+    assert (model.family, model.path, model.preset) == ("large", str(tmp_path), None)
+
+
+MANY: dict[str, object] = {
+    "reward": "many",
+    "reward.words": ["a b", "none"],
+    "reward.numbers": [],
+    "reward.pair": ["1", "2.5"],
+    "reward.mode": "hard",
+    "reward.color": "blue",
+    "reward.folder": "none",
+    "reward.table": '{"x": 1}',
+}
+SELECTIONS: dict[str, dict[str, object]] = {
+    "defaults": {},
+    "parts": {"loss": "other", "loss.delta": "0.1", "filter": ["keep", "drop"], "filter.drop.below": "3"},
+    "no_filter": {"filter": [], "task": "add", "source.digits": "3"},
+    "none": {"loss.bound": "none", "advantage.center": False},
+    "bound": {"loss.bound": "2", "lr": "1e-5", "stop": ["\n", '"']},
+    "pass_through": {"megatron.x": "1", "engine": "sglang", "sglang.mem": True, "engine.threads": "3"},
+    "many": MANY,
+}
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_toml_comes_back_as_the_same_run(make: Make, write: Write, name: str) -> None:
+    resolved = make(SELECTIONS[name])
+    again = make({}, write(resolved.to_toml()))
+    assert again == resolved
+    assert again.to_toml() == resolved.to_toml()
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_a_resolved_run_travels_by_pickle(make: Make, name: str) -> None:
+    resolved = make(SELECTIONS[name])
+    assert pickle.loads(pickle.dumps(resolved)) == resolved
+
+
+def test_texts_of_flags_become_what_the_field_holds(make: Make) -> None:
+    config = make(MANY).reward.config.model_dump()
+    assert config["words"] == ("a b", "none")
+    assert config["numbers"] == ()
+    assert config["pair"] == (1.0, 2.5)
+    assert (config["mode"], config["color"], config["folder"], config["table"]) == (
+        "hard",
+        "blue",
+        None,
+        {"x": 1},
+    )
+
+
+def test_a_derived_file_may_say_none(make: Make, write: Write) -> None:
+    resolved = make({}, write('[loss]\nbound = "none"\n'))
+    assert resolved.loss.config.model_dump()["bound"] is None
+
+
+def test_settings_are_frozen(make: Make) -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        make().run.steps = 3  # type: ignore[misc]  # the point of the test
+
+
+def test_a_file_is_stricter_than_a_flag(make: Make, write: Write) -> None:
+    assert make({"steps": "5"}).run.steps == 5
+    with pytest.raises(
+        ConfigError, match=r"^run\.toml: steps: found '5', expected an integer of at least 1\.$"
+    ):
+        make({}, write('steps = "5"\n'))

@@ -1,0 +1,70 @@
+"""Choices that nobody made, and the flags of a selection."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rlcore.config import select as module
+from rlcore.config.flags import flags
+from rlcore.config.layers import Layer
+from rlcore.config.select import Selection, default_engine, select
+from rlcore.errors import ConfigError
+from rlcore.plugins.loader import Plugins
+from rlcore.plugins.records import Kind
+
+Choose = Callable[..., Selection]
+
+
+def test_the_engine_follows_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(module, "_GPU_DEVICES", (tmp_path / "none",))
+    assert default_engine() == "local"
+    monkeypatch.setattr(module, "_GPU_DEVICES", (tmp_path,))
+    (tmp_path / "sglang").mkdir()
+    (tmp_path / "sglang" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert default_engine() == "sglang"
+
+
+def test_nothing_chosen_is_a_selection_too(plugins: Plugins) -> None:
+    selection = select(plugins.registry, None, Layer(label="", values={}))
+    assert selection.chosen("task") == "copy"
+    assert selection.chosen("generator") == "single_turn"
+    assert selection.chosen("algo") is None
+    assert selection.chosen("data") is None
+
+
+def test_flags_are_those_of_the_selected_parts(choose: Choose) -> None:
+    found = {flag.name: flag for flag in flags(choose({"filter": ["drop"]}))}
+    assert {"steps", "loss.clip", "advantage.center", "filter.drop.below", "source.digits"} <= set(found)
+    assert "loss.delta" not in found
+    clip, center = found["loss.clip"], found["advantage.center"]
+    assert (clip.option, clip.default, clip.group) == ("--loss.clip", "0.3", "loss: clip")
+    assert clip.takes == "a number above 0 and of at most 1"
+    assert (center.option, center.off_option, center.switch) == (
+        "--advantage.center",
+        "--no-advantage.center",
+        True,
+    )
+    assert (found["stop"].many, found["stop"].metavar, found["stop"].default) == (True, "TEXT", "none")
+
+
+def test_the_path_of_a_file_has_no_flag_of_its_own(choose: Choose, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").touch()
+    selection = choose({"data": str(tmp_path / "rows.jsonl")})
+    names = {flag.name for flag in flags(selection)}
+    assert "source.prompt_key" in names
+    assert "source.path" not in names
+    assert selection.entries[Kind.SOURCE].record.name == "file"
+    with pytest.raises(ConfigError, match=r"^--source\.path is what --data says; leave it out\.$"):
+        choose({"data": str(tmp_path / "rows.jsonl"), "source.path": "x"}).settings()
+
+
+def test_a_family_wins_over_a_folder_of_its_name(
+    choose: Choose, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tiny").mkdir()
+    monkeypatch.chdir(tmp_path)
+    found = choose({"model": "tiny"}).model
+    assert found is not None
+    assert found.path is None

@@ -1,0 +1,105 @@
+"""A plugin with one part of each kind, given as a file."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from rlcore.config.base import Config
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import Algorithm, Component, ModelFamily
+
+
+class Color(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class EstimateConfig(Config):
+    min_group_size: ClassVar[int] = 3
+
+    center: bool = Field(True, description="subtract the mean")
+
+
+class ClipConfig(Config):
+    clip: float = Field(0.2, gt=0, le=1, description="a bound")
+    bound: float | None = Field(None, gt=1, description="another bound")
+
+
+class OtherConfig(Config):
+    delta: float = Field(0.5, gt=0, description="a distance")
+
+
+class ManyConfig(Config):
+    words: tuple[str, ...] = Field((), description="some words")
+    numbers: tuple[int, ...] = Field((1, 2), description="some numbers")
+    pair: tuple[float, float] = Field((0.0, 1.0), description="two numbers")
+    mode: Literal["soft", "hard"] = Field("soft", description="how")
+    color: Color = Field(Color.RED, description="which")
+    folder: Path | None = Field(Path("here"), description="where")
+    table: dict[str, int] = Field(default_factory=dict, description="what")
+
+
+class DropConfig(Config):
+    below: float = Field(0.0, ge=0, description="a bound")
+
+
+@hookimpl
+def rlcore_algorithms() -> Iterable[Algorithm]:
+    yield Algorithm(
+        name="toy",
+        summary="a recipe",
+        paper="",
+        parts={"advantage": "estimate", "loss": "clip", "filter": ["drop"]},
+        settings={"group_size": 5, "lr": 0.5},
+        tables={"loss": {"clip": 0.3}, "filter": {"drop": {"below": 0.25}}},
+    )
+
+
+@hookimpl
+def rlcore_advantages() -> Iterable[Component]:
+    yield Component(name="estimate", factory="toy:Estimate", summary="x", config=EstimateConfig)
+
+
+@hookimpl
+def rlcore_losses() -> Iterable[Component]:
+    yield Component(
+        name="clip",
+        factory="toy:Clip",
+        summary="x",
+        config=ClipConfig,
+        suggests={"lr": 0.1, "minibatches": 2},
+    )
+    yield Component(name="other", factory="toy:Other", summary="x", config=OtherConfig)
+
+
+@hookimpl
+def rlcore_generators() -> Iterable[Component]:
+    yield Component(name="single_turn", factory="toy:Generate", summary="x")
+
+
+@hookimpl
+def rlcore_rewards() -> Iterable[Component]:
+    yield Component(name="token_match", factory="toy:Match", summary="x")
+    yield Component(name="many", factory="toy:Many", summary="x", config=ManyConfig)
+
+
+@hookimpl
+def rlcore_filters() -> Iterable[Component]:
+    yield Component(name="drop", factory="toy:Drop", summary="x", config=DropConfig)
+    yield Component(name="keep", factory="toy:Keep", summary="x")
+
+
+@hookimpl
+def rlcore_models() -> Iterable[ModelFamily]:
+    yield ModelFamily(
+        name="tiny",
+        factory="toy:Bridge",
+        summary="x",
+        architectures=("TinyForCausalLM",),
+        preset="toy:preset",
+        suggests={"lr": 0.2, "minibatches": 4, "prompts_per_step": 16, "max_prompt_tokens": 32},
+    )
+    yield ModelFamily(name="large", factory="toy:Bridge", summary="x", architectures=("LargeForCausalLM",))

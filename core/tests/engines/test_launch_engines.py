@@ -1,0 +1,145 @@
+"""Commands of both engines, and the checks before a process starts."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlcore.engines import sglang_cpu
+from rlcore.engines.config import LocalConfig, SglangConfig
+from rlcore.engines.launch import TOKEN_VARIABLE, EngineLaunch, LocalEngine, SglangEngine
+from rlcore.engines.sglang_fields import ServerFields, arguments, check_fields, server_fields
+from rlcore.errors import ConfigError, MissingEngineError
+
+TOKEN = "secret-of-the-run"
+
+
+def launch(**changes: Any) -> EngineLaunch:
+    given: dict[str, Any] = {
+        "model_path": "/models/tiny",
+        "host": "127.0.0.1",
+        "port": 31000,
+        "token": TOKEN,
+        "dtype": "fp32",
+        "context_length": 256,
+        "seed": 3,
+        "weights_dir": "/weights",
+        "log_path": "/run/engine.log",
+    }
+    return EngineLaunch(**{**given, **changes})
+
+
+@pytest.fixture(scope="module")
+def known() -> ServerFields:
+    """Of the newest version in the committed list: this interpreter has no sglang."""
+    return server_fields(None, {})
+
+
+@pytest.fixture
+def sglang_python(tmp_path: Path) -> str:
+    """An interpreter with a distribution `sglang` 0.5.23 (its metadata; no server)."""
+    folder = tmp_path / "site" / "sglang-0.5.23.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: sglang\nVersion: 0.5.23\n")
+    script = tmp_path / "python"
+    script.write_text(
+        f'#!/bin/sh\nexport PYTHONPATH={tmp_path}/site:$PYTHONPATH\nexec {sys.executable} "$@"\n'
+    )
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return str(script)
+
+
+def test_the_local_command_keeps_the_token_from_its_arguments() -> None:
+    command = LocalEngine(LocalConfig(threads=2)).command(launch())
+    line = " ".join(command.argv)
+    assert line.endswith("--max-batch 256 --seed 3 --threads 2 --weights-dir /weights")
+    assert TOKEN not in line + repr(command) + repr(launch())
+    assert command.env[TOKEN_VARIABLE] == TOKEN
+
+
+def test_local_refuses_sglang_fields() -> None:
+    with pytest.raises(ConfigError, match=r"--sglang\.tp_size has no effect with --engine local"):
+        LocalEngine(LocalConfig()).check({"tp_size": 2})
+
+
+def test_a_cpu_server_gets_the_platform_and_the_users_fields(sglang_python: str) -> None:
+    engine = SglangEngine(SglangConfig(python=sglang_python, dtype="bf16"))
+    command = engine.command(launch(fields={"max-total-tokens": "4096", "disable_radix_cache": True}))
+    line = " ".join(command.argv)
+    assert TOKEN not in line
+    assert "--dtype bfloat16 --context-length 256 --random-seed 3" in line
+    assert "--device cpu" in line
+    assert "--max-total-tokens 4096" in line
+    assert line.endswith("--disable-radix-cache")
+    assert command.env["PYTHONPATH"] == str(sglang_cpu.SITE)
+
+
+def test_a_missing_sglang_says_what_installs_it() -> None:
+    engine = SglangEngine(SglangConfig())
+    with pytest.raises(
+        MissingEngineError, match=r"pip install 'sglang>=0\.5\.12,<0\.6'.*sglang_cpu_venv\.sh"
+    ):
+        engine.check({})
+
+
+def test_an_interpreter_that_does_not_exist_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"--engine\.python /no/such/python cannot be run"):
+        SglangEngine(SglangConfig(python="/no/such/python")).check({})
+
+
+def test_an_unsupported_version_is_refused(sglang_python: str, tmp_path: Path) -> None:
+    (tmp_path / "site" / "sglang-0.5.23.dist-info").rename(tmp_path / "site" / "sglang-0.4.1.dist-info")
+    metadata = tmp_path / "site" / "sglang-0.4.1.dist-info" / "METADATA"
+    metadata.write_text(metadata.read_text().replace("0.5.23", "0.4.1"))
+    with pytest.raises(ConfigError, match=r"sglang 0\.4\.1 is installed .*supported is sglang>=0\.5\.12"):
+        SglangEngine(SglangConfig(python=sglang_python)).check({})
+
+
+def test_unknown_fields_are_refused_with_a_suggestion(known: ServerFields) -> None:
+    with pytest.raises(ConfigError, match=r"--sglang\.tp-sise is no setting .*Did you mean 'tp_size'"):
+        check_fields({"tp-sise": 2}, known)
+
+
+@pytest.mark.parametrize("name", ["host", "port", "model_path", "api-key", "random_seed", "config"])
+def test_fields_that_rlcore_sets_are_refused(known: ServerFields, name: str) -> None:
+    with pytest.raises(ConfigError, match="is not set here, but by"):
+        check_fields({name: "1"}, known)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "argv"),
+    [
+        ("tp_size", "2", ["--tp-size", "2"]),
+        ("mem-fraction-static", 0.5, ["--mem-fraction-static", "0.5"]),
+        ("disable_radix_cache", "true", ["--disable-radix-cache"]),
+        ("disable_radix_cache", False, []),
+        ("enable_tf32_matmul", False, ["--no-enable-tf32-matmul"]),
+        ("fp8_gemm_runner_backend", "triton", ["--fp8-gemm-backend", "triton"]),
+        ("cuda_graph_bs_decode", [1, 2], ["--cuda-graph-bs-decode", "1", "2"]),
+        ("cuda_graph_bs_decode", "1,2", ["--cuda-graph-bs-decode", "1", "2"]),
+    ],
+)
+def test_fields_become_flags(known: ServerFields, name: str, value: Any, argv: list[str]) -> None:
+    assert arguments(check_fields({name: value}, known), known) == argv
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("tp_size", "two"), ("tp_size", True), ("mem_fraction_static", "x"), ("disable_radix_cache", 3)],
+)
+def test_values_of_another_type_are_refused(known: ServerFields, name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"takes a value of type (int|float|bool), not"):
+        check_fields({name: value}, known)
+
+
+def test_importing_the_engines_table_and_launch_needs_no_torch() -> None:
+    code = (
+        "import sys, rlcore.engines.config, rlcore.engines.launch, rlcore.engines.process\n"
+        "sys.exit(bool({'torch', 'ray', 'transformers', 'aiohttp'} & set(sys.modules)))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -1,0 +1,206 @@
+"""Discovery, switches, and plugins that are broken."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rlcore.errors import PluginError
+from rlcore.plugins.loader import Plugins, Switches, load
+from rlcore.plugins.records import Kind
+
+Install = Callable[..., str]
+
+REWARD = """
+@hookimpl
+def rlcore_rewards():
+    yield Component(name="{name}", factory=f"{{__name__}}:Score", summary="a reward")
+class Score:
+    def __init__(self, config):
+        self.config = config
+"""
+
+
+def loaded(*names: str, strict: bool = False) -> Plugins:
+    return load(Switches(only=names, strict=strict))
+
+
+def test_core_registers_its_own_parts_through_its_own_hooks() -> None:
+    plugins = loaded()
+    assert plugins.registry.names(Kind.ENGINE) == ["local", "sglang"]
+    assert plugins.registry.names(Kind.SOURCE) == ["add", "copy", "file", "reverse", "sort"]
+    assert [(info.name, info.dist) for info in plugins.infos] == [("core", "rlcore")]
+    assert set(plugins.versions) == {"core"}
+
+
+def test_a_plugin_is_found_through_its_entry_point(install: Install) -> None:
+    module = install("mine", REWARD.format(name="kind_words"))
+    plugins = loaded("mine")
+    entry = plugins.registry.find(Kind.REWARD, "kind_words", "--reward")
+    assert entry.component.factory == f"{module}:Score"
+    assert (entry.provider.dist, entry.provider.version, entry.provider.origin) == (
+        "rlcore-mine",
+        "1.2.3",
+        module,
+    )
+    assert plugins.versions["mine"] == "1.2.3"
+
+
+def test_everything_that_is_installed_is_loaded_without_switches(install: Install) -> None:
+    install("mine", REWARD.format(name="kind_words"))
+    assert "kind_words" in load(Switches()).registry.names(Kind.REWARD)
+
+
+@pytest.mark.parametrize("name", ["mine", "rlcore-mine"])
+def test_off_leaves_a_plugin_out(install: Install, name: str) -> None:
+    install("mine", REWARD.format(name="kind_words"))
+    assert "mine" not in load(Switches(off=(name,))).versions
+
+
+def test_the_environment_holds_the_switches(install: Install) -> None:
+    assert Switches.from_environment({}) == Switches()
+    assert Switches.from_environment({"RLCORE_PLUGINS": ""}).only == ()
+    assert Switches.from_environment({"RLCORE_PLUGINS": "a, b"}).only == ("a", "b")
+    assert Switches.from_environment({"RLCORE_STRICT_PLUGINS": "1"}).strict
+    assert not Switches.from_environment({"RLCORE_STRICT_PLUGINS": "0"}).strict
+
+
+def test_only_leaves_the_others_out(install: Install) -> None:
+    install("mine", REWARD.format(name="kind_words"))
+    install("yours", REWARD.format(name="harsh_words"))
+    assert set(loaded("yours").versions) == {"core", "yours"}
+
+
+def test_a_switch_that_names_no_plugin_is_refused(install: Install) -> None:
+    install("mine", REWARD.format(name="kind_words"))
+    with pytest.raises(PluginError, match=r"^-p no:mien: no such plugin\. Did you mean 'mine'\?$"):
+        load(Switches(off=("mien",)))
+    with pytest.raises(PluginError, match=r"^RLCORE_PLUGINS=mien: no such plugin"):
+        loaded("mien")
+    with pytest.raises(PluginError, match=r"^-p no:core: it cannot be switched off\.$"):
+        load(Switches(off=("core",)))
+
+
+BROKEN = {
+    "import": ("import no_such_module_here", "No module named 'no_such_module_here'"),
+    "hook": ("@hookimpl\ndef rlcore_reward():\n    return []", "Did you mean 'rlcore_rewards'?"),
+    "argument": ("@hookimpl\ndef rlcore_rewards(plenty):\n    return []", "plenty"),
+    "default": ("@hookimpl\ndef rlcore_rewards(n=1):\n    return []", "gives its argument 'n' a default"),
+    "raises": ("@hookimpl\ndef rlcore_rewards():\n    raise RuntimeError('not today')", "not today"),
+    "record": ("@hookimpl\ndef rlcore_rewards():\n    yield 'format'", "expected a record of type Component"),
+    "factory": (
+        "@hookimpl\ndef rlcore_rewards():\n    yield Component(name='x', factory='x', summary='x')",
+        'expected a text "package.module:attribute"',
+    ),
+    "name": (
+        "@hookimpl\ndef rlcore_rewards():\n    yield Component(name='X y', factory='x:y', summary='x')",
+        "expected a name of lower-case letters",
+    ),
+    "config": (
+        "@hookimpl\ndef rlcore_rewards():\n"
+        "    yield Component(name='x', factory='x:y', summary='x', config=dict)",
+        "expected a class derived from rlcore.config.base.Config",
+    ),
+    "suggests": (
+        "@hookimpl\ndef rlcore_rewards():\n"
+        "    yield Component(name='x', factory='x:y', summary='x', suggests={'stepz': 1})",
+        "Did you mean 'steps'?",
+    ),
+    "part": (
+        "@hookimpl\ndef rlcore_algorithms():\n"
+        "    yield Algorithm(name='x', summary='x', paper='', parts={'los': 'x'})",
+        "found a part 'los'",
+    ),
+    "part_list": (
+        "@hookimpl\ndef rlcore_algorithms():\n"
+        "    yield Algorithm(name='x', summary='x', paper='', parts={'filter': 'x'})",
+        "expected a list",
+    ),
+    "settings": (
+        "@hookimpl\ndef rlcore_algorithms():\n"
+        "    yield Algorithm(name='x', summary='x', paper='', parts={}, settings={'stepz': 1})",
+        "Did you mean 'steps'?",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_plugin_is_kept_aside_and_the_others_load(install: Install, case: str) -> None:
+    body, said = BROKEN[case]
+    install(f"bad_{case}", body, dist="bad-plugin")
+    install("mine", REWARD.format(name="kind_words"))
+    plugins = loaded(f"bad_{case}", "mine")
+    assert set(plugins.versions) == {"core", "mine"}
+    (broken,) = plugins.broken
+    assert (broken.name, broken.dist, broken.version) == (f"bad_{case}", "bad-plugin", "1.2.3")
+    assert said in broken.error
+    assert not plugins.manager.has_plugin(f"bad_{case}")
+    with pytest.raises(PluginError, match=r"failed to load: bad-plugin 1\.2\.3"):
+        plugins.registry.find(Kind.REWARD, "kinder_words", "--reward")
+
+
+def test_strict_makes_a_broken_plugin_fatal(install: Install) -> None:
+    install("bad", "raise OSError('gone')", dist="bad-plugin")
+    with pytest.raises(PluginError, match=r"^plugin 'bad' of bad-plugin 1\.2\.3 is broken: OSError: gone\.$"):
+        loaded("bad", strict=True)
+
+
+def test_two_distributions_of_one_plugin_name_are_both_broken(install: Install) -> None:
+    install("mine", REWARD.format(name="kind_words"), dist="first-plugin")
+    install("mine", REWARD.format(name="harsh_words"), dist="second-plugin", version="4.5")
+    broken = loaded("mine").broken
+    assert {plugin.dist for plugin in broken} == {"first-plugin", "second-plugin"}
+    assert all("first-plugin 1.2.3 and second-plugin 4.5" in plugin.error for plugin in broken)
+
+
+def test_nobody_takes_the_name_of_the_core(install: Install) -> None:
+    install("core", REWARD.format(name="kind_words"), dist="other-core")
+    (broken,) = load(Switches()).broken
+    assert (broken.dist, broken.error) == ("other-core", "the name 'core' is rlcore's own; choose another")
+
+
+def test_a_clash_names_both_providers(install: Install) -> None:
+    install("mine", REWARD.format(name="kind_words"))
+    install("yours", REWARD.format(name="kind_words"), version="4.5")
+    with pytest.raises(PluginError) as caught:
+        _ = loaded("mine", "yours").registry
+    assert str(caught.value) == (
+        "reward 'kind_words' is offered by two plugins, mine (rlcore-mine 1.2.3) and yours "
+        "(rlcore-yours 4.5); switch one off with -p no:mine or -p no:yours."
+    )
+
+
+def test_a_miss_says_what_exists(install: Install) -> None:
+    with pytest.raises(PluginError) as caught:
+        loaded().registry.find(Kind.SOURCE, "copie", "--task")
+    assert str(caught.value) == (
+        "--task: found 'copie', expected one of add, copy, file, reverse, sort. Did you mean 'copy'?"
+    )
+    with pytest.raises(PluginError, match="no plugin offers any loss"):
+        loaded().registry.find(Kind.LOSS, "ppo", "--loss")
+
+
+def test_a_file_is_a_plugin(tmp_path: Path) -> None:
+    file = tmp_path / "my plugin.py"
+    file.write_text(
+        "from rlcore.plugins.hookspecs import hookimpl\nfrom rlcore.plugins.records import Component\n"
+        + REWARD.format(name="kind_words")
+    )
+    plugins = load(Switches(only=(), files=(file,)))
+    assert plugins.registry.names(Kind.REWARD) == ["kind_words"]
+    (kept,) = plugins.files
+    assert plugins.versions["my plugin.py"] == f"sha256:{kept.sha256}"
+    assert load(Switches(only=(), files=(file,))).registry.names(Kind.REWARD) == ["kind_words"]
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match=r"--plugin .*gone\.py: No such file or directory"):
+        load(Switches(only=(), files=(tmp_path / "gone.py",)))
+
+
+def test_a_broken_file_is_broken_like_any_plugin(tmp_path: Path) -> None:
+    file = tmp_path / "bad.py"
+    file.write_text("def f(:\n")
+    (broken,) = load(Switches(only=(), files=(file,))).broken
+    assert broken.name == "bad.py"
+    assert "SyntaxError" in broken.error

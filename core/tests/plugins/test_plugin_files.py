@@ -1,0 +1,69 @@
+"""A plugin file in another process: its parts resolve and its configs unpickle."""
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+from rlcore.plugins import files
+from rlcore.plugins.loader import Switches, load
+from rlcore.plugins.records import Kind
+from rlcore.spec import Part
+
+PLUGIN = '''
+from __future__ import annotations
+from pydantic import Field
+from rlcore.config.base import Config
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import Component
+
+class Settings(Config):
+    """Settings."""
+    weight: float | None = Field(2.0, description="a weight")
+
+class Score:
+    def __init__(self, config: Settings) -> None:
+        self.weight = config.weight
+
+@hookimpl
+def rlcore_rewards():
+    yield Component(name="weighted", factory=f"{__name__}:Score", summary="x", config=Settings)
+'''
+
+WORKER = """
+import pickle, sys
+from rlcore.plugins import files
+contents, parts = pickle.load(open(sys.argv[1], "rb"))
+files.install(pickle.loads(contents))
+print(pickle.loads(parts).build().weight)
+"""
+
+
+def test_a_worker_gets_the_file_by_content(tmp_path: Path) -> None:
+    file = tmp_path / "weighted.py"
+    file.write_text(PLUGIN)
+    plugins = load(Switches(only=(), files=(file,)))
+    record = plugins.registry.find(Kind.REWARD, "weighted", "--reward").component
+    part = Part(
+        name=record.name, factory=record.factory, config=record.config.model_validate({"weight": 3.5})
+    )
+    file.unlink()
+    parcel = tmp_path / "parcel"
+    parcel.write_bytes(pickle.dumps((pickle.dumps(plugins.files), pickle.dumps(part))))
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER, str(parcel)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout == "3.5\n", done.stderr
+
+
+def test_the_module_name_follows_the_content(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "same.py").write_text("VALUE = 1\n")
+    first, second = (files.read(tmp_path / folder / "same.py") for folder in ("a", "b"))
+    assert first.module == second.module
+    assert files.import_content(first) is files.import_content(second)
+    (tmp_path / "b" / "same.py").write_text("VALUE = 2\n")
+    third = files.read(tmp_path / "b" / "same.py")
+    assert files.import_content(third).VALUE == 2
+    assert files.import_content(first).VALUE == 1

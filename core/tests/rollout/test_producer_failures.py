@@ -1,0 +1,83 @@
+"""What becomes of aborted, refused, unscored and stale samples."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rlcore.errors import EngineError, StaleWeightsError
+from rlcore.types import RewardStatus
+
+MakeWorld = Callable[..., Any]
+LIMIT_S = 30.0
+
+
+def ids(rollout: Any) -> list[int]:
+    return [group.group_id for group in rollout.groups]
+
+
+@pytest.mark.parametrize("reason", ["abort", "refused"])
+async def test_a_bad_generation_is_tried_once_more(make_world: MakeWorld, reason: str) -> None:
+    world = make_world()
+    world.engine.endings["1.0-0"] = world.refused() if reason == "refused" else reason
+    rollout = await world.producer.rollout(1)
+    assert ids(rollout) == [0, 1, 2, 3]
+    assert {sample.attempt for sample in rollout.groups[1].samples} == {1}
+    assert {sample.attempt for sample in rollout.groups[0].samples} == {0}
+    name = "failed" if reason == "refused" else "aborted"
+    assert rollout.metrics[f"rollout/{name}"] == 3
+    assert rollout.metrics["rollout/groups_dropped"] == 0
+
+
+async def test_twice_bad_drops_the_group(make_world: MakeWorld) -> None:
+    world = make_world()
+    world.engine.endings |= {"1.0-0": "abort", "1.0-1": world.refused()}
+    rollout = await world.producer.rollout(1)
+    assert ids(rollout) == [0, 2, 3, 4]
+    assert rollout.metrics["rollout/groups_dropped/failed"] == 1
+    assert (rollout.metrics["rollout/aborted"], rollout.metrics["rollout/failed"]) == (3, 3)
+
+
+async def test_all_refused_ends_the_run(make_world: MakeWorld) -> None:
+    world = make_world()
+    world.engine.all_refused = world.refused()
+    with pytest.raises(EngineError, match="refused the request"):
+        await world.producer.rollout(1)
+    with pytest.raises(EngineError, match="refused the request"):
+        await world.producer.evaluate(world.prompts)
+
+
+async def test_a_dead_engine_ends_the_run_and_loses_no_prompt(make_world: MakeWorld) -> None:
+    world = make_world()
+    calm = await make_world().producer.rollout(1)
+    world.engine.endings["2.0-0"] = world.dead()
+    with pytest.raises(EngineError, match="cannot be reached"):
+        await world.producer.rollout(1)
+    state = json.loads(json.dumps(world.producer.state()))
+    assert [draw["group_id"] for draw in state["buffer"]["draws"]] == [0, 1, 2, 3]
+    world.engine.endings.clear()
+    resumed = world.new_producer()
+    resumed.load(state)
+    assert (await resumed.rollout(1)).groups == calm.groups
+
+
+@pytest.mark.parametrize("status", [RewardStatus.FAILED, RewardStatus.TIMED_OUT])
+async def test_an_unscored_group_is_scored_once_more(make_world: MakeWorld, status: RewardStatus) -> None:
+    world = make_world()
+    world.rewards.unscored = {1: [status], 2: [status, status]}
+    rollout = await world.producer.rollout(1)
+    assert ids(rollout) == [0, 1, 3, 4]
+    assert world.rewards.calls[1] == world.rewards.calls[2] == 2
+    assert rollout.metrics[f"rollout/reward_{status}"] == 3
+    assert rollout.metrics[f"rollout/groups_dropped/reward_{status}"] == 1
+
+
+async def test_stale_weights_are_noticed(make_world: MakeWorld) -> None:
+    world = make_world(engines=2)
+    world.publish(3)
+    world.engines[1].version = 2
+    with pytest.raises(StaleWeightsError, match="generated with weight version 2, expected 3"):
+        await world.producer.rollout(1)
+    with pytest.raises(StaleWeightsError):
+        await world.producer.evaluate(world.prompts)

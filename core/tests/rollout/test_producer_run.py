@@ -1,0 +1,131 @@
+"""Producer and consumer: turns, staleness, resume."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from rlcore.errors import EngineError, StaleWeightsError
+from rlcore.interfaces import Verdict
+from rlcore.types import Group
+
+MakeWorld = Callable[..., Any]
+LIMIT_S = 30.0
+
+
+def ids(rollout: Any) -> list[int]:
+    return [group.group_id for group in rollout.groups]
+
+
+def timeless(metrics: Any) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if not name.startswith("time/")}
+
+
+class KeepOdd:
+    """Drops groups with an even id."""
+
+    def judge(self, group: Group) -> Verdict:
+        return Verdict(group=group) if group.group_id % 2 else Verdict(group=None, reason="even")
+
+
+async def test_resume_continues_where_it_was(make_world: MakeWorld) -> None:
+    world = make_world(prompts=7, filters=[KeepOdd()])
+    await world.producer.rollout(1)
+    state = json.loads(json.dumps(world.producer.state()))
+    resumed = world.new_producer()
+    resumed.load(state)
+    expected = await world.producer.rollout(2)
+    found = await resumed.rollout(2)
+    assert found.groups == expected.groups
+    assert timeless(found.metrics) == timeless(expected.metrics)
+
+
+async def test_synchronous_run_generates_nothing_between_two_questions(make_world: MakeWorld) -> None:
+    world = make_world()
+    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(2, 5)) as rollouts:
+        steps = []
+        async for rollout in rollouts:
+            steps.append((rollout.step, rollout.version))
+            asked = len(world.engine.asked)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert len(world.engine.asked) == asked == 4 * len(steps)
+            assert world.producer.state()["buffer"] == {"draws": [], "groups": []}
+            world.publish(rollout.version + 1)
+    assert steps == [(3, 0), (4, 1), (5, 2)]
+
+
+async def test_run_raises_the_producers_error(make_world: MakeWorld) -> None:
+    world = make_world()
+    world.engine.endings["5.0-0"] = world.dead()
+    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 5)) as rollouts:
+        await anext(rollouts)
+        with pytest.raises(EngineError, match="cannot be reached"):
+            await anext(rollouts)
+
+
+async def test_an_early_end_gives_the_prompts_back(make_world: MakeWorld) -> None:
+    world = make_world(max_staleness=1)
+    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 5)) as rollouts:
+        await anext(rollouts)
+        world.engine.hold = asyncio.Event()
+        while len(world.engine.asked) < 8:
+            await asyncio.sleep(0)
+    draws = world.producer.state()["buffer"]["draws"]
+    assert [draw["group_id"] for draw in draws] == [4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("staleness", [1, 2])
+async def test_staleness_is_a_number(make_world: MakeWorld, staleness: int) -> None:
+    world = make_world(prompts=100, max_staleness=staleness)
+    seen: list[int] = []
+    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 8)) as rollouts:
+        async for rollout in rollouts:
+            seen += ids(rollout)
+            version = rollout.step - 1
+            assert max(0, version - staleness) <= rollout.version <= version
+            ahead = 4 * min(rollout.step + staleness, 8)
+            while len(world.engine.asked) < ahead:
+                await asyncio.sleep(0)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert len(world.engine.asked) == ahead
+            world.publish(rollout.step)
+    assert seen == list(range(32)), "no prompt is lost or doubled"
+
+
+async def test_rollouts_in_store_survive_a_restart(make_world: MakeWorld) -> None:
+    world = make_world(max_staleness=1)
+    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 5)) as rollouts:
+        await anext(rollouts)
+        while len(world.producer.state()["buffer"]["groups"]) < 4:
+            await asyncio.sleep(0)
+        world.publish(1)
+        state = json.loads(json.dumps(world.producer.state()))
+    resumed = world.new_producer()
+    resumed.load(state)
+    resumed.published(1)
+    asked = len(world.engine.asked)
+    assert ids(await resumed.rollout(2)) == [4, 5, 6, 7]
+    assert len(world.engine.asked) == asked
+    late = world.new_producer()
+    late.load(state)
+    world.engine.version = 2
+    late.published(2)
+    again = await late.rollout(2)
+    assert ids(again) == [4, 5, 6, 7]
+    assert {sample.attempt for group in again.groups for sample in group.samples} == {1}
+
+
+async def test_a_rollout_that_is_too_old_is_refused(make_world: MakeWorld) -> None:
+    world = make_world(max_staleness=1)
+    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 5)) as rollouts:
+        await anext(rollouts)
+        while len(world.producer.state()["buffer"]["groups"]) < 4:
+            await asyncio.sleep(0)
+        world.publish(2)
+        with pytest.raises(StaleWeightsError, match="2 weight versions old; max_staleness allows 1"):
+            await anext(rollouts)

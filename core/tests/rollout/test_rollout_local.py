@@ -1,0 +1,119 @@
+"""The producer on the real `local` server: log-probs, versions, sessions, exact repetition."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from rlcore.config.base import Config
+from rlcore.config.run import RunConfig
+from rlcore.data.config import DigitsConfig
+from rlcore.data.tasks import Copy
+from rlcore.data.tokens import PromptEncoder
+from rlcore.engines.client import EngineClient
+from rlcore.engines.config import LocalConfig
+from rlcore.engines.launch import EngineLaunch, LocalEngine
+from rlcore.engines.process import ServerProcess, free_port
+from rlcore.errors import StaleWeightsError
+from rlcore.rollout.batch import to_batch
+from rlcore.rollout.produce import Producer
+from rlcore.rollout.rewards import RewardPool
+from rlcore.spec import Part
+from rlcore_qwen.tiny import tiny
+from rlcore_single_turn.generator import SingleTurn
+from rlcore_text.config import TokenMatchConfig
+
+TOKEN = "secret"
+START_LIMIT_S = 120.0
+RUN = RunConfig(prompts_per_step=6, group_size=4, max_response_tokens=5, seed=3)
+PROMPTS = Copy(DigitsConfig()).prompts()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny(tmp_path_factory.mktemp("model"), seed=0)
+
+
+@pytest.fixture(scope="module")
+def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder, port = tmp_path_factory.mktemp("server"), free_port()
+    command = LocalEngine(LocalConfig()).command(
+        EngineLaunch(
+            model_path=str(model),
+            host="127.0.0.1",
+            port=port,
+            token=TOKEN,
+            dtype="fp32",
+            context_length=64,
+            seed=0,
+            weights_dir=str(folder),
+            log_path=str(folder / "log"),
+        )
+    )
+    process = ServerProcess(command.argv, name="local", log_path=folder / "log", env=dict(command.env))
+    process.start()
+    try:
+        url = f"http://127.0.0.1:{port}"
+        process.wait_ready(f"{url}/health", limit_s=START_LIMIT_S, token=TOKEN)
+        yield url
+    finally:
+        process.stop()
+
+
+@pytest.fixture(scope="module")
+def rewards() -> Iterator[RewardPool]:
+    part = Part(name="token_match", factory="rlcore_text.rewards:TokenMatch", config=TokenMatchConfig())
+    with RewardPool(part, workers=1, timeout=60.0) as pool:
+        yield pool
+
+
+@pytest.fixture
+async def client(server: str, model: Path) -> AsyncIterator[EngineClient]:
+    async with EngineClient(server, TOKEN, timeout_s=120.0) as made:
+        await made.update_from_disk(str(model), version=1)
+        yield made
+
+
+def producer(model: Path, client: EngineClient, rewards: RewardPool, version: int = 1) -> Producer:
+    return Producer(
+        run=RUN,
+        prompts=PROMPTS.train,
+        encoder=PromptEncoder.load(model, max_prompt_tokens=16),
+        clients=[client],
+        generator=SingleTurn(Config()),
+        rewards=rewards,
+        version=version,
+    )
+
+
+async def test_a_rollout_is_what_the_model_says(
+    model: Path, client: EngineClient, rewards: RewardPool
+) -> None:
+    rollout = await producer(model, client, rewards).rollout(1)
+    batch = to_batch(rollout.groups, minibatches=1)
+    assert len(batch) == 24
+    assert set(batch.per_sample["version"].tolist()) == {1}
+    reference = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+    for group in rollout.groups:
+        for sample in group.samples:
+            ids = torch.tensor([sample.prompt_ids + sample.response_ids])
+            with torch.inference_mode():
+                rows = torch.log_softmax(reference(ids).logits[0, len(sample.prompt_ids) - 1 : -1], -1)
+            expected = rows.gather(1, torch.tensor(sample.response_ids)[:, None])[:, 0]
+            torch.testing.assert_close(torch.tensor(sample.log_probs), expected, atol=1e-4, rtol=0)
+    assert 0 <= rollout.metrics["rollout/reward_mean"] <= 1
+
+
+async def test_two_runs_are_equal_to_the_bit(model: Path, client: EngineClient, rewards: RewardPool) -> None:
+    first, second = producer(model, client, rewards), producer(model, client, rewards)
+    for step in (1, 2, 3):
+        assert (await first.rollout(step)).groups == (await second.rollout(step)).groups
+    prompts = PROMPTS.held_out["copy"][:20]
+    assert await first.evaluate(prompts) == await second.evaluate(prompts)
+
+
+async def test_stale_weights(model: Path, client: EngineClient, rewards: RewardPool) -> None:
+    with pytest.raises(StaleWeightsError, match="generated with weight version 1, expected 2"):
+        await producer(model, client, rewards, version=2).rollout(1)

@@ -1,0 +1,54 @@
+"""The documentation names everything that there is."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rlcore.config.run import RunConfig
+from rlcore.learner import METRICS
+from rlcore.plugins import hookspecs
+from rlcore.plugins.loader import load
+from rlcore.plugins.records import Kind
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+EVERYTHING = "\n".join(path.read_text() for path in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))])
+HOOKS = [name for name in vars(hookspecs) if name.startswith("rlcore_")]
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_hook_is_documented(hook: str) -> None:
+    assert f"`{hook}`" in (DOCS / "hooks.md").read_text()
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_every_bundled_name_is_documented(kind: Kind) -> None:
+    names = load().registry.names(kind)
+    assert names
+    missing = [name for name in names if not re.search(rf"[`\s/|]{re.escape(name)}[`\s.,;:|)]", EVERYTHING)]
+    assert not missing
+
+
+@pytest.mark.parametrize("field", list(RunConfig.model_fields))
+def test_run_setting_has_help_and_a_bound_or_choices(field: str) -> None:
+    info = RunConfig.model_fields[field]
+    assert info.description
+    assert info.metadata or info.annotation is not None
+
+
+def test_every_metric_of_the_learner_is_documented() -> None:
+    text = (DOCS / "metrics.md").read_text()
+    assert not [name for name in METRICS if f"`{name}`" not in text]
+
+
+@pytest.mark.parametrize("page", sorted(path.relative_to(ROOT).as_posix() for path in DOCS.rglob("*.md")))
+def test_links_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text()
+    links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
+    assert not [link for link in links if not (ROOT / page).parent.joinpath(link).exists()]
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    links = [link for link in re.findall(r"\]\(([^)#]+)", (ROOT / "README.md").read_text()) if "://" not in link]
+    assert not [link for link in links if not (ROOT / link).exists()]

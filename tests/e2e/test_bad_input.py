@@ -1,0 +1,300 @@
+"""What a user gets wrong: one clear sentence, exit code 2, no traceback, and nothing left behind."""
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import SMALL, Run
+from inputs import CONTEXT, chats, make_model, write_jsonl, write_parquet
+from layouts import STEPS, Layouts
+from refusals import Refused, refuse, sentence, unchanged
+
+TRAIN = ("train", "--algo", "grpo", "--model", "qwen3")
+OWN_SIZES = ("--max-prompt-tokens", "96", "--max-response-tokens", "24")
+LONG = "red " * 120
+
+
+@pytest.fixture
+def refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Refused:
+    """`refused(*arguments)`: the sentence; called in an empty folder."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return partial(refuse, capsys)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that trains."""
+    return make_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A prompt file that trains."""
+    return write_jsonl(tmp_path_factory.mktemp("data") / "good.jsonl", chats(8, seed=3))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("train", "--algo", "grpp", "--model", "qwen3"), ("--algo", "'grpp'", "Did you mean 'grpo'?")),
+        (("train", "--algo", "grpo", "--model", "qwen33"), ("--model", "'qwen33'", "'qwen3'")),
+        (("train", "--algo", "grpo"), ("--model", "missing", "qwen3")),
+        (("train", "--model", "qwen3"), ("--algo", "missing", "grpo")),
+        ((*TRAIN, "--task", "revers"), ("--task", "'revers'", "Did you mean 'reverse'?")),
+        ((*TRAIN, "--reward", "exact_mach"), ("--reward", "'exact_mach'", "'exact_match'")),
+        ((*TRAIN, "--engine", "sgland"), ("--engine", "'sgland'", "'sglang'")),
+        ((*TRAIN, "--filter", "zero"), ("--filter", "'zero'", "zero_std")),
+        (("trian",), ("trian",)),
+    ],
+)
+def test_wrong_names(refused: Refused, arguments: tuple[str, ...], said: tuple[str, ...]) -> None:
+    _says(refused(*arguments), *said)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--learning-rate", "1"), ("--learning-rate", "unknown")),
+        (("--stesp", "3"), ("--stesp", "Did you mean '--steps'?")),
+        (("--loss.clip-hihg", "0.3"), ("--loss.clip-hihg", "'--loss.clip-high'")),
+        (("--steps", "0"), ("--steps", "'0'", "1")),
+        (("--steps", "many"), ("--steps", "'many'", "integer")),
+        (("--lr", "-1"), ("--lr", "'-1'", "0")),
+        (("--lr-schedule", "step"), ("--lr-schedule", "'step'", "cosine")),
+        (("--steps",), ("--steps",)),
+        (("--group-size", "1"), ("--group-size", "1", "grpo", "2")),
+        (("--minibatches", "64"), ("--minibatches", "64", "--prompts-per-step")),
+        (("--warmup-steps", "100"), ("--warmup-steps", "100", "--steps")),
+        (("--max-response-tokens", "4000"), ("--max-response-tokens", "4032", "2048")),
+        (("--megatron.tensor-model-paralel-size", "2"), ("--megatron.tensor-model-parallel-size", "no field")),
+        (("--megatron.num-layers", "2"), ("--megatron.num-layers", "config.json")),
+        (("--megatron.tensor-model-parallel-size", "two"), ("--megatron.tensor-model-parallel-size", "'two'")),
+        (("--megatron.tensor-model-parallel-size", "3"), ("--megatron.tensor-model-parallel-size", "3", "4")),
+        (("--megatron.pipeline-model-parallel-size", "3"), ("--megatron.pipeline-model-parallel-size", "2")),
+        (("--megatron.tensor-model-parallel-size", "2", "--ranks", "3"), ("--ranks", "3", "2")),
+        (("--megatron.sequence-parallel",), ("--megatron.sequence-parallel", "tensor-model-parallel-size")),
+        (("--sglang.tp-size", "2"), ("--sglang.tp-size", "--engine sglang")),
+        (("--data", "x.jsonl", "--task", "copy"), ("--data", "--task", "exclude")),
+        (("--config", "none.toml"), ("--config", "none.toml")),
+        (("--run-dir", "/proc/run"), ("--run-dir", "/proc/run")),
+    ],
+    ids=" ".join,
+)
+def test_wrong_flags(refused: Refused, arguments: tuple[str, ...], said: tuple[str, ...]) -> None:
+    _says(refused(*TRAIN, *arguments), *said)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("steps = 3\nsteps = 4\n", ("run.toml", "line 2")),
+        ("stesp = 3\n", ("run.toml", "stesp", "'steps'")),
+        ('steps = "3"\n', ("run.toml", "steps", '"3"', "integer")),
+        ("[loss]\nclip_hihg = 0.3\n", ("run.toml", "loss.clip_hihg", "'loss.clip_high'")),
+    ],
+)
+def test_wrong_files(refused: Refused, tmp_path: Path, text: str, said: tuple[str, ...]) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(text)
+    _says(refused(*TRAIN, "--config", str(file)), *said)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("none.jsonl", None, ("--data", "no file")),
+        ("data.csv", "prompt,label\n", (".jsonl or .parquet",)),
+        ("empty.jsonl", "\n", ("no prompts",)),
+        ("cut.jsonl", '{"prompt": "a", "label": "b"}\n{"prompt": "a"\n', ("line 2", "not JSON")),
+        ("keys.jsonl", '{"promt": "a", "label": "b"}\n', ("line 1", "'prompt'", "'promt'")),
+        ("types.jsonl", '{"prompt": 3, "label": "b"}\n', ("line 1", "'prompt'", "a number")),
+        ("chat.jsonl", '{"prompt": [{"role": "user"}]}\n', ("line 1", "'content'")),
+        ("bytes.parquet", "PAR0", ("parquet",)),
+        ("long.jsonl", json.dumps({"prompt": LONG, "label": "b"}) + "\n", ("row-1", "--max-prompt-tokens", "96")),
+    ],
+)
+def test_wrong_data(
+    refused: Refused, model: Path, tmp_path: Path, name: str, content: str | None, said: tuple[str, ...]
+) -> None:
+    file = tmp_path / name
+    if content is not None:
+        file.write_text(content)
+    arguments = ("--model", str(model), "--data", str(file), "--reward", "f1", *OWN_SIZES)
+    _says(refused("train", "--algo", "grpo", *arguments), name, *said)
+
+
+def test_an_empty_table(refused: Refused, model: Path, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = tmp_path / "empty.parquet"
+    pq.write_table(pa.table({"prompt": pa.array([], pa.string()), "label": pa.array([], pa.string())}), file)
+    arguments = ("--model", str(model), "--data", str(file), "--reward", "f1", *OWN_SIZES)
+    _says(refused("train", "--algo", "grpo", *arguments), "empty.parquet", "no prompts")
+
+
+def _without_config(model: Path) -> None:
+    (model / "config.json").unlink()
+
+
+def _without_weights(model: Path) -> None:
+    (model / "model.safetensors").unlink()
+
+
+def _cut_weights(model: Path) -> None:
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
+
+
+def _without_tokenizer(model: Path) -> None:
+    for file in model.glob("tokenizer*"):
+        file.unlink()
+
+
+def _set(model: Path, **changes: Any) -> None:
+    file = model / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (_without_config, ("--model", "config.json")),
+        (_without_weights, ("safetensors",)),
+        (_cut_weights, ("model.safetensors",)),
+        (_without_tokenizer, ("tokenizer",)),
+        (partial(_set, architectures=["GPT2LMHeadModel"]), ("--model", "'GPT2LMHeadModel'", "Qwen3ForCausalLM")),
+        (partial(_set, architectures=[]), ("--model", "architecture")),
+        (partial(_set, num_key_value_heads=1), ("--megatron.tensor-model-parallel-size", "2", "(1)")),
+        (partial(_set, max_position_embeddings=100), ("--max-response-tokens", "120", "100")),
+        (partial(_set, vocab_size=50), ("120", "50")),
+    ],
+    ids=["no-config", "no-weights", "cut", "no-tokenizer", "gpt2", "nameless", "heads", "context", "vocabulary"],
+)
+def test_wrong_models(
+    refused: Refused, model: Path, data: Path, tmp_path: Path, spoil: Callable[[Path], None], said: tuple[str, ...]
+) -> None:
+    copy = shutil.copytree(model, tmp_path / "spoiled")
+    spoil(copy)
+    own = ("--model", str(copy), "--data", str(data), "--reward", "f1", *OWN_SIZES)
+    two = ("--megatron.tensor-model-parallel-size", "2")
+    _says(refused("train", "--algo", "grpo", *own, *two), *said)
+
+
+def test_a_path_that_is_no_model(refused: Refused, tmp_path: Path) -> None:
+    for path in ("./nowhere", str(tmp_path / "nowhere")):
+        _says(refused("train", "--algo", "grpo", "--model", path), "--model", path)
+
+
+def test_more_tokens_than_the_context(refused: Refused, model: Path, data: Path) -> None:
+    limits = ("--max-prompt-tokens", str(CONTEXT), "--max-response-tokens", "1")
+    own = ("--model", str(model), "--data", str(data), "--reward", "f1")
+    _says(refused("train", "--algo", "grpo", *own, *limits), "--max-prompt-tokens", str(CONTEXT + 1), str(CONTEXT))
+
+
+def test_a_run_folder_in_use(refused: Refused, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "mine.txt").write_text("mine")
+    _says(refused(*TRAIN, "--run-dir", str(folder)), "--run-dir", str(folder), "not empty")
+    assert [path.name for path in folder.iterdir()] == ["mine.txt"]
+    _says(refused(*TRAIN, "--run-dir", str(folder / "mine.txt")), "--run-dir", "file")
+
+
+def test_an_engine_that_is_not_installed(refused: Refused, tmp_path: Path) -> None:
+    engine = ("--engine", "sglang", "--engine.python")
+    _says(refused(*TRAIN, *engine, sys.executable), "sglang is not installed", "pip install 'sglang")
+    nowhere = str(tmp_path / "python")
+    _says(refused(*TRAIN, *engine, nowhere), "--engine.python", nowhere)
+    _says(refused(*TRAIN, *engine, sys.executable, "--sglang.tp-siez", "2"), "sglang")
+    _says(refused(*TRAIN, *engine, sys.executable, "--sglang.port", "1"), "sglang")
+
+
+def test_an_address_where_no_ray_answers(run: Run, tmp_path: Path) -> None:
+    """Ray is the only part that is given an address; every port of an engine is chosen by rlcore."""
+    folder = tmp_path / "run"
+    with socket.socket() as taken:  # in use, and not by Ray
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        command = run(*TRAIN, "--ray-address", address, "--run-dir", str(folder), code=2)
+    _says(sentence(command.stderr), "--ray-address", address)
+    assert not folder.exists()
+
+
+@pytest.mark.timeout(600)
+def test_folders_that_cannot_be_resumed(
+    refused: Refused, layouts: Layouts, tmp_path: Path
+) -> None:
+    run_dir = shutil.copytree(layouts.run("tp2_sp"), tmp_path / "run")
+    checkpoints = run_dir / "checkpoints"
+    resume = ("train", "--resume", str(run_dir))
+    _says(refused("train", "--resume", str(tmp_path / "none")), "--resume", "none", "run.toml")
+    _says(refused("train", "--resume", str(run_dir / "samples")), "--resume", "samples", "run.toml")
+    _says(refused(*resume, "--model", "qwen3"), "--model", "qwen3")
+
+    half = shutil.copytree(checkpoints / str(STEPS), checkpoints / "9")
+    (half / "complete.json").unlink()
+    shutil.copytree(checkpoints / str(STEPS), checkpoints / "10.partial")
+    with unchanged(run_dir):
+        _says(refused(*resume), str(checkpoints / str(STEPS)), f"step {STEPS} of {STEPS}", "--steps")
+
+    state = checkpoints / str(STEPS) / "state.json"
+    saved = json.loads(state.read_text())
+    state.write_text(json.dumps({**saved, "model": {**saved["model"], "hidden_size": 64}}))
+    _says(refused(*resume, "--steps", "3"), str(state.parent), "hidden_size", "64", "128")
+    state.write_text(json.dumps(saved)[:-20])
+    _says(refused(*resume, "--steps", "3"), str(state))
+
+    shutil.rmtree(checkpoints / str(STEPS))
+    _says(refused(*resume, "--steps", "3"), "--resume", str(run_dir), "no complete checkpoint")
+
+
+FULL_DISK = """
+set -u
+mount -t tmpfs -o size=1600k tmpfs "$1"
+shift
+"$@"
+code=$?
+find run
+exit $code
+"""
+
+
+def _in_a_small_disk(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`rlcore ARGUMENTS` in `folder`, a disk of 1.6 MB of this command's own; stdout ends with its files."""
+    program = Path(sys.executable).with_name("rlcore")
+    own_disk = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    if subprocess.run([*own_disk, "mount -t tmpfs tmpfs /mnt"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine lets no user mount a disk of its own")
+    return subprocess.run(
+        [*own_disk, FULL_DISK, "sh", str(folder), str(program), *arguments],
+        cwd=folder.parent, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+
+
+def test_a_full_disk_leaves_no_half_written_checkpoint(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    done = _in_a_small_disk(folder, *TRAIN, *SMALL, "--steps", "1", "--run-dir", str(folder))
+    _says(sentence(done.stderr), str(folder / "checkpoints" / "1"), "disk is full")
+    assert done.returncode == 2, done.stderr
+    left = [line for line in done.stdout.splitlines() if line.startswith("run")]
+    assert "run/metrics.jsonl" in left
+    assert not [path for path in left if path.startswith("run/checkpoints/")]
+
+
+def _says(text: str, *parts: str) -> None:
+    for part in parts:
+        assert part in text, text

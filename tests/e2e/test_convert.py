@@ -1,0 +1,64 @@
+"""`rlcore convert`: the trained policy as a directory that transformers loads, whatever layout trained it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from command import Run
+from layouts import STEPS, Layouts
+from rlcore_cli.main import run as rlcore
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+
+@pytest.mark.timeout(600)
+def test_converted_model_answers_as_the_run_did(layouts: Layouts, run: Run, tmp_path: Path) -> None:
+    folder, out = layouts.run("tp2_sp"), tmp_path / "out"
+    run("convert", str(folder / "checkpoints" / str(STEPS)), str(out))
+    before, after = (load_file(path / "model.safetensors") for path in (layouts.model, out))
+    assert {name: tensor.shape for name, tensor in after.items()} == {n: t.shape for n, t in before.items()}
+    assert all(not torch.equal(before[name], after[name]) for name in before), "every weight was trained"
+
+    tokenizer = AutoTokenizer.from_pretrained(out)
+    model = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32).eval()
+    samples = (folder / "samples" / f"eval-{STEPS}.jsonl").read_text().splitlines()
+    assert samples
+    for line in samples:
+        sample = json.loads(line)
+        ids = tokenizer.apply_chat_template(
+            sample["prompt"], add_generation_prompt=True, return_dict=False, return_tensors="pt"
+        )
+        answer = model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, do_sample=False
+        )
+        text = tokenizer.decode(answer[0, ids.shape[1] :], skip_special_tokens=True)
+        assert text == sample["response"]
+
+
+@pytest.mark.timeout(600)
+def test_refused_where_there_is_no_checkpoint_or_out_exists(
+    layouts: Layouts, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = layouts.run("tp2_sp")
+    checkpoint = folder / "checkpoints" / str(STEPS)
+    out = tmp_path / "out"
+    cases = [
+        (tmp_path, out, "run.toml"),
+        (folder, out, "run.toml"),
+        (folder / "checkpoints" / "7", out, "no complete checkpoint"),
+        (folder / "model", out, "run.toml"),
+        (checkpoint / "policy", out, "run.toml"),
+    ]
+    for source, target, reason in cases:
+        assert rlcore(["convert", str(source), str(target)]) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert line.startswith("error: ")
+        assert reason in line
+        assert not out.exists()
+    out.mkdir()
+    assert rlcore(["convert", str(checkpoint), str(out)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert str(out) in line
+    assert "exists" in line
+    assert not any(out.iterdir())

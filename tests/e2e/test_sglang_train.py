@@ -1,0 +1,39 @@
+"""The demo's flags, changed only to a model directory, a prompt file and the real SGLang server."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from command import Run, rows
+from layouts import HELD_OUT, LAYOUTS, PROMPTS, SIZES, STEPS, own_input, requests_served
+
+pytestmark = [pytest.mark.sglang, pytest.mark.timeout(900)]
+
+PYTHON = "RLCORE_SGLANG_PYTHON"
+LIMIT_S = 800.0
+
+
+@pytest.fixture(scope="module")
+def flags(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """8 layers of width 256."""
+    assert PYTHON in os.environ, f"{PYTHON} must name the interpreter that has sglang (`make test-sglang`)"
+    shape = {"num_hidden_layers": 8, "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8}
+    own = own_input(tmp_path_factory.mktemp("sglang"), **shape)
+    return (*own, *SIZES, "--engine", "sglang", "--engine.python", os.environ[PYTHON])
+
+
+@pytest.mark.parametrize("layout", ["one", "tp2_sp", "pp2"])
+def test_trains_with_a_real_sglang(run: Run, flags: tuple[str, ...], tmp_path: Path, layout: str) -> None:
+    folder = tmp_path / "run"
+    arguments = ("train", "--algo", "grpo", *flags, *LAYOUTS[layout], "--run-dir", str(folder), "--json")
+    summary = json.loads(run(*arguments, limit=LIMIT_S).stdout)
+    assert (summary["steps"], summary["exit_reason"]) == (STEPS, "completed")
+    trained = rows(folder)[1:]
+    assert [row["weight_version"] for row in trained] == list(range(STEPS))
+    for row in trained:
+        assert 0 <= row["train/kl_engine_max"] <= 1e-4
+        assert row["train/grad_norm"] > 0
+    evaluations = 2
+    assert requests_served(folder, "/generate") >= STEPS * PROMPTS + evaluations * HELD_OUT
+    assert requests_served(folder, "/update_weights_from_tensor") >= STEPS

@@ -1,0 +1,92 @@
+"""The real command in a real process, with a time limit, and nothing left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+LIMIT_S = 240.0
+SMALL = ("--prompts-per-step", "8", "--group-size", "4", "--eval-prompts", "16")
+
+
+Start = Callable[..., "Command"]
+Run = Callable[..., "Command"]
+
+
+class Command:
+    """One `rlcore …` in its own session."""
+
+    def __init__(self, *arguments: str, cwd: Path, env: dict[str, str] | None = None) -> None:
+        program = Path(sys.executable).with_name("rlcore")
+        self.out, self.err = cwd / "stdout.txt", cwd / "stderr.txt"
+        with self.out.open("w") as out, self.err.open("w") as err:
+            self.process = subprocess.Popen(
+                [str(program), *arguments],
+                cwd=cwd,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **(env or {})},
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+
+    def wait(self, limit: float = LIMIT_S) -> int:
+        return self.process.wait(limit)
+
+    def stop(self) -> None:
+        """End what is left of it."""
+        try:
+            tree = psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            tree = []
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(10)
+        for process in tree:
+            if process.is_running():
+                process.kill()
+
+    @property
+    def stdout(self) -> str:
+        return self.out.read_text()
+
+    @property
+    def stderr(self) -> str:
+        return self.err.read_text()
+
+    def descendants(self) -> list[psutil.Process]:
+        """The living processes that it started, whatever their session."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+
+def rows(run_dir: Path) -> list[dict[str, Any]]:
+    """metrics.jsonl."""
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def untimed(run_dir: Path) -> list[dict[str, Any]]:
+    """metrics.jsonl without what a clock measured."""
+    clocks = ("time/", "rollout/tokens_per_s")
+    return [{k: v for k, v in row.items() if not k.startswith(clocks)} for row in rows(run_dir)]
+
+
+def wait_for(what: Callable[[], bool], limit: float = LIMIT_S, alive: Command | None = None) -> None:
+    """Poll until `what()`; fails at the limit, or at once where the command has ended."""
+    deadline = time.monotonic() + limit
+    while not what():
+        assert time.monotonic() < deadline, "not within the time limit"
+        if alive is not None:
+            assert alive.process.poll() is None, alive.stderr[-4000:]
+        time.sleep(0.1)
+
+
+def gone(processes: list[psutil.Process], limit: float = 30.0) -> None:
+    """Every one of `processes` ends within `limit` seconds."""
+    _, living = psutil.wait_procs(processes, timeout=limit)
+    assert not living, [" ".join(process.cmdline()) for process in living if process.is_running()]
