@@ -189,9 +189,11 @@ def make_model(path: Path, *, layers: int, width: int, vocab: int | None = None)
     """
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers.utils import logging
 
     from rlcore_qwen.tiny import VOCABULARY
 
+    logging.disable_progress_bar()
     shutil.rmtree(path, ignore_errors=True)
     endless(path)
     torch.manual_seed(0)

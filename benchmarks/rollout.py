@@ -66,7 +66,7 @@ class Bench:
         self.prompts = torch.randint(1, VOCAB, (groups, PROMPT_TOKENS), generator=draw)
         self.seed = 0
         torch.set_num_threads(self.threads)
-        self.transformers = AutoModelForCausalLM.from_pretrained(self.path, dtype=torch.float32)
+        self.transformers: Any = AutoModelForCausalLM.from_pretrained(self.path, dtype=torch.float32)
         self.transformers.train(False)
         self.service, self.answers = self._service()
 

@@ -43,7 +43,7 @@ def main() -> None:
     seconds: dict[str, list[float]] = {name: [] for name in COMMANDS}
     for number in range(args.repeats):
         for name, (arguments, _) in COMMANDS.items():
-            seconds[name].append(timed(lambda arguments=arguments: command(arguments))[1])
+            seconds[name].append(_seconds(arguments))
         say(f"short commands: round {number + 1}/{args.repeats}")
     empty = statistics.median(seconds["python -c pass"])
     rows = [
@@ -57,11 +57,15 @@ def main() -> None:
     publish("startup", facts, {"rows": rows, "phases": dict(typical.phases)}, text, dry=args.dry)
 
 
+def _seconds(arguments: list[str]) -> float:
+    return timed(lambda: command(arguments))[1]
+
+
 def _row(name: str, seconds: float, empty: float, limit: float | None) -> Row:
     return {
         "command": f"`{name}`",
         "seconds": seconds,
-        "× an empty interpreter": seconds / empty,
+        "times an empty interpreter": seconds / empty,
         "target, s": "" if limit is None else f"≤ {limit:g}",
         "met": "" if limit is None else verdict(seconds <= limit),
     }

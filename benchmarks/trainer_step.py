@@ -12,7 +12,8 @@ from transformers import AutoModelForCausalLM
 from rlcore.data.batch import TrainBatch
 from rlcore.engines.process import free_port
 from rlcore.megatron import parallel
-from rlcore.megatron.role import LossResult, OptimizerSettings, Role, TokenOutputs
+from rlcore.megatron.role import LossResult, Role, TokenOutputs
+from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec, Part
 from rlcore_qwen.config import QwenConfig
 

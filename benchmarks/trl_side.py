@@ -1,4 +1,4 @@
-"""TRL's half of `vs_trl.py`, run by the Python of TRL's own environment: `trl_side.py '{…}'`, JSON in, JSON out."""
+"""TRL's half of `vs_trl.py`, run by the Python of TRL's own environment: JSON in, JSON out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     torch.set_num_threads(job["threads"])
-    from datasets import Dataset  # type: ignore[import-not-found,unused-ignore]  # not in rlcore's environment
+    from datasets import Dataset  # type: ignore[import-not-found,import-untyped,unused-ignore]  # TRL's own
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer  # type: ignore[import-not-found,unused-ignore]  # the same
 

@@ -1,4 +1,4 @@
-"""A whole GRPO step of rlcore against TRL's GRPOTrainer: same model, prompts, samples, tokens, dtype, threads."""
+"""A whole GRPO step against TRL's GRPOTrainer: same model, prompts, samples, tokens, dtype and threads."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ CASES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """Median seconds of a step after the warm-up, and of its generation; the rest is training and overhead."""
+    """Median seconds of a step after the warm-up, of its generation, and of its training."""
 
     step: float
     generate: float
@@ -104,7 +104,7 @@ def main() -> None:
 
 
 def trl_python(venv: Path) -> Path:
-    """The interpreter of an environment with TRL; torch goes first, so that pip takes no other build of it."""
+    """The interpreter of an environment with TRL. torch goes first: pip is to take no other build of it."""
     python = venv / "bin" / "python"
     if not (venv / ".ready").exists():
         say(f"installing {TRL} into {venv}")
@@ -137,7 +137,9 @@ def compare(case: Case, args: argparse.Namespace, python: Path, facts: Row) -> l
     mine = _median(ours)
     peak = facts[f"matmul_gflops_{case.dtype}"] * 1e9
     ratio = mine.step / best.step
-    shown = f"{case.name}: {case.prompts} × {case.group} samples of {case.tokens} tokens, {case.dtype}"
+    shown = (
+        f"{case.name}: {case.prompts} prompts by {case.group} samples of {case.tokens} tokens, {case.dtype}"
+    )
     rows = [_row(shown, "TRL", case, best, model, peak), _row(shown, "rlcore", case, mine, model, peak)]
     target = "stated only" if case.most is None else f"≤ {case.most:.2f}"
     met = "" if case.most is None else verdict(ratio <= case.most)

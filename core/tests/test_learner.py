@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from rlcore.data.batch import TrainBatch
 from rlcore.errors import LogProbGapError, NotFiniteError, RunError
 from rlcore.interfaces import LossInputs, LossOutput
-from rlcore.learner import METRICS, Learner, LearnerSettings
+from rlcore.learner import METRICS, Learner
 from rlcore.maths import group_advantages, importance_ratio
 from rlcore.megatron.step import LossResult, StepResult, TokenOutputs
 from rlcore.objective import Objective
+from rlcore.settings import LearnerSettings
 
 VOCAB = 7
 

@@ -9,11 +9,12 @@ import torch
 from rlcore.data.batch import TrainBatch
 from rlcore.errors import LogProbGapError
 from rlcore.interfaces import AdvantageEstimator
-from rlcore.learner import Learner, LearnerSettings
+from rlcore.learner import Learner
 from rlcore.megatron import parallel
 from rlcore.megatron.packing import balance
-from rlcore.megatron.role import OptimizerSettings, Role
+from rlcore.megatron.role import Role
 from rlcore.megatron.weights import hf_tensors
+from rlcore.settings import LearnerSettings, OptimizerSettings
 from rlcore.spec import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import make_qwen3, random_batch
@@ -26,6 +27,7 @@ from rlcore_qwen.config import QwenConfig
 OPTIMIZER = OptimizerSettings(lr=1e-2, adam_eps=1e-4, clip_grad=0.5)
 BUDGET = 40
 GAP = 6e-5
+SECONDS = 240.0
 
 
 def _learner(role: Role, estimator: AdvantageEstimator, minibatches: int, folder: str) -> Learner:
@@ -95,13 +97,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def alone(model: str) -> Any:
-    return run_ranks(_run, 1, model, {}, 2)[0]
+    return run_ranks(_run, 1, model, {}, 2, timeout=SECONDS)[0]
 
 
 @pytest.mark.parametrize("minibatches", [1, 2])
 def test_one_rank(model: str, alone: Any, minibatches: int) -> None:
     """The invariants hold on the real trainer: ppo_kl of the first step, and the gap that was put in."""
-    found, nothing, _, error = alone if minibatches == 2 else run_ranks(_run, 1, model, {}, 1)[0]
+    found, nothing, _, error = (
+        alone if minibatches == 2 else run_ranks(_run, 1, model, {}, 1, timeout=SECONDS)[0]
+    )
     first = found[0]
     assert first["train/updates"] == minibatches
     assert first["train/kl_engine_max"] == pytest.approx(GAP, abs=2e-6)
@@ -121,7 +125,7 @@ def test_one_rank(model: str, alone: Any, minibatches: int) -> None:
 def test_two_ranks_are_as_one(model: str, alone: Any, layout: dict[str, Any]) -> None:
     """Metrics (the same on both ranks), weights and errors."""
     found, nothing, weights, _ = alone
-    for metrics, none, mine, error in run_ranks(_run, 2, model, layout, 2):
+    for metrics, none, mine, error in run_ranks(_run, 2, model, layout, 2, timeout=SECONDS):
         assert none == nothing
         assert error is not None
         assert "disagree" in error
@@ -164,7 +168,7 @@ def _not_finite(rank: int, world: int, port: int, path: str, folder: str) -> tup
 
 
 def test_one_rank_that_is_not_finite_stops_all(model: str, tmp_path: Path) -> None:
-    for message, changed in run_ranks(_not_finite, 2, model, str(tmp_path)):
+    for message, changed in run_ranks(_not_finite, 2, model, str(tmp_path), timeout=SECONDS):
         assert message.startswith("Step 5 was not taken")
         assert not changed
     assert [path.name for path in tmp_path.iterdir()] == ["not_finite_step_5.safetensors"]

@@ -1,11 +1,11 @@
 """The documentation names everything that there is."""
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
 
-from rlcore.config.run import RunConfig
 from rlcore.learner import METRICS
 from rlcore.plugins import hookspecs
 from rlcore.plugins.loader import load
@@ -30,11 +30,9 @@ def test_every_bundled_name_is_documented(kind: Kind) -> None:
     assert not missing
 
 
-@pytest.mark.parametrize("field", list(RunConfig.model_fields))
-def test_run_setting_has_help_and_a_bound_or_choices(field: str) -> None:
-    info = RunConfig.model_fields[field]
-    assert info.description
-    assert info.metadata or info.annotation is not None
+def test_settings_page_is_that_of_the_config_classes() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "settings_page.py"))
+    assert (DOCS / "settings.md").read_text() == script["page"](), "run scripts/settings_page.py"
 
 
 def test_every_metric_of_the_learner_is_documented() -> None:
@@ -50,5 +48,7 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:
-    links = [link for link in re.findall(r"\]\(([^)#]+)", (ROOT / "README.md").read_text()) if "://" not in link]
+    links = [
+        link for link in re.findall(r"\]\(([^)#]+)", (ROOT / "README.md").read_text()) if "://" not in link
+    ]
     assert not [link for link in links if not (ROOT / link).exists()]

@@ -77,7 +77,7 @@ def test_wrong_names(refused: Refused, arguments: tuple[str, ...], said: tuple[s
         (("--minibatches", "64"), ("--minibatches", "64", "--prompts-per-step")),
         (("--warmup-steps", "100"), ("--warmup-steps", "100", "--steps")),
         (("--max-response-tokens", "4000"), ("--max-response-tokens", "4032", "2048")),
-        (("--megatron.tensor-model-paralel-size", "2"), ("--megatron.tensor-model-parallel-size", "no field")),
+        (("--megatron.tensor-model-paralel-size", "2"), ("'tensor-model-parallel-size'", "no field")),
         (("--megatron.num-layers", "2"), ("--megatron.num-layers", "config.json")),
         (("--megatron.tensor-model-parallel-size", "two"), ("--megatron.tensor-model-parallel-size", "'two'")),
         (("--megatron.tensor-model-parallel-size", "3"), ("--megatron.tensor-model-parallel-size", "3", "4")),
@@ -100,7 +100,7 @@ def test_wrong_flags(refused: Refused, arguments: tuple[str, ...], said: tuple[s
     [
         ("steps = 3\nsteps = 4\n", ("run.toml", "line 2")),
         ("stesp = 3\n", ("run.toml", "stesp", "'steps'")),
-        ('steps = "3"\n', ("run.toml", "steps", '"3"', "integer")),
+        ('steps = "3"\n', ("run.toml", "steps", "'3'", "integer")),
         ("[loss]\nclip_hihg = 0.3\n", ("run.toml", "loss.clip_hihg", "'loss.clip_high'")),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,6 +105,7 @@ def served(
         process.wait_ready(f"{url}/health", limit_s=limit_s, token=token)
         yield Served(engine=engine, url=url, token=token, weights_dir=weights_dir)
         process.check()
+    shutil.rmtree(weights_dir)
 
 
 @pytest.fixture

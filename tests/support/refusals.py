@@ -35,4 +35,5 @@ def unchanged(folder: Path) -> Iterator[None]:
     """No file or folder appears or vanishes in `folder`."""
     before = sorted(folder.rglob("*"))
     yield
-    assert sorted(folder.rglob("*")) == before
+    after = sorted(folder.rglob("*"))
+    assert after == before, after

@@ -1,9 +1,32 @@
-"""Settings that travel from the driver to the train workers; they import no megatron, so the driver needs none."""
+"""Settings that travel from the driver to the train workers, in a module that imports no megatron."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 from rlcore.maths import Normalizer
+
+LrSchedule = Literal["constant", "linear", "cosine"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerSettings:
+    """AdamW, its learning rate over time and the clipping of gradients.
+
+    `lr` is reached after `warmup_steps` (the first step takes `lr / warmup_steps`, never 0) and falls to
+    `min_lr` at `total_steps`. `clip_grad`: largest global gradient norm, 0 = off. Betas are AdamW's usual
+    0.9 and 0.999 (megatron's default as well).
+    """
+
+    lr: float
+    lr_schedule: LrSchedule = "constant"
+    warmup_steps: int = 0
+    total_steps: int = 1
+    min_lr: float = 0.0
+    weight_decay: float = 0.0
+    clip_grad: float = 1.0
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.999
+    adam_eps: float = 1e-8
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,9 @@ from rlcore.errors import CheckpointError
 from rlcore.megatron import parallel
 from rlcore.megatron.fields import split
 from rlcore.megatron.packing import balance
-from rlcore.megatron.role import OptimizerSettings, Role, StepResult
+from rlcore.megatron.role import Role, StepResult
 from rlcore.megatron.weights import hf_tensors
+from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec, Part
 from rlcore.testing.ranks import free_port, run_ranks
 from rlcore.testing.tiny import make_qwen3, policy_loss, random_batch

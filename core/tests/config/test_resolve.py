@@ -103,6 +103,12 @@ def test_a_directory_is_matched_by_its_architecture(make: Make, tmp_path: Path) 
     assert (model.family, model.path, model.preset) == ("large", str(tmp_path), None)
 
 
+def test_a_preset_suggests_nothing_for_a_directory(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["TinyForCausalLM"]}))
+    run = make({"model": str(tmp_path)}).run
+    assert (run.prompts_per_step, run.minibatches) == (32, 2)  # the default, and the loss's suggestion
+
+
 MANY: dict[str, object] = {
     "reward": "many",
     "reward.words": ["a b", "none"],

@@ -54,7 +54,7 @@ def test_a_chat_goes_through_the_template(directory: Path) -> None:
 
 def test_too_many_tokens(directory: Path) -> None:
     encoder = PromptEncoder.load(directory, max_prompt_tokens=4)
-    message = "The prompt 'row-7' has 5 tokens; max_prompt_tokens allows 4."
+    message = "The prompt 'row-7' has 5 tokens; --max-prompt-tokens allows 4."
     with pytest.raises(DataError, match=message):
         encoder.encode(prompt("1203="))
     encoder.check([prompt("123=")])

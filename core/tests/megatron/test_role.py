@@ -10,8 +10,10 @@ from torch import Tensor
 from rlcore.data.batch import TrainBatch
 from rlcore.errors import ConfigError, DataError
 from rlcore.megatron import parallel
-from rlcore.megatron.role import LossResult, OptimizerSettings, Role, StepResult, TokenOutputs
+from rlcore.megatron.fields import check_fields
+from rlcore.megatron.role import LossResult, Role, StepResult, TokenOutputs
 from rlcore.megatron.weights import hf_tensors
+from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import make_qwen3, policy_loss, random_batch, shuffled
@@ -191,7 +193,7 @@ def _check_other_settings(path: str, batch: TrainBatch) -> None:
     refused: dict[str, Any] = {"optimizer": "sgd", "average_in_collective": True}
     for field, value in refused.items():
         with pytest.raises(ConfigError, match=field.replace("_", "-")):
-            Role(_spec(path, **{field: value}), SETTINGS)
+            check_fields({field: value})
 
 
 def test_a_loss_or_gradient_that_is_not_finite_changes_nothing(model: str) -> None:

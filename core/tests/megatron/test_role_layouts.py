@@ -10,8 +10,9 @@ from rlcore.data.batch import TrainBatch
 from rlcore.megatron import parallel
 from rlcore.megatron.fields import split
 from rlcore.megatron.packing import balance
-from rlcore.megatron.role import OptimizerSettings, Role
+from rlcore.megatron.role import Role
 from rlcore.megatron.weights import hf_tensors
+from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import make_qwen3, policy_loss, random_batch

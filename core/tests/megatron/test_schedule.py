@@ -2,7 +2,8 @@
 
 import pytest
 
-from rlcore.megatron.schedule import LrSchedule, OptimizerSettings, learning_rate
+from rlcore.megatron.schedule import learning_rate
+from rlcore.settings import LrSchedule, OptimizerSettings
 
 
 def _rates(schedule: LrSchedule, warmup: int, steps: int = 8) -> list[float]:

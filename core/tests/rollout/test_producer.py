@@ -222,7 +222,7 @@ async def test_an_error_of_a_generator_is_raised_as_it_is(make_world: MakeWorld)
 
 async def test_a_prompt_that_is_too_long(make_world: MakeWorld) -> None:
     world = make_world(max_prompt_tokens=2)
-    with pytest.raises(DataError, match="has 3 tokens; max_prompt_tokens allows 2"):
+    with pytest.raises(DataError, match="has 3 tokens; --max-prompt-tokens allows 2"):
         await world.producer.rollout(1)
 
 

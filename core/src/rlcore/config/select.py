@@ -166,7 +166,10 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     source = _source(registry, given)
     if source:
         entries[Kind.SOURCE] = source
-    weaker = [_suggestions(entries[kind]) for kind in (Kind.MODEL, Kind.SOURCE) if kind in entries]
+    # What a preset suggests fits its tiny model, and says nothing of a model that the user brings.
+    is_preset = model is not None and model.path is None
+    suggesting = (Kind.MODEL, Kind.SOURCE) if is_preset else (Kind.SOURCE,)
+    weaker = [_suggestions(entries[kind]) for kind in suggesting if kind in entries]
     weaker += [_recipe_layer(entries[Kind.ALGORITHM])] if Kind.ALGORITHM in entries else []
     choices = layers.merge([_defaults(registry), *weaker, *given])
     entries |= {

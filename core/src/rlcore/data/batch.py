@@ -39,7 +39,9 @@ class TrainBatch:
     @property
     def segments(self) -> Tensor:
         """The sample of each response token, int64 [sum(R_i)]."""
-        return torch.repeat_interleave(torch.arange(len(self)), self.response_lengths)
+        return torch.repeat_interleave(
+            torch.arange(len(self), device=self.response_lengths.device), self.response_lengths
+        )
 
     def with_columns(
         self, per_token: Mapping[str, Tensor] | None = None, per_sample: Mapping[str, Tensor] | None = None

@@ -13,6 +13,8 @@ from rlcore.types import Json, Prompt
 CHECKED_AHEAD = 10_000
 """Prompts of a set that `PromptEncoder.check` looks at; those behind are checked when they are used."""
 
+TOKENIZER_FILES = ("tokenizer.json", "vocab*", "*.model", "*.tiktoken")
+
 
 class Tokenizer(Protocol):
     """What rlcore uses of a `transformers` tokenizer."""
@@ -39,6 +41,11 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
     if not Path(path).is_dir():
         raise ModelError(f"{path}: no such model directory.")
+    if not any(file for pattern in TOKENIZER_FILES for file in Path(path).glob(pattern)):
+        # transformers makes an empty tokenizer of a directory without one
+        raise ModelError(
+            f"{path}: holds no tokenizer, expected {TOKENIZER_FILES[0]} or another format of one."
+        )
     try:
         found = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
     except Exception as error:  # the tokenizers package raises bare Exception for a file that it cannot read
@@ -67,7 +74,7 @@ class PromptEncoder:
         if len(ids) > self._limit:
             raise DataError(
                 f"The prompt {prompt.prompt_id!r} has {len(ids)} tokens;"
-                f" max_prompt_tokens allows {self._limit}."
+                f" --max-prompt-tokens allows {self._limit}."
             )
         return ids
 

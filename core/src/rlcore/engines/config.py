@@ -8,7 +8,7 @@ from rlcore.config.base import Config
 
 
 class LocalConfig(Config):
-    """`--local.*`: the small server over transformers."""
+    """`--engine.*` of `local`: the small server over transformers."""
 
     dtype: Literal["fp32", "bf16"] | None = Field(
         default=None, description="Precision of the engine's weights; the run's where not given."

@@ -38,12 +38,10 @@ TRANSFORMER = (
     "distribute_saved_activations",
 )
 OPTIMIZER = (
-    "optimizer",
     "adam_beta1",
     "adam_beta2",
     "adam_eps",
     "decoupled_weight_decay",
-    "sgd_momentum",
     "apply_wd_to_qk_layernorm",
     "use_distributed_optimizer",
     "overlap_param_gather",
@@ -56,7 +54,6 @@ DDP = (
     "align_param_gather",
     "bucket_size",
     "pad_buckets_for_high_nccl_busbw",
-    "average_in_collective",
 )
 HONORED = frozenset((*LAYOUT, *TRANSFORMER, *OPTIMIZER, *DDP))
 

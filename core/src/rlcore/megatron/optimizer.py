@@ -16,7 +16,7 @@ from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.transformer_config import TransformerConfig
 
 from rlcore.errors import ConfigError
-from rlcore.megatron.schedule import OptimizerSettings
+from rlcore.settings import OptimizerSettings
 
 __all__ = [
     "Adam",
@@ -86,10 +86,6 @@ def wrap_for_gradients(
 
     `passed`: fields of DistributedDataParallelConfig that the user set.
     """
-    if passed.get("average_in_collective"):
-        raise ConfigError(
-            "--megatron.average-in-collective is not supported: rlcore sums gradients over ranks."
-        )
     config.calculate_per_token_loss = True  # megatron's switch for "do not divide": read by DDP and schedules
     ours = {"use_distributed_optimizer": True, "grad_reduce_in_fp32": True}
     ddp_config = DistributedDataParallelConfig(**{**ours, **passed})

@@ -30,8 +30,9 @@ from rlcore.megatron.packing import Bins, Pack, equal_bins, micro_batches, pack
 from rlcore.megatron.rng import set_seed
 from rlcore.megatron.rows import RowSelector
 from rlcore.megatron.saving import load_role, save_role
-from rlcore.megatron.schedule import OptimizerSettings, learning_rate
+from rlcore.megatron.schedule import learning_rate
 from rlcore.megatron.step import LossResult, StepResult, TokenOutputs
+from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec
 
 __all__ = ["Loss", "LossResult", "OptimizerSettings", "Role", "StepResult", "TokenOutputs"]

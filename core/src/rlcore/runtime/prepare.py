@@ -6,11 +6,12 @@ import importlib
 import json
 import shutil
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcore.config.fit import check_model
 from rlcore.errors import CheckpointError, ConfigError, DataError, ModelError
 from rlcore.spec import ModelSpec, Part
 
@@ -59,6 +60,7 @@ def run_folder(run_dir: Path, resume: bool) -> Iterator[Path]:
         raise ConfigError(
             f"--run-dir {run_dir}: exists and is not empty; resume it with --resume, or name another."
         )
+    made = [path for path in (run_dir, *run_dir.parents) if not path.exists()]
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -67,6 +69,9 @@ def run_folder(run_dir: Path, resume: bool) -> Iterator[Path]:
         yield run_dir
     except BaseException:
         shutil.rmtree(run_dir, ignore_errors=True)
+        for parent in made[1:]:
+            with suppress(OSError):  # another run has moved in
+                parent.rmdir()
         raise
 
 
@@ -86,15 +91,15 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     gpu = torch.cuda.is_available()
     path = _model_path(resolved, run_dir)
     hf_config = read_config(path)
-    _check_context(resolved, hf_config)
+    check_model(resolved, hf_config)
+    _check_weights(path)
     run = resolved.run
     encoder = PromptEncoder.load(path, max_prompt_tokens=run.max_prompt_tokens)
     _check_vocabulary(path, hf_config, len(encoder.tokenizer))
     prompts = resolved.source.build().prompts()
     if not prompts.train:
         raise DataError(f"The source {resolved.source.name!r} offers no prompts to train on.")
-    for rows in (prompts.train, *prompts.held_out.values()):
-        encoder.check(rows)
+    _check_prompts(encoder, prompts, resolved)
     dtype = run.dtype if run.dtype != "auto" else ("bf16" if gpu else "fp32")
     return Prepared(
         resolved=resolved,
@@ -145,16 +150,32 @@ def _model_path(resolved: Resolved, run_dir: Path) -> Path:
     return path
 
 
-def _check_context(resolved: Resolved, hf_config: Mapping[str, Any]) -> None:
-    run = resolved.run
-    limit = hf_config.get("max_position_embeddings")
-    need = run.max_prompt_tokens + run.max_response_tokens
-    if limit is not None and need > limit:
-        raise ConfigError(
-            f"--max-prompt-tokens {run.max_prompt_tokens} and --max-response-tokens "
-            f"{run.max_response_tokens} make {need} tokens, and the model's context holds {limit}: "
-            "lower one of them."
-        )
+def _check_weights(path: Path) -> None:
+    """Headers and sizes: what a worker or an engine would fail on only after its start."""
+    from safetensors import SafetensorError, safe_open
+
+    files = sorted(path.glob("*.safetensors"))
+    if not files:
+        raise ModelError(f"{path}: holds no weights, expected *.safetensors files.")
+    for file in files:
+        try:
+            with safe_open(file, framework="pt"):
+                pass
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"{file}: cannot be read as safetensors ({error}).") from error
+
+
+def _check_prompts(encoder: PromptEncoder, prompts: Prompts, resolved: Resolved) -> None:
+    source = resolved.flat().get("data") or f"--task {resolved.source.name}"
+    sets = {
+        source: prompts.train,
+        **{f"held-out set {name!r}": rows for name, rows in prompts.held_out.items()},
+    }
+    for where, rows in sets.items():
+        try:
+            encoder.check(rows)
+        except DataError as error:
+            raise DataError(f"{where}: {error}") from error
 
 
 def _check_vocabulary(path: Path, hf_config: Mapping[str, Any], tokens: int) -> None:

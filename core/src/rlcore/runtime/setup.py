@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from rlcore.learner import LearnerSettings
-from rlcore.megatron.schedule import OptimizerSettings
 from rlcore.runtime.worker import WorkerSetup
+from rlcore.settings import LearnerSettings, OptimizerSettings
 
 if TYPE_CHECKING:
     from rlcore.config.run import RunConfig

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from rlcore.data.batch import TrainBatch
     from rlcore.engines.publish import Publisher
     from rlcore.engines.publish_file import Location
-    from rlcore.learner import LearnerSettings
-    from rlcore.megatron.optimizer import OptimizerSettings
     from rlcore.plugins.files import PluginFile
+    from rlcore.settings import LearnerSettings, OptimizerSettings
 
 
 @dataclass(frozen=True, kw_only=True)

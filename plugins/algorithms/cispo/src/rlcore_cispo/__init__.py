@@ -1,0 +1,1 @@
+"""CISPO: clipped importance weights."""

@@ -1,0 +1,1 @@
+"""GSPO: one importance ratio for each sequence."""

@@ -1,0 +1,1 @@
+"""MaxRL: advantages relative to the mean reward of the group."""

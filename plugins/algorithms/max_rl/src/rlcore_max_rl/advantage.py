@@ -1,0 +1,40 @@
+"""Advantages relative to the mean reward of the group."""
+
+import torch
+from torch import Tensor
+
+from rlcore.data.batch import TrainBatch
+from rlcore.errors import ConfigError
+from rlcore.maths import group_advantages, group_mean, indices_of
+from rlcore_max_rl.config import MaxRlConfig
+
+
+class MaxRlAdvantage:
+    """MaxRL's advantage (https://arxiv.org/abs/2602.02710): (reward - mean) / mean of the group.
+
+    Exactly 0 in a group of one, of equal rewards, or without any success. Every response token has the
+    advantage of its rollout; samples that were split from one rollout count once, with their mean reward.
+    """
+
+    def __init__(self, config: MaxRlConfig) -> None:
+        del config
+
+    def estimate(self, batch: TrainBatch) -> Tensor:
+        """Advantages, float32 [R]. Raises `ConfigError` for a reward below 0: a mean of any sign has no use."""
+        # in float64, so that the order of the sums does not show in the float32 result
+        reward_B, rollout_B = batch.per_sample["reward"].double(), batch.per_sample["rollout"]
+        if bool((reward_B < 0).any()):
+            raise ConfigError(
+                f"--advantage max_rl: found a reward of {float(reward_B.min()):g}, expected 0 or more, "
+                "for it divides by the group's mean reward."
+            )
+        index_B, count_N = indices_of(rollout_B)
+        reward_N = torch.zeros_like(count_N, dtype=reward_B.dtype)
+        reward_N[index_B] = group_mean(reward_B, rollout_B)
+        group_N = torch.zeros_like(count_N)
+        group_N[index_B] = batch.per_sample["group"]
+        mean_N = group_mean(reward_N, group_N)
+        centered_N = group_advantages(reward_N, group_N, std=False)
+        # without any reward the numerator is 0 as well
+        advantage_N = centered_N / torch.where(mean_N > 0, mean_N, 1.0)
+        return advantage_N[index_B][batch.segments].float()

@@ -1,0 +1,11 @@
+"""The settings of the advantage."""
+
+from typing import ClassVar
+
+from rlcore.config.base import Config
+
+
+class MaxRlConfig(Config):
+    """Settings of the advantage `max_rl`: none. A group of one would have no advantage."""
+
+    min_group_size: ClassVar[int] = 2

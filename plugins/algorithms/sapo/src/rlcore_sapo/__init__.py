@@ -1,0 +1,1 @@
+"""SAPO: a soft gate in place of the clip."""

@@ -1,0 +1,44 @@
+"""Write docs/settings.md: every setting of a run, from the config classes themselves."""
+
+from pathlib import Path
+
+from rlcore.config.layers import flag_name
+from rlcore.config.run import RunConfig
+from rlcore.plugins.loader import Switches, load
+from rlcore.plugins.records import Kind
+
+PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
+HEAD = """# Settings
+
+Made by `python scripts/settings_page.py` from the config classes. `rlcore train … --help` shows those of the
+parts that are chosen, with the defaults that apply there.
+
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    text = HEAD + "## The run\n\n" + _table(RunConfig, "")
+    registry = load(Switches()).registry
+    for kind in Kind:
+        for name in registry.names(kind):
+            record = registry.find(kind, name, "").record
+            config = getattr(record, "config", None)
+            if config is None or not config.model_fields:
+                continue
+            table = f"filter.{name}." if kind is Kind.FILTER else f"{kind.value}."
+            text += f"\n## {kind.value} `{name}`\n\n" + _table(config, table)
+    return text
+
+
+def _table(config: type, table: str) -> str:
+    rows = ["| flag | default | meaning |", "| --- | --- | --- |"]
+    fields = config.model_fields  # type: ignore[attr-defined]  # every config is a pydantic model
+    for name, info in fields.items():
+        default = "required" if info.is_required() else repr(info.default)
+        rows.append(f"| `{flag_name(table + name)}` | `{default}` | {info.description} |")
+    return "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
