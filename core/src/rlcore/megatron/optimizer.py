@@ -20,7 +20,6 @@ from rlcore.settings import OptimizerSettings
 
 __all__ = [
     "Adam",
-    "OptimizerSettings",
     "apply_gradients",
     "build_optimizer",
     "clip_gradients",

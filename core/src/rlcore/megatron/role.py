@@ -35,7 +35,7 @@ from rlcore.megatron.step import LossResult, StepResult, TokenOutputs
 from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec
 
-__all__ = ["Loss", "LossResult", "OptimizerSettings", "Role", "StepResult", "TokenOutputs"]
+__all__ = ["Loss", "LossResult", "Role", "StepResult", "TokenOutputs"]
 
 Loss = Callable[[TokenOutputs, TrainBatch], LossResult]
 """Called once a micro-batch that has response tokens, on the ranks of the last pipeline stage."""
