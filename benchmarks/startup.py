@@ -79,7 +79,8 @@ def _first_step(args: object, number: int) -> CommandRun:
 
 
 def _phases(run: CommandRun) -> list[Row]:
-    names, begins = list(run.phases), [*run.phases.values(), run.first_step_s]
+    *before, last = run.phases
+    names, begins = [*before, f"{last}, evaluation, step 1"], [*run.phases.values(), run.first_step_s]
     # The clock of the phases starts with the display, after the command's own imports.
     return [
         {"phase": name, "from, s": begins[index], "seconds": begins[index + 1] - begins[index]}

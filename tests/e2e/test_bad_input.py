@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from command import SMALL, Run
-from inputs import CONTEXT, chats, make_model, write_jsonl, write_parquet
+from inputs import CONTEXT, chats, make_model, write_jsonl
 from layouts import STEPS, Layouts
 from refusals import Refused, refuse, sentence, unchanged
 
@@ -22,9 +22,7 @@ LONG = "red " * 120
 
 
 @pytest.fixture
-def refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Refused:
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
     """`refused(*arguments)`: the sentence; called in an empty folder."""
     folder = tmp_path / "here"
     folder.mkdir()
@@ -79,7 +77,10 @@ def test_wrong_names(refused: Refused, arguments: tuple[str, ...], said: tuple[s
         (("--max-response-tokens", "4000"), ("--max-response-tokens", "4032", "2048")),
         (("--megatron.tensor-model-paralel-size", "2"), ("'tensor-model-parallel-size'", "no field")),
         (("--megatron.num-layers", "2"), ("--megatron.num-layers", "config.json")),
-        (("--megatron.tensor-model-parallel-size", "two"), ("--megatron.tensor-model-parallel-size", "'two'")),
+        (
+            ("--megatron.tensor-model-parallel-size", "two"),
+            ("--megatron.tensor-model-parallel-size", "'two'"),
+        ),
         (("--megatron.tensor-model-parallel-size", "3"), ("--megatron.tensor-model-parallel-size", "3", "4")),
         (("--megatron.pipeline-model-parallel-size", "3"), ("--megatron.pipeline-model-parallel-size", "2")),
         (("--megatron.tensor-model-parallel-size", "2", "--ranks", "3"), ("--ranks", "3", "2")),
@@ -121,7 +122,11 @@ def test_wrong_files(refused: Refused, tmp_path: Path, text: str, said: tuple[st
         ("types.jsonl", '{"prompt": 3, "label": "b"}\n', ("line 1", "'prompt'", "a number")),
         ("chat.jsonl", '{"prompt": [{"role": "user"}]}\n', ("line 1", "'content'")),
         ("bytes.parquet", "PAR0", ("parquet",)),
-        ("long.jsonl", json.dumps({"prompt": LONG, "label": "b"}) + "\n", ("row-1", "--max-prompt-tokens", "96")),
+        (
+            "long.jsonl",
+            json.dumps({"prompt": LONG, "label": "b"}) + "\n",
+            ("row-1", "--max-prompt-tokens", "96"),
+        ),
     ],
 )
 def test_wrong_data(
@@ -174,16 +179,34 @@ def _set(model: Path, **changes: Any) -> None:
         (_without_weights, ("safetensors",)),
         (_cut_weights, ("model.safetensors",)),
         (_without_tokenizer, ("tokenizer",)),
-        (partial(_set, architectures=["GPT2LMHeadModel"]), ("--model", "'GPT2LMHeadModel'", "Qwen3ForCausalLM")),
+        (
+            partial(_set, architectures=["GPT2LMHeadModel"]),
+            ("--model", "'GPT2LMHeadModel'", "Qwen3ForCausalLM"),
+        ),
         (partial(_set, architectures=[]), ("--model", "architecture")),
         (partial(_set, num_key_value_heads=1), ("--megatron.tensor-model-parallel-size", "2", "(1)")),
         (partial(_set, max_position_embeddings=100), ("--max-response-tokens", "120", "100")),
         (partial(_set, vocab_size=50), ("120", "50")),
     ],
-    ids=["no-config", "no-weights", "cut", "no-tokenizer", "gpt2", "nameless", "heads", "context", "vocabulary"],
+    ids=[
+        "no-config",
+        "no-weights",
+        "cut",
+        "no-tokenizer",
+        "gpt2",
+        "nameless",
+        "heads",
+        "context",
+        "vocabulary",
+    ],
 )
 def test_wrong_models(
-    refused: Refused, model: Path, data: Path, tmp_path: Path, spoil: Callable[[Path], None], said: tuple[str, ...]
+    refused: Refused,
+    model: Path,
+    data: Path,
+    tmp_path: Path,
+    spoil: Callable[[Path], None],
+    said: tuple[str, ...],
 ) -> None:
     copy = shutil.copytree(model, tmp_path / "spoiled")
     spoil(copy)
@@ -200,7 +223,12 @@ def test_a_path_that_is_no_model(refused: Refused, tmp_path: Path) -> None:
 def test_more_tokens_than_the_context(refused: Refused, model: Path, data: Path) -> None:
     limits = ("--max-prompt-tokens", str(CONTEXT), "--max-response-tokens", "1")
     own = ("--model", str(model), "--data", str(data), "--reward", "f1")
-    _says(refused("train", "--algo", "grpo", *own, *limits), "--max-prompt-tokens", str(CONTEXT + 1), str(CONTEXT))
+    _says(
+        refused("train", "--algo", "grpo", *own, *limits),
+        "--max-prompt-tokens",
+        str(CONTEXT + 1),
+        str(CONTEXT),
+    )
 
 
 def test_a_run_folder_in_use(refused: Refused, tmp_path: Path) -> None:
@@ -234,9 +262,7 @@ def test_an_address_where_no_ray_answers(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_folders_that_cannot_be_resumed(
-    refused: Refused, layouts: Layouts, tmp_path: Path
-) -> None:
+def test_folders_that_cannot_be_resumed(refused: Refused, layouts: Layouts, tmp_path: Path) -> None:
     run_dir = shutil.copytree(layouts.run("tp2_sp"), tmp_path / "run")
     checkpoints = run_dir / "checkpoints"
     resume = ("train", "--resume", str(run_dir))
@@ -263,8 +289,8 @@ def test_folders_that_cannot_be_resumed(
 
 FULL_DISK = """
 set -u
-mount -t tmpfs -o size=1600k tmpfs "$1"
-shift
+mount -t tmpfs -o size="$1" tmpfs "$2"
+shift 2
 "$@"
 code=$?
 find run
@@ -272,14 +298,14 @@ exit $code
 """
 
 
-def _in_a_small_disk(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`rlcore ARGUMENTS` in `folder`, a disk of 1.6 MB of this command's own; stdout ends with its files."""
+def _in_a_small_disk(size: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`rlcore ARGUMENTS` in `folder`, a disk of `size` of this command's own; stdout ends with its files."""
     program = Path(sys.executable).with_name("rlcore")
     own_disk = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
     if subprocess.run([*own_disk, "mount -t tmpfs tmpfs /mnt"], capture_output=True, check=False).returncode:
         pytest.skip("this machine lets no user mount a disk of its own")
     return subprocess.run(
-        [*own_disk, FULL_DISK, "sh", str(folder), str(program), *arguments],
+        [*own_disk, FULL_DISK, "sh", size, str(folder), str(program), *arguments],
         cwd=folder.parent, capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
 
@@ -287,12 +313,21 @@ def _in_a_small_disk(folder: Path, *arguments: str) -> subprocess.CompletedProce
 def test_a_full_disk_leaves_no_half_written_checkpoint(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
-    done = _in_a_small_disk(folder, *TRAIN, *SMALL, "--steps", "1", "--run-dir", str(folder))
+    done = _in_a_small_disk("1600k", folder, *TRAIN, *SMALL, "--steps", "1", "--run-dir", str(folder))
     _says(sentence(done.stderr), str(folder / "checkpoints" / "1"), "disk is full")
     assert done.returncode == 2, done.stderr
     left = [line for line in done.stdout.splitlines() if line.startswith("run")]
     assert "run/metrics.jsonl" in left
     assert not [path for path in left if path.startswith("run/checkpoints/")]
+
+
+def test_a_disk_that_is_full_from_the_start(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    done = _in_a_small_disk("4k", folder, *TRAIN, "--run-dir", str(folder))
+    _says(sentence(done.stderr), str(folder), "could not be written")
+    assert done.returncode == 2, done.stderr
+    assert done.stdout.splitlines()[-1] == "run", "nothing is left in it"
 
 
 def _says(text: str, *parts: str) -> None:

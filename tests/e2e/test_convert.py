@@ -7,9 +7,10 @@ import pytest
 import torch
 from command import Run
 from layouts import STEPS, Layouts
-from rlcore_cli.main import run as rlcore
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rlcore_cli.main import run as rlcore
 
 
 @pytest.mark.timeout(600)
@@ -29,9 +30,7 @@ def test_converted_model_answers_as_the_run_did(layouts: Layouts, run: Run, tmp_
         ids = tokenizer.apply_chat_template(
             sample["prompt"], add_generation_prompt=True, return_dict=False, return_tensors="pt"
         )
-        answer = model.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, do_sample=False
-        )
+        answer = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, do_sample=False)
         text = tokenizer.decode(answer[0, ids.shape[1] :], skip_special_tokens=True)
         assert text == sample["response"]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from command import Run, rows
 from layouts import HELD_OUT, LAYOUTS, PROMPTS, SIZES, STEPS, own_input, requests_served
+from refusals import sentence
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(900)]
 
@@ -21,6 +22,15 @@ def flags(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     shape = {"num_hidden_layers": 8, "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8}
     own = own_input(tmp_path_factory.mktemp("sglang"), **shape)
     return (*own, *SIZES, "--engine", "sglang", "--engine.python", os.environ[PYTHON])
+
+
+def test_a_field_that_sglang_lacks_is_refused(run: Run, flags: tuple[str, ...], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    wrong = ("--sglang.tp-siez", "2", "--run-dir", str(folder))
+    refusal = sentence(run("train", "--algo", "grpo", *flags, *wrong, code=2).stderr)
+    assert "--sglang.tp-siez" in refusal
+    assert "tp_size" in refusal
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("layout", ["one", "tp2_sp", "pp2"])

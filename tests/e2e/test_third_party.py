@@ -64,7 +64,9 @@ def _rename(member: Path) -> None:
     project = member / "pyproject.toml"
     text = project.read_text().replace(package.name, theirs)
     text = text.replace(f'name = "{OURS}-', f'name = "{THEIRS}-')
-    project.write_text(re.sub(rf"(?m)^(\w+) = \"{theirs}\.plugin\"$", rf'{THEIRS}_\1 = "{theirs}.plugin"', text))
+    project.write_text(
+        re.sub(rf"(?m)^(\w+) = \"{theirs}\.plugin\"$", rf'{THEIRS}_\1 = "{theirs}.plugin"', text)
+    )
     package = package.rename(package.with_name(theirs))
     for file in package.rglob("*.py"):
         file.write_text(file.read_text().replace(package.name.replace(THEIRS, OURS, 1), theirs))

@@ -73,8 +73,10 @@ def test_a_member_has_one_entry_point_named_after_it(member: Path) -> None:
 @each_member
 def test_a_plugin_requires_the_core_of_its_line(member: Path) -> None:
     required = project(member)["dependencies"]
-    on_core = [one for one in required if re.match(r"rlcore\b", one)]
+    on_core = [one for one in required if re.match(r"rlcore\b(?!-)", one)]
     assert on_core == ([] if member.name == "core" else [CORE_REQUIREMENT])
+    on_members = [one for one in required if one.startswith("rlcore-")]
+    assert all(one.endswith(CORE_REQUIREMENT.removeprefix("rlcore")) for one in on_members)
     assert not [one for one in required if "==" in one], "no exact pins"
 
 

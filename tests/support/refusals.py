@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from rlcore_cli.main import run
 
 USER_ERROR = 2

@@ -44,7 +44,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     if not any(file for pattern in TOKENIZER_FILES for file in Path(path).glob(pattern)):
         # transformers makes an empty tokenizer of a directory without one
         raise ModelError(
-            f"{path}: holds no tokenizer, expected {TOKENIZER_FILES[0]} or another format of one."
+            f"{path}: the tokenizer cannot be loaded: found none, expected {TOKENIZER_FILES[0]}."
         )
     try:
         found = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -25,6 +26,10 @@ _ENVIRONMENT = {
 }
 _OBJECT_STORE_BYTES = 512 * 2**20
 _START_SECONDS = 120.0
+_PROBE_SECONDS = 10.0
+# RFC 9113, sections 3.4 and 4.1: the client's preface with an empty frame of settings; a frame's header.
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+_FRAME_HEADER, _SETTINGS = 9, b"\4"
 
 T = TypeVar("T")
 
@@ -94,6 +99,7 @@ def connect(address: str | None, *, cpus: int) -> Iterator[Cluster]:
         os.environ.setdefault(key, value)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     import ray
+    import ray.exceptions
 
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address is None:
@@ -105,9 +111,10 @@ def connect(address: str | None, *, cpus: int) -> Iterator[Cluster]:
         }
     else:
         options["address"] = address
+        _require_server(address)
     try:
         ray.init(**options)
-    except (ConnectionError, TimeoutError, ValueError) as error:
+    except (ConnectionError, TimeoutError, ValueError, ray.exceptions.RpcError) as error:
         raise ConfigError(f"--ray-address {address!r}: no Ray cluster answers there ({error}).") from error
     # Ray installs handlers of its own; ours end a run cleanly.
     for number, handler in handlers.items():
@@ -116,6 +123,26 @@ def connect(address: str | None, *, cpus: int) -> Iterator[Cluster]:
         yield Cluster(ray=ray, gpus=int(ray.cluster_resources().get("GPU", 0)), address=address)
     finally:
         ray.shutdown()
+
+
+def _require_server(address: str) -> None:
+    """Raises `ConfigError` where nothing at HOST:PORT speaks Ray's gRPC: Ray itself would try for minutes.
+
+    A gRPC server answers HTTP/2's preface with a frame of settings.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or os.environ.get("RAY_USE_TLS", "0") != "0":  # `auto`, or nothing to be seen in the clear
+        return
+    reason = "it does not speak gRPC"
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _PROBE_SECONDS) as probe:
+            probe.settimeout(_PROBE_SECONDS)
+            probe.sendall(_HTTP2_PREFACE)
+            if probe.recv(_FRAME_HEADER, socket.MSG_WAITALL)[3:4] == _SETTINGS:
+                return
+    except (OSError, ValueError) as error:
+        reason = str(error)
+    raise ConfigError(f"--ray-address {address!r}: no Ray cluster answers there ({reason}).")
 
 
 async def within(seconds: float | None, what: str, awaitable: Awaitable[T]) -> T:

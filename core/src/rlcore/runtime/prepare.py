@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcore.checkpoint.folder import disk_sentence
 from rlcore.config.fit import check_model
 from rlcore.errors import CheckpointError, ConfigError, DataError, ModelError
 from rlcore.spec import ModelSpec, Part
@@ -73,6 +74,19 @@ def run_folder(run_dir: Path, resume: bool) -> Iterator[Path]:
             with suppress(OSError):  # another run has moved in
                 parent.rmdir()
         raise
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A `CheckpointError` of one sentence where `path` cannot be written."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(disk_sentence(path, error)) from error
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} could not be written: {error}.") from error
 
 
 def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prepared:
@@ -146,7 +160,9 @@ def _model_path(resolved: Resolved, run_dir: Path) -> Path:
     if not path.exists():
         assert choice.preset is not None, "a model without a path is a preset"
         module, _, function = choice.preset.partition(":")
-        getattr(importlib.import_module(module), function)(path, resolved.run.seed)
+        write = getattr(importlib.import_module(module), function)
+        with writing(path):
+            write(path, resolved.run.seed)
     return path
 
 

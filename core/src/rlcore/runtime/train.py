@@ -17,8 +17,8 @@ from rlcore.rollout.rewards import RewardPool
 from rlcore.runtime.cluster import Cluster, connect
 from rlcore.runtime.engines import EngineGroup
 from rlcore.runtime.loop import POLICY, Loop
-from rlcore.runtime.placement import place
-from rlcore.runtime.prepare import CHECKPOINTS, RUN_TOML, Prepared, prepare, run_folder
+from rlcore.runtime.placement import Placement, place
+from rlcore.runtime.prepare import CHECKPOINTS, RUN_TOML, Prepared, prepare, run_folder, writing
 from rlcore.runtime.setup import cpu_threads, worker_setups
 from rlcore.runtime.signals import StopSignals
 from rlcore.runtime.state import RunState
@@ -40,16 +40,21 @@ def train(
     was started is stopped.
     """
     begin = time.monotonic()
-    with run_folder(run_dir, resume is not None) as folder:
-        console.phase("Checking the model, the data and the parts")
-        checkpoint = _checkpoint(folder) if resume is not None else None
-        prepared = prepare(resolved, folder.resolve(), checkpoint)
-        state = _first_state(prepared) if checkpoint is None else _resumed_state(prepared, checkpoint)
-        (folder / RUN_TOML).write_text(resolved.to_toml())
-    run = resolved.run
-    console.phase("Starting Ray")
-    with connect(ray_address, cpus=run.ranks + run.engines + 1) as cluster:
-        session = _Session(prepared=prepared, state=state, cluster=cluster, console=console)
+    with contextlib.ExitStack() as stack:
+        with run_folder(run_dir, resume is not None) as folder:
+            console.phase("Checking the model, the data and the parts")
+            checkpoint = _checkpoint(folder) if resume is not None else None
+            prepared = prepare(resolved, folder.resolve(), checkpoint)
+            state = _first_state(prepared) if checkpoint is None else _resumed_state(prepared, checkpoint)
+            with writing(folder / RUN_TOML):
+                (folder / RUN_TOML).write_text(resolved.to_toml())
+            console.phase("Starting Ray")
+            run = resolved.run
+            cluster = stack.enter_context(connect(ray_address, cpus=run.ranks + run.engines + 1))
+            placement = place(cluster, prepared)
+        session = _Session(
+            prepared=prepared, state=state, cluster=cluster, placement=placement, console=console
+        )
         reason = asyncio.run(session.run())
     return Summary(
         run=str(run_dir),
@@ -67,6 +72,7 @@ class _Session:
     prepared: Prepared
     state: RunState
     cluster: Cluster
+    placement: Placement
     console: Display
     steps: int = 0
     scores: Mapping[str, float] = field(default_factory=dict)
@@ -87,8 +93,7 @@ class _Session:
                 interrupted.cancel()
 
     async def _run(self, stop: StopSignals) -> str:
-        prepared, resolved = self.prepared, self.prepared.resolved
-        placement = place(self.cluster, prepared)
+        prepared, placement, resolved = self.prepared, self.placement, self.prepared.resolved
         async with contextlib.AsyncExitStack() as stack:
             self.console.phase("Starting the engines and the train workers")
             engines = EngineGroup(self.cluster, placement.engines, prepared)

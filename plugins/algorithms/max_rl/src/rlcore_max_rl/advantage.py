@@ -20,7 +20,7 @@ class MaxRlAdvantage:
         del config
 
     def estimate(self, batch: TrainBatch) -> Tensor:
-        """Advantages, float32 [R]. Raises `ConfigError` for a reward below 0: a mean of any sign has no use."""
+        """Advantages, float32 [R]. Raises `ConfigError` for a reward below 0."""
         # in float64, so that the order of the sums does not show in the float32 result
         reward_B, rollout_B = batch.per_sample["reward"].double(), batch.per_sample["rollout"]
         if bool((reward_B < 0).any()):

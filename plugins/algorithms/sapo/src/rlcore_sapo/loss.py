@@ -10,9 +10,9 @@ from rlcore_sapo.config import SapoConfig
 class Sapo:
     """SAPO's loss (https://arxiv.org/abs/2511.20347).
 
-    With r the ratio of new to old policy and σ the logistic function: -(4 / τ) σ(τ (r - 1)) A, where τ is
-    `tau_pos` for A > 0 and `tau_neg` otherwise. The gradient is that of -r A times 4 p (1 - p), p = σ(τ (r - 1)),
-    which is 1 on policy and fades to both sides.
+    With r the ratio of new to old policy and p = sigmoid(τ (r - 1)): -(4 / τ) p A, where τ is `tau_pos` for
+    A > 0 and `tau_neg` otherwise. The gradient is that of -r A times 4 p (1 - p), which is 1 on policy and
+    fades to both sides.
     """
 
     def __init__(self, config: SapoConfig) -> None:

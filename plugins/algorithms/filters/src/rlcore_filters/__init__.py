@@ -1,0 +1,1 @@
+"""Group filters: overlong responses, duplicates, groups too easy or too hard."""

@@ -1,0 +1,51 @@
+"""The settings of the filters."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from rlcore.config.base import Config
+
+
+class OverlongConfig(Config):
+    """Settings of the filter `overlong`."""
+
+    mode: Literal["mask", "penalty"] = Field(
+        "mask", description="truncated responses are not trained on, or long ones lose reward"
+    )
+    max_tokens: int | None = Field(
+        None, ge=1, description="penalty: response tokens at which it is 1; normally --max-response-tokens"
+    )
+    buffer: int | None = Field(
+        None, ge=1, description="penalty: tokens before max_tokens over which it grows from 0 to 1"
+    )
+
+    @model_validator(mode="after")
+    def _settings_of_the_mode(self) -> Self:
+        given = [self.max_tokens is not None, self.buffer is not None]
+        if self.mode == "penalty" and not all(given):
+            raise ValueError("mode penalty needs max_tokens and buffer")
+        if self.mode == "mask" and any(given):
+            raise ValueError("max_tokens and buffer belong to mode penalty")
+        if self.max_tokens is not None and self.buffer is not None and self.buffer > self.max_tokens:
+            raise ValueError(f"buffer {self.buffer} is larger than max_tokens {self.max_tokens}")
+        return self
+
+
+class DuplicatesConfig(Config):
+    """Settings of the filter `duplicates`."""
+
+    min_distinct: int = Field(2, ge=2, le=100_000, description="distinct responses that a group must have")
+
+
+class RewardRangeConfig(Config):
+    """Settings of the filter `reward_range`. The defaults are for rewards from 0 to 1."""
+
+    low: float = Field(0.2, description="lowest mean reward of a group that is kept")
+    high: float = Field(0.8, description="highest mean reward of a group that is kept")
+
+    @model_validator(mode="after")
+    def _low_before_high(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low {self.low:g} is above high {self.high:g}")
+        return self

@@ -1,0 +1,30 @@
+"""What this package offers to rlcore."""
+
+from collections.abc import Iterable
+
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import Component
+from rlcore_filters.config import DuplicatesConfig, OverlongConfig, RewardRangeConfig
+
+
+@hookimpl
+def rlcore_filters() -> Iterable[Component]:
+    """The group filters."""
+    yield Component(
+        name="overlong",
+        factory="rlcore_filters.filters:Overlong",
+        summary="mask truncated responses, or lower the reward of long ones",
+        config=OverlongConfig,
+    )
+    yield Component(
+        name="duplicates",
+        factory="rlcore_filters.filters:Duplicates",
+        summary="drop groups with too few distinct responses",
+        config=DuplicatesConfig,
+    )
+    yield Component(
+        name="reward_range",
+        factory="rlcore_filters.filters:RewardRange",
+        summary="drop groups whose mean reward is too low or too high",
+        config=RewardRangeConfig,
+    )

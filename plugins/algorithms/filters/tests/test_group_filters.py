@@ -1,0 +1,232 @@
+"""What the filters keep, change and drop."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from rlcore.config.base import Config
+from rlcore.interfaces import Filter, Verdict
+from rlcore.plugins.records import Component, Kind
+from rlcore.plugins.registry import check
+from rlcore.spec import Part
+from rlcore.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Score
+from rlcore_filters import plugin
+from rlcore_filters.config import DuplicatesConfig, OverlongConfig, RewardRangeConfig
+from rlcore_filters.filters import Duplicates, Overlong, RewardRange
+
+PROMPT = Prompt(prompt_id="p", text="?")
+
+
+def sample(
+    response: Sequence[int] = (1, 2, 3),
+    *,
+    reward: float = 0.0,
+    cut: bool = False,
+    mask: Sequence[int] | None = None,
+    per_token: Sequence[float] | None = None,
+    rollout: str = "0",
+) -> Sample:
+    mask = tuple(mask if mask is not None else [1] * len(response))
+    return Sample(
+        prompt=PROMPT,
+        prompt_ids=(1,),
+        group_id=0,
+        index=0,
+        rollout_id=rollout,
+        response_ids=tuple(response),
+        loss_mask=mask,
+        log_probs=tuple(-1.0 * live for live in mask),
+        status=GenerationStatus.TRUNCATED if cut else GenerationStatus.COMPLETED,
+        reward_status=RewardStatus.SCORED,
+        score=Score(value=reward, per_token=None if per_token is None else tuple(per_token)),
+    )
+
+
+def group(*samples: Sample) -> Group:
+    """Samples with the rollout "0" get one of their own."""
+    own = (
+        replace(s, index=place, rollout_id=f"own {place}" if s.rollout_id == "0" else s.rollout_id)
+        for place, s in enumerate(samples)
+    )
+    return Group(group_id=0, prompt=PROMPT, samples=tuple(own))
+
+
+def rewards_of(verdict: Verdict) -> list[float]:
+    assert verdict.group is not None
+    return [s.score.value for s in verdict.group.samples if s.score is not None]
+
+
+# --- overlong ------------------------------------------------------------------------------------------
+
+
+def test_mask() -> None:
+    """Truncated samples keep tokens, reward and place; nothing of them is trained on."""
+    found = group(sample(cut=True, reward=1), sample((4, 5, 6, 7)), sample((8,), mask=[0]))
+    verdict = Overlong(OverlongConfig()).judge(found)
+    assert verdict.group is not None
+    cut, *others = verdict.group.samples
+    assert cut == replace(found.samples[0], loss_mask=(0, 0, 0), log_probs=(0.0, 0.0, 0.0))
+    assert tuple(others) == found.samples[1:]
+    assert rewards_of(verdict) == [1, 0, 0]
+
+
+def test_a_group_of_truncated_samples_is_dropped() -> None:
+    verdict = Overlong(OverlongConfig()).judge(group(sample(cut=True), sample(cut=True)))
+    assert (verdict.group, verdict.reason) == (None, "overlong")
+
+
+def soft(max_tokens: int, buffer: int) -> Overlong:
+    return Overlong(OverlongConfig(mode="penalty", max_tokens=max_tokens, buffer=buffer))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "penalty"), [(0, 0), (6, 0), (7, 0.25), (8, 0.5), (9, 0.75), (10, 1), (11, 1), (99, 1)]
+)
+def test_penalty(tokens: int, penalty: float) -> None:
+    """DAPO, equation 13 (https://arxiv.org/abs/2503.14476): L_max = 10, L_cache = 4."""
+    assert rewards_of(soft(10, 4).judge(group(sample([1] * tokens, reward=1)))) == [1 - penalty]
+
+
+def test_penalty_trains_on_truncated_samples() -> None:
+    verdict = soft(4, 4).judge(group(sample((1, 2, 3), cut=True, reward=-1), sample((1,))))
+    assert verdict.group is not None
+    assert [s.loss_mask for s in verdict.group.samples] == [(1, 1, 1), (1,)]
+    assert rewards_of(verdict) == [-1.75, -0.25]
+
+
+def test_penalty_falls_on_the_last_live_token() -> None:
+    """Where rewards are per token; the value falls too. Without a live token only the value does."""
+    found = group(
+        sample((1, 2, 3), mask=[1, 1, 0], reward=3, per_token=[0.5, 1, 2]),
+        sample((1, 2), mask=[0, 0], reward=1, per_token=[0, 1]),
+    )
+    verdict = soft(4, 4).judge(found)
+    assert verdict.group is not None
+    scores = [s.score for s in verdict.group.samples]
+    assert scores == [Score(value=2.25, per_token=(0.5, 0.25, 2)), Score(value=0.5, per_token=(0, 1))]
+
+
+def test_parts_of_a_score_stay() -> None:
+    scored = replace(sample([1] * 4), score=Score(value=1, parts={"format": 1.0}))
+    verdict = soft(4, 2).judge(group(scored))
+    assert verdict.group is not None
+    assert verdict.group.samples[0].score == Score(value=0, parts={"format": 1.0})
+
+
+@given(
+    longest=st.integers(1, 30),
+    share=st.floats(0.01, 1),
+    lengths=st.lists(st.integers(0, 40), min_size=2, max_size=6),
+)
+@settings(max_examples=50, deadline=None)
+def test_penalty_grows_with_length_from_0_to_1(longest: int, share: float, lengths: list[int]) -> None:
+    lengths = sorted(lengths)
+    verdict = soft(longest, max(1, int(longest * share))).judge(group(*(sample([1] * n) for n in lengths)))
+    values = rewards_of(verdict)
+    assert values == sorted(values, reverse=True)
+    assert all(-1 <= value <= 0 for value in values)
+
+
+# --- duplicates ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("responses", "least", "kept"),
+    [
+        ([(1, 2), (1, 2), (1, 3)], 2, True),
+        ([(1, 2), (1, 2), (1, 2)], 2, False),
+        ([(1, 2), (1, 2), (1, 3)], 3, False),
+        ([(1,), (1, 1), ()], 3, True),
+        ([(1,)], 2, False),
+    ],
+)
+def test_duplicates(responses: list[tuple[int, ...]], least: int, kept: bool) -> None:
+    found = group(*map(sample, responses))
+    verdict = Duplicates(DuplicatesConfig(min_distinct=least)).judge(found)
+    assert (verdict.group, verdict.reason) == ((found, None) if kept else (None, "duplicates"))
+
+
+def test_a_split_rollout_is_one_response() -> None:
+    """Two rollouts of (1)(2): not distinct, though their samples are."""
+    same = [sample([token], rollout=name) for name in "ab" for token in (1, 2)]
+    assert Duplicates(DuplicatesConfig()).judge(group(*same)).group is None
+    other = [*same[:2], sample([1], rollout="b"), sample([3], rollout="b")]
+    assert Duplicates(DuplicatesConfig()).judge(group(*other)).group is not None
+
+
+# --- reward range --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rewards", "reason"),
+    [
+        ([1, 0, 0, 0, 0], None),
+        ([1, 1, 1, 1, 0], None),
+        ([1, 0, 0, 0, 0, 0], "reward_low"),
+        ([1, 1, 1, 1, 1, 0], "reward_high"),
+        ([0.5], None),
+        ([1], "reward_high"),
+        ([0, 0, 3, 0, 0], None),
+    ],
+)
+def test_reward_range(rewards: list[float], reason: str | None) -> None:
+    """The mean lies in [.2, .8], both ends included."""
+    found = group(*(sample(reward=reward) for reward in rewards))
+    verdict = RewardRange(RewardRangeConfig()).judge(found)
+    assert (verdict.group, verdict.reason) == (None if reason else found, reason)
+
+
+def test_reward_range_counts_a_split_rollout_once() -> None:
+    """Rollouts with 1 (split in four) and 0: mean .5, where the mean over samples is .8."""
+    found = group(*(sample(reward=1, rollout="a") for _ in range(4)), sample(rollout="b"))
+    assert RewardRange(RewardRangeConfig(low=0.4, high=0.6)).judge(found).group is found
+
+
+@given(rewards=st.lists(st.integers(0, 4).map(lambda n: n / 4), min_size=1, max_size=6), data=st.data())
+@settings(max_examples=50, deadline=None)
+def test_the_order_of_samples_does_not_matter(rewards: list[float], data: st.DataObject) -> None:
+    found = group(*(sample([int(4 * r)], reward=r) for r in rewards))
+    shuffled = replace(found, samples=tuple(data.draw(st.permutations(found.samples))))
+    filters: list[Filter] = [RewardRange(RewardRangeConfig()), Duplicates(DuplicatesConfig(min_distinct=3))]
+    for each in filters:
+        assert each.judge(found).reason == each.judge(shuffled).reason
+
+
+# --- registration --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("component", list(plugin.rlcore_filters()), ids=lambda component: component.name)
+def test_each_component_is_made_from_its_defaults(component: Component) -> None:
+    assert check(Kind.FILTER, component) is None
+    Part(name=component.name, factory=component.factory, config=component.config()).build()
+
+
+@pytest.mark.parametrize(
+    ("config", "bad", "words"),
+    [
+        (OverlongConfig, {"mode": "drop"}, "mask"),
+        (OverlongConfig, {"mode": "penalty"}, "needs max_tokens and buffer"),
+        (OverlongConfig, {"mode": "penalty", "max_tokens": 4}, "needs max_tokens and buffer"),
+        (OverlongConfig, {"mode": "penalty", "max_tokens": 4, "buffer": 5}, "larger than max_tokens"),
+        (OverlongConfig, {"mode": "penalty", "max_tokens": 4, "buffer": 0}, "greater than"),
+        (OverlongConfig, {"max_tokens": 4}, "belong to mode penalty"),
+        (DuplicatesConfig, {"min_distinct": 1}, "greater than"),
+        (RewardRangeConfig, {"low": 0.9}, "above high"),
+        (RewardRangeConfig, {"high": float("nan")}, "finite"),
+        (RewardRangeConfig, {"mean": 1}, "Extra"),
+    ],
+)
+def test_settings_out_of_bounds_are_refused(config: type[Config], bad: dict[str, object], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        config.model_validate(bad)
+
+
+def test_registration_and_filters_import_no_torch() -> None:
+    code = "import sys, rlcore_filters.plugin, rlcore_filters.filters; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 0

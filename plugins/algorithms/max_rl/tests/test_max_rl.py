@@ -1,0 +1,94 @@
+"""The advantage `max_rl` against numbers worked out by hand, and the recipe.
+
+The formula is that of https://arxiv.org/abs/2602.02710: (reward - mean) / mean, 0 without any success.
+"""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from rlcore.config.run import RunConfig
+from rlcore.data.batch import TrainBatch
+from rlcore.errors import ConfigError
+from rlcore.spec import Part
+from rlcore_grpo import plugin as grpo
+from rlcore_max_rl import plugin
+from rlcore_max_rl.advantage import MaxRlAdvantage
+from rlcore_max_rl.config import MaxRlConfig
+
+
+def estimate(rewards: list[float], groups: list[int], rollouts: list[int] | None = None) -> list[float]:
+    """One advantage a sample; each sample has two response tokens, which must agree."""
+    n = len(rewards)
+    batch = TrainBatch(
+        tokens=torch.zeros(3 * n, dtype=torch.int64),
+        prompt_lengths=torch.ones(n, dtype=torch.int64),
+        response_lengths=torch.full((n,), 2),
+        per_token={"loss_mask": torch.ones(2 * n), "rewards": torch.zeros(2 * n)},
+        per_sample={
+            "reward": torch.tensor(rewards),
+            "group": torch.tensor(groups),
+            "rollout": torch.tensor(rollouts or list(range(n))),
+        },
+    )
+    advantages = MaxRlAdvantage(MaxRlConfig()).estimate(batch)
+    assert advantages.dtype == torch.float32
+    assert torch.equal(advantages[0::2], advantages[1::2])
+    return advantages[0::2].tolist()
+
+
+def test_one_success_in_four() -> None:
+    """Mean .25: (1 - .25) / .25 = 3 and -1, where `grpo` gives 1.5 and -.5 and Dr. GRPO .75 and -.25."""
+    assert estimate([1, 0, 0, 0], [0] * 4) == [3, -1, -1, -1]
+
+
+@pytest.mark.parametrize("reward", [0.0, 1.0, 0.1, 2.5])
+def test_equal_rewards_give_exactly_zero(reward: float) -> None:
+    assert estimate([reward] * 7, [0] * 7) == [0.0] * 7
+
+
+def test_uneven_interleaved_groups() -> None:
+    """Groups (1, 0, 0, 0), (0, 0), (1, 1, 0) and one of one, rewards that are no 0 and 1 among them."""
+    rewards = [1.0, 0, 1, 0, 0, 1, 0, 0, 0, 5]
+    groups = [7, 2, 4, 7, 7, 4, 4, 2, 7, 9]
+    expected = [3, 0, 0.5, -1, -1, 0.5, -1, 0, -1, 0]
+    assert estimate(rewards, groups) == pytest.approx(expected, abs=1e-6)
+    assert estimate([0.5, 1.5, 4], [0, 0, 0]) == pytest.approx([-0.75, -0.25, 1], abs=1e-6)
+
+
+def test_advantages_of_a_group_add_up_to_nothing_and_do_not_depend_on_the_scale() -> None:
+    found = estimate([0.2, 0.7, 0, 3], [1] * 4)
+    assert sum(found) == pytest.approx(0, abs=1e-6)
+    assert estimate([0.6, 2.1, 0, 9], [1] * 4) == pytest.approx(found, abs=1e-6)
+
+
+def test_samples_of_a_split_rollout_count_once() -> None:
+    """Rollouts with rewards 1 and 0; the first was split in three: mean .5, so 1 and -1."""
+    assert estimate([1, 1, 0, 1], [0] * 4, [5, 5, 2, 5]) == [1, 1, -1, 1]
+
+
+def test_a_negative_reward_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"--advantage max_rl: found a reward of -0\.5, expected 0 or more"):
+        estimate([1, -0.5], [0, 0])
+
+
+def test_the_advantage_is_made_from_its_defaults() -> None:
+    (component,) = plugin.rlcore_advantages()
+    Part(name=component.name, factory=component.factory, config=component.config()).build()
+    assert component.config.min_group_size == 2
+
+
+def test_recipe_names_parts_and_settings_that_exist() -> None:
+    (recipe,) = plugin.rlcore_algorithms()
+    assert recipe.name == "max_rl"
+    assert recipe.parts["advantage"] == "max_rl"
+    assert recipe.parts["loss"] in {component.name for component in grpo.rlcore_losses()}
+    assert set(recipe.parts["filter"]) <= {component.name for component in grpo.rlcore_filters()}
+    assert RunConfig.model_validate(recipe.settings).normalizer == "per_token"
+
+
+def test_registration_imports_no_torch() -> None:
+    code = "import sys, rlcore_max_rl.plugin; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 0

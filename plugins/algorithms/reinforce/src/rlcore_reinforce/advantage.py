@@ -1,0 +1,107 @@
+"""Advantages without a critic.
+
+Everything is computed in float64, so that the order of the sums does not show in the float32 results.
+"""
+
+from torch import Tensor
+
+from rlcore.config.base import Config
+from rlcore.data.batch import TrainBatch
+from rlcore.maths import (
+    discounted_sums,
+    group_advantages,
+    group_mean,
+    indices_of,
+    leave_one_out_baseline,
+    token_weights,
+    where_live,
+    whiten,
+)
+from rlcore_reinforce.config import ReinforceConfig, ReinforcePlusPlusConfig
+
+
+def returns(batch: TrainBatch, gamma: float) -> Tensor:
+    """What each token still earns, float64 [R], 0 where not live; only live tokens take a time step."""
+    reward_R, mask_R = batch.per_token["rewards"].double(), batch.per_token["loss_mask"]
+    return discounted_sums(reward_R, mask_R, batch.segments, len(batch), gamma)
+
+
+def rollouts(batch: TrainBatch) -> tuple[Tensor, Tensor, Tensor]:
+    """The rollout of each sample, [B]; the mean reward of its samples, float64, and its group, [N]."""
+    reward_B, rollout_B = batch.per_sample["reward"].double(), batch.per_sample["rollout"]
+    index_B, count_N = indices_of(rollout_B)
+    reward_N = count_N.new_zeros(len(count_N), dtype=reward_B.dtype)
+    reward_N[index_B] = group_mean(reward_B, rollout_B)
+    group_N = count_N.new_zeros(len(count_N))
+    group_N[index_B] = batch.per_sample["group"]
+    return index_B, reward_N, group_N
+
+
+class ReinforceAdvantage:
+    """REINFORCE's return-to-go (https://doi.org/10.1007/BF00992696), less a baseline.
+
+    The baseline is the mean over rollouts of the mean return of a rollout's live tokens: the mean reward,
+    where there is no discount and each sample is rewarded once.
+    """
+
+    def __init__(self, config: ReinforceConfig) -> None:
+        self._config = config
+
+    def estimate(self, batch: TrainBatch) -> Tensor:
+        """Advantages, float32 [R]."""
+        return_R, mask_R = returns(batch, self._config.gamma), batch.per_token["loss_mask"]
+        if not self._config.baseline:
+            return return_R.float()
+        weight_R = token_weights(
+            mask_R, batch.segments, batch.per_sample["rollout"], normalizer="per_rollout", constant=1
+        )
+        return where_live(return_R - (weight_R * return_R).sum(), mask_R).float()
+
+
+class LeaveOneOut:
+    """RLOO: reward minus the mean reward of the group's other rollouts (https://arxiv.org/abs/2402.14740).
+
+    Every response token has the advantage of its rollout. A group of one has 0. Samples that were split from
+    one rollout count once, with their mean reward.
+    """
+
+    def __init__(self, config: Config) -> None:
+        del config
+
+    def estimate(self, batch: TrainBatch) -> Tensor:
+        """Advantages, float32 [R]."""
+        index_B, reward_N, group_N = rollouts(batch)
+        advantage_N = reward_N - leave_one_out_baseline(reward_N, group_N)
+        return advantage_N[index_B][batch.segments].float()
+
+
+class ReinforcePlusPlus:
+    """REINFORCE++: return-to-go, normalized over all live tokens of the batch.
+
+    https://arxiv.org/abs/2501.03262, without the KL penalty, which needs a reference model. Where the batch
+    has fewer than two live tokens, they keep their returns.
+    """
+
+    def __init__(self, config: ReinforcePlusPlusConfig) -> None:
+        self._config = config
+
+    def estimate(self, batch: TrainBatch) -> Tensor:
+        """Advantages, float32 [R]."""
+        return whiten(returns(batch, self._config.gamma), batch.per_token["loss_mask"]).float()
+
+
+class ReinforcePlusPlusBaseline:
+    """REINFORCE++ with baseline: reward minus group mean, normalized over all live tokens of the batch.
+
+    https://arxiv.org/abs/2501.03262. The group has no part in the scale. A group of one is at 0 before the
+    normalization. Samples that were split from one rollout count once in the mean, with their mean reward.
+    """
+
+    def __init__(self, config: Config) -> None:
+        del config
+
+    def estimate(self, batch: TrainBatch) -> Tensor:
+        """Advantages, float32 [R]."""
+        index_B, reward_N, group_N = rollouts(batch)
+        centered_N = group_advantages(reward_N, group_N, std=False)
+        return whiten(centered_N[index_B][batch.segments], batch.per_token["loss_mask"]).float()

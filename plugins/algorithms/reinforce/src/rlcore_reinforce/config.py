@@ -1,0 +1,30 @@
+"""The settings of the parts."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from rlcore.config.base import Config
+
+GAMMA = "discount per live token; 1: none"
+
+
+class ReinforceConfig(Config):
+    """Settings of the advantage `reinforce`."""
+
+    gamma: float = Field(1.0, ge=0, le=1, description=GAMMA)
+    baseline: bool = Field(
+        True, description="subtract the mean return of the batch, each rollout counted once"
+    )
+
+
+class ReinforcePlusPlusConfig(Config):
+    """Settings of the advantage `reinforce_plus_plus`."""
+
+    gamma: float = Field(1.0, ge=0, le=1, description=GAMMA)
+
+
+class SiblingsConfig(Config):
+    """No settings. For what compares the rollouts of a prompt: a group of one would have no advantage."""
+
+    min_group_size: ClassVar[int] = 2

@@ -1,0 +1,80 @@
+"""What this package offers to rlcore."""
+
+from collections.abc import Iterable
+
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import Algorithm, Component
+from rlcore_reinforce.config import ReinforceConfig, ReinforcePlusPlusConfig, SiblingsConfig
+
+
+@hookimpl
+def rlcore_algorithms() -> Iterable[Algorithm]:
+    """The recipes. Learning rate and batch sizes belong to the model and the task, not to a recipe."""
+    # REINFORCE and RLOO sum over the tokens of a response, as the gradient of its log-prob does.
+    yield Algorithm(
+        name="reinforce",
+        summary="policy gradient with return-to-go and the batch's mean as baseline",
+        paper="https://doi.org/10.1007/BF00992696",
+        parts={"advantage": "reinforce", "loss": "reinforce", "filter": []},
+        settings={"normalizer": "constant"},
+    )
+    yield Algorithm(
+        name="rloo",
+        summary="REINFORCE with the other rollouts of the prompt as baseline",
+        paper="https://arxiv.org/abs/2402.14740",
+        parts={"advantage": "rloo", "loss": "reinforce", "filter": []},
+        settings={"normalizer": "constant"},
+    )
+    yield Algorithm(
+        name="reinforce_plus_plus",
+        summary="returns normalized over the whole batch, with PPO's clipped loss",
+        paper="https://arxiv.org/abs/2501.03262",
+        parts={"advantage": "reinforce_plus_plus", "loss": "ppo_clip", "filter": []},
+        settings={"normalizer": "per_rollout"},
+    )
+    yield Algorithm(
+        name="reinforce_plus_plus_baseline",
+        summary="REINFORCE++ with the group's mean reward as baseline",
+        paper="https://arxiv.org/abs/2501.03262",
+        parts={"advantage": "reinforce_plus_plus_baseline", "loss": "ppo_clip", "filter": []},
+        settings={"normalizer": "per_rollout"},
+    )
+
+
+@hookimpl
+def rlcore_advantages() -> Iterable[Component]:
+    """The advantage estimators."""
+    yield Component(
+        name="reinforce",
+        factory="rlcore_reinforce.advantage:ReinforceAdvantage",
+        summary="return-to-go, minus the mean of the batch",
+        config=ReinforceConfig,
+    )
+    yield Component(
+        name="rloo",
+        factory="rlcore_reinforce.advantage:LeaveOneOut",
+        summary="reward minus the mean of the group's other rollouts",
+        config=SiblingsConfig,
+    )
+    yield Component(
+        name="reinforce_plus_plus",
+        factory="rlcore_reinforce.advantage:ReinforcePlusPlus",
+        summary="return-to-go, normalized over the batch",
+        config=ReinforcePlusPlusConfig,
+    )
+    yield Component(
+        name="reinforce_plus_plus_baseline",
+        factory="rlcore_reinforce.advantage:ReinforcePlusPlusBaseline",
+        summary="reward minus group mean, normalized over the batch",
+        config=SiblingsConfig,
+    )
+
+
+@hookimpl
+def rlcore_losses() -> Iterable[Component]:
+    """The loss."""
+    yield Component(
+        name="reinforce",
+        factory="rlcore_reinforce.loss:Reinforce",
+        summary="minus advantage times log-prob",
+    )

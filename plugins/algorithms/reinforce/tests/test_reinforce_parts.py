@@ -1,0 +1,139 @@
+"""Loss, recipes and settings of the plugin."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+import rlcore_grpo.plugin
+from rlcore.config.base import Config
+from rlcore.config.run import RunConfig
+from rlcore.data.batch import TrainBatch
+from rlcore.interfaces import LossInputs
+from rlcore.megatron.step import TokenOutputs
+from rlcore.objective import Objective, prepare
+from rlcore.plugins.records import Component, Kind
+from rlcore.plugins.registry import check
+from rlcore.spec import Part
+from rlcore_reinforce import plugin
+from rlcore_reinforce.advantage import LeaveOneOut
+from rlcore_reinforce.config import ReinforceConfig, ReinforcePlusPlusConfig, SiblingsConfig
+from rlcore_reinforce.loss import Reinforce
+
+
+def f64(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("old", [[-0.5, -1.0, -1.5], [-3.0, -0.1, 2.0]])
+def test_loss(old: list[float]) -> None:
+    """-A log p (https://doi.org/10.1007/BF00992696): mean .8333, gradient -A, whatever the old log-probs."""
+    new = f64(-0.5, -1, -1.5).requires_grad_()
+    batch = TrainBatch(
+        tokens=torch.zeros(4), prompt_lengths=torch.tensor([1]), response_lengths=torch.tensor([3])
+    )
+    inputs = LossInputs(
+        log_probs=new,
+        old_log_probs=f64(*old),
+        rollout_log_probs=f64(*old),
+        advantages=f64(1, -1, 2),
+        mask=f64(1, 1, 1),
+        segments=torch.zeros(3, dtype=torch.int64),
+        samples=1,
+        entropy=None,
+        batch=batch,
+    )
+    output = Reinforce(Config())(inputs)
+    torch.testing.assert_close(output.per_token, f64(0.5, -1, 3))
+    assert output.per_token.mean().item() == pytest.approx(0.8333, abs=1e-4)
+    torch.testing.assert_close(torch.autograd.grad(output.per_token.sum(), new)[0], f64(-1, 1, -2))
+
+
+def test_recipe_rloo_is_the_gradient_of_the_sum_over_tokens() -> None:
+    """Rollouts of 1 and 3 tokens with rewards 1 and 0: A = 1 and -1, weight 1 / (8 * 2) for every token.
+
+    A mean over each rollout's tokens would give the second one's tokens a third of it.
+    """
+    mask = torch.tensor([1.0, 1, 0, 1, 1])
+    batch = TrainBatch(
+        tokens=torch.zeros(7, dtype=torch.int64),
+        prompt_lengths=torch.tensor([1, 1]),
+        response_lengths=torch.tensor([1, 4]),
+        per_token={"loss_mask": mask, "rollout_log_probs": -mask, "rewards": torch.zeros(5)},
+        per_sample={
+            "reward": torch.tensor([1.0, 0.0]),
+            "group": torch.tensor([0, 0]),
+            "rollout": torch.tensor([0, 1]),
+        },
+    )
+    settings = next(r for r in plugin.rlcore_algorithms() if r.name == "rloo").settings
+    run = RunConfig.model_validate(settings)
+    prepared = prepare(
+        batch, LeaveOneOut(SiblingsConfig()), normalizer=run.normalizer, constant=8, minibatches=1
+    )
+    log_probs = (-torch.ones(5)).requires_grad_()
+    result = Objective(Reinforce(Config()))(TokenOutputs(log_probs=log_probs, entropy=None), prepared)
+    slope = torch.autograd.grad(result.total, log_probs)[0]
+    torch.testing.assert_close(slope * 16, torch.tensor([-1.0, 1, 0, 1, 1]))
+
+
+def components() -> list[Component]:
+    return [*plugin.rlcore_advantages(), *plugin.rlcore_losses()]
+
+
+@pytest.mark.parametrize("component", components(), ids=lambda component: component.factory)
+def test_each_component_is_made_from_its_defaults(component: Component) -> None:
+    Part(name=component.name, factory=component.factory, config=component.config()).build()
+
+
+def test_records_are_well_formed() -> None:
+    records = [(Kind.ADVANTAGE, record) for record in plugin.rlcore_advantages()]
+    records += [(Kind.LOSS, record) for record in plugin.rlcore_losses()]
+    assert not [said for kind, record in records if (said := check(kind, record))]
+    assert not [said for record in plugin.rlcore_algorithms() if (said := check(Kind.ALGORITHM, record))]
+
+
+def test_recipes_name_parts_and_settings_that_exist() -> None:
+    advantages = {component.name for component in plugin.rlcore_advantages()}
+    losses = {c.name for c in [*plugin.rlcore_losses(), *rlcore_grpo.plugin.rlcore_losses()]}
+    recipes = {recipe.name: recipe for recipe in plugin.rlcore_algorithms()}
+    assert recipes.keys() == advantages
+    for name, recipe in recipes.items():
+        RunConfig.model_validate(recipe.settings)
+        assert recipe.parts["advantage"] == name
+        assert recipe.parts["loss"] in losses
+        assert (recipe.parts["loss"] == "ppo_clip") == name.startswith("reinforce_plus_plus")
+
+
+def test_only_what_compares_siblings_needs_a_group() -> None:
+    needs = {c.name: c.config.min_group_size for c in plugin.rlcore_advantages()}
+    assert needs == {
+        "reinforce": 1,
+        "rloo": 2,
+        "reinforce_plus_plus": 1,
+        "reinforce_plus_plus_baseline": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("config", "bad"),
+    [
+        (ReinforceConfig, {"gamma": -0.1}),
+        (ReinforceConfig, {"gamma": 1.1}),
+        (ReinforceConfig, {"lam": 1}),
+        (ReinforcePlusPlusConfig, {"gamma": 2}),
+        (ReinforcePlusPlusConfig, {"baseline": True}),
+        (SiblingsConfig, {"gamma": 1}),
+    ],
+)
+def test_settings_out_of_bounds_are_refused(config: type[Config], bad: dict[str, float]) -> None:
+    with pytest.raises(ValidationError):
+        config.model_validate(bad)
+
+
+def test_registration_imports_no_torch() -> None:
+    code = "import sys, rlcore_reinforce.plugin; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 0
