@@ -8,9 +8,9 @@ from common import IMAGES, CommandRun, Row, machine, parser, publish, say, table
 
 TASKS: dict[str, tuple[str, ...]] = {
     "copy": ("--steps", "100"),
-    "reverse": ("--steps", "300"),
-    "sort": ("--steps", "300"),
-    "add": ("--steps", "400", "--source.digits", "1"),
+    "reverse": ("--steps", "400"),
+    "sort": ("--steps", "400", "--lr-schedule", "linear"),
+    "add": ("--steps", "1000", "--lr-schedule", "linear"),
 }
 """What each task needs beyond the preset."""
 LEARNT = 0.95
@@ -82,7 +82,7 @@ def draw(runs: dict[str, CommandRun], path: Path) -> Path:
         panel.set(title=task, xlabel="step", ylim=(-0.02, 1.02))
         panel.grid(alpha=0.25)
         panel.spines[["top", "right"]].set_visible(False)
-    panels[0][0].legend(frameon=False, fontsize=8, loc="lower right")
+    panels[0][0].legend(frameon=False, fontsize=8, loc="upper left")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     pyplot.close(figure)

@@ -27,9 +27,10 @@ def test_converted_model_answers_as_the_run_did(layouts: Layouts, run: Run, tmp_
     assert samples
     for line in samples:
         sample = json.loads(line)
-        ids = tokenizer.apply_chat_template(
-            sample["prompt"], add_generation_prompt=True, return_dict=False, return_tensors="pt"
+        prompt = tokenizer.apply_chat_template(
+            sample["prompt"], add_generation_prompt=True, return_dict=False
         )
+        ids = torch.tensor([prompt])
         answer = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, do_sample=False)
         text = tokenizer.decode(answer[0, ids.shape[1] :], skip_special_tokens=True)
         assert text == sample["response"]

@@ -24,9 +24,9 @@ def refuse(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def sentence(err: str) -> str:
     """The one line `error: …` that stderr ends with."""
     assert "Traceback" not in err
-    *_, last = err.splitlines()
+    *before, last = err.splitlines()
     assert last.startswith("error: "), err
-    assert err.count("error: ") == 1, err
+    assert not any(line.startswith("error: ") for line in before), err
     assert last.endswith((".", "?", ")")), err
     return last.removeprefix("error: ")
 

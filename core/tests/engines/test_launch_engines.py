@@ -57,7 +57,7 @@ def sglang_python(tmp_path: Path) -> str:
 def test_the_local_command_keeps_the_token_from_its_arguments() -> None:
     command = LocalEngine(LocalConfig(threads=2)).command(launch())
     line = " ".join(command.argv)
-    assert line.endswith("--max-batch 256 --seed 3 --threads 2 --weights-dir /weights")
+    assert line.endswith("--max-batch 512 --seed 3 --threads 2 --weights-dir /weights")
     assert TOKEN not in line + repr(command) + repr(launch())
     assert command.env[TOKEN_VARIABLE] == TOKEN
 

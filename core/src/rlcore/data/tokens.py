@@ -43,9 +43,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         raise ModelError(f"{path}: no such model directory.")
     if not any(file for pattern in TOKENIZER_FILES for file in Path(path).glob(pattern)):
         # transformers makes an empty tokenizer of a directory without one
-        raise ModelError(
-            f"{path}: the tokenizer cannot be loaded: found none, expected {TOKENIZER_FILES[0]}."
-        )
+        raise ModelError(f"{path}: holds no tokenizer, expected {TOKENIZER_FILES[0]}.")
     try:
         found = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
     except Exception as error:  # the tokenizers package raises bare Exception for a file that it cannot read

@@ -13,8 +13,10 @@ class LocalConfig(Config):
     dtype: Literal["fp32", "bf16"] | None = Field(
         default=None, description="Precision of the engine's weights; the run's where not given."
     )
-    threads: int = Field(default=1, ge=1, description="Threads that the server computes with.")
-    max_batch: int = Field(default=256, ge=1, description="Sequences that are decoded together.")
+    threads: int | None = Field(
+        default=None, ge=1, description="Threads that the server computes with; a worker's where not given."
+    )
+    max_batch: int = Field(default=512, ge=1, description="Sequences that are decoded together.")
     start_limit_s: float = Field(
         default=120.0, gt=0, description="Seconds that the server may take until it answers."
     )

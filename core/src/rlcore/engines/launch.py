@@ -25,6 +25,7 @@ class EngineLaunch:
 
     `dtype`: the run's, "fp32" or "bf16". `context_length`: most tokens of prompt and response. `weights_dir`:
     where publications lie. `fields`: `--sglang.<field>`, as the user gave them. `token` never reaches argv.
+    `threads`: of a train worker, for an engine that computes on the same CPUs.
     """
 
     model_path: str
@@ -36,6 +37,7 @@ class EngineLaunch:
     seed: int
     weights_dir: str
     log_path: str
+    threads: int = 1
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -91,6 +93,7 @@ class LocalEngine:
 
     def command(self, launch: EngineLaunch) -> Command:
         self.check(launch.fields)
+        threads = self.config.threads or launch.threads
         options = {
             "--model-path": launch.model_path,
             "--host": launch.host,
@@ -99,12 +102,13 @@ class LocalEngine:
             "--context-length": launch.context_length,
             "--max-batch": self.config.max_batch,
             "--seed": launch.seed,
-            "--threads": self.config.threads,
+            "--threads": threads,
             "--weights-dir": launch.weights_dir,
         }
         argv = (sys.executable, "-P", "-m", "rlcore.engines.local", *_flat(options))
-        threads = {"OMP_NUM_THREADS": str(self.config.threads)}
-        return Command(argv=argv, env={TOKEN_VARIABLE: launch.token, **threads})
+        # Trainer and engine take turns on the same cores: who waits must not spin.
+        openmp = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+        return Command(argv=argv, env={TOKEN_VARIABLE: launch.token, **openmp})
 
     def dtype(self, run_dtype: str) -> str:
         return self.config.dtype or run_dtype

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rlcore.errors import ConfigError, RlcoreError, WorkerError
+from rlcore.runtime.reaper import Reaper
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -41,6 +42,7 @@ class Cluster:
     ray: Any
     gpus: int
     address: str | None
+    reaper: Reaper
 
     def actor(
         self,
@@ -98,6 +100,20 @@ def connect(address: str | None, *, cpus: int) -> Iterator[Cluster]:
     for key, value in _ENVIRONMENT.items():
         os.environ.setdefault(key, value)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    reaper = Reaper()
+    try:
+        with _connected(address, cpus) as ray:
+            # Ray installs handlers of its own; ours end a run cleanly.
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            gpus = int(ray.cluster_resources().get("GPU", 0))
+            yield Cluster(ray=ray, gpus=gpus, address=address, reaper=reaper)
+    finally:
+        reaper.close()
+
+
+@contextlib.contextmanager
+def _connected(address: str | None, cpus: int) -> Iterator[Any]:
     import ray
     import ray.exceptions
 
@@ -116,11 +132,8 @@ def connect(address: str | None, *, cpus: int) -> Iterator[Cluster]:
         ray.init(**options)
     except (ConnectionError, TimeoutError, ValueError, ray.exceptions.RpcError) as error:
         raise ConfigError(f"--ray-address {address!r}: no Ray cluster answers there ({error}).") from error
-    # Ray installs handlers of its own; ours end a run cleanly.
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
     try:
-        yield Cluster(ray=ray, gpus=int(ray.cluster_resources().get("GPU", 0)), address=address)
+        yield ray
     finally:
         ray.shutdown()
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.engines.publish_file import shared_dir
 from rlcore.errors import EngineError
 from rlcore.runtime.cluster import Cluster, stop_actor, within
+from rlcore.runtime.setup import cpu_threads
 from rlcore.runtime.trainer import Slot
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class EngineGroup:
             cluster.actor(EngineSupervisor, files, cpus=1, gpus=slot.gpus, bundle=slot.bundle)
             for index, slot in enumerate(slots)
         ]
+        cluster.reaper.remove(self._weights)
         self.publisher: Publisher = self._part.build().publisher(
             weights_dir=str(self._weights), model_path=model.path, dtype=model.dtype
         )
@@ -167,6 +169,7 @@ class EngineGroup:
             seed=prepared.resolved.run.seed + index,
             weights_dir=str(self._weights),
             log_path=str(prepared.run_dir / LOGS / f"engine-{index}.log"),
+            threads=cpu_threads(prepared.resolved.run),
             fields=prepared.resolved.sglang,
         )
 

@@ -99,7 +99,8 @@ class _Session:
             engines = EngineGroup(self.cluster, placement.engines, prepared)
             stack.push_async_callback(engines.stop)
             threads = cpu_threads(resolved.run)
-            env = {"OMP_NUM_THREADS": str(threads), "RLCORE_TRAIN_WORKER": "1"}
+            # Trainer and engine take turns on the same cores: who waits must not spin.
+            env = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
             trainer = TrainerGroup(self.cluster, placement.workers, resolved.plugin_files, env)
             stack.callback(trainer.kill)
             pool = RewardPool(

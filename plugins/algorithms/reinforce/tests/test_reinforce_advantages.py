@@ -186,7 +186,7 @@ def test_plus_plus_baseline_keeps_the_scales_of_the_groups() -> None:
 
 
 def test_plus_plus_baseline_of_uneven_groups() -> None:
-    """Centered [-1 0 1 | -1 1 | 0], variance 4/5. Leaving one out would stretch the pair more than the trio."""
+    """Centered [-1 0 1 | -1 1 | 0], variance 4/5. Leaving one out would stretch the pair more."""
     expected = [-1.1180, 0, 1.1180, -1.1180, 1.1180, 0]
     check(PLUS_PLUS_BASELINE, singles([1, 2, 3], [0, 2], [7]), expected)
 

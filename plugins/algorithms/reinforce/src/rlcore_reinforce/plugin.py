@@ -10,20 +10,21 @@ from rlcore_reinforce.config import ReinforceConfig, ReinforcePlusPlusConfig, Si
 @hookimpl
 def rlcore_algorithms() -> Iterable[Algorithm]:
     """The recipes. Learning rate and batch sizes belong to the model and the task, not to a recipe."""
-    # REINFORCE and RLOO sum over the tokens of a response, as the gradient of its log-prob does.
+    # REINFORCE and RLOO sum over the tokens of a response, as the gradient of its log-prob does. Their
+    # advantages have the scale of the rewards: an entropy bonus suggested for those near 1 would drown them.
     yield Algorithm(
         name="reinforce",
         summary="policy gradient with return-to-go and the batch's mean as baseline",
         paper="https://doi.org/10.1007/BF00992696",
         parts={"advantage": "reinforce", "loss": "reinforce", "filter": []},
-        settings={"normalizer": "constant"},
+        settings={"normalizer": "constant", "entropy_coef": 0.0},
     )
     yield Algorithm(
         name="rloo",
         summary="REINFORCE with the other rollouts of the prompt as baseline",
         paper="https://arxiv.org/abs/2402.14740",
         parts={"advantage": "rloo", "loss": "reinforce", "filter": []},
-        settings={"normalizer": "constant"},
+        settings={"normalizer": "constant", "entropy_coef": 0.0},
     )
     yield Algorithm(
         name="reinforce_plus_plus",

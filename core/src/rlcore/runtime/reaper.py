@@ -1,0 +1,81 @@
+"""What a driver started does not outlive it: `python reaper.py`, run by path, imports no rlcore.
+
+The driver holds the write end of this process's stdin and writes folders to it, a line each. While it lives,
+its descendants are noted; when it is gone, SIGKILL included, those that are left are ended and the folders are
+removed.
+Ray ends its own processes too, but its agents may take minutes to notice.
+"""
+
+import contextlib
+import os
+import select
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+POLL_S = 1.0
+GRACE_S = 3.0
+
+
+class Reaper:
+    """The driver's side."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", __file__], stdin=subprocess.PIPE, start_new_session=True
+        )
+
+    def remove(self, folder: Path) -> None:
+        """Have `folder` removed once this process is gone."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{folder}\n".encode())
+        self._process.stdin.flush()
+
+    def close(self) -> None:
+        """This process has ended what it started; what is left nevertheless is ended now."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(GRACE_S + 10)
+
+
+def _note(driver: psutil.Process, known: dict[int, psutil.Process]) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for process in driver.children(recursive=True):
+            if process.pid != os.getpid():
+                known.setdefault(process.pid, process)
+
+
+def _end(known: dict[int, psutil.Process]) -> None:
+    """SIGTERM, some time, SIGKILL. psutil compares creation times, so a reused pid is not hit."""
+    left = [process for process in known.values() if process.is_running()]
+    for process in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
+    _, left = psutil.wait_procs(left, timeout=GRACE_S)
+    for process in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def main() -> None:
+    driver = psutil.Process(os.getppid())
+    known: dict[int, psutil.Process] = {}
+    text = b""
+    while True:
+        _note(driver, known)
+        readable, _, _ = select.select([sys.stdin], [], [], POLL_S)
+        if readable:
+            read = os.read(sys.stdin.fileno(), 4096)
+            if not read:
+                break
+            text += read
+    _end(known)
+    for line in text.decode().splitlines():
+        shutil.rmtree(line, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
