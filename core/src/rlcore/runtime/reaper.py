@@ -1,9 +1,8 @@
 """What a driver started does not outlive it: `python reaper.py`, run by path, imports no rlcore.
 
 The driver holds the write end of this process's stdin and writes folders to it, a line each. While it lives,
-its descendants are noted; when it is gone, SIGKILL included, those that are left are ended and the folders are
-removed.
-Ray ends its own processes too, but its agents may take minutes to notice.
+its descendants are noted; when it is gone, SIGKILL included, those that are left are ended and the folders
+removed. Ray ends its own processes too, but its agents may take minutes to notice.
 """
 
 import contextlib
