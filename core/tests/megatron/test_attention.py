@@ -51,12 +51,37 @@ def test_values_and_gradients_equal_those_of_each_sequence_alone(
 
 def test_sequences_are_batched_by_length_and_stay_in_place_where_they_can() -> None:
     mixed = pack_of((1, 5, 2, 5, 1))
-    assert sorted(mixed.shapes) == [(1, 2), (2, 1), (2, 5)]
+    assert sorted((part.count, part.length) for part in mixed.parts) == [(1, 2), (2, 1), (2, 5)]
     assert mixed.order is not None
     assert torch.equal(mixed.order[mixed.inverse], torch.arange(14))
     assert pack_of((4, 4, 7)).order is None
     assert pack_of((3, 2)).positions.tolist() == [0, 1, 2, 0, 1]
     assert pack_of((3, 0, 2)).positions.tolist() == [0, 1, 2, 0, 1]
+
+
+def test_pieces_that_share_what_is_before_them_equal_whole_sequences() -> None:
+    """A trunk of 3 with branches of 2, 4 and 2; a sequence of 5; a trunk of 2 with branches of 2 and 1."""
+    torch.manual_seed(0)
+    pieces = ((0, 3, 0, 0), (3, 2, 0, 3), (5, 4, 0, 3), (9, 2, 0, 3), (11, 5, 0, 0))
+    pieces += ((16, 2, 0, 0), (18, 2, 16, 2), (20, 1, 16, 2))
+    pack = Pack(torch.tensor([0, 11, 16, 21], dtype=torch.int32), 11, 21, pieces)
+    q, k, v = (torch.randn(21, n, 8, dtype=torch.float64, requires_grad=True) for n in (4, 2, 2))
+    weights = torch.randn(21, 4, 8, dtype=torch.float64)
+    found = causal(q, k, v, pack, 8**-0.5)
+    expected = torch.empty_like(found)
+    for start, length, before, count in pieces:
+        rows = [*range(before, before + count), *range(start, start + length)]
+        whole = one_by_one(q[rows], k[rows], v[rows], (count + length,))
+        expected[start : start + length] = whole[count:]
+    torch.testing.assert_close(found, expected)
+    for x, y in zip(
+        torch.autograd.grad((found * weights).sum(), (q, k, v)),
+        torch.autograd.grad((expected * weights).sum(), (q, k, v)),
+        strict=True,
+    ):
+        torch.testing.assert_close(x, y)
+    places = [0, 1, 2, 3, 4, 3, 4, 5, 6, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 2]
+    assert pack.positions.tolist() == places
 
 
 def test_a_pack_that_its_sequences_do_not_fill_is_an_error() -> None:

@@ -108,3 +108,32 @@ def test_samples_without_a_response_predict_nothing() -> None:
     made = pack(_batch(), [1])
     assert made.tokens.tolist() == [[105, 106, 107]]
     assert made.rows.numel() == 0
+
+
+def test_neighbors_with_one_prompt_share_it() -> None:
+    """Groups: 2 samples of prompt (7, 8), 1 of (7, 8), 2 of (9,) whose first has no response."""
+    samples = [((7, 8), (1, 2, 3)), ((7, 8), (4,)), ((7, 8), (5, 6)), ((9,), ()), ((9,), (1, 2))]
+    batch = TrainBatch(
+        tokens=torch.tensor([token for prompt, response in samples for token in prompt + response]),
+        prompt_lengths=torch.tensor([len(prompt) for prompt, _ in samples]),
+        response_lengths=torch.tensor([len(response) for _, response in samples]),
+        per_sample={"group": torch.tensor([0, 0, 1, 2, 2])},
+    )
+    found = pack(batch, range(5), align=4, share=True)
+    assert found.tokens[0].tolist() == [7, 8, 1, 2, 7, 8, 5, 9, 1, 0, 0, 0]
+    assert found.position_ids[0].tolist() == [0, 1, 2, 3, 0, 1, 2, 0, 1, 0, 1, 2]
+    assert found.targets.tolist() == [1, 2, 3, 4, 5, 6, 1, 2]
+    assert found.rows.tolist() == [1, 2, 3, 1, 5, 6, 7, 8]
+    assert found.params.cu_seqlens_q.tolist() == [0, 4, 7, 9, 12]
+
+
+def test_prompts_apart_are_not_shared_and_an_empty_pack_is_padding() -> None:
+    batch = TrainBatch(
+        tokens=torch.tensor([7, 1, 2, 8, 3, 7, 4]),
+        prompt_lengths=torch.tensor([1, 1, 1]),
+        response_lengths=torch.tensor([2, 1, 1]),
+    )
+    found = pack(batch, range(3), share=True)
+    assert found.tokens[0].tolist() == [7, 1, 8, 7]
+    assert found.rows.tolist() == [0, 1, 2, 3]
+    assert pack(batch, [], align=2, share=True).tokens.tolist() == [[0, 0]]

@@ -189,7 +189,10 @@ def _check_other_settings(path: str, batch: TrainBatch) -> None:
             role.forward(batch, temperature=1.0, tokens_per_rank=40)["log_probs"], found
         )
         results[sharded] = [_train(role, batch) for _ in range(2)]
-    assert results[True] == results[False]
+    for one, other in zip(results[True], results[False], strict=True):
+        assert one.metrics == other.metrics
+        assert one.loss == pytest.approx(other.loss, rel=1e-6)  # the norm is summed in another order
+        assert one.grad_norm == pytest.approx(other.grad_norm, rel=1e-6)
     refused: dict[str, Any] = {"optimizer": "sgd", "average_in_collective": True}
     for field, value in refused.items():
         with pytest.raises(ConfigError, match=field.replace("_", "-")):

@@ -60,8 +60,8 @@ class TrainBatch:
         index = torch.tensor(list(rows), dtype=torch.int64)
         starts = torch.cumsum(self.lengths, 0) - self.lengths
         response_starts = torch.cumsum(self.response_lengths, 0) - self.response_lengths
-        tokens = _ranges(starts[index], self.lengths[index])
-        responses = _ranges(response_starts[index], self.response_lengths[index])
+        tokens = ranges(starts[index], self.lengths[index])
+        responses = ranges(response_starts[index], self.response_lengths[index])
         return TrainBatch(
             tokens=self.tokens[tokens],
             prompt_lengths=self.prompt_lengths[index],
@@ -85,7 +85,7 @@ class TrainBatch:
         )
 
 
-def _ranges(starts: Tensor, lengths: Tensor) -> Tensor:
+def ranges(starts: Tensor, lengths: Tensor) -> Tensor:
     """`[s0, s0+1, …, s0+l0-1, s1, …]`: the flat indices of runs of tokens."""
     total = int(lengths.sum())
     offsets = torch.repeat_interleave(starts - (torch.cumsum(lengths, 0) - lengths), lengths)

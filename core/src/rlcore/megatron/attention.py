@@ -10,6 +10,7 @@ import inspect
 import itertools
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -21,21 +22,32 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
 from torch.nn import functional
 
+from rlcore.data.batch import ranges
 from rlcore.megatron.rotary import Rotary, rotate
 
 _ATTRIBUTE = "rlcore_pack"
+
+Piece = tuple[int, int, int, int]
+"""A run of tokens and what it sees before itself: (start, length, start of that, length of that)."""
+
+
+def keep_pieces(params: PackedSeqParams, pieces: Sequence[Piece], total: int) -> None:
+    """Let attention read `pieces`, which fill the `total` tokens of a pack, with its `params`."""
+    setattr(params, _ATTRIBUTE, Pack(params.cu_seqlens_q, int(params.max_seqlen_q), total, tuple(pieces)))
 
 
 @dataclass(eq=False)
 class Pack:
     """What all layers of one forward share about their pack of `total` tokens.
 
-    `starts` int32 [N + 1]: where each of the N sequences starts, and `total`.
+    `starts` int32 [N + 1]: where each of the N sequences starts, and `total`. `pieces`: of a pack with shared
+    prompts; none where the sequences are all that there is.
     """
 
     starts: Tensor
     longest: int
     total: int
+    pieces: tuple[Piece, ...] = ()
     tables: dict[tuple[Rotary, torch.dtype], tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     @classmethod
@@ -60,23 +72,34 @@ class Pack:
     @cached_property
     def positions(self) -> Tensor:
         """int64 [total], on the device of `starts`."""
+        if self.pieces:
+            return self._positions_of_pieces()
         places = torch.arange(self.total, device=self.starts.device)
         owner = torch.searchsorted(self.starts[1:].long(), places, right=True)
         return places - self.starts.long()[owner]
 
     @cached_property
-    def shapes(self) -> list[tuple[int, int]]:
-        """(count, length) of the groups of equal length, in the order of `order`."""
-        return [(len(starts), length) for length, starts in self._groups]
+    def parts(self) -> list[Part]:
+        """The pieces of equal shape together, in the order of `order`."""
+        return [
+            Part(
+                len(found),
+                length,
+                before,
+                _runs([start for _, start in found], before, self.starts.device) if before else None,
+            )
+            for (length, before), found in self._groups
+        ]
 
     @cached_property
     def order(self) -> Tensor | None:
-        """int64 [total]: the tokens, group after group; None where they lie so already."""
-        starts = torch.tensor([start for _, group in self._groups for start in group])
-        lengths = torch.tensor([length for length, group in self._groups for _ in group])
-        offsets = torch.repeat_interleave(starts - (torch.cumsum(lengths, 0) - lengths), lengths)
-        order = offsets + torch.arange(self.total)
-        return None if not bool(offsets.any()) else order.to(self.starts.device)
+        """int64 [total]: the tokens, part after part; None where they lie so already."""
+        starts = torch.tensor([start for _, found in self._groups for start, _ in found])
+        lengths = torch.tensor([length for (length, _), found in self._groups for _ in found])
+        order = ranges(starts, lengths)
+        assert order.numel() == self.total, "the pieces of a pack, padding included, must fill it"
+        is_sorted = bool((order == torch.arange(self.total)).all())
+        return None if is_sorted else order.to(self.starts.device)
 
     @cached_property
     def inverse(self) -> Tensor:
@@ -85,14 +108,35 @@ class Pack:
         return torch.empty_like(self.order).scatter_(0, self.order, torch.arange(self.total).to(self.order))
 
     @cached_property
-    def _groups(self) -> list[tuple[int, list[int]]]:
-        starts = self.starts.tolist()
-        assert starts[-1] == self.total, "the sequences of a pack, padding included, must fill it"
-        groups: dict[int, list[int]] = defaultdict(list)
-        for start, end in itertools.pairwise(starts):
-            if end > start:
-                groups[end - start].append(start)
+    def _groups(self) -> list[tuple[tuple[int, int], list[tuple[int, int]]]]:
+        """((length, length before it), [(start, start before it)]) of the pieces of equal shape."""
+        groups: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+        for start, length, before_start, before in self.pieces or self._whole():
+            groups[length, before].append((start, before_start))
         return list(groups.items())
+
+    def _whole(self) -> list[Piece]:
+        starts = self.starts.tolist()
+        return [(start, end - start, 0, 0) for start, end in itertools.pairwise(starts) if end > start]
+
+    def _positions_of_pieces(self) -> Tensor:
+        _, lengths, _, before = torch.tensor(sorted(self.pieces)).unbind(1)
+        return ranges(before, lengths).to(self.starts.device)
+
+
+@dataclass(frozen=True)
+class Part:
+    """`count` pieces of `length` tokens; each sees `before` others: those of `index` int64 [count * before]."""
+
+    count: int
+    length: int
+    before: int
+    index: Tensor | None
+
+
+def _runs(starts: list[int], length: int, device: torch.device) -> Tensor:
+    begin = torch.tensor(starts)
+    return ranges(begin, torch.full_like(begin, length)).to(device)
 
 
 def causal(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float) -> Tensor:
@@ -118,27 +162,42 @@ def _varlen(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float) -> Tensor
 
 
 def _by_length(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float) -> Tensor:
-    """One dense call for all sequences of a length: neither padding nor a call a sequence."""
+    """One dense call for all pieces of a shape: neither padding nor a call a sequence."""
     order = pack.order
-    if order is not None:
-        q, k, v = (x.index_select(0, order) for x in (q, k, v))
+    own_q, own_k, own_v = (q, k, v) if order is None else (x.index_select(0, order) for x in (q, k, v))
     out, start = [], 0
-    for shape in pack.shapes:
-        end = start + shape[0] * shape[1]
-        out.append(_dense(q[start:end], k[start:end], v[start:end], shape, scale))
+    for part in pack.parts:
+        end = start + part.count * part.length
+        keys, values = own_k[start:end], own_v[start:end]
+        out.append(_dense(own_q[start:end], _seen(k, keys, part), _seen(v, values, part), part, scale))
         start = end
     whole = out[0] if len(out) == 1 else torch.cat(out)
     return whole if order is None else whole.index_select(0, pack.inverse)
 
 
-def _dense(q: Tensor, k: Tensor, v: Tensor, shape: tuple[int, int], scale: float) -> Tensor:
-    """`shape` = (count, length); q [count * length, heads, D] → the same."""
+def _seen(whole: Tensor, own: Tensor, part: Part) -> Tensor:
+    """[count, groups, before + length, D]: keys or values of what a piece sees."""
+    mine = own.view(part.count, part.length, *own.shape[1:])
+    if part.index is None:
+        return mine.transpose(1, 2)
+    shared = whole.index_select(0, part.index).view(part.count, part.before, *own.shape[1:])
+    return torch.cat((shared, mine), dim=1).transpose(1, 2)
 
-    def batch(x: Tensor) -> Tensor:
-        return x.view(*shape, *x.shape[1:]).transpose(1, 2)
 
+def _dense(q: Tensor, k: Tensor, v: Tensor, part: Part, scale: float) -> Tensor:
+    """q [count * length, heads, D] → the same."""
+    mask = None
+    if part.before:
+        size = (part.length, part.before + part.length)
+        mask = torch.ones(size, dtype=torch.bool, device=q.device).tril(part.before)
     out = functional.scaled_dot_product_attention(
-        batch(q), batch(k), batch(v), is_causal=True, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+        q.view(part.count, part.length, *q.shape[1:]).transpose(1, 2),
+        k,
+        v,
+        attn_mask=mask,
+        is_causal=mask is None,
+        scale=scale,
+        enable_gqa=q.shape[1] != k.shape[1],
     )
     return out.transpose(1, 2).flatten(0, 1)
 

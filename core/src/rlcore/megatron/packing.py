@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import torch
 from megatron.core.packed_seq_params import PackedSeqParams
 from torch import Tensor
+from torch.nn import functional
 
-from rlcore.data.batch import TrainBatch
+from rlcore.data.batch import TrainBatch, ranges
 from rlcore.errors import DataError
+from rlcore.megatron.attention import Piece, keep_pieces
 
 Bins = list[list[int]]
 """Sample indices, ascending within each bin."""
@@ -87,7 +89,7 @@ class Pack:
 
     `tokens`, `position_ids` int64 [1, T]; `params`: where each sequence starts (THD). `rows` int64 [n]: the
     rows of the logits that predict the n response tokens, sample after sample; `targets` int64 [n]: those
-    tokens. T is the sum of the lengths, padded with one sequence of zeros to a multiple of `align`.
+    tokens. T is padded with one sequence of zeros to a multiple of `align`.
     """
 
     batch: TrainBatch
@@ -99,41 +101,117 @@ class Pack:
 
 
 def pack(
-    batch: TrainBatch, rows: Sequence[int], *, align: int = 1, device: torch.device | None = None
+    batch: TrainBatch,
+    rows: Sequence[int],
+    *,
+    align: int = 1,
+    device: torch.device | None = None,
+    share: bool = False,
 ) -> Pack:
-    """The samples `rows` of `batch`, packed; an empty set is a pack of `align` padding tokens."""
+    """The samples `rows` of `batch`, packed; an empty set is a pack of `align` padding tokens.
+
+    `share`: neighbors of one group with the same prompt become a tree, their prompt computed once, and no
+    sample brings its last token, which predicts nothing. The CPU's attention knows trees.
+    """
     part = batch.select(rows)
-    lengths = part.lengths
     assert bool((part.prompt_lengths > 0).all()), "the first response token is predicted by a prompt token"
-    total = int(part.tokens.numel())
+    layout = _trees(part) if share else _sequences(part)
+    total = int(layout.source.numel())
     padding = align if total == 0 else -total % align
-    segments = torch.cat([lengths, torch.tensor([padding])]) if padding else lengths
-    ends = torch.cumsum(segments, 0)
-    cu_seqlens = torch.cat([torch.zeros(1, dtype=torch.int64), ends]).to(torch.int32)
-    position_ids = torch.arange(total + padding) - torch.repeat_interleave(ends - segments, segments)
-    tokens = torch.cat([part.tokens, torch.zeros(padding, dtype=torch.int64)]) if padding else part.tokens
-    starts = (ends - segments)[: len(part)]
-    response_ends = torch.cumsum(part.response_lengths, 0)
-    offsets = starts + part.prompt_lengths - 1 - (response_ends - part.response_lengths)
-    count = int(part.response_lengths.sum())
-    logits_rows = torch.arange(count) + torch.repeat_interleave(offsets, part.response_lengths)
-    longest = int(segments.max())
-    targets = tokens[logits_rows + 1]
-    cu_seqlens = cu_seqlens.to(device)
+    extents = torch.cat([layout.extents, torch.tensor([padding])]) if padding else layout.extents
+    cu_seqlens = functional.pad(torch.cumsum(extents, 0), (1, 0)).to(torch.int32).to(device)
+    longest = int(extents.max())
+    params = PackedSeqParams(
+        qkv_format="thd",
+        cu_seqlens_q=cu_seqlens,
+        cu_seqlens_kv=cu_seqlens,
+        max_seqlen_q=longest,
+        max_seqlen_kv=longest,
+    )
+    if share:
+        ends = total + padding
+        keep_pieces(params, [*layout.pieces, (total, padding, 0, 0)] if padding else layout.pieces, ends)
+    first = torch.cumsum(part.lengths, 0) - part.response_lengths
     return Pack(
         batch=_to(part, device),
-        tokens=tokens[None].to(device),
-        position_ids=position_ids[None].to(device),
-        params=PackedSeqParams(
-            qkv_format="thd",
-            cu_seqlens_q=cu_seqlens,
-            cu_seqlens_kv=cu_seqlens,
-            max_seqlen_q=longest,
-            max_seqlen_kv=longest,
-        ),
-        rows=logits_rows.to(device),
-        targets=targets.to(device),
+        tokens=functional.pad(part.tokens[layout.source], (0, padding))[None].to(device),
+        position_ids=torch.cat([layout.positions, torch.arange(padding)])[None].to(device),
+        params=params,
+        rows=layout.rows.to(device),
+        targets=part.tokens[ranges(first, part.response_lengths)].to(device),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Layout:
+    """`source` int64 [T]: which of the batch's tokens stands where; `positions` [T]; `rows` [n].
+
+    `extents` [N]: tokens of each sequence or tree. `pieces`: (start, length, start of what is seen before it,
+    its length).
+    """
+
+    source: Tensor
+    positions: Tensor
+    rows: Tensor
+    extents: Tensor
+    pieces: list[Piece]
+
+
+def _sequences(part: TrainBatch) -> _Layout:
+    """Sample after sample, whole."""
+    starts = torch.cumsum(part.lengths, 0) - part.lengths
+    return _Layout(
+        source=torch.arange(int(part.tokens.numel())),
+        positions=ranges(torch.zeros_like(starts), part.lengths),
+        rows=ranges(starts + part.prompt_lengths - 1, part.response_lengths),
+        extents=part.lengths,
+        pieces=[],
+    )
+
+
+def _trees(part: TrainBatch) -> _Layout:
+    """A trunk for each run of samples with one prompt, then a branch for each, without its last token.
+
+    A sample alone is a trunk that goes on into its response.
+    """
+    prompts, responses = part.prompt_lengths, part.response_lengths
+    is_first = _first_of_tree(part)
+    tree = torch.cumsum(is_first, 0) - 1
+    members = torch.bincount(tree, minlength=int(is_first.sum()))
+    is_alone = (members == 1)[tree]
+    own = (responses - 1).clamp(min=0)
+    trunk = torch.where(is_first, prompts + torch.where(is_alone, own, 0), 0)
+    branch = torch.where(is_alone, 0, own)
+    lengths = torch.stack([trunk, branch], dim=1).flatten()
+    starts = torch.cumsum(lengths, 0) - lengths
+    trunk_start = starts[0::2][is_first][tree]
+    branch_start = torch.where(is_alone, trunk_start + prompts, starts[1::2])
+    first = torch.cumsum(part.lengths, 0) - part.lengths
+    sources = torch.stack([first, first + prompts], dim=1).flatten()
+    offsets = torch.stack([torch.zeros_like(prompts), prompts], dim=1).flatten()
+    before = torch.stack([torch.zeros_like(prompts), prompts], dim=1).flatten()
+    before_start = torch.stack([torch.zeros_like(prompts), trunk_start], dim=1).flatten()
+    table = torch.stack([starts, lengths, before_start, before], dim=1)[lengths > 0]
+    # The first response token is predicted by the prompt's last token, the others by the branch.
+    rows = ranges(branch_start - 1, responses)
+    rows[(torch.cumsum(responses, 0) - responses)[responses > 0]] = (trunk_start + prompts - 1)[responses > 0]
+    return _Layout(
+        source=ranges(sources, lengths),
+        positions=ranges(offsets, lengths),
+        rows=rows,
+        extents=torch.zeros_like(members).index_add_(0, tree, trunk + branch),
+        pieces=[(a, b, c, d) for a, b, c, d in table.tolist()],
+    )
+
+
+def _first_of_tree(part: TrainBatch) -> Tensor:
+    """bool [B]: samples whose prompt or group is not that of the sample before."""
+    tokens, ends = part.tokens.numpy(), torch.cumsum(part.lengths, 0)
+    starts, stops = (ends - part.lengths).tolist(), (ends - part.response_lengths).tolist()
+    groups = part.per_sample["group"].tolist() if "group" in part.per_sample else range(len(part))
+    keys = [(g, tokens[a:b].tobytes()) for g, a, b in zip(groups, starts, stops, strict=True)]
+    is_first = [not place or key != keys[place - 1] for place, key in enumerate(keys)]
+    return torch.tensor(is_first, dtype=torch.bool)
 
 
 def _to(batch: TrainBatch, device: torch.device | None) -> TrainBatch:

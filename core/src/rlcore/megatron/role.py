@@ -176,7 +176,9 @@ class Role:
     ) -> list[Any]:
         """`score`'s second value for each micro-batch on the last pipeline stage, nothing on the others."""
         place = device()
-        packs = [pack(batch, rows, align=self._align, device=place) for rows in bins]
+        packs = [
+            pack(batch, rows, align=self._align, device=place, share=place.type == "cpu") for rows in bins
+        ]
 
         def forward_step(parts: Iterator[Pack], model: Any) -> tuple[Tensor, Any]:
             part = next(parts)

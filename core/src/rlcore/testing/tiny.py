@@ -40,13 +40,22 @@ def make_qwen3(path: Path, **changes: Any) -> Path:
 
 
 def random_batch(samples: int, seed: int = 0, longest: int = 12) -> TrainBatch:
-    """Prompts of 1 to `longest` and responses of 0 to `longest` tokens, a third of them masked."""
+    """Prompts of 1 to `longest` and responses of 0 to `longest` tokens, a third of them masked.
+
+    Two samples after each other are a group with one prompt.
+    """
     draw = torch.Generator().manual_seed(seed)
-    prompts = torch.randint(1, longest + 1, (samples,), generator=draw)
+    group = torch.arange(samples) // 2
+    prompts = torch.randint(1, longest + 1, (samples,), generator=draw)[group]
     responses = torch.randint(0, longest + 1, (samples,), generator=draw)
     count = int(responses.sum())
+    texts = torch.randint(0, VOCAB_SIZE, (samples, longest), generator=draw)
+    tokens = [texts.new_empty(0)]
+    for sample in range(samples):
+        tokens.append(texts[group[sample], : prompts[sample]])
+        tokens.append(torch.randint(0, VOCAB_SIZE, (int(responses[sample]),), generator=draw))
     return TrainBatch(
-        tokens=torch.randint(0, VOCAB_SIZE, (int((prompts + responses).sum()),), generator=draw),
+        tokens=torch.cat(tokens),
         prompt_lengths=prompts,
         response_lengths=responses,
         per_token={
@@ -54,7 +63,7 @@ def random_batch(samples: int, seed: int = 0, longest: int = 12) -> TrainBatch:
             "weights": torch.rand(count, generator=draw) / max(1, count),
             "advantages": torch.randn(count, generator=draw),
         },
-        per_sample={"position": torch.arange(samples)},
+        per_sample={"position": torch.arange(samples), "group": group},
     )
 
 
