@@ -126,7 +126,7 @@ def _steps_agree(rank: int, world: int, port: int, path: str) -> bool:
     _check_mask(role, batch, whole)
     _check_empty(role)
     with pytest.raises(DataError, match="at most 512"):
-        role.forward(random_batch(2, longest=800), temperature=1.0, tokens_per_rank=10)
+        role.forward(random_batch(4, longest=800), temperature=1.0, tokens_per_rank=10)
     parallel.stop()
     return True
 

@@ -126,7 +126,7 @@ class Pack:
 
 @dataclass(frozen=True)
 class Part:
-    """`count` pieces of `length` tokens; each sees `before` others: those of `index` int64 [count * before]."""
+    """`count` pieces of `length` tokens; each sees `before` more: those of `index` int64 [count * before]."""
 
     count: int
     length: int
