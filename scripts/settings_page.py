@@ -6,6 +6,7 @@ from rlcore.config.layers import flag_name
 from rlcore.config.run import RunConfig
 from rlcore.plugins.loader import Switches, load
 from rlcore.plugins.records import Kind
+from rlcore.plugins.registry import LIST_KINDS
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 HEAD = """# Settings
@@ -26,7 +27,7 @@ def page() -> str:
             config = getattr(record, "config", None)
             if config is None or not config.model_fields:
                 continue
-            table = f"filter.{name}." if kind is Kind.FILTER else f"{kind.value}."
+            table = f"{kind}.{name}." if kind in LIST_KINDS else f"{kind}."
             text += f"\n## {kind.value} `{name}`\n\n" + _table(config, table)
     return text
 

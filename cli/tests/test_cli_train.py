@@ -48,6 +48,11 @@ def rlcore_filters():
     yield Component(name="drop", factory="toy:F", summary="x", config=Far)
 
 @hookimpl
+def rlcore_corrections():
+    yield Component(name="fade", factory="toy:H", summary="x", config=Far)
+    yield Component(name="trust", factory="toy:I", summary="x")
+
+@hookimpl
 def rlcore_models():
     yield ModelFamily(name="tiny", factory="toy:G", summary="x", architectures=("T",), preset="toy:p")
 '''
@@ -80,9 +85,10 @@ def test_help_shows_the_flags_of_what_is_chosen(base: list[str], capsys: pytest.
     assert "--loss.clip FLOAT" in near
     assert "--loss.soft / --no-loss.soft" in near
     assert "--loss.delta" not in near
-    far = shown([*base, "--loss", "far", "--filter", "drop", "--help"], capsys)
+    far = shown([*base, "--loss", "far", "--filter", "drop", "--correction", "fade", "--help"], capsys)
     assert "--loss.delta FLOAT" in far
     assert "--filter.drop.delta" in far
+    assert "--correction.fade.delta" in far
     assert "--loss.clip" not in far
     assert "a distance [0.5]" in far
 
@@ -91,7 +97,8 @@ SELECTIONS = [
     [],
     ["--loss", "far", "--loss.delta", "2", "--filter", "drop", "--filter.drop.delta=3"],
     ["--no-loss.soft", "--loss.words", "x", "--loss.words", "y z", "--stop", "\n"],
-    ["--no-loss.words", "--no-filter", "--steps=3", "--task", "add"],
+    ["--correction", "fade", "--correction=trust", "--correction.fade.delta", "2", "--value-loss", "none"],
+    ["--no-loss.words", "--no-filter", "--no-correction", "--steps=3", "--task", "add"],
     ["--engine.threads", "2", "--seed", "5"],
 ]
 

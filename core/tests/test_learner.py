@@ -1,6 +1,7 @@
 """`Learner` on one process, over a small policy in plain torch: what it trains on, reports and refuses."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,10 @@ from torch import Tensor, nn
 
 from rlcore.data.batch import TrainBatch
 from rlcore.errors import LogProbGapError, NotFiniteError, RunError
-from rlcore.interfaces import LossInputs, LossOutput
+from rlcore.interfaces import Correction, CorrectionInputs, LossInputs, LossOutput, Weights
 from rlcore.learner import METRICS, Learner
 from rlcore.maths import group_advantages, importance_ratio
 from rlcore.megatron.step import LossResult, StepResult, TokenOutputs
-from rlcore.objective import Objective
 from rlcore.settings import LearnerSettings
 
 VOCAB = 7
@@ -51,7 +51,7 @@ class Bigram:
     def train(
         self,
         batch: TrainBatch,
-        loss: Objective,
+        loss: Callable[[TokenOutputs, TrainBatch], LossResult],
         *,
         temperature: float,
         tokens_per_rank: int,
@@ -59,7 +59,7 @@ class Bigram:
         entropy_grad: bool = False,
     ) -> StepResult:
         self.optimizer.zero_grad()
-        result: LossResult = loss(self.outputs(batch, temperature), batch)
+        result = loss(self.outputs(batch, temperature), batch)
         (gradient,) = torch.autograd.grad(result.total, [self.table])
         self.table.grad = gradient
         norm, total = float(gradient.norm()), float(result.total.detach())
@@ -110,8 +110,8 @@ def make_batch(policy: Bigram, temperature: float = 0.8) -> TrainBatch:
     return batch.with_columns(per_token={"rollout_log_probs": engine})
 
 
-def make_learner(policy: Bigram, folder: Path, loss: Any = clipped, **changes: Any) -> Learner:
-    settings = LearnerSettings(
+def make_settings(folder: Path) -> LearnerSettings:
+    return LearnerSettings(
         minibatches=1,
         normalizer="per_rollout",
         max_response_tokens=5,
@@ -120,7 +120,11 @@ def make_learner(policy: Bigram, folder: Path, loss: Any = clipped, **changes: A
         dtype="fp32",
         folder=str(folder),
     )
-    return Learner(policy, loss=loss, estimator=GroupRelative(), settings=replace(settings, **changes))
+
+
+def make_learner(policy: Bigram, folder: Path, loss: Any = clipped, **changes: Any) -> Learner:
+    settings = replace(make_settings(folder), **changes)
+    return Learner(policy, loss=loss, estimator=GroupRelative(), settings=settings)
 
 
 @pytest.mark.parametrize("minibatches", [1, 3])
@@ -225,6 +229,52 @@ def test_gap_to_the_engine_in_bf16(gap: float, tokens: int, refused: bool, tmp_p
             learner.update(batch, step=0, first=True)
     else:
         learner.update(batch, step=0, first=True)
+
+
+def test_rollout_log_probs_as_old(tmp_path: Path) -> None:
+    """No forward, and no check of two forwards of one policy; the gap to the engine is checked as ever."""
+    policy = Bigram()
+    batch = make_batch(policy)
+    learner = make_learner(policy, tmp_path, minibatches=3, rollout_as_old=True)
+    with pytest.raises(LogProbGapError, match="largest gap"):
+        learner.update(with_gap(batch, 3e-4, 1000), step=0, first=True)
+    policy = Bigram()
+    learner = make_learner(policy, tmp_path, minibatches=3, rollout_as_old=True)
+    metrics = learner.update(with_gap(batch, 5e-5, 1000), step=0, first=True)
+    assert policy.forwards == 0
+    assert abs(metrics["train/ppo_kl"]) > 1e-6
+    assert metrics["train/kl_engine_max"] > 1e-6
+
+
+class Halve:
+    def weigh(self, inputs: CorrectionInputs) -> Weights:
+        half = torch.full_like(inputs.log_probs, 0.5)
+        return Weights(weights=half, metrics={"half": half})
+
+
+class Quiet:
+    def weigh(self, inputs: CorrectionInputs) -> Weights:
+        return Weights(weights=torch.full_like(inputs.log_probs, 0.5))
+
+
+def test_corrections_weigh_the_loss(tmp_path: Path) -> None:
+    """Two that halve it leave a quarter of loss and gradient; the tokens are counted as ever."""
+    plain, quarter = Bigram(), Bigram()
+    batch = make_batch(plain)
+    one = make_learner(plain, tmp_path).update(batch, step=0, first=True)
+    corrections: list[Correction] = [Halve(), Quiet()]
+    learner = Learner(
+        quarter,
+        loss=clipped,
+        estimator=GroupRelative(),
+        corrections=corrections,
+        settings=make_settings(tmp_path),
+    )
+    two = learner.update(batch, step=0, first=True)
+    assert two["train/loss"] == pytest.approx(one["train/loss"] / 4)
+    assert two["train/grad_norm"] == pytest.approx(one["train/grad_norm"] / 4)
+    assert two["train/tokens"] == one["train/tokens"]
+    assert two["train/half"] == pytest.approx(0.5)
 
 
 def test_gap_is_not_comparable_where_sampling_was_cut(tmp_path: Path) -> None:

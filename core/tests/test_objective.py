@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
 from rlcore.errors import NotFiniteError, RunError
-from rlcore.interfaces import LossInputs, LossOutput
+from rlcore.interfaces import CorrectionInputs, LossInputs, LossOutput, Weights
 from rlcore.maths import Normalizer, importance_ratio
 from rlcore.megatron.step import LossResult, TokenOutputs
 from rlcore.objective import Objective, advantage_metrics, assign_minibatches, prepare
@@ -292,6 +292,47 @@ def test_bad_losses_are_named() -> None:
     for loss, message in [(scalar, r"float32 \[\]"), (taken, "'ppo_kl', which is core's"), (short, "'mine'")]:
         with pytest.raises(RunError, match=message):
             Objective(loss)(outputs, batch)
+
+
+class Returns:
+    """A correction that returns what it was given."""
+
+    def __init__(self, weights: Tensor, **metrics: Tensor) -> None:
+        self.output = Weights(weights=weights, metrics=metrics)
+
+    def weigh(self, inputs: CorrectionInputs) -> Weights:
+        assert not inputs.log_probs.requires_grad
+        return self.output
+
+
+def test_what_a_correction_returns_is_checked() -> None:
+    batch = prepared(make_batch([4, 6]))
+    outputs = TokenOutputs(log_probs=torch.zeros(10))
+    one = torch.ones(10)
+    for corrections, message in [
+        ([Returns(one[:1])], r"Returns returned float32 \[1\] for the weights; expected \[10\]"),
+        ([Returns(one, mine=one[:2])], "for metric 'mine'"),
+        ([Returns(one, ppo_kl=one)], "'ppo_kl', which is core's own"),
+        ([Returns(one, ratio_mean=one)], "'ratio_mean', which another part of the run returns too"),
+        ([Returns(one, mine=one), Returns(one, mine=one)], "'mine', which another part of the run returns"),
+    ]:
+        with pytest.raises(RunError, match=message):
+            Objective(clipped, corrections=corrections)(outputs, batch)
+
+
+def test_weights_carry_no_gradient_and_their_metrics_are_summed() -> None:
+    batch = prepared(make_batch([3, 2]))
+    new = (torch.randn(5, dtype=torch.float64) - 2).requires_grad_()
+    weights = torch.full((5,), 0.5, dtype=torch.float64, requires_grad=True)
+    plain = Objective(clipped)(TokenOutputs(log_probs=new), batch)
+    halved = Objective(clipped, corrections=[Returns(weights, w=weights.detach())])(
+        TokenOutputs(log_probs=new), batch
+    )
+    torch.testing.assert_close(halved.total, plain.total / 2)
+    found = torch.autograd.grad(halved.total, [new, weights], allow_unused=True)
+    torch.testing.assert_close(found[0], torch.autograd.grad(plain.total, new)[0] / 2)
+    assert found[1] is None
+    assert halved.metrics["w"] == 0.5 * plain.metrics["tokens"]
 
 
 def test_advantage_metrics() -> None:

@@ -9,9 +9,11 @@ import click
 from rlcore.config.flags import Flag, flags
 from rlcore.config.layers import flag_name
 from rlcore.config.select import CHOICES, PASS_THROUGH, Selection
+from rlcore.plugins.registry import LIST_KINDS
 from rlcore_cli.program import early_options
 
 COMMAND, PARTS = "this command", "parts"
+_EMPTIERS = {f"--no-{kind}": kind.value for kind in LIST_KINDS}
 _PASS_PREFIXES = tuple(f"--{table}." for table in PASS_THROUGH)
 
 
@@ -40,15 +42,15 @@ def scan(args: Sequence[str]) -> dict[str, Any]:
             break
         flag, equals, value = argument.partition("=")
         name = flag.removeprefix("--").replace("-", "_")
-        if flag == "--no-filter":
-            found["filter"] = []
+        if flag in _EMPTIERS:
+            found[_EMPTIERS[flag]] = []
         if not flag.startswith("--") or name not in {*CHOICES, "config", "resume"}:
             continue
         if not equals:
             if position + 1 == len(args):
                 break
             value = args[position + 1]
-        found[name] = [*found.get(name, []), value] if name == "filter" else value
+        found[name] = [*found.get(name, []), value] if name in LIST_KINDS else value
     return found
 
 
@@ -122,11 +124,11 @@ def _choice(name: str, text: str, selection: Selection) -> Iterator[click.Parame
         flag_name(name),
         group=PARTS,
         metavar="PATH" if name == "data" else "NAME",
-        multiple=name == "filter",
+        multiple=name in LIST_KINDS,
         help=f"{text} [{now}]" if now else text,
     )
-    if name == "filter":
-        yield _emptier(name, "--no-filter", PARTS)
+    if name in LIST_KINDS:
+        yield _emptier(name, f"--no-{name}", PARTS)
 
 
 def _setting(flag: Flag) -> Iterator[click.Parameter]:

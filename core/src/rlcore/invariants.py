@@ -10,24 +10,34 @@ from rlcore.megatron.step import StepResult
 MAX_PPO_KL = 1e-6
 """Before the first update old and new log-probs are two forwards of the same weights on the same packs."""
 
+MAX_KL_REFERENCE = 1e-6
+"""Likewise for the reference, before the policy has left it."""
+
 BF16_MAX_MEAN_GAP = 0.02
 BF16_MAX_K3 = 1e-3
 """In bf16 single tokens are noise; what is bounded is the mean gap in nats, and the mean k3."""
 
 
 def check_first_step(
-    result: StepResult, gap_max: float, *, dtype: Literal["fp32", "bf16"], comparable: bool, max_gap: float
+    result: StepResult,
+    gap_max: float,
+    *,
+    dtype: Literal["fp32", "bf16"],
+    comparable: bool,
+    max_gap: float,
+    same_forward: bool = True,
 ) -> None:
     """What must hold of the first mini-batch of a run.
 
     `gap_max`: largest |trainer - engine| log-prob, over all ranks. RunError where old and new log-probs
     differ before any update; LogProbGapError where trainer and engine disagree: by more than `max_gap` on any
     token in fp32, on average in bf16. Not `comparable`: the engine's log-probs are of a distribution that the
-    trainer does not know, and only the first check is made.
+    trainer does not know, and only the first check is made. Not `same_forward`: the engine's log-probs serve
+    as the old ones, and the first check is not made.
     """
     tokens = int(result.metrics["tokens"])
     ppo_kl = result.metrics["ppo_kl"] / tokens
-    if not abs(ppo_kl) <= MAX_PPO_KL:
+    if same_forward and not abs(ppo_kl) <= MAX_PPO_KL:
         raise RunError(
             f"Two forwards of the first mini-batch differ by {ppo_kl:.3g} on average: bound {MAX_PPO_KL}."
         )
@@ -42,4 +52,16 @@ def check_first_step(
     if dtype == "bf16" and not (mean <= BF16_MAX_MEAN_GAP and k3 <= BF16_MAX_K3):
         raise LogProbGapError(
             f"{found}mean gap {mean:.3g} (bound {BF16_MAX_MEAN_GAP}), k3 {k3:.3g} (bound {BF16_MAX_K3})."
+        )
+
+
+def check_reference(result: StepResult) -> None:
+    """RunError where the policy that starts as its reference is not that at the first mini-batch of a run."""
+    if "kl_reference" not in result.metrics:
+        return
+    found = result.metrics["kl_reference"] / result.metrics["tokens"]
+    if not abs(found) <= MAX_KL_REFERENCE:
+        raise RunError(
+            f"The reference is the initial policy, but the KL to it is {found:.3g} before any update: "
+            f"bound {MAX_KL_REFERENCE}."
         )

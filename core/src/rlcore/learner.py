@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import safetensors.torch
 import torch
 import torch.distributed as dist
-from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from rlcore import kl
+from rlcore.critic_learner import CriticLearner
 from rlcore.data.batch import TrainBatch
 from rlcore.errors import NotFiniteError
+from rlcore.forwards import Forwards, clock
 from rlcore.gather import gather_batch, gather_rows, rows_of
-from rlcore.interfaces import AdvantageEstimator, Loss
-from rlcore.invariants import check_first_step
+from rlcore.interfaces import AdvantageEstimator, Correction, Loss, ValueLoss
+from rlcore.invariants import check_first_step, check_reference
 from rlcore.megatron.imports import device
 from rlcore.megatron.step import StepResult
+from rlcore.minibatch import samples_of, select, tokens_of
 from rlcore.objective import Objective, advantage_metrics, assign_minibatches, prepare
+from rlcore.roles import Policy, Scorer, ValueModel
 from rlcore.settings import LearnerSettings
+from rlcore.value_objective import with_value_weights
 
-__all__ = ["METRICS", "Learner", "LearnerSettings", "Policy", "save_batch"]
+__all__ = ["METRICS", "ROLE_METRICS", "Learner", "LearnerSettings", "Policy", "save_batch"]
 
 METRICS = {
     "train/loss": "mean loss of the mini-batches",
@@ -42,84 +44,111 @@ METRICS = {
     "train/tokens": "tokens trained on",
     "train/samples": "samples in the batch",
     "train/updates": "optimizer steps; 0 where no token was left to train on",
-    "time/old_log_probs_s": "seconds for the log-probs before the update (only with several mini-batches)",
+    "time/old_log_probs_s": "seconds for the log-probs before the update (only where they are read)",
     "time/advantages_s": "seconds for gathering the batch and for the advantages",
     "time/update_s": "seconds for the optimizer steps",
 }
 """What `Learner.update` returns, beside `train/<name>` for each metric of the loss. Means are over tokens."""
 
 
-class Policy(Protocol):
-    """What the learner needs of a trainer; `rlcore.megatron.role.Role` is one."""
-
-    def forward(
-        self, batch: TrainBatch, *, temperature: float, tokens_per_rank: int, entropy: bool = False
-    ) -> dict[str, Tensor]:
-        """`log_probs` fp32 [R], without gradient."""
-        ...
-
-    def train(
-        self,
-        batch: TrainBatch,
-        loss: Objective,
-        *,
-        temperature: float,
-        tokens_per_rank: int,
-        entropy: bool = False,
-        entropy_grad: bool = False,
-    ) -> StepResult:
-        """One optimizer step, or none where something is not finite."""
-        ...
+ROLE_METRICS = {
+    "train/kl_reference": "KL(policy || reference), by --kl-estimator",
+    "critic/loss": "mean loss of the critic's mini-batches",
+    "critic/grad_norm": "mean gradient norm of the critic's mini-batches, before clipping",
+    "critic/lr": "learning rate of the critic's last optimizer step",
+    "critic/explained_variance": "1 - Var(returns - values) / Var(returns), by the values before the update",
+    "time/reference_log_probs_s": "seconds for the log-probs of the reference",
+    "time/values_s": "seconds for the values of the critic",
+}
+"""What there is beside `METRICS` where the run has a reference or a critic."""
 
 
 class Learner:
-    """One rank's view of the algorithm. `update` is collective, as the policy's methods are."""
+    """One rank's view of the algorithm. `update` is collective, as the models' methods are."""
 
     def __init__(
-        self, policy: Policy, *, loss: Loss, estimator: AdvantageEstimator, settings: LearnerSettings
+        self,
+        policy: Policy,
+        *,
+        loss: Loss,
+        estimator: AdvantageEstimator,
+        settings: LearnerSettings,
+        corrections: Sequence[Correction] = (),
+        reference: Scorer | None = None,
+        critic: ValueModel | None = None,
+        value_loss: ValueLoss | None = None,
     ) -> None:
+        """`value_loss` comes with a `critic`; a `reference` with whatever reads its log-probs."""
         self._policy = policy
         self._estimator = estimator
         self._settings = settings
-        self._objective = Objective(loss, settings.entropy_coef)
+        self._forwards = Forwards(policy, reference, critic, settings)
+        self._objective = Objective(
+            loss,
+            settings.entropy_coef,
+            corrections=corrections,
+            rollout_as_old=settings.rollout_as_old,
+            kl=settings.kl,
+        )
+        self._critic: CriticLearner | None = None
+        if critic is not None:
+            assert value_loss is not None, "a critic is trained by a value loss"
+            self._critic = CriticLearner(critic, value_loss, settings.tokens_per_rank)
+        self._unchecked = False
         self._group = _data_group()
 
     def update(self, local: TrainBatch, *, step: int, first: bool) -> dict[str, float]:
         """Train on `local`, this rank's share; returns `METRICS`, the same on every rank.
 
-        `step`: for messages. `first`: the first step of this process, on which `check_first_step` is made.
+        `step`: from 1; the first `critic_warmup_steps` train the critic alone. `first`: the first step of
+        this process, so that the first mini-batch that the policy trains on must pass `check_first_step`.
         Raises NotFiniteError where a loss or a gradient is not finite: the mini-batch is then saved in the
-        run's folder, and changed no weight.
+        run's folder, and changed no weight of its model.
         """
+        self._unchecked |= first
         live, samples = self._count(local)
         if not live:
             return {"train/tokens": 0.0, "train/samples": float(samples), "train/updates": 0.0}
         times: dict[str, float] = {}
-        local = self._with_minibatches(local)
-        if self._settings.minibatches > 1:
-            with _clock(times, "time/old_log_probs_s"):
-                local = self._with_old_log_probs(local)
-        with _clock(times, "time/advantages_s"):
+        local = self._forwards.columns(self._with_minibatches(local), times)
+        with clock(times, "time/advantages_s"):
             whole = self._prepared(local)
-            mine = _select(whole, rows_of(local.per_sample["position"], whole.per_sample["position"]))
+            mine = select(whole, rows_of(local.per_sample["position"], whole.per_sample["position"]))
+        metrics = {"train/tokens": float(live), "train/updates": 0.0}
+        with clock(times, "time/update_s"):
+            metrics |= self._train_all(whole, mine, step)
+        metrics |= {f"train/{name}": value for name, value in advantage_metrics(whole).items()}
+        if self._critic is not None:
+            metrics |= self._critic.take_metrics(whole)
+        return {**metrics, "train/samples": float(samples), **times}
+
+    def _train_all(self, whole: TrainBatch, mine: TrainBatch, step: int) -> dict[str, float]:
+        """The optimizer steps on each mini-batch that has something to train on; the policy's metrics."""
         results: list[StepResult] = []
         gaps: list[float] = []
-        with _clock(times, "time/update_s"):
-            for number in range(self._settings.minibatches):
-                if not bool((whole.per_token["weights"][_tokens_of(whole, number)] > 0).any()):
-                    continue
-                result, gap = self._train(_select(mine, _samples_of(mine, number)))
-                if not result.finite:
-                    raise self._not_finite(result, _select(whole, _samples_of(whole, number)), step)
-                if first and not results:
-                    self._check_first_step(result, gap)
-                results.append(result)
-                gaps.append(gap)
-        metrics = _summary(results)
-        metrics["train/kl_engine_max"] = max(gaps)
-        metrics["train/kl_engine_comparable"] = float(self._settings.whole)
-        metrics |= {f"train/{name}": value for name, value in advantage_metrics(whole).items()}
-        return {**metrics, "train/samples": float(samples), **times}
+        for number in range(self._settings.minibatches):
+            if not bool((whole.per_token["weights"][tokens_of(whole, number)] > 0).any()):
+                continue
+            part = select(mine, samples_of(mine, number))
+            if self._critic is not None:
+                self._require_finite(self._critic.train(part), whole, number, step, "critic's ")
+            if 0 < step <= self._settings.critic_warmup_steps:
+                continue
+            result, gap = self._train(part)
+            self._require_finite(result, whole, number, step)
+            if self._unchecked:
+                self._unchecked = False
+                self._check_first_step(result, gap)
+            results.append(result)
+            gaps.append(gap)
+        if not results:
+            return {}
+        comparable = float(self._settings.whole)
+        return {
+            **_summary(results),
+            "train/kl_engine_max": max(gaps),
+            "train/kl_engine_comparable": comparable,
+        }
 
     def _count(self, local: TrainBatch) -> tuple[int, int]:
         """Live tokens and samples over all ranks."""
@@ -135,26 +164,20 @@ class Learner:
         rows = rows_of(local.per_sample["position"], position_B[order_B])
         return local.with_columns(per_sample={"minibatch": minibatch_B[rows]})
 
-    def _with_old_log_probs(self, local: TrainBatch) -> TrainBatch:
-        """Scored mini-batch by mini-batch: the packs are then those of training, and so is the rounding."""
-        old_R = torch.zeros(int(local.response_lengths.sum()))
-        for number in range(self._settings.minibatches):
-            scores = self._policy.forward(
-                local.select(_samples_of(local, number)),
-                temperature=self._settings.temperature,
-                tokens_per_rank=self._settings.tokens_per_rank,
-            )
-            old_R[_tokens_of(local, number)] = scores["log_probs"]
-        return local.with_columns(per_token={"old_log_probs": old_R})
-
     def _prepared(self, local: TrainBatch) -> TrainBatch:
-        return prepare(
-            gather_batch(local, self._group),
+        settings = self._settings
+        whole = gather_batch(local, self._group)
+        if settings.kl.coef and settings.kl.place == "reward":
+            whole = kl.in_rewards(whole, settings.kl)
+        whole = prepare(
+            whole,
             self._estimator,
-            normalizer=self._settings.normalizer,
-            constant=self._settings.max_response_tokens,
-            minibatches=self._settings.minibatches,
+            normalizer=settings.normalizer,
+            constant=settings.max_response_tokens,
+            minibatches=settings.minibatches,
+            whiten_advantages=settings.whiten_advantages,
         )
+        return whole if self._critic is None else with_value_weights(whole)
 
     def _train(self, part: TrainBatch) -> tuple[StepResult, float]:
         """One optimizer step on this rank's share of a mini-batch, and the largest gap to the engine."""
@@ -168,13 +191,17 @@ class Learner:
         )
         return result, _largest(self._objective.take_gap_max())
 
-    def _not_finite(self, result: StepResult, part: TrainBatch, step: int) -> NotFiniteError:
+    def _require_finite(
+        self, result: StepResult, whole: TrainBatch, number: int, step: int, whose: str = ""
+    ) -> None:
+        if result.finite:
+            return
         path = Path(self._settings.folder) / f"not_finite_step_{step}.safetensors"
         if not dist.is_initialized() or dist.get_rank() == 0:
-            save_batch(part, path)
-        return NotFiniteError(
-            f"Step {step} was not taken: the loss is {result.loss} and the gradient norm {result.grad_norm}; "
-            f"the batch is in {path}."
+            save_batch(select(whole, samples_of(whole, number)), path)
+        raise NotFiniteError(
+            f"Step {step} was not taken: the {whose}loss is {result.loss} and the gradient norm "
+            f"{result.grad_norm}; the batch is in {path}."
         )
 
     def _check_first_step(self, result: StepResult, gap: float) -> None:
@@ -184,7 +211,10 @@ class Learner:
             dtype=self._settings.dtype,
             comparable=self._settings.whole,
             max_gap=self._settings.max_kl_engine,
+            same_forward=not self._settings.rollout_as_old,
         )
+        if self._settings.reference_is_initial:
+            check_reference(result)
 
 
 def save_batch(batch: TrainBatch, path: Path) -> None:
@@ -224,20 +254,6 @@ def _largest(value: float) -> float:
     return float(found)
 
 
-def _select(batch: TrainBatch, rows: list[int]) -> TrainBatch:
-    """`batch.select(rows)`, without a copy where that is the batch itself."""
-    return batch if rows == list(range(len(batch))) else batch.select(rows)
-
-
-def _samples_of(batch: TrainBatch, number: int) -> list[int]:
-    rows: list[int] = torch.nonzero(batch.per_sample["minibatch"] == number).flatten().tolist()
-    return rows
-
-
-def _tokens_of(batch: TrainBatch, number: int) -> Tensor:
-    return (batch.per_sample["minibatch"] == number)[batch.segments]
-
-
 def _summary(results: Sequence[StepResult]) -> dict[str, float]:
     """Means of the steps, and means over all tokens of what was summed over tokens."""
     sums: dict[str, float] = {}
@@ -253,10 +269,3 @@ def _summary(results: Sequence[StepResult]) -> dict[str, float]:
         "train/updates": float(len(results)),
         **{f"train/{name}": value / tokens for name, value in sums.items()},
     }
-
-
-@contextmanager
-def _clock(times: dict[str, float], name: str) -> Iterator[None]:
-    begin = time.perf_counter()
-    yield
-    times[name] = time.perf_counter() - begin

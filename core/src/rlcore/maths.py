@@ -76,9 +76,9 @@ def truncated_weights(log_ratio_R: Tensor, low: float, high: float) -> Tensor:
 
 
 def band_weights(log_ratio_R: Tensor, low: float, high: float) -> Tensor:
-    """The ratio inside [low, high], 0 outside, detached: IcePop (https://arxiv.org/abs/2510.18855)."""
+    """The ratio inside [low, high], 0 outside, detached; NaN stays: IcePop (https://arxiv.org/abs/2510.18855)."""
     ratio_R = log_ratio_R.detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
-    return torch.where((ratio_R >= low) & (ratio_R <= high), ratio_R, torch.zeros_like(ratio_R))
+    return torch.where((ratio_R < low) | (ratio_R > high), torch.zeros_like(ratio_R), ratio_R)
 
 
 def kl(new_R: Tensor, ref_R: Tensor, mask_R: Tensor, kind: KlKind) -> Tensor:

@@ -7,16 +7,34 @@ computes can depend on how the batch was split. Shape suffixes as in `rlcore.mat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
 from rlcore.errors import NotFiniteError, RunError
-from rlcore.interfaces import AdvantageEstimator, Loss, LossInputs, LossOutput
-from rlcore.maths import Normalizer, indices_of, kl, masked_mean, token_weights, where_live
+from rlcore.inputs import Input
+from rlcore.interfaces import (
+    AdvantageEstimator,
+    AdvantageOutput,
+    Correction,
+    CorrectionInputs,
+    Loss,
+    LossInputs,
+)
+from rlcore.maths import (
+    Normalizer,
+    importance_ratio,
+    indices_of,
+    kl,
+    masked_mean,
+    token_weights,
+    where_live,
+    whiten,
+)
 from rlcore.megatron.step import LossResult, TokenOutputs
+from rlcore.settings import KlSettings
 
 CORE_METRICS = frozenset(
     {
@@ -28,6 +46,7 @@ CORE_METRICS = frozenset(
         "kl_engine_comparable",
         "kl_engine_k3",
         "kl_engine_max",
+        "kl_reference",
         "loss",
         "lr",
         "ppo_kl",
@@ -68,19 +87,25 @@ def prepare(
     normalizer: Normalizer,
     constant: int,
     minibatches: int,
+    whiten_advantages: bool = False,
 ) -> TrainBatch:
     """The whole batch with the columns that training reads.
 
-    Adds per token `advantages` and `weights` (float32 [R], 0 where not live), per sample `minibatch` (int64
-    [B]) unless it is there already. `weights` are those of `rlcore.maths.token_weights` within the token's
-    mini-batch; `constant` is used by the normalizer of that name. Raises `RunError` where the estimator's
-    output has another shape or dtype, or is not finite on a live token; `NotFiniteError` where a log-prob of
-    the engine is not.
+    Adds per token `advantages`, `weights` and, where the estimator gives them, `returns` (float32 [R], 0
+    where not live), per sample `minibatch` (int64 [B]) unless it is there already. `whiten_advantages`: over
+    all live tokens of the batch (`rlcore.maths.whiten`). `weights` are those of `rlcore.maths.token_weights`
+    within the token's mini-batch; `constant` is used by the normalizer of that name. Raises `RunError` where
+    the estimator's output has another shape or dtype, or is not finite on a live token; `NotFiniteError`
+    where a log-prob of the engine is not.
     """
     mask_R, segments_R = batch.per_token["loss_mask"], batch.segments
     if not bool(torch.isfinite(where_live(batch.per_token["rollout_log_probs"], mask_R)).all()):
         raise NotFiniteError("The engine returned log-probs that are not finite for tokens to train on.")
-    advantages_R = _checked_advantages(batch, estimator)
+    estimated = _estimated(batch, estimator)
+    if whiten_advantages:
+        # in float64, so that the order of the sums does not show in the float32 result
+        white_R = whiten(estimated["advantages"].double(), mask_R)
+        estimated["advantages"] = white_R.float()
     minibatch_B = batch.per_sample.get("minibatch")
     if minibatch_B is None:
         minibatch_B = assign_minibatches(batch.per_sample["rollout"], minibatches)
@@ -97,26 +122,36 @@ def prepare(
             constant=constant,
         ).float()
     return batch.with_columns(
-        per_token={"advantages": advantages_R, "weights": weights_R}, per_sample={"minibatch": minibatch_B}
+        per_token={**estimated, "weights": weights_R}, per_sample={"minibatch": minibatch_B}
     )
 
 
-def _checked_advantages(batch: TrainBatch, estimator: AdvantageEstimator) -> Tensor:
+def _estimated(batch: TrainBatch, estimator: AdvantageEstimator) -> dict[str, Tensor]:
+    """The columns `advantages` and, where there are any, `returns`, checked."""
+    output = estimator.estimate(batch)
+    if not isinstance(output, AdvantageOutput):
+        return {"advantages": _checked_estimate(batch, estimator, output)}
+    return {
+        "advantages": _checked_estimate(batch, estimator, output.advantages),
+        "returns": _checked_estimate(batch, estimator, output.returns),
+    }
+
+
+def _checked_estimate(batch: TrainBatch, estimator: AdvantageEstimator, found_R: Tensor) -> Tensor:
     mask_R = batch.per_token["loss_mask"]
-    advantages_R = estimator.estimate(batch)
-    if advantages_R.shape != mask_R.shape or advantages_R.dtype != torch.float32:
+    if found_R.shape != mask_R.shape or found_R.dtype != torch.float32:
         raise RunError(
-            f"The advantage estimator {name_of(estimator)} returned {_kind(advantages_R)}; "
+            f"The advantage estimator {name_of(estimator)} returned {_kind(found_R)}; "
             f"expected float32 {list(mask_R.shape)}, one value for each response token."
         )
-    advantages_R = where_live(advantages_R.detach(), mask_R)
-    bad = int((~torch.isfinite(advantages_R)).sum())
+    found_R = where_live(found_R.detach(), mask_R)
+    bad = int((~torch.isfinite(found_R)).sum())
     if bad:
         raise RunError(
             f"The advantage estimator {name_of(estimator)} returned {bad} values that are not finite "
             f"among the {int(mask_R.sum())} tokens to train on."
         )
-    return advantages_R
+    return found_R
 
 
 def advantage_metrics(batch: TrainBatch) -> dict[str, float]:
@@ -131,15 +166,31 @@ def advantage_metrics(batch: TrainBatch) -> dict[str, float]:
 
 
 class Objective:
-    """Σ_t w_t · (loss_t - entropy_coef · H_t) over the live tokens of a micro-batch.
+    """Σ_t w_t · (c_t · loss_t + kl.coef · KL_t - entropy_coef · H_t) over the live tokens of a micro-batch.
+
+    c_t is the product of the corrections' weights, 1 without any: it weighs the loss alone, neither the
+    entropy nor any other term, and changes no denominator, so a token whose weight is 0 still counts there.
+    `rollout_as_old`: the engine's log-probs serve as the old ones. `kl`: of KL_t, the KL to the reference,
+    which is in the loss where its place is there; measured where the batch has `reference_log_probs`.
 
     Called by the trainer on the stage that has the logits. `LossResult.metrics` are sums over live tokens of
     each metric, beside `tokens`, their number.
     """
 
-    def __init__(self, loss: Loss, entropy_coef: float = 0.0) -> None:
+    def __init__(
+        self,
+        loss: Loss,
+        entropy_coef: float = 0.0,
+        *,
+        corrections: Sequence[Correction] = (),
+        rollout_as_old: bool = False,
+        kl: KlSettings | None = None,
+    ) -> None:
         self._loss = loss
         self._entropy_coef = entropy_coef
+        self._corrections = corrections
+        self._rollout_as_old = rollout_as_old
+        self._kl = kl or KlSettings()
         self._gap_max: Tensor | None = None
 
     def __call__(self, outputs: TokenOutputs, batch: TrainBatch) -> LossResult:
@@ -150,18 +201,26 @@ class Objective:
         """
         inputs = self._inputs(outputs, batch)
         output = self._loss(inputs)
-        self._check(output, inputs.mask)
-        loss_R, entropy_R = output.per_token, inputs.entropy
+        _check(f"The loss {name_of(self._loss)}", "the loss", output.per_token, output.metrics, inputs.mask)
+        loss_R, named = output.per_token, dict(output.metrics)
+        if self._corrections:
+            loss_R = self._corrected(loss_R, inputs, named)
+        entropy_R = inputs.entropy
         if self._entropy_coef:
             assert entropy_R is not None, "an entropy bonus needs the entropy"
             loss_R = loss_R - self._entropy_coef * entropy_R
+        kl_R = self._kl_to_reference(inputs)
+        if self._kl.coef and self._kl.place == "loss":
+            assert kl_R is not None, "a KL term needs the reference's log-probs"
+            ratio_R = importance_ratio(inputs.log_probs, inputs.old_log_probs, inputs.mask)
+            loss_R = loss_R + self._kl.coef * (ratio_R * kl_R if self._kl.unbiased else kl_R)
         total = where_live(batch.per_token["weights"] * loss_R, inputs.mask).sum()
         with torch.no_grad():
-            metrics = self._metrics(inputs, output.metrics)
+            metrics = self._metrics(inputs, named if kl_R is None else {**named, "kl_reference": kl_R})
         return LossResult(total=total, metrics=metrics)
 
     def take_gap_max(self) -> float:
-        """Largest |old - rollout| log-prob that this process has seen since the last call; 0 for none.
+        """Largest |trainer - engine| log-prob that this process has seen since the last call; 0 for none.
 
         Kept here, for the trainer adds metrics up, and a maximum is no sum.
         """
@@ -171,7 +230,7 @@ class Objective:
     def _inputs(self, outputs: TokenOutputs, batch: TrainBatch) -> LossInputs:
         columns, mask_R = batch.per_token, batch.per_token["loss_mask"]
         new_R = where_live(outputs.log_probs, mask_R)
-        old_R = columns.get("old_log_probs")
+        old_R = columns.get("rollout_log_probs" if self._rollout_as_old else "old_log_probs")
         entropy_R = outputs.entropy
         return LossInputs(
             log_probs=new_R,
@@ -185,34 +244,78 @@ class Objective:
             batch=batch,
         )
 
-    def _check(self, output: LossOutput, mask_R: Tensor) -> None:
-        values = {"the loss": output.per_token, **{f"metric {k!r}": v for k, v in output.metrics.items()}}
-        for what, value in values.items():
-            if value.shape != mask_R.shape:
-                raise RunError(
-                    f"The loss {name_of(self._loss)} returned {_kind(value)} for {what}; "
-                    f"expected {list(mask_R.shape)}, one value for each response token."
-                )
-        if taken := sorted(CORE_METRICS & output.metrics.keys()):
-            raise RunError(
-                f"The loss {name_of(self._loss)} returned the metric {taken[0]!r}, which is core's own."
-            )
+    def _corrected(self, loss_R: Tensor, inputs: LossInputs, named: dict[str, Tensor]) -> Tensor:
+        """The loss times every weight. Adds the corrections' metrics to `named`."""
+        seen = CorrectionInputs(
+            log_probs=inputs.log_probs.detach(),
+            old_log_probs=inputs.old_log_probs,
+            rollout_log_probs=inputs.rollout_log_probs,
+            advantages=inputs.advantages,
+            mask=inputs.mask,
+            segments=inputs.segments,
+            samples=inputs.samples,
+        )
+        weight_R = torch.ones_like(seen.log_probs)
+        for correction in self._corrections:
+            found = correction.weigh(seen)
+            whose = f"The correction {name_of(correction)}"
+            _check(whose, "the weights", found.weights, found.metrics, inputs.mask, taken=named.keys())
+            weight_R = weight_R * found.weights.detach()
+            named |= found.metrics
+        # a weight that is not finite must reach the loss, where it stops the run: only an exact 0 leaves out
+        return torch.where(weight_R == 0, torch.zeros_like(loss_R), weight_R * loss_R)
+
+    def _kl_to_reference(self, inputs: LossInputs) -> Tensor | None:
+        reference_R = inputs.batch.per_token.get(Input.REFERENCE_LOG_PROBS)
+        if reference_R is None:
+            return None
+        return kl(inputs.log_probs, reference_R, inputs.mask, self._kl.estimator)
 
     def _metrics(self, inputs: LossInputs, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
         old_R, rollout_R, mask_R = inputs.old_log_probs, inputs.rollout_log_probs, inputs.mask
-        gap_R = (old_R - rollout_R).abs()
+        # engine against engine would say nothing of the trainer
+        trainer_R = inputs.log_probs if self._rollout_as_old else old_R
+        gap_R = (trainer_R - rollout_R).abs()
         if gap_R.numel():
             largest = gap_R.max()
             self._gap_max = largest if self._gap_max is None else torch.maximum(self._gap_max, largest)
         values = {
             "ppo_kl": old_R - inputs.log_probs,
             "kl_engine": gap_R,
-            "kl_engine_k3": kl(rollout_R, old_R, mask_R, "k3"),
+            "kl_engine_k3": kl(rollout_R, trainer_R, mask_R, "k3"),
             **({} if inputs.entropy is None else {"entropy": inputs.entropy}),
             **{name: value.to(gap_R.dtype) for name, value in named.items()},
         }
         sums = {name: where_live(value, mask_R).sum() for name, value in values.items()}
         return {"tokens": mask_R.sum(), **sums}
+
+
+def _check(
+    whose: str,
+    what: str,
+    values_R: Tensor,
+    metrics: Mapping[str, Tensor],
+    mask_R: Tensor,
+    *,
+    taken: Collection[str] = (),
+) -> None:
+    """Raises RunError where a part returned another shape, or a metric of a name that is in use."""
+    for name, value in {
+        what: values_R,
+        **{f"metric {key!r}": value for key, value in metrics.items()},
+    }.items():
+        if value.shape != mask_R.shape:
+            raise RunError(
+                f"{whose} returned {_kind(value)} for {name}; "
+                f"expected {list(mask_R.shape)}, one value for each response token."
+            )
+    for name in sorted(metrics):
+        if name in CORE_METRICS:
+            raise RunError(f"{whose} returned the metric {name!r}, which is core's own.")
+        if name in taken:
+            raise RunError(
+                f"{whose} returned the metric {name!r}, which another part of the run returns too."
+            )
 
 
 def _kind(value: Tensor) -> str:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from rlcore.maths import Normalizer
+from rlcore.inputs import Input
+from rlcore.maths import KlKind, Normalizer
 
 LrSchedule = Literal["constant", "linear", "cosine"]
 
@@ -30,11 +31,29 @@ class OptimizerSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KlSettings:
+    """The KL to the reference. `coef` 0: it is measured, and trained on nowhere.
+
+    `place`: it is added to the loss of each token, or taken from its reward before the advantages.
+    `unbiased`: in the loss, times the ratio of the new to the old policy, which carries a gradient too
+    (https://arxiv.org/abs/2512.02556, section 3.1).
+    """
+
+    coef: float = 0.0
+    estimator: KlKind = "k3"
+    place: Literal["loss", "reward"] = "loss"
+    unbiased: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class LearnerSettings:
     """Plain values, for they travel to the worker.
 
-    `whole`: the engine samples from the whole distribution (`Sampling.is_whole`). `max_kl_engine`: bound of
-    the largest gap in fp32. `folder`: of the run; a batch whose loss is not finite is saved there.
+    `needs`: the inputs that the parts read. `rollout_as_old`: the engine's log-probs serve as the old ones.
+    `critic_warmup_steps`: the first steps, which leave the policy as it is. `reference_is_initial`: the first
+    step must find the policy equal to the reference. `whole`: the engine samples from the whole distribution
+    (`Sampling.is_whole`). `max_kl_engine`: bound of the largest gap in fp32. `folder`: of the run; a batch
+    whose loss is not finite is saved there.
     """
 
     minibatches: int
@@ -45,5 +64,11 @@ class LearnerSettings:
     dtype: Literal["fp32", "bf16"]
     folder: str
     entropy_coef: float = 0.0
+    rollout_as_old: bool = False
+    needs: frozenset[Input] = frozenset()
+    whiten_advantages: bool = False
+    kl: KlSettings = KlSettings()
+    reference_is_initial: bool = False
+    critic_warmup_steps: int = 0
     whole: bool = True
     max_kl_engine: float = 1e-4

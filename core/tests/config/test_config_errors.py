@@ -14,7 +14,7 @@ from rlcore.errors import ConfigError, UserError
 Make = Callable[..., Resolved]
 
 FLAGS: list[tuple[dict[str, Any], str]] = [
-    ({"algo": "toi"}, "--algo: found 'toi', expected one of toy. Did you mean 'toy'?"),
+    ({"algo": "toi"}, "--algo: found 'toi', expected one of off_policy, toy. Did you mean 'toy'?"),
     ({"loss": "clop"}, "--loss: found 'clop', expected one of clip, other. Did you mean 'clip'?"),
     ({"filter": ["dorp"]}, "--filter: found 'dorp', expected one of drop, keep. Did you mean 'drop'?"),
     ({"filter": ["drop", "drop"]}, "--filter: found drop, drop, expected each filter once."),

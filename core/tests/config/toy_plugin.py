@@ -46,6 +46,16 @@ class DropConfig(Config):
     below: float = Field(0.0, ge=0, description="a bound")
 
 
+class WeighConfig(Config):
+    compares: ClassVar[tuple[str, str] | None] = ("old", "rollout")
+
+    high: float = Field(2.0, gt=0, description="a bound")
+
+
+class MoveConfig(Config):
+    compares: ClassVar[tuple[str, str] | None] = ("old", "new")
+
+
 @hookimpl
 def rlcore_algorithms() -> Iterable[Algorithm]:
     yield Algorithm(
@@ -55,6 +65,14 @@ def rlcore_algorithms() -> Iterable[Algorithm]:
         parts={"advantage": "estimate", "loss": "clip", "filter": ["drop"]},
         settings={"group_size": 5, "lr": 0.5},
         tables={"loss": {"clip": 0.3}, "filter": {"drop": {"below": 0.25}}},
+    )
+
+    yield Algorithm(
+        name="off_policy",
+        summary="a recipe with a correction",
+        paper="",
+        parts={"advantage": "estimate", "loss": "other", "correction": ["weigh"]},
+        tables={"correction": {"weigh": {"high": 4.0}}},
     )
 
 
@@ -73,6 +91,17 @@ def rlcore_losses() -> Iterable[Component]:
         suggests={"lr": 0.1, "minibatches": 2},
     )
     yield Component(name="other", factory="toy:Other", summary="x", config=OtherConfig)
+
+
+@hookimpl
+def rlcore_value_losses() -> Iterable[Component]:
+    yield Component(name="square", factory="toy:Square", summary="x", config=DropConfig)
+
+
+@hookimpl
+def rlcore_corrections() -> Iterable[Component]:
+    yield Component(name="weigh", factory="toy:Weigh", summary="x", config=WeighConfig)
+    yield Component(name="move", factory="toy:Move", summary="x", config=MoveConfig)
 
 
 @hookimpl

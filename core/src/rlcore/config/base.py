@@ -4,6 +4,8 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
+from rlcore.inputs import Input
+
 
 class Config(BaseModel):
     """One table of settings.
@@ -14,5 +16,11 @@ class Config(BaseModel):
 
     min_group_size: ClassVar[int] = 1
     """The smallest group that the component works with; 2 for estimators that compare siblings."""
+
+    needs: ClassVar[frozenset[Input]] = frozenset()
+    """The columns that the component reads and that cost a forward pass."""
+
+    compares: ClassVar[tuple[str, str] | None] = None
+    """Of a correction: the two of `new`, `old` and `rollout` that it compares, whose equality idles it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

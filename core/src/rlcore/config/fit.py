@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.config.layers import Setting, flag_name
 from rlcore.config.models import read_config
 from rlcore.errors import ConfigError
+from rlcore.inputs import Input
 
 if TYPE_CHECKING:
     from rlcore.config.resolve import Resolved
+    from rlcore.config.run import RunConfig
+    from rlcore.spec import Part
 
 TENSOR, PIPELINE = "tensor_model_parallel_size", "pipeline_model_parallel_size"
 CONTEXT = "context_parallel_size"
@@ -26,6 +30,7 @@ def fit(resolved: Resolved, settings: Mapping[str, Setting]) -> Resolved:
     if "ranks" not in settings:
         run = resolved.run.model_copy(update={"ranks": ranks})
         resolved = replace(resolved, run=run)
+    resolved = replace(resolved, run=resolved.run.model_copy(update=_absolute(resolved.run)))
     for sentence in _complaints(resolved, ranks):
         raise ConfigError(sentence)
     if resolved.model.path is not None:
@@ -33,9 +38,27 @@ def fit(resolved: Resolved, settings: Mapping[str, Setting]) -> Resolved:
     return resolved
 
 
+def _absolute(run: RunConfig) -> dict[str, str]:
+    """Directories that a resumed run must find again, wherever it is resumed."""
+    given = {name: getattr(run, name) for name in ("reference_model", "critic_model")}
+    return {name: str(Path(path).resolve()) for name, path in given.items() if path}
+
+
 def parallel_size(megatron: Mapping[str, Any]) -> int:
     """Ranks that hold one replica of the model."""
     return _size(megatron, TENSOR) * _size(megatron, PIPELINE) * _size(megatron, CONTEXT)
+
+
+def needed(resolved: Resolved) -> frozenset[Input]:
+    """The inputs that the parts and the KL term of a run read."""
+    run, found = resolved.run, frozenset[Input]()
+    for _, part in _parts(resolved):
+        found |= part.config.needs
+    if run.kl_coef:
+        found |= {Input.REFERENCE_LOG_PROBS}
+        if run.kl_place == "reward":
+            found |= {Input.OLD_LOG_PROBS}
+    return found
 
 
 def check_model(resolved: Resolved, config: Mapping[str, Any]) -> None:
@@ -55,8 +78,7 @@ def _size(megatron: Mapping[str, Any], name: str) -> int:
 def _complaints(resolved: Resolved, parallel: int) -> Iterator[str]:
     run = resolved.run
     longest = run.max_prompt_tokens + run.max_response_tokens
-    for kind in ("advantage", "loss"):
-        part = getattr(resolved, kind)
+    for kind, part in _parts(resolved):
         need = part.config.min_group_size
         if run.group_size < need:
             yield (
@@ -84,9 +106,78 @@ def _complaints(resolved: Resolved, parallel: int) -> Iterator[str]:
             f"--ranks: found {run.ranks}, expected a multiple of {parallel}, the product of megatron's "
             "tensor, pipeline and context parallel sizes."
         )
+    yield from _role_complaints(resolved)
+    yield from _correction_complaints(resolved)
     if resolved.sglang and resolved.engine.name != "sglang":
         first = flag_name(f"sglang.{next(iter(resolved.sglang))}")
         yield f"{first} needs --engine sglang, but the engine is {resolved.engine.name!r}."
+
+
+def _parts(resolved: Resolved) -> Iterator[tuple[str, Part]]:
+    """Kind and part of everything that works on the train batch."""
+    yield "advantage", resolved.advantage
+    yield "loss", resolved.loss
+    for part in resolved.corrections:
+        yield "correction", part
+    if resolved.value_loss is not None:
+        yield "value_loss", resolved.value_loss
+
+
+def _role_complaints(resolved: Resolved) -> Iterator[str]:
+    """The critic and the reference: there where something needs them, and only there."""
+    run, needs = resolved.run, needed(resolved)
+    readers = [
+        f"{kind} {part.name!r}" for kind, part in _parts(resolved) if Input.VALUES in part.config.needs
+    ]
+    if readers and resolved.value_loss is None:
+        yield f"--value-loss: found none, but {readers[0]} reads a critic's values; add --value-loss clipped."
+    if resolved.value_loss is not None and not readers:
+        yield (
+            f"--value-loss: found {resolved.value_loss.name!r}, but nothing reads a critic's values; "
+            "add --advantage gae, or --value-loss none."
+        )
+    if not readers:
+        yield from _unread(run, ("critic_model", "critic_warmup_steps"), "there is no critic; add --algo ppo")
+    if Input.REFERENCE_LOG_PROBS not in needs:
+        names = ("reference_model", "reference_refresh_every", "kl_unbiased")
+        yield from _unread(run, names, "nothing reads the reference; add --kl-coef")
+    if run.kl_unbiased and run.kl_place != "loss":
+        yield f"--kl-unbiased: found true with --kl-place {run.kl_place}, expected --kl-place loss."
+    if run.critic_warmup_steps >= run.steps:
+        found = f"--critic-warmup-steps: found {run.critic_warmup_steps}"
+        yield f"{found}, expected less than --steps ({run.steps})."
+    left = run.steps - run.critic_warmup_steps
+    if run.critic_warmup_steps and left > 0 and run.warmup_steps >= left:
+        yield (
+            f"--warmup-steps: found {run.warmup_steps}, expected less than {left}, the --steps that are left "
+            "after --critic-warmup-steps."
+        )
+    if readers and run.min_lr > run.critic_lr:
+        yield f"--min-lr: found {run.min_lr:g}, expected at most --critic-lr ({run.critic_lr:g})."
+
+
+def _correction_complaints(resolved: Resolved) -> Iterator[str]:
+    """A correction whose two policies are the same log-probs would do nothing."""
+    run = resolved.run
+    for part in resolved.corrections:
+        compares = part.config.compares
+        if compares == ("old", "rollout") and run.old_log_probs == "rollout":
+            yield (
+                f"--correction: found {part.name!r}, which compares the trainer's old log-probs with the "
+                "engine's, but --old-log-probs rollout makes them the same; expected --old-log-probs trainer."
+            )
+        if compares == ("old", "new") and run.old_log_probs == "trainer" and run.minibatches == 1:
+            yield (
+                f"--correction: found {part.name!r}, which compares the old with the new log-probs, but they "
+                "are the same with --minibatches 1; expected at least 2, or --old-log-probs rollout."
+            )
+
+
+def _unread(run: RunConfig, names: tuple[str, ...], reason: str) -> Iterator[str]:
+    for name in names:
+        value = getattr(run, name)
+        if value:
+            yield f"{flag_name(name)}: found {str(value).lower() if value is True else value}, but {reason}."
 
 
 def _model_complaints(resolved: Resolved, config: Mapping[str, Any]) -> Iterator[str]:

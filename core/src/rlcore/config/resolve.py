@@ -50,6 +50,8 @@ class Resolved:
     source: Part
     filters: tuple[Part, ...]
     model: ModelChoice
+    value_loss: Part | None = None
+    corrections: tuple[Part, ...] = ()
     megatron: Mapping[str, Any] = field(default_factory=dict)
     sglang: Mapping[str, Any] = field(default_factory=dict)
     plugins: Mapping[str, str] = field(default_factory=dict)
@@ -69,9 +71,12 @@ class Resolved:
         for kind in (Kind.ADVANTAGE, Kind.LOSS, Kind.GENERATOR, Kind.REWARD, Kind.ENGINE):
             part: Part = getattr(self, kind)
             flat |= {kind.value: part.name, **_table(kind, part)}
-        flat["filter"] = [part.name for part in self.filters]
-        for part in self.filters:
-            flat |= _table(f"filter.{part.name}", part)
+        flat["value_loss"] = self.value_loss.name if self.value_loss else None
+        flat |= _table(Kind.VALUE_LOSS, self.value_loss) if self.value_loss else {}
+        for kind, parts in ((Kind.FILTER, self.filters), (Kind.CORRECTION, self.corrections)):
+            flat[kind.value] = [part.name for part in parts]
+            for part in parts:
+                flat |= _table(f"{kind}.{part.name}", part)
         flat |= _table("source", self.source)
         if self.source.name == DATA_SOURCE:
             del flat["source.path"]
@@ -105,7 +110,7 @@ def resolve(
         reward=_part(entries[Kind.REWARD], settings),
         engine=_part(entries[Kind.ENGINE], settings),
         source=_part(entries[Kind.SOURCE], settings),
-        filters=tuple(_part(entry, settings, f"filter.{entry.record.name}") for entry in selection.filters),
+        filters=_several(selection, Kind.FILTER, settings),
         model=ModelChoice(
             name=found.name,
             family=found.family.name,
@@ -114,6 +119,8 @@ def resolve(
             bridge=_part(found.entry, settings),
             hub=found.hub,
         ),
+        value_loss=_part(entries[Kind.VALUE_LOSS], settings) if Kind.VALUE_LOSS in entries else None,
+        corrections=_several(selection, Kind.CORRECTION, settings),
         megatron=_pass_through("megatron", settings),
         sglang=_pass_through("sglang", settings),
         plugins=dict(plugins),
@@ -126,6 +133,10 @@ def _part(entry: Entry, settings: Mapping[str, Setting], table: str | None = Non
     record = entry.component
     config = layers.build(record.config, settings, table or entry.kind)
     return Part(name=record.name, factory=record.factory, config=config)
+
+
+def _several(selection: Selection, kind: Kind, settings: Mapping[str, Setting]) -> tuple[Part, ...]:
+    return tuple(_part(entry, settings, f"{kind}.{entry.record.name}") for entry in selection.lists[kind])
 
 
 def _table(table: str, part: Part) -> dict[str, Any]:

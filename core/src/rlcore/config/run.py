@@ -36,6 +36,29 @@ class RunConfig(Config):
     normalizer: Literal["per_rollout", "per_token", "constant"] = Field(
         "per_rollout", description="denominator of the loss: mean of rollout means, all tokens, or a constant"
     )
+    old_log_probs: Literal["trainer", "rollout"] = Field(
+        "trainer", description="what the policy ratio compares with: the trainer's log-probs or the engine's"
+    )
+    whiten_advantages: bool = Field(
+        False, description="advantages of a rollout batch get mean 0 and variance 1 over its tokens"
+    )
+    kl_coef: float = Field(0.0, ge=0, description="coefficient of the KL to the reference; 0: no KL term")
+    kl_estimator: Literal["k1", "k2", "k3", "low_var_kl"] = Field(
+        "k3", description="estimate of the KL from the sampled token"
+    )
+    kl_place: Literal["loss", "reward"] = Field("loss", description="where the KL term stands")
+    kl_unbiased: bool = Field(
+        False, description="multiply the KL in the loss by the ratio of the new to the old policy"
+    )
+    reference_model: str = Field("", description="directory of the reference; empty: the run's model")
+    reference_refresh_every: int = Field(
+        0, ge=0, description="steps between copies of the policy into the reference; 0: never"
+    )
+    critic_lr: float = Field(1e-5, ge=0, le=10, description="peak learning rate of the critic")
+    critic_warmup_steps: int = Field(0, ge=0, description="first steps that train the critic alone")
+    critic_model: str = Field(
+        "", description="directory of the critic's first weights; empty: the run's model, with a new head"
+    )
     eval_every: int = Field(10, ge=0, description="steps between evaluations; 0: only at start and end")
     eval_prompts: int = Field(256, ge=1, description="at most this many prompts of each held-out set")
     save_every: int = Field(0, ge=0, description="steps between checkpoints; 0: only at the end")

@@ -5,6 +5,7 @@ chosen so far.
 """
 
 import importlib.util
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,9 +15,10 @@ from rlcore.config import layers, models
 from rlcore.config.layers import Layer, Setting, flag_name
 from rlcore.config.models import Found
 from rlcore.config.run import RunConfig
+from rlcore.config.toml import NONE
 from rlcore.errors import ConfigError, did_you_mean
 from rlcore.plugins.records import Algorithm, Kind, Source
-from rlcore.plugins.registry import PART_KINDS, Entry, Registry
+from rlcore.plugins.registry import LIST_KINDS, OPTIONAL_KINDS, PART_KINDS, Entry, Registry
 
 DATA_SOURCE = "file"
 """The source behind `--data PATH`."""
@@ -31,6 +33,8 @@ CHOICES: Mapping[str, str] = {
     "data": "prompts to train on: a .jsonl or .parquet file",
     "advantage": "advantage estimator",
     "loss": "loss",
+    "value_loss": "loss of the critic",
+    "correction": "weights for off-policy tokens",
     "generator": "rollout generator",
     "reward": "reward",
     "filter": "filter of scored groups",
@@ -48,7 +52,7 @@ KINDS: Mapping[str, Kind] = {
 
 DEFAULT_TASK = "copy"
 DEFAULT_GENERATOR = "single_turn"
-_ONE = [kind for kind in PART_KINDS if kind is not Kind.FILTER]
+_ONE = [kind for kind in PART_KINDS if kind not in LIST_KINDS]
 _GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
 
 
@@ -60,26 +64,29 @@ def default_engine() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What is chosen. `layers`: every layer of settings, weakest first; `entries`: one a kind."""
+    """What is chosen. `layers`: every layer of settings, weakest first; `entries`: one a kind.
+
+    `lists`: of each kind that a run takes any number of, those chosen, in order.
+    """
 
     registry: Registry
     layers: tuple[Layer, ...]
     entries: Mapping[Kind, Entry]
-    filters: tuple[Entry, ...]
+    lists: Mapping[Kind, tuple[Entry, ...]]
     model: Found | None
 
     def require_complete(self) -> None:
         """Raises `ConfigError` where a part is still to be chosen."""
         for key, kind in KINDS.items():
-            if kind is Kind.FILTER or kind in self.entries:
+            if kind in LIST_KINDS or kind in OPTIONAL_KINDS or kind in self.entries:
                 continue
             offer, note = self.registry.offer(kind), self.registry.broken_note()
             raise ConfigError(f"{flag_name(key)} is missing: nothing chooses it, expected {offer}.{note}")
 
     def chosen(self, key: str) -> str | None:
         """The present choice behind the flag `key`, for the help; None: there is none."""
-        if key == "filter":
-            return " ".join(self._filter_names()) or None
+        if key in LIST_KINDS:
+            return " ".join(self._names(KINDS[key])) or None
         source = self.entries.get(Kind.SOURCE)
         if key == "data" or (key == "task" and source and source.record.name == DATA_SOURCE):
             return None
@@ -91,8 +98,8 @@ class Selection:
         for kind in (Kind.MODEL, *_ONE, Kind.SOURCE):
             if kind in self.entries:
                 yield kind.value, self.entries[kind]
-        for entry in self.filters:
-            yield f"filter.{entry.record.name}", entry
+        for kind, entries in self.lists.items():
+            yield from ((f"{kind}.{entry.record.name}", entry) for entry in entries)
 
     def settings(self) -> dict[str, Setting]:
         """The merged settings. Raises `ConfigError` for a name that nothing reads."""
@@ -132,11 +139,10 @@ class Selection:
 
     def _unselected_owner(self, name: str) -> str | None:
         table, _, key = name.rpartition(".")
-        if table.startswith("filter."):
-            wanted = table.removeprefix("filter.")
-            if wanted in self.registry.names(Kind.FILTER) and wanted not in self._filter_names():
-                return f"belongs to filter {wanted!r}, which is not chosen; add --filter {wanted}."
-            return None
+        for kind in LIST_KINDS:
+            wanted = table.removeprefix(f"{kind}.")
+            if wanted != table and wanted in set(self.registry.names(kind)) - set(self._names(kind)):
+                return f"belongs to {kind} {wanted!r}, which is not chosen; add --{kind} {wanted}."
         for kind in (Kind.MODEL, *_ONE, Kind.SOURCE):
             if table != kind:
                 continue
@@ -148,8 +154,8 @@ class Selection:
                 return f"belongs to {kind} {' or '.join(map(repr, owners))}, but {chosen} chosen."
         return None
 
-    def _filter_names(self) -> list[str]:
-        return [entry.record.name for entry in self.filters]
+    def _names(self, kind: Kind) -> list[str]:
+        return [entry.record.name for entry in self.lists[kind]]
 
 
 def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
@@ -173,16 +179,18 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     weaker += [_recipe_layer(entries[Kind.ALGORITHM])] if Kind.ALGORITHM in entries else []
     choices = layers.merge([_defaults(registry), *weaker, *given])
     entries |= {
-        kind: _find(registry, kind, kind.value, choices[kind.value]) for kind in _ONE if kind.value in choices
+        kind: _find(registry, kind, kind.value, choices[kind.value])
+        for kind in _ONE
+        if kind.value in choices and not (kind in OPTIONAL_KINDS and choices[kind.value].value == NONE)
     }
-    filters = _filters(registry, choices.get("filter"))
-    parts = [*(entries[kind] for kind in _ONE if kind in entries), *filters]
+    lists = {kind: _several(registry, kind, choices.get(kind.value)) for kind in LIST_KINDS}
+    parts = [*(entries[kind] for kind in _ONE if kind in entries), *itertools.chain(*lists.values())]
     ordered = (*map(_suggestions, parts), *weaker, *given)
     return Selection(
         registry=registry,
         layers=tuple(_without_strangers(layer, choices, _source_choice(given)) for layer in ordered),
         entries=entries,
-        filters=filters,
+        lists=lists,
         model=model,
     )
 
@@ -233,16 +241,16 @@ def _source(registry: Registry, given: tuple[Layer, ...]) -> Entry | None:
     return entry
 
 
-def _filters(registry: Registry, setting: Setting | None) -> tuple[Entry, ...]:
+def _several(registry: Registry, kind: Kind, setting: Setting | None) -> tuple[Entry, ...]:
     if setting is None:
         return ()
-    at = setting.layer.at("filter")
+    at = setting.layer.at(kind.value)
     names = setting.value
     if not (isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)):
         raise ConfigError(f"{at}: found {names!r}, expected a list of names.")
     if len(set(names)) != len(names):
-        raise ConfigError(f"{at}: found {', '.join(names)}, expected each filter once.")
-    return tuple(registry.find(Kind.FILTER, name, at) for name in names)
+        raise ConfigError(f"{at}: found {', '.join(names)}, expected each {kind} once.")
+    return tuple(registry.find(kind, name, at) for name in names)
 
 
 def _who(entry: Entry) -> str:
@@ -273,10 +281,11 @@ def _without_strangers(
     }
     gone = [f"{key}." for key in lost]
     gone += ["sglang."] if Kind.ENGINE in lost else []
-    kept_filters = choices["filter"].value if "filter" in choices else ()
-    gone += [f"filter.{name}." for name in layer.values.get("filter", ()) if name not in kept_filters]
+    for kind in LIST_KINDS:
+        kept = choices[kind].value if kind in choices else ()
+        gone += [f"{kind}.{name}." for name in layer.values.get(kind, ()) if name not in kept]
     own = _source_choice((layer,))
     if own and source and (own[0], own[1].value) != (source[0], source[1].value):
         gone.append("source.")
-    kept = {name: value for name, value in layer.values.items() if not name.startswith(tuple(gone))}
-    return replace(layer, values=kept) if gone else layer
+    values = {name: value for name, value in layer.values.items() if not name.startswith(tuple(gone))}
+    return replace(layer, values=values) if gone else layer

@@ -2,7 +2,8 @@
 
 In a file, `name` inside a table is the choice of the part that the table sets up (`[loss]` with
 `name = "ppo_clip"`); `loss = "ppo_clip"` is the short form where nothing else is set. `[filter]` holds the
-list of filters under `name` and the settings of each in `[filter.NAME]`. `"none"` stands for None.
+list of filters under `name` and the settings of each in `[filter.NAME]`, and so does `[correction]`. `"none"`
+stands for None.
 """
 
 import tomllib
@@ -15,8 +16,8 @@ from rlcore.errors import ConfigError
 CHOICE = "name"
 """The key of a table that holds the choice of its part."""
 
-NESTED = "filter"
-"""The table of tables."""
+NESTED = ("filter", "correction")
+"""The tables of tables."""
 
 NONE = "none"
 """None, which TOML lacks."""
@@ -39,7 +40,8 @@ def read(path: Path, asked: str = "--config") -> dict[str, Any]:
 def flatten(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Dotted name and value of every setting; a table's `name` takes the name of the table.
 
-    Only `[filter]` holds tables of settings; elsewhere a table in a table is the value of one setting.
+    Only `[filter]` and `[correction]` hold tables of settings; elsewhere a table in a table is the value of
+    one setting.
     """
     for table, value in tree.items():
         if not isinstance(value, Mapping):
@@ -48,7 +50,7 @@ def flatten(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         for key, item in value.items():
             if key == CHOICE:
                 yield table, item
-            elif table == NESTED and isinstance(item, Mapping):
+            elif table in NESTED and isinstance(item, Mapping):
                 yield from ((f"{table}.{key}.{inner}", setting) for inner, setting in item.items())
             else:
                 yield f"{table}.{key}", item

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
 from rlcore.megatron.build import build_model
+from rlcore.megatron.collect import in_order, sum_over_ranks
 from rlcore.megatron.fields import check_fields, split
 from rlcore.megatron.imports import device
 from rlcore.megatron.logprobs import vocab_parallel_log_probs
@@ -50,9 +51,11 @@ class Role:
     (all its tensor- and pipeline-parallel ranks) pass the same batch.
     """
 
+    value_head = False
+
     def __init__(self, spec: ModelSpec, optimizer: OptimizerSettings | None) -> None:
         """`optimizer` None: a frozen model (reference, teacher), which has no gradients and no optimizer."""
-        built = build_model(spec, trainable=optimizer is not None)
+        built = build_model(spec, trainable=optimizer is not None, value_head=self.value_head)
         self.built = built
         self.settings = optimizer
         self.steps = 0
@@ -92,7 +95,7 @@ class Role:
         columns: dict[str, Tensor] = {}
         for index, name in enumerate(names):
             parts = [scores[index] for scores in found]
-            columns[name] = _in_order(self._from_last_stage(parts, batch), batch, bins)
+            columns[name] = self._column(parts, batch, bins)
         return columns
 
     def train(
@@ -110,8 +113,6 @@ class Role:
         The gradient is the sum of d total / dθ over micro-batches and data-parallel ranks; `tokens_per_rank`
         bounds the tokens of a micro-batch. With a loss or gradient norm that is not finite nothing changes.
         """
-        assert self.settings is not None, "a frozen role is not trained"
-        bins = self._plan(batch, tokens_per_rank)
 
         def score(logits: Tensor, part: Pack) -> tuple[Tensor, dict[str, Tensor]]:
             log_probs, entropies = self._scores(logits, part, temperature, entropy, entropy_grad)
@@ -122,9 +123,14 @@ class Role:
             total = total + result.total
             return total, {"": total.detach().clone(), **result.metrics}
 
-        zero_gradients(self.models)
-        sums = _sum_over_ranks(self._run(batch, bins, score, forward_only=False))
-        return self._step(sums.pop("", 0.0), sums)
+        return self._fit(batch, tokens_per_rank, score)
+
+    def copy_weights(self, other: Role) -> None:
+        """Take over the weights of `other`, a role of the same model under the same layout. No collective."""
+        with torch.no_grad():
+            for mine, theirs in zip(self.built.chunks, other.built.chunks, strict=True):
+                for to, source in zip(mine.parameters(), theirs.parameters(), strict=True):
+                    to.copy_(source)
 
     def save(self, folder: Path) -> None:
         """Weights, optimizer, schedule and random states into `folder`, which is made if needed.
@@ -139,6 +145,15 @@ class Role:
         CheckpointError where `folder` is missing, damaged, of another model or not allowed.
         """
         self.steps = load_role(folder, self.built.chunks, self.optimizer)
+
+    def _fit(
+        self, batch: TrainBatch, tokens_per_rank: int, score: Callable[[Tensor, Pack], tuple[Tensor, Any]]
+    ) -> StepResult:
+        assert self.settings is not None, "a frozen role is not trained"
+        bins = self._plan(batch, tokens_per_rank)
+        zero_gradients(self.models)
+        sums = sum_over_ranks(self._run(batch, bins, score, forward_only=False))
+        return self._step(sums.pop("", 0.0), sums)
 
     def _step(self, loss: float, metrics: dict[str, float]) -> StepResult:
         assert self.settings is not None
@@ -219,6 +234,10 @@ class Role:
         )
         return log_probs[:count], entropies[:count] if entropies is not None else None
 
+    def _column(self, parts: Sequence[Tensor], batch: TrainBatch, bins: Bins) -> Tensor:
+        """What the micro-batches gave for their response tokens, on every rank and in `batch`'s order."""
+        return in_order(self._from_last_stage(parts, batch), batch, bins)
+
     def _from_last_stage(self, parts: Sequence[Tensor], batch: TrainBatch) -> Tensor:
         if parts:
             whole = torch.cat(list(parts))
@@ -233,33 +252,3 @@ class Role:
 def _finalize(models: list[Any], num_tokens: Tensor | None = None, **known: Any) -> None:
     """megatron's reductions without its division by a token count: our denominators are in the weights."""
     finalize_model_grads(models, None, **known)
-
-
-def _in_order(values: Tensor, batch: TrainBatch, bins: Bins) -> Tensor:
-    """Values of the response tokens of the samples in `bins`, one after another → in `batch`'s order."""
-    slots = torch.split(torch.arange(values.numel()), batch.response_lengths.tolist())
-    order = [slots[row] for rows in bins for row in rows]
-    out = torch.empty_like(values)
-    out[torch.cat(order) if order else slots] = values
-    return out
-
-
-def _sum_over_ranks(found: Sequence[dict[str, Tensor]]) -> dict[str, float]:
-    """The sums over micro-batches and data-parallel ranks, on every rank; in rank order, so reproducible."""
-    mine: dict[str, float] = {}
-    names = list(dict.fromkeys(name for metrics in found for name in metrics))
-    if names:
-        zero = torch.zeros((), device=device())
-        rows = [[metrics.get(name, zero).detach().to(torch.float64) for name in names] for metrics in found]
-        totals = torch.stack([value for row in rows for value in row]).view(len(rows), len(names)).sum(0)
-        mine = dict(zip(names, totals.tolist(), strict=True))
-    if dist.get_world_size() == 1:
-        return mine
-    first = mpu.get_tensor_model_parallel_rank() == 0
-    gathered: list[dict[str, float] | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(gathered, mine if first else None)
-    whole: dict[str, float] = {}
-    for part in gathered:
-        for name, value in (part or {}).items():
-            whole[name] = whole.get(name, 0.0) + value
-    return whole

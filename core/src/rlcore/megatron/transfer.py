@@ -68,9 +68,20 @@ def load(bridge: MBridge, inner: Any, chunks: Sequence[nn.Module]) -> None:
         for chunk in chunks:
             for name, parameter in _named(inner, chunk):
                 hf_names = inner._weight_name_mapping_mcore_to_hf(name)
-                if bridge.value_head and name == _OUTPUT and hf_names[0] not in source:
-                    continue  # a critic that starts from a policy: its head starts at zero
+                if bridge.value_head and name == _OUTPUT:
+                    if hf_names[0] in source:  # else a critic that starts from a policy: its head is zero
+                        _fill_head(bridge, parameter, source[hf_names[0]])
+                    continue
                 _fill(bridge, inner, name, parameter, [source[hf_name] for hf_name in hf_names])
+
+
+def _fill_head(bridge: MBridge, parameter: Tensor, weight: Tensor) -> None:
+    """The head of a critic, which has no vocabulary to pad and is whole on every rank."""
+    if weight.shape != parameter.shape:
+        raise ModelError(
+            f"{bridge.path}: its value head is {tuple(weight.shape)}, expected {tuple(parameter.shape)}."
+        )
+    parameter.copy_(weight)
 
 
 def _fill(bridge: MBridge, inner: Any, name: str, parameter: Tensor, tensors: list[Tensor]) -> None:
@@ -108,7 +119,10 @@ def export(bridge: MBridge, inner: Any, chunks: Sequence[nn.Module]) -> Iterator
     for entry in _plan(mine):
         parameter = mine.get(entry.name)
         whole = _gather(inner, entry, parameter)
-        yield from zip(*inner._weight_to_hf_format(entry.name, whole), strict=True)
+        if bridge.value_head and entry.name == _OUTPUT:
+            yield inner._weight_name_mapping_mcore_to_hf(entry.name)[0], whole  # no vocabulary to cut to size
+        else:
+            yield from zip(*inner._weight_to_hf_format(entry.name, whole), strict=True)
 
 
 def _gather(inner: Any, entry: _Entry, parameter: Tensor | None) -> Tensor:

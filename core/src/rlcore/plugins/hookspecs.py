@@ -70,6 +70,36 @@ def rlcore_losses() -> Iterable[Component]:
 
 
 @hookspec
+def rlcore_value_losses() -> Iterable[Component]:
+    """Yield losses of a critic (`rlcore.interfaces.ValueLoss`), chosen by `--value-loss NAME`.
+
+    >>> from rlcore.plugins.hookspecs import hookimpl
+    >>> from rlcore.plugins.records import Component
+    >>> @hookimpl
+    ... def rlcore_value_losses():
+    ...     yield Component(name="square", factory="my_package.values:Square", summary="(V - R)^2")
+    >>> [component.name for component in rlcore_value_losses()]
+    ['square']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_corrections() -> Iterable[Component]:
+    """Yield corrections (`rlcore.interfaces.Correction`), chosen by `--correction NAME` (repeatable).
+
+    >>> from rlcore.plugins.hookspecs import hookimpl
+    >>> from rlcore.plugins.records import Component
+    >>> @hookimpl
+    ... def rlcore_corrections():
+    ...     yield Component(name="fade", factory="my_package.fade:Fade", summary="trust stale tokens less")
+    >>> [component.name for component in rlcore_corrections()]
+    ['fade']
+    """
+    raise NotImplementedError
+
+
+@hookspec
 def rlcore_generators() -> Iterable[Component]:
     """Yield rollout generators (`rlcore.interfaces.Generator`), chosen by `--generator NAME`.
 

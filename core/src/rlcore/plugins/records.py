@@ -17,6 +17,8 @@ class Kind(StrEnum):
     ALGORITHM = "algorithm"
     ADVANTAGE = "advantage"
     LOSS = "loss"
+    VALUE_LOSS = "value_loss"
+    CORRECTION = "correction"
     GENERATOR = "generator"
     REWARD = "reward"
     FILTER = "filter"
@@ -44,7 +46,7 @@ class Component:
 class Algorithm:
     """A recipe: names of parts and vetted defaults. It is data.
 
-    `parts`: kind → component name (filters: a list of names). `settings`: run-level defaults.
+    `parts`: kind → component name (filters and corrections: a list of names). `settings`: run-level defaults.
     `tables`: part kind → defaults of the selected part's config.
     """
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlcore.config.base import Config
 from rlcore.config.run import RunConfig
-from rlcore.config.toml import CHOICE
+from rlcore.config.toml import CHOICE, NESTED
 from rlcore.errors import PluginError, did_you_mean
 from rlcore.plugins.records import Algorithm, Component, Kind, ModelFamily, Record, Source
 
@@ -15,6 +15,8 @@ HOOKS: Mapping[str, tuple[Kind, type[Record]]] = {
     "rlcore_algorithms": (Kind.ALGORITHM, Algorithm),
     "rlcore_advantages": (Kind.ADVANTAGE, Component),
     "rlcore_losses": (Kind.LOSS, Component),
+    "rlcore_value_losses": (Kind.VALUE_LOSS, Component),
+    "rlcore_corrections": (Kind.CORRECTION, Component),
     "rlcore_generators": (Kind.GENERATOR, Component),
     "rlcore_rewards": (Kind.REWARD, Component),
     "rlcore_filters": (Kind.FILTER, Component),
@@ -24,8 +26,23 @@ HOOKS: Mapping[str, tuple[Kind, type[Record]]] = {
 }
 """Registration hook → the kind and the record that it yields."""
 
-PART_KINDS = (Kind.ADVANTAGE, Kind.LOSS, Kind.GENERATOR, Kind.REWARD, Kind.FILTER, Kind.ENGINE)
+PART_KINDS = (
+    Kind.ADVANTAGE,
+    Kind.LOSS,
+    Kind.VALUE_LOSS,
+    Kind.CORRECTION,
+    Kind.GENERATOR,
+    Kind.REWARD,
+    Kind.FILTER,
+    Kind.ENGINE,
+)
 """What a recipe may name, besides nothing."""
+
+LIST_KINDS = tuple(kind for kind in PART_KINDS if kind in NESTED)
+"""Kinds of which a run takes any number, in order; of every other kind it takes one."""
+
+OPTIONAL_KINDS = (Kind.VALUE_LOSS,)
+"""Kinds of which a run may take none."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -90,8 +107,8 @@ def _check_recipe(record: Algorithm) -> str | None:
         near = did_you_mean(unknown[0], RunConfig.model_fields)
         return f"settings: {unknown[0]!r} is no setting of a run.{near}"
     for kind, names in record.parts.items():
-        if isinstance(names, str) == (kind == Kind.FILTER):
-            return f"part {kind!r}: found {names!r}, expected {'a list' if kind == Kind.FILTER else 'a name'}"
+        if isinstance(names, str) == (kind in LIST_KINDS):
+            return f"part {kind!r}: found {names!r}, expected {'a list' if kind in LIST_KINDS else 'a name'}"
     return None
 
 

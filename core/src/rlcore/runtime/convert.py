@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from rlcore.checkpoint.folder import read_marker
 from rlcore.errors import CheckpointError
-from rlcore.runtime.loop import POLICY
 from rlcore.runtime.prepare import MODEL_DIR
 from rlcore.runtime.state import RunState
+from rlcore.runtime.worker import POLICY
 from rlcore.spec import ModelSpec
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rlcore.checkpoint.folder import prune, write_atomically
 from rlcore.rollout.batch import split, to_batch
 from rlcore.runtime.prepare import CHECKPOINTS, Prepared
+from rlcore.runtime.setup import saved_roles
 from rlcore.runtime.state import RunState
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from rlcore.runtime.signals import StopSignals
     from rlcore.runtime.trainer import TrainerGroup
     from rlcore.tracking.tracker import Tracker
-
-POLICY = "policy"
 
 
 @dataclass(kw_only=True)
@@ -53,8 +52,10 @@ class Loop:
         return "completed"
 
     async def _finish_step(self, row: dict[str, float]) -> None:
-        """Evaluate and save where it is due; a step's row is on disk before its checkpoint."""
+        """Refresh the reference, evaluate and save where due; a row is on disk before its checkpoint."""
         run, step = self._run, self.state.step
+        if run.reference_refresh_every and step % run.reference_refresh_every == 0:
+            await self.trainer.refresh_reference()
         last = step == run.steps
         if last or (run.eval_every and step % run.eval_every == 0):
             row |= await self._evaluate(step)
@@ -108,7 +109,7 @@ class Loop:
         """Write the checkpoint of the present step; nothing half-written is ever taken for one."""
         root = self.prepared.run_dir / CHECKPOINTS
         with write_atomically(root / str(self.state.step)) as folder:
-            await self.trainer.save(Path(folder) / POLICY)
+            await self.trainer.save(Path(folder), saved_roles(self.prepared.resolved))
             self.state.write(Path(folder))
         prune(root, self._run.keep_checkpoints)
 

@@ -7,12 +7,13 @@ import json
 import shutil
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.checkpoint.folder import disk_sentence
 from rlcore.config.fit import check_model
+from rlcore.config.layers import flag_name
 from rlcore.errors import CheckpointError, ConfigError, DataError, ModelError
 from rlcore.spec import ModelSpec, Part
 
@@ -31,12 +32,14 @@ METRICS = "metrics.jsonl"
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A run that may start. `dtype` is "fp32" or "bf16"; `model_path` a local Hugging Face directory."""
+    """A run that may start. `reference`, `critic`: where their first weights come from, if there are such."""
 
     resolved: Resolved
     run_dir: Path
     resume_from: Path | None
     model: ModelSpec
+    reference: ModelSpec
+    critic: ModelSpec
     hf_config: Mapping[str, Any]
     encoder: PromptEncoder
     prompts: Prompts
@@ -115,11 +118,14 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         raise DataError(f"The source {resolved.source.name!r} offers no prompts to train on.")
     _check_prompts(encoder, prompts, resolved)
     dtype = run.dtype if run.dtype != "auto" else ("bf16" if gpu else "fp32")
+    model = ModelSpec(path=str(path), bridge=resolved.model.bridge, dtype=dtype, megatron=megatron)
     return Prepared(
         resolved=resolved,
         run_dir=run_dir,
         resume_from=resume_from,
-        model=ModelSpec(path=str(path), bridge=resolved.model.bridge, dtype=dtype, megatron=megatron),
+        model=model,
+        reference=_role_model(resolved, "reference_model", model, hf_config),
+        critic=_role_model(resolved, "critic_model", model, hf_config),
         hf_config=hf_config,
         encoder=encoder,
         prompts=prompts,
@@ -139,6 +145,28 @@ def read_config(path: Path) -> Mapping[str, Any]:
     return config
 
 
+def _role_model(
+    resolved: Resolved, setting: str, model: ModelSpec, hf_config: Mapping[str, Any]
+) -> ModelSpec:
+    """The model of another role: `model`, or the directory that `setting` names, which must be its like."""
+    given, flag = getattr(resolved.run, setting), flag_name(setting)
+    if not given:
+        return model
+    path = Path(given).resolve()
+    if not path.is_dir():
+        raise ConfigError(f"{flag}: found {given!r}, which is no directory.")
+    config = read_config(path)
+    for key in ("model_type", "vocab_size"):
+        if config.get(key) != hf_config.get(key):
+            raise ModelError(
+                f"{flag} {given}: its {key} is {config.get(key)!r}, expected {hf_config.get(key)!r}, "
+                "that of the run's model."
+            )
+    check_model(resolved, config)
+    _check_weights(path)
+    return replace(model, path=str(path))
+
+
 def _megatron_fields(resolved: Resolved) -> Mapping[str, Any]:
     if not resolved.megatron:
         return {}  # spares the driver megatron's import
@@ -149,7 +177,8 @@ def _megatron_fields(resolved: Resolved) -> Mapping[str, Any]:
 
 def _parts(resolved: Resolved) -> list[Part]:
     chosen = [resolved.advantage, resolved.loss, resolved.generator, resolved.reward, resolved.engine]
-    return [*chosen, resolved.source, resolved.model.bridge, *resolved.filters]
+    chosen += [resolved.value_loss] if resolved.value_loss else []
+    return [*chosen, resolved.source, resolved.model.bridge, *resolved.filters, *resolved.corrections]
 
 
 def _model_path(resolved: Resolved, run_dir: Path) -> Path:

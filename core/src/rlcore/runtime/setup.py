@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rlcore.runtime.worker import WorkerSetup
-from rlcore.settings import LearnerSettings, OptimizerSettings
+from rlcore.config.fit import needed
+from rlcore.inputs import Input
+from rlcore.runtime.worker import CRITIC, POLICY, REFERENCE, CriticSetup, WorkerSetup
+from rlcore.settings import KlSettings, LearnerSettings, OptimizerSettings
 
 if TYPE_CHECKING:
+    from rlcore.config.resolve import Resolved
     from rlcore.config.run import RunConfig
     from rlcore.engines.publish import Publisher
     from rlcore.runtime.prepare import Prepared
@@ -21,23 +25,29 @@ def cpu_threads(run: RunConfig) -> int:
     return max(1, len(os.sched_getaffinity(0)) // run.ranks)
 
 
+def saved_roles(resolved: Resolved) -> tuple[str, ...]:
+    """The roles whose weights a checkpoint must hold: a reference that never changes is none of them."""
+    reference = (REFERENCE,) if resolved.run.reference_refresh_every else ()
+    return (POLICY, *reference, *((CRITIC,) if resolved.value_loss else ()))
+
+
 def worker_setups(prepared: Prepared, publisher: Publisher, threads: int) -> list[WorkerSetup]:
     """One setup for each rank."""
     resolved, run = prepared.resolved, prepared.resolved.run
-    optimizer = OptimizerSettings(
-        lr=run.lr,
-        lr_schedule=run.lr_schedule,
-        warmup_steps=run.warmup_steps * run.minibatches,
-        total_steps=run.steps * run.minibatches,
-        min_lr=run.min_lr,
-        weight_decay=run.weight_decay,
-        clip_grad=run.clip_grad,
-    )
+    needs = needed(resolved)
     learner = LearnerSettings(
         minibatches=run.minibatches,
         temperature=run.temperature,
         tokens_per_rank=run.tokens_per_rank,
         entropy_coef=run.entropy_coef,
+        needs=needs,
+        rollout_as_old=run.old_log_probs == "rollout",
+        whiten_advantages=run.whiten_advantages,
+        kl=KlSettings(
+            coef=run.kl_coef, estimator=run.kl_estimator, place=run.kl_place, unbiased=run.kl_unbiased
+        ),
+        reference_is_initial=not run.reference_model and prepared.resume_from is None,
+        critic_warmup_steps=run.critic_warmup_steps,
         normalizer=run.normalizer,
         max_response_tokens=run.max_response_tokens,
         max_kl_engine=run.max_kl_engine,
@@ -50,13 +60,37 @@ def worker_setups(prepared: Prepared, publisher: Publisher, threads: int) -> lis
             rank=rank,
             world_size=run.ranks,
             model=prepared.model,
-            optimizer=optimizer,
+            optimizer=_optimizer(run),
             learner=learner,
             loss=resolved.loss,
             advantage=resolved.advantage,
+            corrections=resolved.corrections,
+            reference=prepared.reference if Input.REFERENCE_LOG_PROBS in needs else None,
+            critic=_critic(prepared),
             publisher=publisher,
             seed=run.seed,
             threads=threads,
         )
         for rank in range(run.ranks)
     ]
+
+
+def _optimizer(run: RunConfig) -> OptimizerSettings:
+    """Of the policy, whose first step comes after those of the critic alone."""
+    return OptimizerSettings(
+        lr=run.lr,
+        lr_schedule=run.lr_schedule,
+        warmup_steps=run.warmup_steps * run.minibatches,
+        total_steps=(run.steps - run.critic_warmup_steps) * run.minibatches,
+        min_lr=run.min_lr,
+        weight_decay=run.weight_decay,
+        clip_grad=run.clip_grad,
+    )
+
+
+def _critic(prepared: Prepared) -> CriticSetup | None:
+    run, loss = prepared.resolved.run, prepared.resolved.value_loss
+    if loss is None:
+        return None
+    optimizer = replace(_optimizer(run), lr=run.critic_lr, total_steps=run.steps * run.minibatches)
+    return CriticSetup(model=prepared.critic, optimizer=optimizer, loss=loss)

@@ -16,10 +16,10 @@ from rlcore.rollout.produce import Producer
 from rlcore.rollout.rewards import RewardPool
 from rlcore.runtime.cluster import Cluster, connect
 from rlcore.runtime.engines import EngineGroup
-from rlcore.runtime.loop import POLICY, Loop
+from rlcore.runtime.loop import Loop
 from rlcore.runtime.placement import Placement, place
 from rlcore.runtime.prepare import CHECKPOINTS, RUN_TOML, Prepared, prepare, run_folder, writing
-from rlcore.runtime.setup import cpu_threads, worker_setups
+from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
 from rlcore.runtime.signals import StopSignals
 from rlcore.runtime.state import RunState
 from rlcore.runtime.summary import Summary
@@ -136,7 +136,7 @@ class _Session:
         )
         if prepared.resume_from is not None:
             self.console.phase("Loading the checkpoint")
-            await trainer.load(prepared.resume_from / POLICY)
+            await trainer.load(prepared.resume_from, saved_roles(resolved))
             producer.load(state.producer)
         self.console.phase("Publishing the first weights")
         await engines.publish(await trainer.write_weights(state.version))

@@ -1,4 +1,4 @@
-"""`TrainerGroup`: the train workers of one role, as the loop sees them."""
+"""`TrainerGroup`: the train workers, as the loop sees them. Each holds a rank of every role."""
 
 from __future__ import annotations
 
@@ -95,13 +95,19 @@ class TrainerGroup:
         location: Location = (await self._all("write_weights", SAVE_SECONDS, lambda rank: (version,)))[0]
         return location
 
-    async def save(self, folder: Path) -> None:
-        """Save the role into `folder`."""
-        await self._all("save", SAVE_SECONDS, lambda rank: (str(folder),))
+    async def refresh_reference(self) -> None:
+        """Copy the policy into the reference."""
+        await self._all("refresh_reference", UPDATE_SECONDS, lambda rank: ())
 
-    async def load(self, folder: Path) -> None:
-        """Load the role from `folder`."""
-        await self._all("load", SAVE_SECONDS, lambda rank: (str(folder),))
+    async def save(self, folder: Path, roles: Sequence[str]) -> None:
+        """Save each of `roles` into a folder of its name in `folder`."""
+        for role in roles:
+            await self._all("save", SAVE_SECONDS, lambda rank, role=role: (role, str(folder / role)))
+
+    async def load(self, folder: Path, roles: Sequence[str]) -> None:
+        """Load what `save` wrote."""
+        for role in roles:
+            await self._all("load", SAVE_SECONDS, lambda rank, role=role: (role, str(folder / role)))
 
     async def stop(self) -> None:
         """Leave the process group in order where that is still possible, then end every worker."""

@@ -17,13 +17,29 @@ if TYPE_CHECKING:
     from rlcore.data.batch import TrainBatch
     from rlcore.engines.publish import Publisher
     from rlcore.engines.publish_file import Location
+    from rlcore.megatron.role import Role
     from rlcore.plugins.files import PluginFile
     from rlcore.settings import LearnerSettings, OptimizerSettings
+
+POLICY, REFERENCE, CRITIC = "policy", "reference", "critic"
+"""The roles, and their folders in a checkpoint."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriticSetup:
+    """The critic: its first weights, its own optimizer and what it learns by."""
+
+    model: ModelSpec
+    optimizer: OptimizerSettings
+    loss: Part
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSetup:
-    """Everything a rank needs, by value: it reads no file of the driver and builds no plugin manager."""
+    """Everything a rank needs, by value: it reads no file of the driver and builds no plugin manager.
+
+    `reference`, `critic`: None where nothing reads them.
+    """
 
     rank: int
     world_size: int
@@ -32,6 +48,9 @@ class WorkerSetup:
     learner: LearnerSettings
     loss: Part
     advantage: Part
+    corrections: tuple[Part, ...]
+    reference: ModelSpec | None
+    critic: CriticSetup | None
     publisher: Publisher
     seed: int
     threads: int
@@ -73,6 +92,7 @@ class TrainWorker:
         from rlcore import cpu
         from rlcore.learner import Learner
         from rlcore.megatron import parallel
+        from rlcore.megatron.critic import Critic
         from rlcore.megatron.fields import split
         from rlcore.megatron.role import Role
 
@@ -81,8 +101,18 @@ class TrainWorker:
         layout = split(setup.model.megatron).layout
         parallel.start(setup.rank, setup.world_size, host, port, seed=setup.seed, **layout)
         self._role = Role(setup.model, setup.optimizer)
+        self._reference = Role(setup.reference, None) if setup.reference else None
+        critic = setup.critic
+        self._critic = Critic(critic.model, critic.optimizer) if critic else None
         self._learner = Learner(
-            self._role, loss=setup.loss.build(), estimator=setup.advantage.build(), settings=setup.learner
+            self._role,
+            loss=setup.loss.build(),
+            estimator=setup.advantage.build(),
+            settings=setup.learner,
+            corrections=[part.build() for part in setup.corrections],
+            reference=self._reference,
+            critic=self._critic,
+            value_loss=critic.loss.build() if critic else None,
         )
         self._publisher = setup.publisher
         return parallel.data_rank()
@@ -112,13 +142,22 @@ class TrainWorker:
             pass
         return None
 
-    def save(self, folder: str) -> None:
-        """Weights, optimizer, schedule and RNGs into `folder`."""
-        self._role.save(Path(folder))
+    def refresh_reference(self) -> None:
+        """From now on the reference is the policy as it is."""
+        assert self._reference is not None, "there is no reference to refresh"
+        self._reference.copy_weights(self._role)
 
-    def load(self, folder: str) -> None:
+    def save(self, role: str, folder: str) -> None:
+        """Weights, optimizer, schedule and RNGs of `role` into `folder`."""
+        self._roles()[role].save(Path(folder))
+
+    def load(self, role: str, folder: str) -> None:
         """The state that `save` wrote."""
-        self._role.load(Path(folder))
+        self._roles()[role].load(Path(folder))
+
+    def _roles(self) -> dict[str, Role]:
+        named = {POLICY: self._role, REFERENCE: self._reference, CRITIC: self._critic}
+        return {name: role for name, role in named.items() if role is not None}
 
     def pid(self) -> int:
         """This process."""

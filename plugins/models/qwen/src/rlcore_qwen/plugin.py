@@ -16,6 +16,7 @@ TINY = MappingProxyType(
         "max_prompt_tokens": 32,
         "max_response_tokens": 8,
         "lr": 2e-3,
+        "critic_lr": 2e-3,
         "entropy_coef": 0.2,
         "eval_every": 20,
     }

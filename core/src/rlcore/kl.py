@@ -1,0 +1,24 @@
+"""The KL to the reference as part of the reward."""
+
+from __future__ import annotations
+
+from rlcore.data.batch import TrainBatch
+from rlcore.inputs import Input
+from rlcore.maths import kl, segment_sum
+from rlcore.settings import KlSettings
+
+
+def in_rewards(batch: TrainBatch, settings: KlSettings, *, old: str = Input.OLD_LOG_PROBS) -> TrainBatch:
+    """`batch` with coef · KL_t taken from each live token's reward, and their sum from the sample's reward.
+
+    `old`: the column of the policy's own log-probs. The KL carries no gradient here
+    (https://arxiv.org/abs/1909.08593, equation 2).
+    """
+    columns = batch.per_token
+    mask_R = columns["loss_mask"]
+    # in float64, so that a sample's reward does not depend on the order of the sum
+    kl_R = kl(columns[old].double(), columns[Input.REFERENCE_LOG_PROBS].double(), mask_R, settings.estimator)
+    penalty_R = settings.coef * kl_R
+    reward_B = batch.per_sample["reward"] - segment_sum(penalty_R, batch.segments, len(batch))
+    rewards_R = columns["rewards"] - penalty_R
+    return batch.with_columns({"rewards": rewards_R.float()}, {"reward": reward_B.float()})

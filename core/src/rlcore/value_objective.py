@@ -1,0 +1,84 @@
+"""What core owns of a critic's loss: the mask, the denominator and the sum.
+
+As for the policy (`rlcore.objective`), the weight of each token is fixed on the whole batch, before any
+split. Shape suffixes as in `rlcore.maths`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rlcore.data.batch import TrainBatch
+from rlcore.errors import RunError
+from rlcore.inputs import Input
+from rlcore.interfaces import ValueInputs, ValueLoss
+from rlcore.maths import masked_mean, where_live
+from rlcore.megatron.step import LossResult
+from rlcore.objective import name_of
+
+CORE_METRICS = frozenset({"explained_variance", "grad_norm", "loss", "lr"})
+"""Metrics that core computes of every critic; a loss cannot use their names."""
+
+
+def with_value_weights(batch: TrainBatch) -> TrainBatch:
+    """The whole batch with `value_weights` float32 [R]: 1 / (live tokens of its mini-batch), else 0.
+
+    RunError where the advantage estimator gave no `returns` to learn.
+    """
+    if "returns" not in batch.per_token:
+        raise RunError("There is a critic, but the advantage estimator gave no returns for it to learn.")
+    live_R = (batch.per_token["loss_mask"] > 0).double()
+    minibatch_R = batch.per_sample["minibatch"][batch.segments]
+    count = max(1, int(batch.per_sample["minibatch"].max()) + 1)
+    live_M = torch.zeros(count, dtype=torch.float64).index_add(0, minibatch_R, live_R)
+    return batch.with_columns({"value_weights": (live_R / live_M.clamp(min=1)[minibatch_R]).float()})
+
+
+def explained_variance(batch: TrainBatch) -> float | None:
+    """1 - Var(returns - values) / Var(returns) over the live tokens; None where all returns are equal."""
+    mask_R = batch.per_token["loss_mask"]
+    returns_R, values_R = batch.per_token["returns"].double(), batch.per_token[Input.VALUES].double()
+    variance = _variance(returns_R, mask_R)
+    return 1 - _variance(returns_R - values_R, mask_R) / variance if variance > 0 else None
+
+
+def _variance(x_R: Tensor, mask_R: Tensor) -> float:
+    return float(masked_mean((x_R - masked_mean(x_R, mask_R)).square(), mask_R))
+
+
+class ValueObjective:
+    """Σ_t w_t · loss_t over the live tokens of a micro-batch: the mean over the mini-batch's live tokens.
+
+    `LossResult.metrics` are sums over live tokens of each metric, beside `tokens`, their number.
+    """
+
+    def __init__(self, loss: ValueLoss) -> None:
+        self._loss = loss
+
+    def __call__(self, values_R: Tensor, batch: TrainBatch) -> LossResult:
+        """`batch` must hold `loss_mask`, `values`, `returns` and `value_weights`."""
+        columns, mask_R = batch.per_token, batch.per_token["loss_mask"]
+        output = self._loss(
+            ValueInputs(
+                values=where_live(values_R, mask_R),
+                old_values=where_live(columns[Input.VALUES], mask_R),
+                returns=where_live(columns["returns"], mask_R),
+                mask=mask_R,
+                batch=batch,
+            )
+        )
+        for name, found_R in {"the loss": output.per_token, **output.metrics}.items():
+            if found_R.shape != mask_R.shape:
+                raise RunError(
+                    f"The value loss {name_of(self._loss)} returned {list(found_R.shape)} for {name}; "
+                    f"expected {list(mask_R.shape)}, one value for each response token."
+                )
+        if taken := sorted(CORE_METRICS & output.metrics.keys()):
+            raise RunError(
+                f"The value loss {name_of(self._loss)} returned the metric {taken[0]!r}, which is core's own."
+            )
+        total = where_live(columns["value_weights"] * output.per_token, mask_R).sum()
+        with torch.no_grad():
+            sums = {k: where_live(v.to(values_R.dtype), mask_R).sum() for k, v in output.metrics.items()}
+        return LossResult(total=total, metrics={"tokens": mask_R.sum(), **sums})

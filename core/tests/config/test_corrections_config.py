@@ -1,0 +1,111 @@
+"""Choosing corrections, a list like filters, and a value loss, which may be none."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlcore.config.resolve import Resolved
+from rlcore.config.select import Selection
+from rlcore.errors import UserError
+from rlcore.plugins.records import Kind
+
+Choose = Callable[..., Selection]
+Make = Callable[..., Resolved]
+Write = Callable[[str], Path]
+FILE = '[correction]\nname = ["move", "weigh"]\n[correction.weigh]\nhigh = 3.0\n'
+
+
+def names(resolved: Resolved) -> list[str]:
+    return [part.name for part in resolved.corrections]
+
+
+def high(resolved: Resolved) -> float:
+    return float(getattr(resolved.corrections[-1].config, "high"))  # noqa: B009 - a field of the toy's own
+
+
+def test_a_run_has_no_correction_by_default(make: Make) -> None:
+    assert make().corrections == ()
+    assert make().flat()["correction"] == []
+
+
+def test_recipe_then_file_then_flags(make: Make, write: Write) -> None:
+    """The list is replaced as a whole; a table goes with the layer that chose its part."""
+    recipe = make({"algo": "off_policy"})
+    assert (names(recipe), high(recipe)) == (["weigh"], 4.0)
+    file = make({"algo": "off_policy"}, write(FILE))
+    assert (names(file), high(file)) == (["move", "weigh"], 3.0)
+    flags = {"algo": "off_policy", "correction.weigh.high": "5"}
+    both = make(flags, write(FILE))
+    assert (names(both), high(both)) == (["move", "weigh"], 5.0)
+    assert names(make({"algo": "off_policy", "correction": ["move"]}, write(FILE))) == ["move"]
+    assert names(make({"algo": "off_policy", "correction": []}, write(FILE))) == []
+    reordered = make({"algo": "off_policy", "correction": ["move", "weigh"]})
+    assert (names(reordered), high(reordered)) == (["move", "weigh"], 4.0)
+
+
+def test_a_run_with_corrections_comes_back_from_its_toml(make: Make, write: Write) -> None:
+    resolved = make({"correction": ["weigh", "move"], "correction.weigh.high": "7"})
+    again = make({}, write(resolved.to_toml()))
+    assert again == resolved
+    assert (names(again), again.corrections[0].factory) == (["weigh", "move"], "toy:Weigh")
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (
+            {"correction": ["wiegh"]},
+            "--correction: found 'wiegh', expected one of move, weigh. Did you mean 'weigh'?",
+        ),
+        ({"correction": ["move", "move"]}, "--correction: found move, move, expected each correction once."),
+        (
+            {"correction": ["move"], "correction.weigh.high": "1"},
+            "--correction.weigh.high belongs to correction 'weigh', which is not chosen; "
+            "add --correction weigh.",
+        ),
+        (
+            {"correction": ["weigh"], "correction.weigh.high": "0"},
+            "--correction.weigh.high: found '0', expected a number above 0.",
+        ),
+        (
+            {"correction": ["weigh"], "old_log_probs": "rollout"},
+            "--correction: found 'weigh', which compares the trainer's old log-probs with the engine's, but "
+            "--old-log-probs rollout makes them the same; expected --old-log-probs trainer.",
+        ),
+        (
+            {"correction": ["move"], "minibatches": "1"},
+            "--correction: found 'move', which compares the old with the new log-probs, but they are the "
+            "same with --minibatches 1; expected at least 2, or --old-log-probs rollout.",
+        ),
+        (
+            {"old_log_probs": "engine"},
+            '--old-log-probs: found \'engine\', expected one of "trainer", "rollout".',
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(make: Make, flags: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError) as caught:
+        make(flags)
+    assert str(caught.value) == sentence
+
+
+def test_what_fits_is_not(make: Make) -> None:
+    assert names(make({"correction": ["move"], "minibatches": "1", "old_log_probs": "rollout"})) == ["move"]
+    assert names(make({"correction": ["move", "weigh"], "minibatches": "2"})) == ["move", "weigh"]
+    assert make({"old_log_probs": "rollout"}).run.old_log_probs == "rollout"
+
+
+def test_a_value_loss_may_be_none(choose: Choose, make: Make, write: Write) -> None:
+    chosen = choose({"value_loss": "square"})
+    assert chosen.chosen("value_loss") == "square"
+    assert "value_loss.below" in chosen.known()
+    file = write('[value_loss]\nname = "square"\nbelow = 2.0\n')
+    assert Kind.VALUE_LOSS in choose({}, file).entries
+    none = choose({"value_loss": "none"}, file)
+    assert Kind.VALUE_LOSS not in none.entries
+    assert "value_loss.below" not in none.settings()
+    assert make({"value_loss": "none"}, file).value_loss is None
+    assert make().flat()["value_loss"] is None
+    assert make({}, write(make().to_toml())) == make()

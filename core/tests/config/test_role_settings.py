@@ -1,0 +1,102 @@
+"""What a run needs beside its policy: joined from the parts and the KL term, and refused where it misfits."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlcore.config.fit import needed
+from rlcore.config.layers import Layer
+from rlcore.config.resolve import Resolved, resolve
+from rlcore.config.select import select
+from rlcore.errors import ConfigError
+from rlcore.inputs import Input
+from rlcore.plugins.loader import Switches, load
+
+HERE = Path(__file__).parent
+BASE = {"algo": "toy", "model": "tiny", "engine": "local"}
+CRITIC = {"advantage": "judge", "value_loss": "square"}
+
+
+@pytest.fixture(scope="module")
+def make() -> Callable[..., Resolved]:
+    """`make(flags)`: the resolved run, with the parts of both plugin files to choose from."""
+    files = (HERE / "toy_plugin.py", HERE / "roles_plugin.py")
+    plugins = load(Switches(only=(), files=files, strict=True))
+
+    def make(flags: dict[str, Any]) -> Resolved:
+        chosen = select(plugins.registry, None, Layer(label="", values={**BASE, **flags}))
+        return resolve(chosen, plugins=plugins.versions, plugin_files=plugins.files)
+
+    return make
+
+
+NEEDS: list[tuple[dict[str, Any], set[Input]]] = [
+    ({}, set()),
+    (CRITIC, {Input.VALUES}),
+    ({"loss": "near"}, {Input.REFERENCE_LOG_PROBS, Input.OLD_LOG_PROBS}),
+    ({"kl_coef": "0.1"}, {Input.REFERENCE_LOG_PROBS}),
+    ({"kl_coef": "0.1", "kl_place": "reward"}, {Input.REFERENCE_LOG_PROBS, Input.OLD_LOG_PROBS}),
+    ({**CRITIC, "kl_coef": "0.1"}, {Input.REFERENCE_LOG_PROBS, Input.VALUES}),
+]
+
+
+@pytest.mark.parametrize(("flags", "inputs"), NEEDS, ids=[str(flags) for flags, _ in NEEDS])
+def test_needs(make: Callable[..., Resolved], flags: dict[str, Any], inputs: set[Input]) -> None:
+    assert needed(make(flags)) == inputs
+
+
+MISFITS: list[tuple[dict[str, Any], str]] = [
+    (
+        {"advantage": "judge"},
+        "--value-loss: found none, but advantage 'judge' reads a critic's values; add --value-loss clipped.",
+    ),
+    (
+        {"value_loss": "square"},
+        "--value-loss: found 'square', but nothing reads a critic's values; add --advantage gae, or "
+        "--value-loss none.",
+    ),
+    ({"critic_model": "x"}, "--critic-model: found {cwd}/x, but there is no critic; add --algo ppo."),
+    ({"critic_warmup_steps": "2"}, "--critic-warmup-steps: found 2, but there is no critic; add --algo ppo."),
+    (
+        {"reference_model": "/x"},
+        "--reference-model: found /x, but nothing reads the reference; add --kl-coef.",
+    ),
+    (
+        {"reference_refresh_every": "3"},
+        "--reference-refresh-every: found 3, but nothing reads the reference; add --kl-coef.",
+    ),
+    ({"kl_unbiased": True}, "--kl-unbiased: found true, but nothing reads the reference; add --kl-coef."),
+    (
+        {"kl_coef": "0.1", "kl_place": "reward", "kl_unbiased": True},
+        "--kl-unbiased: found true with --kl-place reward, expected --kl-place loss.",
+    ),
+    (
+        {**CRITIC, "critic_warmup_steps": "100"},
+        "--critic-warmup-steps: found 100, expected less than --steps (100).",
+    ),
+    (
+        {**CRITIC, "critic_warmup_steps": "90", "warmup_steps": "10"},
+        "--warmup-steps: found 10, expected less than 10, the --steps that are left after "
+        "--critic-warmup-steps.",
+    ),
+    (
+        {**CRITIC, "min_lr": "0.01", "critic_lr": "0.001"},
+        "--min-lr: found 0.01, expected at most --critic-lr (0.001).",
+    ),
+    ({"kl_place": "both"}, '--kl-place: found \'both\', expected one of "loss", "reward".'),
+]
+
+
+@pytest.mark.parametrize(("flags", "sentence"), MISFITS, ids=[str(flags) for flags, _ in MISFITS])
+def test_a_misfit(make: Callable[..., Resolved], flags: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make(flags)
+    assert str(caught.value) == sentence.replace("{cwd}", os.getcwd())
+
+
+def test_a_directory_is_found_again_from_anywhere(make: Callable[..., Resolved]) -> None:
+    run = make({"kl_coef": "0.1", "reference_model": "some/model"}).run
+    assert run.reference_model == str(Path("some/model").resolve())

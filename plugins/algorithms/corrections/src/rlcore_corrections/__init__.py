@@ -1,0 +1,1 @@
+"""Corrections: weights for tokens that another policy, or another engine, has sampled."""

@@ -1,0 +1,98 @@
+"""The settings of the corrections. A ratio is of the trainer's old policy to the engine's."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from rlcore.config.base import Config
+
+ENGINE = ("old", "rollout")
+POLICY = ("old", "new")
+
+
+def _in_order(low: float, high: float) -> None:
+    if low > high:
+        raise ValueError(f"low ({low:g}) is above high ({high:g})")
+
+
+class TisConfig(Config):
+    """Settings of the correction `tis`."""
+
+    compares: ClassVar[tuple[str, str] | None] = ENGINE
+
+    low: float = Field(0.0, ge=0, le=1e6, description="smallest weight")
+    high: float = Field(2.0, gt=0, le=1e6, description="largest weight")
+
+    @model_validator(mode="after")
+    def _bounds(self) -> "TisConfig":
+        _in_order(self.low, self.high)
+        return self
+
+
+class MisConfig(Config):
+    """Settings of the correction `mis`. The bounds hold at the chosen level."""
+
+    compares: ClassVar[tuple[str, str] | None] = ENGINE
+
+    level: Literal["token", "sequence", "geometric"] = Field(
+        "token", description="ratio of each token, product over the sample, or its geometric mean"
+    )
+    mode: Literal["truncate", "clip", "mask", "reject"] = Field(
+        "truncate",
+        description="at most high; within [low, high]; 0 outside of it; 0 outside and 1 inside of it",
+    )
+    low: float | None = Field(
+        None, ge=0, le=1e6, description="lower bound of clip, mask and reject; none: 1 / high"
+    )
+    high: float = Field(2.0, gt=0, le=1e6, description="upper bound")
+    veto: float | None = Field(
+        None, gt=0, lt=1, description="leave out a sample that has a token of a smaller ratio; none: never"
+    )
+
+    @property
+    def lowest(self) -> float:
+        """The lower bound that applies."""
+        if self.mode == "truncate":
+            return 0.0
+        return 1 / self.high if self.low is None else self.low
+
+    @model_validator(mode="after")
+    def _bounds(self) -> "MisConfig":
+        if self.mode == "truncate" and self.low is not None:
+            raise ValueError("low has no effect with mode truncate, expected mode clip, mask or reject")
+        _in_order(self.lowest, self.high)
+        return self
+
+
+class IcePopConfig(Config):
+    """Settings of the correction `icepop`: the paper's bounds."""
+
+    compares: ClassVar[tuple[str, str] | None] = ENGINE
+
+    low: float = Field(0.5, ge=0, le=1e6, description="a token of a smaller ratio is left out")
+    high: float = Field(5.0, gt=0, le=1e6, description="a token of a larger ratio is left out")
+
+    @model_validator(mode="after")
+    def _bounds(self) -> "IcePopConfig":
+        _in_order(self.low, self.high)
+        return self
+
+
+class OpsmConfig(Config):
+    """Settings of the correction `opsm`."""
+
+    compares: ClassVar[tuple[str, str] | None] = POLICY
+
+    delta: float = Field(
+        1e-4, ge=0, le=100, description="largest mean of old minus new log-prob that a bad sample may have"
+    )
+
+
+class DecoupledConfig(Config):
+    """Settings of the correction `decoupled`."""
+
+    compares: ClassVar[tuple[str, str] | None] = ENGINE
+
+    cap: float | None = Field(
+        None, gt=1, le=1e6, description="a token of a larger ratio is left out; none: no token is"
+    )

@@ -1,0 +1,1 @@
+"""PPO with a critic: generalized advantage estimation and the clipped value loss."""

@@ -1,0 +1,27 @@
+"""The settings of the parts."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from rlcore.config.base import Config
+from rlcore.inputs import Input
+
+
+class GaeConfig(Config):
+    """Settings of the advantage `gae`."""
+
+    needs: ClassVar[frozenset[Input]] = frozenset({Input.VALUES})
+
+    gamma: float = Field(
+        1.0, ge=0, le=1, description="discount of a token's reward, for each token before it"
+    )
+    lam: float = Field(0.95, ge=0, le=1, description="weight of later errors; 0: one step, 1: whole returns")
+
+
+class ClippedConfig(Config):
+    """Settings of the value loss `clipped`."""
+
+    clip: float | None = Field(
+        0.2, gt=0, description="a value counts as at most this far from the one before the update; none: free"
+    )

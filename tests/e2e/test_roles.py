@@ -1,0 +1,65 @@
+"""A critic and a reference through the real command."""
+
+from pathlib import Path
+
+import pytest
+from command import SMALL, Run, rows, untimed
+
+PPO = (
+    *("train", "--algo", "ppo", "--model", "qwen3", *SMALL, "--minibatches", "2", "--eval-every", "1"),
+    *("--kl-coef", "0.1", "--kl-place", "reward", "--reference-refresh-every", "1"),
+)
+
+
+@pytest.mark.timeout(700)
+def test_ppo_goes_on_as_if_nothing_had_happened(run: Run, tmp_path: Path) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    run(*PPO, "--steps", "3", "--run-dir", str(whole))
+    run(*PPO, "--steps", "2", "--run-dir", str(broken))
+    run("train", "--resume", str(broken), "--steps", "3")
+    assert untimed(broken) == untimed(whole)
+    metrics = rows(whole)[1:]
+    for row in metrics:
+        assert row["train/updates"] == 2
+        assert row["critic/loss"] > 0
+        assert row["critic/grad_norm"] > 0
+        assert row["critic/explained_variance"] <= 1
+        assert abs(row["train/advantage_mean"]) < 1e-6, "whitened"
+    saved = {path.name for path in (broken / "checkpoints" / "3").iterdir() if path.is_dir()}
+    assert saved == {"policy", "critic", "reference"}
+
+
+def test_grpo_with_a_kl_in_the_loss(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run(
+        *PPO[:1],
+        "--algo",
+        "grpo",
+        *PPO[3:5],
+        *SMALL,
+        "--kl-coef",
+        "0.1",
+        "--steps",
+        "2",
+        "--run-dir",
+        str(folder),
+    )
+    first, second = rows(folder)[1:]
+    assert first["train/kl_reference"] == 0
+    assert second["train/kl_reference"] > 0
+    saved = {path.name for path in (folder / "checkpoints" / "2").iterdir() if path.is_dir()}
+    assert saved == {"policy"}, "a reference that never changes is the run's model"
+
+
+def test_another_model_must_be_like_the_policy(run: Run, tmp_path: Path) -> None:
+    """Refused before anything is started, and nothing is left."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "config.json").write_text('{"model_type": "qwen3", "vocab_size": 7}')
+    for flags, said in (
+        (("--algo", "ppo", "--critic-model", str(other)), "--critic-model"),
+        (("--algo", "grpo", "--kl-coef", "0.1", "--reference-model", "gone"), "which is no directory"),
+    ):
+        command = run("train", *flags, "--model", "qwen3", "--run-dir", str(tmp_path / "run"), code=2)
+        assert said in command.stderr
+        assert not (tmp_path / "run").exists()
