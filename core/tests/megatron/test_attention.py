@@ -62,8 +62,8 @@ def test_sequences_are_batched_by_length_and_stay_in_place_where_they_can() -> N
 def test_pieces_that_share_what_is_before_them_equal_whole_sequences() -> None:
     """A trunk of 3 with branches of 2, 4 and 2; a sequence of 5; a trunk of 2 with branches of 2 and 1."""
     torch.manual_seed(0)
-    pieces = ((0, 3, 0, 0), (3, 2, 0, 3), (5, 4, 0, 3), (9, 2, 0, 3), (11, 5, 0, 0))
-    pieces += ((16, 2, 0, 0), (18, 2, 16, 2), (20, 1, 16, 2))
+    first = [(0, 3, 0, 0), (3, 2, 0, 3), (5, 4, 0, 3), (9, 2, 0, 3)]
+    pieces = (*first, (11, 5, 0, 0), (16, 2, 0, 0), (18, 2, 16, 2), (20, 1, 16, 2))
     pack = Pack(torch.tensor([0, 11, 16, 21], dtype=torch.int32), 11, 21, pieces)
     q, k, v = (torch.randn(21, n, 8, dtype=torch.float64, requires_grad=True) for n in (4, 2, 2))
     weights = torch.randn(21, 4, 8, dtype=torch.float64)

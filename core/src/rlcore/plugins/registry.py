@@ -45,6 +45,7 @@ OPTIONAL_KINDS = (Kind.VALUE_LOSS,)
 """Kinds of which a run may take none."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+_RECIPE = re.compile(r"[a-z][a-z0-9_+-]*")
 _FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -92,8 +93,10 @@ def check(kind: Kind, record: object) -> str | None:
     if type(record) is not expected:
         return f"the {kind} hook yielded {record!r}, expected a record of type {expected.__name__}"
     assert isinstance(record, Component | Algorithm)
-    if not _NAME.fullmatch(str(record.name)) or record.name == CHOICE:
-        return f"{kind} {record.name!r}: expected a name of lower-case letters, digits and underscores"
+    signs = " (in a recipe + and - too)" if isinstance(record, Algorithm) else ""
+    pattern = _RECIPE if isinstance(record, Algorithm) else _NAME
+    if not pattern.fullmatch(str(record.name)) or record.name == CHOICE:
+        return f"{kind} {record.name!r}: expected a name of lower-case letters, digits and underscores{signs}"
     said = _check_recipe(record) if isinstance(record, Algorithm) else _check_component(record)
     return f"{kind} {record.name!r}: {said}" if said else None
 

@@ -100,12 +100,12 @@ def test_recipes_name_parts_and_settings_that_exist() -> None:
     advantages = {component.name for component in plugin.rlcore_advantages()}
     losses = {c.name for c in [*plugin.rlcore_losses(), *rlcore_grpo.plugin.rlcore_losses()]}
     recipes = {recipe.name: recipe for recipe in plugin.rlcore_algorithms()}
-    assert recipes.keys() == advantages
+    assert {name.replace("++", "_plus_plus").replace("-", "_") for name in recipes} == advantages
     for name, recipe in recipes.items():
         RunConfig.model_validate(recipe.settings)
-        assert recipe.parts["advantage"] == name
+        assert recipe.parts["advantage"] == name.replace("++", "_plus_plus").replace("-", "_")
         assert recipe.parts["loss"] in losses
-        assert (recipe.parts["loss"] == "ppo_clip") == name.startswith("reinforce_plus_plus")
+        assert (recipe.parts["loss"] == "ppo_clip") == name.startswith("reinforce++")
 
 
 def test_only_what_compares_siblings_needs_a_group() -> None:

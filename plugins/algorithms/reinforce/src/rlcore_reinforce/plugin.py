@@ -27,14 +27,14 @@ def rlcore_algorithms() -> Iterable[Algorithm]:
         settings={"normalizer": "constant", "entropy_coef": 0.0},
     )
     yield Algorithm(
-        name="reinforce_plus_plus",
+        name="reinforce++",
         summary="returns normalized over the whole batch, with PPO's clipped loss",
         paper="https://arxiv.org/abs/2501.03262",
         parts={"advantage": "reinforce_plus_plus", "loss": "ppo_clip", "filter": []},
         settings={"normalizer": "per_rollout"},
     )
     yield Algorithm(
-        name="reinforce_plus_plus_baseline",
+        name="reinforce++-baseline",
         summary="REINFORCE++ with the group's mean reward as baseline",
         paper="https://arxiv.org/abs/2501.03262",
         parts={"advantage": "reinforce_plus_plus_baseline", "loss": "ppo_clip", "filter": []},
