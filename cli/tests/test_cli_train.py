@@ -198,7 +198,10 @@ def test_a_resumed_run_may_change_what_leaves_its_past_alone(
         ),
         (["--loss.clip", "2"], "--loss.clip: the run was started with 0.2 and cannot go on with 2.0"),
         (["--loss", "far"], "--loss: the run was started with 'near' and cannot go on with 'far'"),
-        (["--engine.threads", "7"], "--engine.threads: the run was started with none and cannot go on with 7"),
+        (
+            ["--engine.threads", "7"],
+            "--engine.threads: the run was started with none and cannot go on with 7",
+        ),
         (["--filter", "drop"], "--filter: the run was started with [] and cannot go on with ['drop']"),
         (["--task", "add"], "--task: the run was started with 'copy' and cannot go on with 'add'"),
     ],
