@@ -13,7 +13,6 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.12 python3.11 python3.13,$(
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TORCH_SOURCE := $(if $(TORCH_INDEX),$(if $(wildcard $(TORCH_INDEX)/.),--find-links,--index-url) $(TORCH_INDEX))
-BENCHMARKS := startup demo rollout trainer_step vs_trl
 PROJECTS := $(wildcard core/pyproject.toml cli/pyproject.toml plugins/*/*/pyproject.toml)
 
 export TORCH_INDEX TORCH_SPEC
@@ -39,7 +38,7 @@ lint: setup
 	$(BIN)/mypy
 
 bench: setup
-	set -e; for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py; done
+	$(BIN)/python benchmarks/run.py
 
 setup: $(READY)
 

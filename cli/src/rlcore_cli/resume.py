@@ -28,6 +28,11 @@ _FREE_OF_ENGINE = re.compile(r"engine\.\w+_(s|timeout)")
 def check_same_past(old: Resolved, new: Resolved) -> None:
     """Raises `ConfigError` for the first flag under which the steps already taken would have differed."""
     before, after = old.flat(), new.flat()
+    if old.run.steps != new.run.steps and old.run.lr_schedule != "constant":
+        raise ConfigError(
+            "--steps: the learning rate of the steps already taken depends on it with "
+            f"--lr-schedule {old.run.lr_schedule}; leave the flag out."
+        )
     for name in {**before, **after}:
         if name in FREE or _FREE_OF_ENGINE.fullmatch(name) or before.get(name) == after.get(name):
             continue

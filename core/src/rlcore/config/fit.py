@@ -189,7 +189,9 @@ def _model_complaints(resolved: Resolved, config: Mapping[str, Any]) -> Iterator
             f"--max-prompt-tokens plus --max-response-tokens: found {longest}, expected at most {context}, "
             f"the context of model {resolved.model.name!r}."
         )
-    divided: list[tuple[str, tuple[str, ...]]] = [(TENSOR, ("num_attention_heads", "num_key_value_heads"))]
+    divided: list[tuple[str, tuple[str, ...]]] = [
+        (TENSOR, ("num_attention_heads", "num_key_value_heads", "intermediate_size"))
+    ]
     if not any(name.startswith(_UNEVEN) for name in resolved.megatron):
         divided.append((PIPELINE, ("num_hidden_layers",)))
     for size, names in divided:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from rlcore.engines.client_http import RefusedError
-from rlcore.errors import PluginError, StaleWeightsError
+from rlcore.errors import PluginError, RlcoreError, StaleWeightsError
 from rlcore.interfaces import GenerationContext, Generator, GroupGenerator
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.seeds import sample_seed
@@ -145,10 +145,17 @@ class GroupMaker:
             found = [[sample] for sample in await self._group_generator.generate_group(ctx, samples)]
         except RefusedError as error:
             return [[replace(sample, status=GenerationStatus.FAILED)] for sample in samples], error
+        except RlcoreError:
+            raise
+        except Exception as error:
+            raise self._fault(error) from error
         if len(found) != len(samples):
             raise PluginError(f"The generator {self._name} made {len(found)} samples of {len(samples)}.")
         self._check(found, samples)
         return found, None
+
+    def _fault(self, error: Exception) -> PluginError:
+        return PluginError(f"The generator {self._name} failed: {type(error).__name__}: {error}.")
 
     async def _generate_one(
         self, ctx: GenerationContext, sample: Sample
@@ -157,6 +164,10 @@ class GroupMaker:
             found = await self._generator.generate(ctx, sample)
         except RefusedError as error:
             return [replace(sample, status=GenerationStatus.FAILED)], error
+        except RlcoreError:
+            raise
+        except Exception as error:
+            raise self._fault(error) from error
         trajectory = found if isinstance(found, list) else [found]
         self._check([trajectory], [sample])
         return trajectory, None

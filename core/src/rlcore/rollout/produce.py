@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from rlcore.config.run import RunConfig
 from rlcore.data.cursor import PromptCursor
 from rlcore.data.tokens import PromptEncoder
-from rlcore.errors import DataError, StaleWeightsError
-from rlcore.interfaces import Filter, Generator
+from rlcore.errors import DataError, PluginError, RlcoreError, StaleWeightsError
+from rlcore.interfaces import Filter, Generator, Verdict
 from rlcore.rollout.buffer import DataBuffer, Draw
 from rlcore.rollout.context import Client, EngineContext, Engines, greedy
 from rlcore.rollout.group import GroupMaker, Outcome, Scorer, Versions, gather_all, new_samples
@@ -238,7 +238,7 @@ class Producer:
 
     def _filtered(self, group: Group, tally: Tally) -> Group | None:
         for judge in self._filters:
-            verdict = judge.judge(group)
+            verdict = _judged(judge, group)
             if verdict.group is None:
                 tally.drop(verdict.reason or "filtered")
                 return None
@@ -272,3 +272,14 @@ class Producer:
 
 def _versions(group: Group) -> set[int]:
     return {span.version for sample in group.samples for span in sample.spans}
+
+
+def _judged(judge: Filter, group: Group) -> Verdict:
+    """A filter is a plugin: its faults are told as such."""
+    try:
+        return judge.judge(group)
+    except RlcoreError:
+        raise
+    except Exception as error:
+        name = type(judge).__name__
+        raise PluginError(f"The filter {name} failed: {type(error).__name__}: {error}.") from error

@@ -120,6 +120,7 @@ def _connected(address: str | None, cpus: int) -> Iterator[Any]:
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address is None:
         options |= {
+            "address": "local",  # whatever RAY_ADDRESS says, or another cluster on this machine
             "num_cpus": cpus,
             "include_dashboard": False,
             "object_store_memory": _OBJECT_STORE_BYTES,
@@ -130,7 +131,9 @@ def _connected(address: str | None, cpus: int) -> Iterator[Any]:
         _require_server(address)
     try:
         ray.init(**options)
-    except (ConnectionError, TimeoutError, ValueError, ray.exceptions.RpcError) as error:
+    except (ConnectionError, TimeoutError, ValueError, RuntimeError, ray.exceptions.RpcError) as error:
+        if address is None:
+            raise WorkerError(f"Ray could not be started on this machine: {error}.") from error
         raise ConfigError(f"--ray-address {address!r}: no Ray cluster answers there ({error}).") from error
     try:
         yield ray
@@ -164,8 +167,6 @@ async def within(seconds: float | None, what: str, awaitable: Awaitable[T]) -> T
 
     try:
         return await asyncio.wait_for(_awaited(awaitable), seconds)
-    except TimeoutError:
-        raise WorkerError(f"{what} did not answer within {seconds:g} s.") from None
     except ray.exceptions.RayTaskError as error:
         cause = getattr(error, "cause", None)
         if isinstance(cause, RlcoreError):
@@ -173,6 +174,11 @@ async def within(seconds: float | None, what: str, awaitable: Awaitable[T]) -> T
         raise WorkerError(f"{what} failed: {type(cause).__name__}: {cause}.") from error
     except ray.exceptions.RayActorError as error:
         raise WorkerError(f"{what} died: {_reason(error)}") from None
+    except ray.exceptions.RayError as error:
+        raise WorkerError(f"{what} failed: {_reason(error)}") from error
+    except TimeoutError:
+        assert seconds is not None, "without a limit nothing takes too long"
+        raise WorkerError(f"{what} did not answer within {seconds:g} s.") from None
 
 
 async def _awaited(awaitable: Awaitable[T]) -> T:

@@ -87,12 +87,12 @@ class EngineGroup:
         model = prepared.model
         # Twice the file: bf16 weights may be published as fp32.
         self._weights = shared_dir("weights", size_bytes=2 * _weight_bytes(Path(model.path)))
+        cluster.reaper.remove(self._weights)
         files = prepared.resolved.plugin_files
         self._actors = [
             cluster.actor(EngineSupervisor, files, cpus=1, gpus=slot.gpus, bundle=slot.bundle)
             for index, slot in enumerate(slots)
         ]
-        cluster.reaper.remove(self._weights)
         self.publisher: Publisher = self._part.build().publisher(
             weights_dir=str(self._weights), model_path=model.path, dtype=model.dtype
         )
@@ -117,6 +117,7 @@ class EngineGroup:
                     url,
                     self._token,
                     timeout_s=run.engine_timeout,
+                    control_timeout_s=run.engine_timeout,
                     concurrency=run.engine_concurrency,
                     vocab_size=self._prepared.hf_config.get("vocab_size"),
                 )
@@ -149,8 +150,9 @@ class EngineGroup:
     async def stop(self) -> None:
         """Close the clients, end the servers, give the published weights' memory back."""
         await asyncio.gather(*(client.close() for client in self._clients), return_exceptions=True)
-        calls = [within(STOP_SECONDS, "Engine", actor.stop.remote()) for actor in self._actors]
-        await asyncio.gather(*calls, return_exceptions=True)
+        if self._clients:  # a supervisor that is still starting cannot answer; its guard ends the server
+            calls = [within(STOP_SECONDS, "Engine", actor.stop.remote()) for actor in self._actors]
+            await asyncio.gather(*calls, return_exceptions=True)
         for actor in self._actors:
             stop_actor(self._cluster.ray, actor)
         shutil.rmtree(self._weights, ignore_errors=True)

@@ -37,7 +37,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         self._run = self.prepared.resolved.run
-        self._first_step = self.state.step + 1
+        self._is_checked = False
         self.scores: Mapping[str, float] = {}
 
     async def run(self) -> str:
@@ -46,13 +46,15 @@ class Loop:
             self.tracker.write({"step": 0, "weight_version": self.state.version, **await self._evaluate(0)})
         async with contextlib.aclosing(self.producer.run(self.state.step, self._run.steps)) as rollouts:
             async for rollout in rollouts:
-                await self._finish_step(await self._step(rollout))
-                if self.stop.terminating:
+                if await self._finish_step(await self._step(rollout)):
                     return "sigterm"
         return "completed"
 
-    async def _finish_step(self, row: dict[str, float]) -> None:
-        """Refresh the reference, evaluate and save where due; a row is on disk before its checkpoint."""
+    async def _finish_step(self, row: dict[str, float]) -> bool:
+        """Refresh the reference, evaluate and save where due; a row is on disk before its checkpoint.
+
+        Whether the run was told to end, and has saved.
+        """
         run, step = self._run, self.state.step
         if run.reference_refresh_every and step % run.reference_refresh_every == 0:
             await self.trainer.refresh_reference()
@@ -60,8 +62,10 @@ class Loop:
         if last or (run.eval_every and step % run.eval_every == 0):
             row |= await self._evaluate(step)
         self.tracker.write(row)
-        if last or (run.save_every and step % run.save_every == 0) or self.stop.terminating:
+        stopping = self.stop.terminating
+        if last or (run.save_every and step % run.save_every == 0) or stopping:
             await self.save()
+        return stopping
 
     async def _step(self, rollout: Rollout) -> dict[str, float]:
         begin = time.perf_counter()
@@ -71,9 +75,8 @@ class Loop:
             batch = to_batch(rollout.groups, minibatches=self._run.minibatches)
             shares = split(batch, self.trainer.data_parallel)
             version = self.state.version + 1
-            result = await self.trainer.update(
-                shares, step=step, first=step == self._first_step, version=version
-            )
+            result = await self.trainer.update(shares, step=step, first=not self._is_checked, version=version)
+            self._is_checked = True
             trained = time.perf_counter()
             assert result.location is not None, "rank 0 writes the weights"
             await self.engines.publish(result.location)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,8 +39,9 @@ def place(cluster: Cluster, prepared: Prepared) -> Placement:
             workers=[Slot(bundle=(group, index), gpus=0) for index in range(run.ranks)],
             engines=[Slot(bundle=(group, run.ranks + index), gpus=0) for index in range(run.engines)],
         )
-    if run.placement == "split":
-        bundles = [{"CPU": 1, "GPU": 1}] * run.ranks + [{"CPU": 1, "GPU": engine_gpus}] * run.engines
+    if run.placement == "split" or not engine_gpus:
+        an_engine = {"CPU": 1, "GPU": engine_gpus} if engine_gpus else {"CPU": 1}
+        bundles = [{"CPU": 1, "GPU": 1}] * run.ranks + [an_engine] * run.engines
         group = cluster.place(bundles, "The train workers and engines")
         return Placement(
             workers=[Slot(bundle=(group, index), gpus=1) for index in range(run.ranks)],
@@ -58,7 +60,9 @@ def place(cluster: Cluster, prepared: Prepared) -> Placement:
 
 
 def _engine_gpus(prepared: Prepared) -> int:
+    """Devices of one engine; `local` computes on the CPU."""
     if prepared.resolved.engine.name == "local":
-        return 1
-    fields = prepared.resolved.sglang
-    return int(fields.get("tp_size", fields.get("tensor_parallel_size", 1)))
+        return 0
+    fields = {name.replace("-", "_"): value for name, value in prepared.resolved.sglang.items()}
+    sizes = [fields.get("tp_size", fields.get("tensor_parallel_size", 1)), fields.get("pp_size", 1)]
+    return math.prod(int(size) for size in [*sizes, fields.get("dp_size", 1)])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.checkpoint.folder import disk_sentence
 from rlcore.config.fit import check_model
 from rlcore.config.layers import flag_name
-from rlcore.errors import CheckpointError, ConfigError, DataError, ModelError
+from rlcore.errors import CheckpointError, ConfigError, DataError, ModelError, PluginError, RlcoreError
 from rlcore.spec import ModelSpec, Part
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     run = resolved.run
     encoder = PromptEncoder.load(path, max_prompt_tokens=run.max_prompt_tokens)
     _check_vocabulary(path, hf_config, len(encoder.tokenizer))
-    prompts = resolved.source.build().prompts()
+    prompts = _prompts(resolved.source)
     if not prompts.train:
         raise DataError(f"The source {resolved.source.name!r} offers no prompts to train on.")
     _check_prompts(encoder, prompts, resolved)
@@ -142,6 +142,10 @@ def read_config(path: Path) -> Mapping[str, Any]:
         raise ModelError(f"{file}: not found, so {path} is not a Hugging Face model directory.") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ModelError(f"{file}: not JSON ({error}).") from error
+    except OSError as error:
+        raise ModelError(f"{file}: {error.strerror or error}.") from error
+    if not isinstance(config, dict):
+        raise ModelError(f"{file}: holds no table.")
     return config
 
 
@@ -221,6 +225,17 @@ def _check_prompts(encoder: PromptEncoder, prompts: Prompts, resolved: Resolved)
             encoder.check(rows)
         except DataError as error:
             raise DataError(f"{where}: {error}") from error
+
+
+def _prompts(source: Part) -> Prompts:
+    """A source is a plugin: its faults are told as such."""
+    try:
+        prompts: Prompts = source.build().prompts()
+    except RlcoreError:
+        raise
+    except Exception as error:
+        raise PluginError(f"The source {source.name!r} failed: {type(error).__name__}: {error}.") from error
+    return prompts
 
 
 def _check_vocabulary(path: Path, hf_config: Mapping[str, Any], tokens: int) -> None:

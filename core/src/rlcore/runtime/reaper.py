@@ -30,14 +30,20 @@ class Reaper:
     def remove(self, folder: Path) -> None:
         """Have `folder` removed once this process is gone."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{folder}\n".encode())
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # somebody ended it
+            self._process.stdin.write(f"{folder}\n".encode())
+            self._process.stdin.flush()
 
     def close(self) -> None:
         """This process has ended what it started; what is left nevertheless is ended now."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(GRACE_S + 10)
+        with contextlib.suppress(BrokenPipeError):  # somebody ended it
+            self._process.stdin.close()
+        try:
+            self._process.wait(GRACE_S + 10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 def _note(driver: psutil.Process, known: dict[int, psutil.Process]) -> None:

@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.checkpoint.folder import newest_complete
-from rlcore.errors import CheckpointError
+from rlcore.checkpoint.folder import newest_complete, read_marker
+from rlcore.errors import CheckpointError, EngineError, WorkerError
 from rlcore.rollout.produce import Producer
 from rlcore.rollout.rewards import RewardPool
 from rlcore.runtime.cluster import Cluster, connect
@@ -46,8 +46,7 @@ def train(
             checkpoint = _checkpoint(folder) if resume is not None else None
             prepared = prepare(resolved, folder.resolve(), checkpoint)
             state = _first_state(prepared) if checkpoint is None else _resumed_state(prepared, checkpoint)
-            with writing(folder / RUN_TOML):
-                (folder / RUN_TOML).write_text(resolved.to_toml())
+            _write_settings(folder / RUN_TOML, resolved)
             console.phase("Starting Ray")
             run = resolved.run
             cluster = stack.enter_context(connect(ray_address, cpus=run.ranks + run.engines + 1))
@@ -63,6 +62,10 @@ def train(
         eval=session.scores,
         exit_reason=reason,
     )
+
+
+_REASON_SECONDS = 5.0
+"""Time for a watcher to say why a process died, once its absence is felt."""
 
 
 @dataclass(kw_only=True)
@@ -157,6 +160,13 @@ class _Session:
         watchers = [asyncio.ensure_future(engines.watch()), asyncio.ensure_future(trainer.watch())]
         try:
             await asyncio.wait({main, *watchers}, return_when=asyncio.FIRST_COMPLETED)
+            if (
+                main.done()
+                and not main.cancelled()
+                and isinstance(main.exception(), EngineError | WorkerError)
+            ):
+                # What died says why; what was waiting for it does not.
+                await asyncio.wait(watchers, timeout=_REASON_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             for watcher in watchers:
                 if watcher.done() and not watcher.cancelled():
                     watcher.result()
@@ -177,6 +187,14 @@ async def _all_or_first_error(*awaitables: Any) -> None:
             task.cancel()
 
 
+def _write_settings(file: Path, resolved: Resolved) -> None:
+    """A resumed run's file is replaced whole or not at all."""
+    draft = file.with_name(f"{file.name}.partial")
+    with writing(file):
+        draft.write_text(resolved.to_toml())
+        draft.replace(file)
+
+
 def _checkpoint(run_dir: Path) -> Path:
     found = newest_complete(run_dir / CHECKPOINTS)
     if found is None:
@@ -184,6 +202,7 @@ def _checkpoint(run_dir: Path) -> Path:
             f"--resume {run_dir}: it holds no complete checkpoint in {CHECKPOINTS}/; "
             "start anew, with --save-every."
         )
+    read_marker(found)
     return found
 
 
@@ -206,7 +225,11 @@ def _resumed_state(prepared: Prepared, checkpoint: Path) -> RunState:
             f"{checkpoint}: already at step {state.step} of {prepared.resolved.run.steps}; "
             "raise --steps to go on."
         )
-    return state
+    for name, version in prepared.resolved.plugins.items():
+        was = state.plugins.get(name, version)
+        if was != version and version.startswith("sha256:"):
+            raise CheckpointError(f"{checkpoint}: the content of the plugin file {name!r} has changed since.")
+    return replace(state, plugins=dict(prepared.resolved.plugins))
 
 
 def _identity(prepared: Prepared) -> dict[str, Any]:
