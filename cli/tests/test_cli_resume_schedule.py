@@ -1,0 +1,19 @@
+"""What a schedule allows at resume."""
+
+from pathlib import Path
+
+import pytest
+
+from rlcore_cli.main import run
+
+
+@pytest.mark.parametrize(("schedule", "code"), [("linear", 2), ("constant", 0)])
+def test_more_steps_need_a_schedule_that_does_not_bend(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], schedule: str, code: int
+) -> None:
+    chosen = ["--algo", "grpo", "--model", "qwen3", "--lr-schedule", schedule]
+    assert run(["train", *chosen, "--dry-run"]) == 0
+    (tmp_path / "run.toml").write_text(capsys.readouterr().out)
+    assert run(["train", "--resume", str(tmp_path), "--steps", "200", "--dry-run"]) == code
+    error = capsys.readouterr().err
+    assert ("--steps: the learning rate of the steps already taken" in error) == (code == 2)
