@@ -106,8 +106,8 @@ class LocalEngine:
             "--weights-dir": launch.weights_dir,
         }
         argv = (sys.executable, "-P", "-m", "rlcore.engines.local", *_flat(options))
-        # Trainer and engine take turns on the same cores: who waits must not spin.
-        openmp = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+        # Trainer and engine take turns on the same cores: who waits spins for some microseconds, not for ever.
+        openmp = {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": "1500"}
         return Command(argv=argv, env={TOKEN_VARIABLE: launch.token, **openmp})
 
     def dtype(self, run_dtype: str) -> str:

@@ -102,8 +102,8 @@ class _Session:
             engines = EngineGroup(self.cluster, placement.engines, prepared)
             stack.push_async_callback(engines.stop)
             threads = cpu_threads(resolved.run)
-            # Trainer and engine take turns on the same cores: who waits must not spin.
-            env = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+            # Trainer and engine take turns on the same cores: who waits spins for some microseconds, not for ever.
+            env = {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": "1500"}
             trainer = TrainerGroup(self.cluster, placement.workers, resolved.plugin_files, env)
             stack.callback(trainer.kill)
             pool = RewardPool(
