@@ -106,7 +106,7 @@ class LocalEngine:
             "--weights-dir": launch.weights_dir,
         }
         argv = (sys.executable, "-P", "-m", "rlcore.engines.local", *_flat(options))
-        # Trainer and engine take turns on the same cores: who waits spins for some microseconds, not for ever.
+        # Trainer and engine take turns on the same cores: who waits spins for microseconds only.
         openmp = {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": "1500"}
         return Command(argv=argv, env={TOKEN_VARIABLE: launch.token, **openmp})
 

@@ -102,7 +102,7 @@ class _Session:
             engines = EngineGroup(self.cluster, placement.engines, prepared)
             stack.push_async_callback(engines.stop)
             threads = cpu_threads(resolved.run)
-            # Trainer and engine take turns on the same cores: who waits spins for some microseconds, not for ever.
+            # Trainer and engine take turns on the same cores: who waits spins for microseconds only.
             env = {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": "1500"}
             trainer = TrainerGroup(self.cluster, placement.workers, resolved.plugin_files, env)
             stack.callback(trainer.kill)
