@@ -211,12 +211,12 @@ async def test_what_a_generator_may_not_do(
         await make_world(generator=Odd(**change)).producer.rollout(1)
 
 
-async def test_an_error_of_a_generator_is_raised_as_it_is(make_world: MakeWorld) -> None:
+async def test_a_fault_of_a_generator_is_told_as_one_of_the_plugin(make_world: MakeWorld) -> None:
     class Broken:
         async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
             raise ZeroDivisionError("mine")
 
-    with pytest.raises(ZeroDivisionError, match="mine"):
+    with pytest.raises(PluginError, match="The generator Broken failed: ZeroDivisionError: mine"):
         await make_world(generator=Broken()).producer.rollout(1)
 
 
