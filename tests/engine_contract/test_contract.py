@@ -6,6 +6,7 @@ No test depends on another. Each starts with an idle server that holds the first
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -316,7 +317,7 @@ async def test_published_weights_are_generated_with(
 async def test_a_publication_amid_a_response_is_told_by_its_spans(
     client: EngineClient, references: References, publisher: Publisher
 ) -> None:
-    running = await run(client, "amid")
+    running = await run(client, f"amid-{uuid.uuid4().hex}")  # no late abort of another test's request hits it
     await publish(publisher, [client], references[1].state_dict().items(), 7)
     one = await running.result
     first, second = one.spans

@@ -11,7 +11,6 @@ import aiohttp
 from rlcore.errors import EngineError
 
 MESSAGE_CHARS = 600
-KEPT_S = 2.0
 MAX_EVENT_BYTES = 1 << 26  # an event of a stream is one line that holds all tokens so far
 
 
@@ -95,8 +94,8 @@ class Http:
     ) -> Any:
         if self._session is None:
             # A kept connection that the server has just closed looks like a failed POST, which may not be
-            # repeated: ours are given up long before a server does (uvicorn after 5 s, aiohttp after 75 s).
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_S)
+            # repeated; near servers make new connections cheap.
+            connector = aiohttp.TCPConnector(limit=0, force_close=True)
             self._session = aiohttp.ClientSession(
                 connector=connector, headers=self._headers, read_bufsize=MAX_EVENT_BYTES
             )
