@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
+from rlcore.engines.client import together
 from rlcore.engines.client_http import RefusedError
 from rlcore.errors import PluginError, RlcoreError, StaleWeightsError
 from rlcore.interfaces import GenerationContext, Generator, GroupGenerator
@@ -139,7 +139,7 @@ class GroupMaker:
     ) -> tuple[list[list[Sample]], RefusedError | None]:
         """A trajectory (one sample, or several where it was split) for each of `samples`."""
         if self._group_generator is None:
-            parts = await gather_all(self._generate_one(ctx, sample) for sample in samples)
+            parts = await together(self._generate_one(ctx, sample) for sample in samples)
             return [part[0] for part in parts], next((part[1] for part in parts if part[1]), None)
         try:
             found = [[sample] for sample in await self._group_generator.generate_group(ctx, samples)]
@@ -223,15 +223,3 @@ def _unusable(trajectories: Sequence[Sequence[Sample]]) -> dict[int, GenerationS
         for sample in trajectory
         if sample.status in UNUSABLE
     }
-
-
-async def gather_all(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Results in order. The first failure cancels the rest, waits for them to end, and is raised as it is."""
-    tasks = [asyncio.ensure_future(job) for job in jobs]
-    try:
-        return await asyncio.gather(*tasks)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise

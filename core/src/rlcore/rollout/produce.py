@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from rlcore.config.run import RunConfig
 from rlcore.data.cursor import PromptCursor
 from rlcore.data.tokens import PromptEncoder
+from rlcore.engines.client import together
 from rlcore.errors import DataError, PluginError, RlcoreError, StaleWeightsError
 from rlcore.interfaces import Filter, Generator, Verdict
 from rlcore.rollout.buffer import DataBuffer, Draw
 from rlcore.rollout.context import Client, EngineContext, Engines, greedy
-from rlcore.rollout.group import GroupMaker, Outcome, Scorer, Versions, gather_all, new_samples
+from rlcore.rollout.group import GroupMaker, Outcome, Scorer, Versions, new_samples
 from rlcore.rollout.measure import EvalResult, Tally
 from rlcore.types import Group, Json, Prompt, Sampling
 
@@ -196,13 +197,13 @@ class Producer:
         Synchronous runs repeat exactly, so there the engines are to batch alike: where one request makes one
         group, all requests begin together, in as many turns as it takes to have all of a turn in flight.
         """
-        together = self._maker.by_group and self._run.max_staleness == 0
-        turn = self._engines.width if together else len(draws)
+        at_once = self._maker.by_group and self._run.max_staleness == 0
+        turn = self._engines.width if at_once else len(draws)
         outcomes: list[Outcome] = []
         for start in range(0, len(draws), turn):
             part = draws[start : start + turn]
-            contexts = self._engines.contexts(len(part), sampling, together=together)
-            outcomes += await gather_all(
+            contexts = self._engines.contexts(len(part), sampling, together=at_once)
+            outcomes += await together(
                 self._make_one(draw, ctx, versions, count, prefix)
                 for draw, ctx in zip(part, contexts, strict=True)
             )
