@@ -67,6 +67,16 @@ def importance_ratio(new_R: Tensor, old_R: Tensor, mask_R: Tensor) -> Tensor:
     return log_ratio(new_R, old_R, mask_R).exp()
 
 
+def policy_gradient(new_R: Tensor, weight_R: Tensor, mask_R: Tensor) -> Tensor:
+    """-w · log π_new of the sampled tokens, 0 where not live: its gradient is -w, `weight_R` is a constant.
+
+    A token without a weight has no part in it, even where its log-prob is infinite.
+    """
+    new_R = where_live(new_R, mask_R)
+    # 0 times infinity would be NaN; a NaN of its own stays
+    return -weight_R * new_R.masked_fill((weight_R == 0) & new_R.isinf(), 0.0)
+
+
 def truncated_weights(log_ratio_R: Tensor, low: float, high: float) -> Tensor:
     """Truncated importance weights clamp(ratio, low, high), detached (https://fengyao.notion.site/off-policy-rl).
 

@@ -6,48 +6,17 @@ The formulas are those of PPO (https://arxiv.org/abs/1707.06347, equation 7) and
 
 import math
 
-import pytest
-import torch
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.interfaces import LossInputs, LossOutput
+from rlcore.interfaces import LossOutput
+from rlcore.testing.losses import LossConformance
+from rlcore.testing.tensors import close, f64, gradient, loss_inputs
 from rlcore_grpo.config import PpoClipConfig
 from rlcore_grpo.loss import PpoClip
 
-NAN, INF = math.nan, math.inf
-
-
-def f64(*values: float) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)
-
-
-def close(found: Tensor, *expected: float) -> None:
-    torch.testing.assert_close(found.reshape(-1), f64(*expected), atol=1e-4, rtol=0)
-
-
-def gradient(output: LossOutput, new: Tensor) -> Tensor:
-    return torch.autograd.grad(output.per_token.sum(), new)[0]
-
 
 def run(new: Tensor, old: Tensor, advantages: Tensor, **settings: float) -> LossOutput:
-    n = len(new)
-    lengths = torch.tensor([n])
-    return PpoClip(PpoClipConfig.model_validate(settings))(
-        LossInputs(
-            log_probs=new,
-            old_log_probs=old,
-            rollout_log_probs=old,
-            advantages=advantages,
-            mask=torch.ones(n, dtype=torch.float64),
-            segments=torch.zeros(n, dtype=torch.int64),
-            samples=1,
-            entropy=None,
-            batch=TrainBatch(
-                tokens=torch.zeros(n + 1), prompt_lengths=lengths * 0 + 1, response_lengths=lengths
-            ),
-        )
-    )
+    return PpoClip(PpoClipConfig.model_validate(settings))(loss_inputs(new, old, advantages))
 
 
 def test_clip() -> None:
@@ -102,19 +71,11 @@ def test_higher_upper_clip() -> None:
     close(gradient(run(new, f64(0), f64(1), clip_high=0.28), new), -1.25)
 
 
-def test_on_policy_gradient_is_the_policy_gradient() -> None:
-    """At ratio 1 clipped and unclipped are equal: the gradient is -A, not a half of it."""
-    new = f64(-1, -2, -3).requires_grad_()
-    close(gradient(run(new, new.detach(), f64(1, -1, 2)), new), -1, 1, -2)
+class TestConformance(LossConformance):
+    def loss(self) -> PpoClip:
+        return PpoClip(PpoClipConfig(clip_low=0.2, clip_high=0.3))
 
 
-@pytest.mark.parametrize("dual_clip", [None, 3.0])
-def test_extreme_ratios(dual_clip: float | None) -> None:
-    """+-1000 and, with A = 0, +-inf: finite in value and gradient. A live NaN stays a NaN."""
-    new = f64(1000, -1000, INF, -INF, 1000, -1000).requires_grad_()
-    output = run(
-        new, f64(0, 0, 0, 0, 0, 0), f64(1, 1, 0, 0, -1, -1), **({"dual_clip": dual_clip} if dual_clip else {})
-    )
-    assert torch.isfinite(output.per_token).all()
-    assert torch.isfinite(gradient(output, new)).all()
-    assert run(f64(NAN), f64(0), f64(1)).per_token.isnan().all()
+class TestDualClipConformance(LossConformance):
+    def loss(self) -> PpoClip:
+        return PpoClip(PpoClipConfig(clip_low=0.2, clip_high=0.2, dual_clip=1.3))

@@ -11,6 +11,7 @@ from rlcore.config.base import Config
 from rlcore.data.batch import TrainBatch
 from rlcore.plugins.records import Component
 from rlcore.spec import Part
+from rlcore.testing.estimators import EstimatorConformance
 from rlcore.types import Group, Prompt, Sample, Score
 from rlcore_grpo import plugin
 from rlcore_grpo.advantage import GroupAdvantage
@@ -55,6 +56,22 @@ def test_samples_of_a_split_rollout_count_once() -> None:
     """Rollouts with rewards 1 and 3; the first was split in three: still +-.7071."""
     found = estimate([1, 1, 3, 1], [0, 0, 0, 0], [5, 5, 2, 5])
     assert found == pytest.approx([-0.7071, -0.7071, 0.7071, -0.7071], abs=1e-4)
+
+
+class TestGroupAdvantage(EstimatorConformance):
+    scope = "group"
+    shift_invariant = True
+
+    def estimator(self) -> GroupAdvantage:
+        return GroupAdvantage(GroupAdvantageConfig())
+
+
+class TestWithoutStd(EstimatorConformance):
+    scope = "group"
+    shift_invariant = True
+
+    def estimator(self) -> GroupAdvantage:
+        return GroupAdvantage(GroupAdvantageConfig(std=False))
 
 
 def group(*rewards: float | None) -> Group:

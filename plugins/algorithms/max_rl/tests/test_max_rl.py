@@ -13,6 +13,7 @@ from rlcore.config.run import RunConfig
 from rlcore.data.batch import TrainBatch
 from rlcore.errors import ConfigError
 from rlcore.spec import Part
+from rlcore.testing.estimators import EstimatorConformance
 from rlcore_grpo import plugin as grpo
 from rlcore_max_rl import plugin
 from rlcore_max_rl.advantage import MaxRlAdvantage
@@ -67,6 +68,13 @@ def test_advantages_of_a_group_add_up_to_nothing_and_do_not_depend_on_the_scale(
 def test_samples_of_a_split_rollout_count_once() -> None:
     """Rollouts with rewards 1 and 0; the first was split in three: mean .5, so 1 and -1."""
     assert estimate([1, 1, 0, 1], [0] * 4, [5, 5, 2, 5]) == [1, 1, -1, 1]
+
+
+class TestConformance(EstimatorConformance):
+    scope = "group"
+
+    def estimator(self) -> MaxRlAdvantage:
+        return MaxRlAdvantage(MaxRlConfig())
 
 
 def test_a_negative_reward_is_refused() -> None:

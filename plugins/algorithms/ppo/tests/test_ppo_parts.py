@@ -3,7 +3,6 @@
 Sources: https://arxiv.org/abs/1506.02438 (equation 16), https://arxiv.org/abs/2005.12729 (section 3).
 """
 
-import math
 import subprocess
 import sys
 
@@ -18,16 +17,12 @@ from rlcore.inputs import Input
 from rlcore.interfaces import ValueInputs
 from rlcore.plugins.records import Component
 from rlcore.spec import Part
+from rlcore.testing.estimators import EstimatorConformance
+from rlcore.testing.tensors import NAN, f64
 from rlcore_ppo import plugin
 from rlcore_ppo.advantage import Gae
 from rlcore_ppo.config import ClippedConfig, GaeConfig
 from rlcore_ppo.value_loss import Clipped
-
-NAN = math.nan
-
-
-def f64(*values: float) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def batch_of(
@@ -87,6 +82,18 @@ def test_gaps_take_no_time_and_samples_do_not_touch() -> None:
         assert whole[[0, 2, 6]].tolist() == [0, 0, 0]
     assert gaps.advantages[5] == -3
     assert gaps.returns[5] == 1
+
+
+class TestGae(EstimatorConformance):
+    scope = "sample"
+
+    def estimator(self) -> Gae:
+        return Gae(GaeConfig(gamma=0.9, lam=0.8))
+
+    def columns(self, batch: TrainBatch) -> TrainBatch:
+        mask = batch.per_token["loss_mask"]
+        values = torch.rand(len(mask), generator=torch.Generator().manual_seed(0))
+        return batch.with_columns({Input.VALUES: torch.where(mask > 0, values, NAN)})
 
 
 def value_loss(values: Tensor, old: Tensor, returns: Tensor, clip: float | None) -> tuple[Tensor, Tensor]:

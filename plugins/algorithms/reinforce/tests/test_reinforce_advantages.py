@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
+from rlcore.testing.estimators import EstimatorConformance
 from rlcore_reinforce.advantage import (
     LeaveOneOut,
     ReinforceAdvantage,
@@ -76,7 +77,6 @@ def plus_plus(gamma: float = 1.0) -> Estimator:
 
 RLOO = LeaveOneOut(SiblingsConfig())
 PLUS_PLUS_BASELINE = ReinforcePlusPlusBaseline(SiblingsConfig())
-ALL = [reinforce(), reinforce(0.5, baseline=False), RLOO, plus_plus(0.9), PLUS_PLUS_BASELINE]
 
 
 def check(estimator: Estimator, rows: list[Row], expected: list[float]) -> None:
@@ -219,19 +219,6 @@ ROW = st.builds(
 ROWS = st.lists(ROW, min_size=1, max_size=8)
 
 
-@given(rows=ROWS, data=st.data())
-@settings(max_examples=25, deadline=None)
-def test_the_order_of_samples_does_not_matter(rows: list[Row], data: st.DataObject) -> None:
-    order = data.draw(st.permutations(range(len(rows))))
-    batch = batch_of(*rows)
-    for estimator in ALL:
-        column = batch.with_columns(per_token={"advantages": estimator.estimate(batch)})
-        shuffled = batch.select(order)
-        torch.testing.assert_close(
-            estimator.estimate(shuffled), column.select(order).per_token["advantages"], rtol=1e-5, atol=1e-6
-        )
-
-
 @given(rows=ROWS)
 @settings(max_examples=25, deadline=None)
 def test_leave_one_out_sums_to_zero_in_each_group(rows: list[Row]) -> None:
@@ -256,3 +243,47 @@ def test_whitened_advantages_have_mean_0_and_variance_1(rows: list[Row]) -> None
         variance = float(live.var())
         assert float(live.mean()) == pytest.approx(0, abs=1e-5)
         assert variance == pytest.approx(1, abs=1e-4) or variance < 1e-9
+
+
+# --- what every estimator fulfills ---------------------------------------------------------------------
+
+
+class TestReinforce(EstimatorConformance):
+    shift_invariant = True
+
+    def estimator(self) -> Estimator:
+        return reinforce()
+
+
+class TestDiscountedReturns(EstimatorConformance):
+    scope = "sample"
+
+    def estimator(self) -> Estimator:
+        return reinforce(0.5, baseline=False)
+
+
+class TestLeaveOneOut(EstimatorConformance):
+    scope = "group"
+    shift_invariant = True
+
+    def estimator(self) -> Estimator:
+        return RLOO
+
+
+class TestPlusPlus(EstimatorConformance):
+    shift_invariant = True
+
+    def estimator(self) -> Estimator:
+        return plus_plus()
+
+
+class TestPlusPlusDiscounted(EstimatorConformance):
+    def estimator(self) -> Estimator:
+        return plus_plus(0.9)
+
+
+class TestPlusPlusBaseline(EstimatorConformance):
+    shift_invariant = True
+
+    def estimator(self) -> Estimator:
+        return PLUS_PLUS_BASELINE

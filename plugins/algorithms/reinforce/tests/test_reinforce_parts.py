@@ -6,50 +6,37 @@ import sys
 import pytest
 import torch
 from pydantic import ValidationError
-from torch import Tensor
 
 import rlcore_grpo.plugin
 from rlcore.config.base import Config
 from rlcore.config.run import RunConfig
 from rlcore.data.batch import TrainBatch
-from rlcore.interfaces import LossInputs
 from rlcore.megatron.step import TokenOutputs
 from rlcore.objective import Objective, prepare
 from rlcore.plugins.records import Component, Kind
 from rlcore.plugins.registry import check
 from rlcore.spec import Part
+from rlcore.testing.losses import LossConformance
+from rlcore.testing.tensors import f64, gradient, loss_inputs
 from rlcore_reinforce import plugin
 from rlcore_reinforce.advantage import LeaveOneOut
 from rlcore_reinforce.config import ReinforceConfig, ReinforcePlusPlusConfig, SiblingsConfig
 from rlcore_reinforce.loss import Reinforce
 
 
-def f64(*values: float) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)
-
-
 @pytest.mark.parametrize("old", [[-0.5, -1.0, -1.5], [-3.0, -0.1, 2.0]])
 def test_loss(old: list[float]) -> None:
     """-A log p (https://doi.org/10.1007/BF00992696): mean .8333, gradient -A, whatever the old log-probs."""
     new = f64(-0.5, -1, -1.5).requires_grad_()
-    batch = TrainBatch(
-        tokens=torch.zeros(4), prompt_lengths=torch.tensor([1]), response_lengths=torch.tensor([3])
-    )
-    inputs = LossInputs(
-        log_probs=new,
-        old_log_probs=f64(*old),
-        rollout_log_probs=f64(*old),
-        advantages=f64(1, -1, 2),
-        mask=f64(1, 1, 1),
-        segments=torch.zeros(3, dtype=torch.int64),
-        samples=1,
-        entropy=None,
-        batch=batch,
-    )
-    output = Reinforce(Config())(inputs)
+    output = Reinforce(Config())(loss_inputs(new, f64(*old), f64(1, -1, 2)))
     torch.testing.assert_close(output.per_token, f64(0.5, -1, 3))
     assert output.per_token.mean().item() == pytest.approx(0.8333, abs=1e-4)
-    torch.testing.assert_close(torch.autograd.grad(output.per_token.sum(), new)[0], f64(-1, 1, -2))
+    torch.testing.assert_close(gradient(output, new), f64(-1, 1, -2))
+
+
+class TestConformance(LossConformance):
+    def loss(self) -> Reinforce:
+        return Reinforce(Config())
 
 
 def test_recipe_rloo_is_the_gradient_of_the_sum_over_tokens() -> None:

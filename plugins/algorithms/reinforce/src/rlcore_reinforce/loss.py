@@ -2,6 +2,7 @@
 
 from rlcore.config.base import Config
 from rlcore.interfaces import LossInputs, LossOutput
+from rlcore.maths import policy_gradient
 
 
 class Reinforce:
@@ -15,4 +16,4 @@ class Reinforce:
         del config
 
     def __call__(self, inputs: LossInputs) -> LossOutput:
-        return LossOutput(per_token=-inputs.advantages * inputs.log_probs)
+        return LossOutput(per_token=policy_gradient(inputs.log_probs, inputs.advantages, inputs.mask))
