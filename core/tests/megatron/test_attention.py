@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import LlamaConfig
+from transformers import Glm4Config, LlamaConfig
+from transformers.models.glm4.modeling_glm4 import Glm4RotaryEmbedding
+from transformers.models.glm4.modeling_glm4 import apply_rotary_pos_emb as turn_neighbors
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
 from rlcore.megatron.attention import Pack, causal
@@ -126,3 +128,22 @@ def test_dimensions_beyond_the_rotated_ones_stay() -> None:
     assert torch.equal(turned[..., 4:], x[..., 4:])
     assert torch.equal(turned[0], x[0])
     assert not torch.equal(turned[1, :, :4], x[1, :, :4])
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0])
+def test_pairs_of_neighbors_are_turned_as_transformers_turns_them(factor: float) -> None:
+    torch.manual_seed(0)
+    rope = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": factor}
+    config = Glm4Config(hidden_size=64, num_attention_heads=4, head_dim=16, rope_parameters=rope)
+    positions = torch.tensor([0, 1, 2, 0, 50, 127])
+    q, k = (torch.randn(6, n, 16, dtype=torch.float32, requires_grad=True) for n in (4, 2))
+    cosine, sine = Glm4RotaryEmbedding(config)(q, positions[None])
+    expected = turn_neighbors(q.transpose(0, 1)[None], k.transpose(0, 1)[None], cosine, sine)
+    rotary = Rotary.of(config, "default", torch.device("cpu"), interleaved=True)
+    table = rotary.table(positions, torch.float32)
+    for x, whole in zip((q, k), expected, strict=True):
+        found, y = rotate(x, *table, rotary.interleaved), whole[0].transpose(0, 1)
+        torch.testing.assert_close(found, y, rtol=0, atol=1e-6)
+        weights = torch.randn_like(found)
+        slopes = [torch.autograd.grad((z * weights).sum(), x)[0] for z in (found, y)]
+        torch.testing.assert_close(*slopes, rtol=0, atol=1e-6)

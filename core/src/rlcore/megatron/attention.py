@@ -237,4 +237,5 @@ class CoreAttention(MegatronModule):  # type: ignore[misc] # megatron-core is un
         assert attention_bias is None
         pack = Pack.of(packed_seq_params, query.shape[0])
         table = pack.table(self.rotary, query.dtype)
-        return causal(rotate(query, *table), rotate(key, *table), value, pack, self.scale).flatten(-2)
+        query, key = (rotate(x, *table, self.rotary.interleaved) for x in (query, key))
+        return causal(query, key, value, pack, self.scale).flatten(-2)

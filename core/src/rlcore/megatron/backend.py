@@ -1,5 +1,7 @@
 """The layers of a dense decoder in plain torch: what TransformerEngine's spec would give, without it."""
 
+from dataclasses import dataclass
+
 from megatron.core.fusions.fused_bias_dropout import get_bias_dropout_add
 from megatron.core.tensor_parallel.layers import RowParallelLinear
 from megatron.core.transformer.attention import SelfAttention, SelfAttentionSubmodules
@@ -16,23 +18,32 @@ from rlcore.megatron.norms import Norm, NormLinear
 from rlcore.megatron.rotary import Rotary
 
 
-def layer_spec(config: TransformerConfig, rotary: Rotary) -> ModuleSpec:
+@dataclass(frozen=True, kw_only=True)
+class Linears:
+    """The classes of a layer's linear modules; `rlcore.megatron.norms` has those of other families."""
+
+    qkv: type = NormLinear
+    projection: type = RowParallelLinear
+    up: type = NormLinear
+    down: type = RowParallelLinear
+
+
+def layer_spec(config: TransformerConfig, rotary: Rotary, linears: Linears | None = None) -> ModuleSpec:
     """One pre-norm decoder layer; both norms are fused in front of the linear layers that they feed."""
+    linears = linears or Linears()
     qk_norm = Norm if config.qk_layernorm else IdentityOp
     attention = ModuleSpec(
         module=SelfAttention,
         params={"attn_mask_type": AttnMaskType.causal},
         submodules=SelfAttentionSubmodules(
-            linear_qkv=NormLinear,
+            linear_qkv=linears.qkv,
             core_attention=ModuleSpec(module=CoreAttention, params={"rotary": rotary}),
-            linear_proj=RowParallelLinear,
+            linear_proj=linears.projection,
             q_layernorm=qk_norm,
             k_layernorm=qk_norm,
         ),
     )
-    mlp = ModuleSpec(
-        module=MLP, submodules=MLPSubmodules(linear_fc1=NormLinear, linear_fc2=RowParallelLinear)
-    )
+    mlp = ModuleSpec(module=MLP, submodules=MLPSubmodules(linear_fc1=linears.up, linear_fc2=linears.down))
     return ModuleSpec(
         module=TransformerLayer,
         submodules=TransformerLayerSubmodules(
@@ -45,8 +56,13 @@ def layer_spec(config: TransformerConfig, rotary: Rotary) -> ModuleSpec:
 
 
 def block_spec(
-    config: TransformerConfig, rotary: Rotary, vp_stage: int | None = None
+    config: TransformerConfig,
+    rotary: Rotary,
+    linears: Linears | None = None,
+    vp_stage: int | None = None,
 ) -> TransformerBlockSubmodules:
     """The layers that this pipeline stage builds, and the final norm, which the last stage applies."""
     count = get_num_layers_to_build(config, vp_stage=vp_stage)
-    return TransformerBlockSubmodules(layer_specs=[layer_spec(config, rotary)] * count, layer_norm=Norm)
+    return TransformerBlockSubmodules(
+        layer_specs=[layer_spec(config, rotary, linears)] * count, layer_norm=Norm
+    )

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig
@@ -17,7 +18,7 @@ from transformers import AutoConfig, PretrainedConfig
 from rlcore.config.base import Config
 from rlcore.errors import ConfigError, ModelError
 from rlcore.megatron import heads, parallel, transfer
-from rlcore.megatron.backend import block_spec
+from rlcore.megatron.backend import Linears, block_spec
 from rlcore.megatron.imports import device
 from rlcore.megatron.rotary import Rotary
 
@@ -60,6 +61,10 @@ class MBridge:
     """
 
     rope_types: ClassVar[frozenset[str]] = frozenset({"default", "linear", "llama3", "yarn"})
+    interleaved: ClassVar[bool] = False
+    """Whether dimensions 2i and 2i + 1 of a head are turned together, else i and i + D/2."""
+    partial_rotary: ClassVar[bool] = False
+    """Whether the family may turn a part of each head only."""
 
     def __init__(
         self,
@@ -92,16 +97,27 @@ class MBridge:
             raise ModelError(
                 f"{self.path}: rope_type {rope!r} is not supported; {sorted(self.rope_types)} are."
             )
+        if not self.partial_rotary and hf_config.rope_parameters.get("partial_rotary_factor", 1.0) != 1.0:
+            raise ModelError(f"{self.path}: partial_rotary_factor is not supported for this family.")
         if hf_config.hidden_act != "silu":
             raise ModelError(f"{self.path}: hidden_act {hf_config.hidden_act!r} is not supported; 'silu' is.")
         if getattr(hf_config, "quantization_config", None):
             raise ModelError(f"{self.path}: quantized weights cannot be trained; give the unquantized model.")
 
+    def linears(self) -> Linears:
+        """The classes of the linear modules of a layer."""
+        return Linears()
+
+    def layers(self) -> TransformerBlockSubmodules:
+        """The layers of this pipeline stage; a family whose layers are of another form overrides it."""
+        kind = self.hf_config.rope_parameters["rope_type"]
+        rotary = Rotary.of(self.hf_config, kind, device(), interleaved=self.interleaved)
+        return block_spec(self.config, rotary, self.linears())
+
     def build(self) -> list[nn.Module]:
-        rotary = Rotary.of(self.hf_config, self.hf_config.rope_parameters["rope_type"], device())
         model = GPTModel(
             config=self.config,
-            transformer_layer_spec=block_spec(self.config, rotary),
+            transformer_layer_spec=self.layers(),
             vocab_size=self.padded_vocab_size,
             max_sequence_length=self.hf_config.max_position_embeddings,
             pre_process=parallel.is_first_stage(),
@@ -136,6 +152,9 @@ class MBridge:
             ) from error
         if self.value_head:
             inner._DIRECT_MAPPING["output_layer.weight"] = VALUE_HEAD_NAME
+        elif self.tied:
+            embedding = inner._DIRECT_MAPPING["embedding.word_embeddings.weight"]
+            inner._DIRECT_MAPPING["output_layer.weight"] = embedding
         inner.vocab_size = self.vocab_size
         inner.padded_vocab_size = -(-self.vocab_size // step) * step
         return inner

@@ -13,32 +13,40 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 @dataclass(frozen=True, eq=False)
 class Rotary:
-    """`frequencies` float32 [D/2] of the D rotated dimensions; `scale` multiplies cosine and sine (yarn)."""
+    """`frequencies` float32 [D/2] of the D rotated dimensions; `scale` multiplies cosine and sine (yarn).
+
+    `interleaved`: dimensions 2i and 2i + 1 are a pair, else i and i + D/2.
+    """
 
     frequencies: Tensor
     scale: float = 1.0
+    interleaved: bool = False
 
     @classmethod
-    def of(cls, hf_config: PretrainedConfig, kind: str, device: torch.device) -> Rotary:
+    def of(
+        cls, hf_config: PretrainedConfig, kind: str, device: torch.device, *, interleaved: bool = False
+    ) -> Rotary:
         """The frequencies of rope type `kind`: "default" or a key of transformers' ROPE_INIT_FUNCTIONS."""
         if kind == "default":
-            heads = hf_config.num_attention_heads
+            heads, rope = hf_config.num_attention_heads, hf_config.rope_parameters
             size = getattr(hf_config, "head_dim", None) or hf_config.hidden_size // heads
+            size = int(size * rope.get("partial_rotary_factor", 1.0))
             steps = torch.arange(0, size, 2, dtype=torch.int64).float() / size
-            return cls((1.0 / hf_config.rope_parameters["rope_theta"] ** steps).to(device))
+            return cls((1.0 / rope["rope_theta"] ** steps).to(device), interleaved=interleaved)
         frequencies, scale = ROPE_INIT_FUNCTIONS[kind](hf_config, device)
-        return cls(frequencies.float(), float(scale))
+        return cls(frequencies.float(), float(scale), interleaved)
 
     def table(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Cosine [T, 1, D] (twice the same D/2) and sine [T, 1, D/2] of int64 `positions` [T]."""
+        """Cosine [T, 1, D] (a dimension) and sine [T, 1, D/2] (a pair) of int64 `positions` [T]."""
         angles = positions.float()[:, None, None] * self.frequencies
         cosine, sine = (angles.cos() * self.scale).to(dtype), (angles.sin() * self.scale).to(dtype)
-        return torch.cat((cosine, cosine), dim=-1), sine
+        whole = cosine.repeat_interleave(2, -1) if self.interleaved else torch.cat((cosine, cosine), dim=-1)
+        return whole, sine
 
 
-def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """x [T, heads, size], its first D dimensions turned in pairs (i, i + D/2), as Hugging Face pairs them."""
-    turned: Tensor = _Rotate.apply(x, cosine, sine)  # type: ignore[no-untyped-call] # torch does not type it
+def rotate(x: Tensor, cosine: Tensor, sine: Tensor, interleaved: bool = False) -> Tensor:
+    """x [T, heads, size], its first D dimensions turned in the pairs that `Rotary` says, by its `table`."""
+    turned: Tensor = _Rotate.apply(x, cosine, sine, interleaved)  # type: ignore[no-untyped-call] # of torch
     return turned
 
 
@@ -46,20 +54,26 @@ class _Rotate(torch.autograd.Function):
     """Backward turns the other way: half the memory traffic of what autograd would record."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, cosine: Tensor, sine: Tensor, interleaved: bool) -> Tensor:
         ctx.save_for_backward(cosine, sine)
-        return _turn(x, cosine, sine)
+        ctx.interleaved = interleaved
+        return _turn(x, cosine, sine, interleaved)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         cosine, sine = ctx.saved_tensors
-        return _turn(gradient, cosine, -sine), None, None
+        return _turn(gradient, cosine, -sine, ctx.interleaved), None, None, None
 
 
-def _turn(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+def _turn(x: Tensor, cosine: Tensor, sine: Tensor, interleaved: bool) -> Tensor:
     half = sine.shape[-1]
-    first, second, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+    first, second = (
+        (slice(0, 2 * half, 2), slice(1, 2 * half, 2))
+        if interleaved
+        else (slice(0, half), slice(half, 2 * half))
+    )
+    rest = x[..., 2 * half :]
     out = x[..., : 2 * half] * cosine
-    out[..., :half].addcmul_(second, sine, value=-1)
-    out[..., half:].addcmul_(first, sine)
+    out[..., first].addcmul_(x[..., second], sine, value=-1)
+    out[..., second].addcmul_(x[..., first], sine)
     return torch.cat((out, rest), dim=-1) if rest.shape[-1] else out

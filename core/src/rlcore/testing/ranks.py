@@ -1,5 +1,6 @@
 """Real ranks for a test: one process each, gloo between them, and a hard time limit over all."""
 
+import importlib
 import importlib.util
 import multiprocessing
 import pickle
@@ -10,6 +11,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from types import ModuleType
 from typing import Any
 
 PRELOAD = "rlcore.megatron"
@@ -23,10 +25,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def run_ranks(fn: Callable[..., Any], n: int, *args: Any, timeout: float = 120.0) -> list[Any]:
+def run_ranks(fn: Callable[..., Any] | str, n: int, *args: Any, timeout: float = 120.0) -> list[Any]:
     """`fn(rank, n, port, *args)` in `n` processes; their (picklable) results in the order of the ranks.
 
-    `fn` is a function at the top level of a file; `port` is a free loopback port for the rendezvous. The
+    `fn` is a function at the top level of a file, or `package.module:function`, which this process then need
+    not import; `port` is a free loopback port for the rendezvous. The
     first rank that raises, dies, or the passing of `timeout` seconds ends all ranks; the error (RuntimeError
     or TimeoutError) carries the traceback of the rank.
     """
@@ -38,7 +41,7 @@ def run_ranks(fn: Callable[..., Any], n: int, *args: Any, timeout: float = 120.0
     try:
         for rank in range(n):
             mine, theirs = context.Pipe(duplex=False)
-            call = (fn.__code__.co_filename, fn.__qualname__, (rank, n, port, *args))
+            call = (*_where(fn), (rank, n, port, *args))
             process: BaseProcess = context.Process(target=_rank_main, args=(theirs, *call), daemon=True)
             process.start()
             theirs.close()
@@ -51,6 +54,14 @@ def run_ranks(fn: Callable[..., Any], n: int, *args: Any, timeout: float = 120.0
             if process.is_alive():
                 process.kill()
                 process.join()
+
+
+def _where(fn: Callable[..., Any] | str) -> tuple[str, str]:
+    """The file or module of a function, and its name there."""
+    if isinstance(fn, str):
+        module, _, name = fn.partition(":")
+        return module, name
+    return fn.__code__.co_filename, fn.__qualname__
 
 
 def _collect(ends: Sequence[Connection], deadline: float) -> list[Any]:
@@ -73,20 +84,27 @@ def _collect(ends: Sequence[Connection], deadline: float) -> list[Any]:
     return [results[rank] for rank in range(len(ends))]
 
 
-def _rank_main(end: Connection, file: str, name: str, call: tuple[Any, ...]) -> None:
+def _rank_main(end: Connection, place: str, name: str, call: tuple[Any, ...]) -> None:
     import torch
 
     torch.set_num_threads(1)  # the ranks share the machine's few cores
     try:
-        # a test file is no module that a fresh process could import by name
-        spec = importlib.util.spec_from_file_location("rank_functions", file)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["rank_functions"] = module
-        spec.loader.exec_module(module)
+        module = _load(place)
         answer = (True, getattr(module, name)(*call))
     except BaseException:
         answer = (False, traceback.format_exc())
     end.send_bytes(pickle.dumps(answer))
     end.close()
+
+
+def _load(place: str) -> ModuleType:
+    """A module by its name, or a test file, which is no module that a fresh process could import by name."""
+    if not place.endswith(".py"):
+        return importlib.import_module(place)
+    spec = importlib.util.spec_from_file_location("rank_functions", place)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["rank_functions"] = module
+    spec.loader.exec_module(module)
+    return module

@@ -5,7 +5,9 @@ from typing import Any
 from transformers import PretrainedConfig
 
 from rlcore.errors import ModelError
+from rlcore.megatron.backend import Linears
 from rlcore.megatron.bridge import MBridge
+from rlcore.megatron.norms import BiasedLinear
 
 
 class QwenBridge(MBridge):
@@ -19,11 +21,29 @@ class QwenBridge(MBridge):
             raise ModelError(
                 f"{self.path}: model_type {model_type!r} is not one of this bridge ({', '.join(families)})."
             )
-        return families[model_type]
+        family = families[model_type]
+        if not self._biased():
+            return family
+        projection = {
+            "self_attention.linear_proj.bias": ["model.layers.{layer_number}.self_attn.o_proj.bias"]
+        }
+        names = {**family._ATTENTION_MAPPING, **projection}
+
+        def build_config(inner: Any) -> Any:
+            return inner._build_base_config(qk_layernorm=True, add_qkv_bias=True)
+
+        return type(family.__name__, (family,), {"_ATTENTION_MAPPING": names, "_build_config": build_config})
+
+    def linears(self) -> Linears:
+        return Linears(projection=BiasedLinear) if self._biased() else Linears()
+
+    def _biased(self) -> bool:
+        """A Qwen3 with attention biases: Qwen2 always has those of query, key and value, and no other."""
+        return bool(self.hf_config.model_type == "qwen3" and self.hf_config.attention_bias)
 
     def check(self, hf_config: PretrainedConfig) -> None:
         super().check(hf_config)
-        if getattr(hf_config, "use_sliding_window", False):
-            raise ModelError(f"{self.path}: use_sliding_window is not supported.")
-        if hf_config.model_type == "qwen3" and getattr(hf_config, "attention_bias", False):
-            raise ModelError(f"{self.path}: attention_bias is not supported for Qwen3.")
+        if set(hf_config.layer_types) != {"full_attention"}:
+            raise ModelError(
+                f"{self.path}: use_sliding_window is not supported: every layer must see the whole sequence."
+            )

@@ -1,0 +1,17 @@
+"""What this package offers to rlcore."""
+
+from collections.abc import Iterable
+
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import ModelFamily
+
+
+@hookimpl
+def rlcore_models() -> Iterable[ModelFamily]:
+    """GLM-4, dense."""
+    yield ModelFamily(
+        name="glm4",
+        factory="rlcore_glm.dense:GlmBridge",
+        summary="GLM-4 dense, with norms around each block",
+        architectures=("Glm4ForCausalLM",),
+    )

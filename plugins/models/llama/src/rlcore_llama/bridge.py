@@ -1,0 +1,41 @@
+"""Llama on megatron-core."""
+
+from typing import Any
+
+from megatron.core.tensor_parallel.layers import RowParallelLinear
+
+from rlcore.megatron.backend import Linears
+from rlcore.megatron.bridge import MBridge
+from rlcore.megatron.norms import BiasedLinear, BiasedNormLinear, NormLinear
+
+ATTENTION = {
+    "self_attention.linear_proj.bias": ["model.layers.{layer_number}.self_attn.o_proj.bias"],
+}
+MLP = {
+    "mlp.linear_fc1.bias": [
+        "model.layers.{layer_number}.mlp.gate_proj.bias",
+        "model.layers.{layer_number}.mlp.up_proj.bias",
+    ],
+    "mlp.linear_fc2.bias": ["model.layers.{layer_number}.mlp.down_proj.bias"],
+}
+
+
+class LlamaBridge(MBridge):
+    """mbridge's Llama, with the biases of `attention_bias` and `mlp_bias`, which it has in part."""
+
+    def family(self, model_type: str) -> type[Any]:
+        from mbridge.models import LLaMABridge
+
+        names = {
+            "_ATTENTION_MAPPING": {**LLaMABridge._ATTENTION_MAPPING, **ATTENTION},
+            "_MLP_MAPPING": {**LLaMABridge._MLP_MAPPING, **MLP},
+        }
+        return type("LLaMABridge", (LLaMABridge,), names)
+
+    def linears(self) -> Linears:
+        # megatron has one switch for the biases of projection and MLP together, Hugging Face one for each
+        return Linears(
+            projection=BiasedLinear if self.hf_config.attention_bias else RowParallelLinear,
+            up=BiasedNormLinear if self.hf_config.mlp_bias else NormLinear,
+            down=BiasedLinear if self.hf_config.mlp_bias else RowParallelLinear,
+        )

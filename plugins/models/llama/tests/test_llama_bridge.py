@@ -1,0 +1,31 @@
+"""Llama on megatron-core is what transformers computes."""
+
+from typing import ClassVar
+
+from transformers import LlamaConfig
+
+from rlcore.spec import Part
+from rlcore.testing.bridges import HEADS, ROPES, TIED, BridgeConformance
+
+
+class TestLlama(BridgeConformance):
+    """Llama 2 and 3."""
+
+    bridge = Part(name="llama", factory="rlcore_llama.bridge:LlamaBridge")
+    config_class = LlamaConfig
+    axes: ClassVar = {
+        "tied": TIED,
+        "heads": HEADS,
+        "rope": ROPES,
+        "attention": ({"attention_bias": False}, {"attention_bias": True}),
+        "mlp": ({"mlp_bias": False}, {"mlp_bias": True}),
+    }
+    refused: ClassVar = {
+        "rope_type 'dynamic' is not supported": {
+            "rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+        },
+        "hidden_act 'gelu' is not supported": {"hidden_act": "gelu"},
+        "partial_rotary_factor is not supported": {
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+        },
+    }

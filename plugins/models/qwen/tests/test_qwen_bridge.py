@@ -1,0 +1,65 @@
+"""Qwen on megatron-core is what transformers computes."""
+
+from typing import Any, ClassVar
+
+from transformers import Qwen2Config, Qwen3Config
+
+from rlcore.spec import Part
+from rlcore.testing.bridges import HEADS, LAYOUTS, ROPES, TIED, BridgeConformance, Choice
+
+QWEN = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
+REFUSED: dict[str, Choice] = {
+    "use_sliding_window is not supported": {
+        "use_sliding_window": True,
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention"] * 2,
+    },
+    "rope_type 'dynamic' is not supported": {
+        "rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+    },
+    "hidden_act 'gelu' is not supported": {"hidden_act": "gelu"},
+    "quantized weights cannot be trained": {"quantization_config": {"quant_method": "fp8"}},
+    "config.json cannot be read: ValueError: `num_hidden_layers` (3)": {"num_hidden_layers": 3},
+    "lacks the weight 'model.layers.2.": {"num_hidden_layers": 3, "layer_types": ["full_attention"] * 3},
+    "do not fit its config.json: model.embed_tokens.weight (99, 48)": {"vocab_size": 98},
+    "do not fit its config.json: model.layers.0.mlp.gate_proj.weight (80, 48)": {"intermediate_size": 84},
+}
+
+RECOMPUTE: dict[str, tuple[int, Choice]] = {
+    "selective recompute": (1, {"recompute-granularity": "selective", "recompute-modules": "core_attn,mlp"}),
+    "full recompute": (
+        1,
+        {"recompute-granularity": "full", "recompute-method": "uniform", "recompute-num-layers": "1"},
+    ),
+}
+
+
+class TestQwen3(BridgeConformance):
+    """Qwen3 dense."""
+
+    bridge = QWEN
+    config_class = Qwen3Config
+    axes: ClassVar = {
+        "tied": TIED,
+        "heads": HEADS,
+        "rope": ROPES,
+        "attention": ({"attention_bias": False}, {"attention_bias": True}),
+    }
+    layouts: ClassVar = {**LAYOUTS, **RECOMPUTE}
+    refused: ClassVar = REFUSED
+
+
+class TestQwen2(BridgeConformance):
+    """Qwen2 and Qwen2.5, whose heads are as wide as the hidden size gives."""
+
+    bridge = QWEN
+    config_class = Qwen2Config
+    axes: ClassVar = {
+        "tied": TIED,
+        "heads": tuple({key: one[key] for key in one if key != "head_dim"} for one in HEADS),
+        "rope": ROPES,
+    }
+    layout_models: ClassVar[dict[str, Any]] = {
+        name: {**fields, "head_dim": 12} for name, fields in BridgeConformance.layout_models.items()
+    }
+    refused: ClassVar = REFUSED
