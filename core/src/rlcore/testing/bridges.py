@@ -12,6 +12,7 @@ what transformers computes with them: fp32, on the CPU, real gloo ranks. Needs p
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -238,7 +239,7 @@ def _apart(found: Tensor, expected: Tensor) -> float:
 
 
 def _norm(gradients: Mapping[str, Tensor]) -> float:
-    return sum(float(gradient.double().square().sum()) for gradient in gradients.values()) ** 0.5
+    return math.sqrt(sum(float(gradient.double().square().sum()) for gradient in gradients.values()))
 
 
 def _assert_equal(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], where: str) -> None:
