@@ -162,6 +162,16 @@ def _cut_weights(model: Path) -> None:
     weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
 
 
+def _with_a_missing_file(model: Path) -> None:
+    names = {"model.embed_tokens.weight": "model.safetensors", "more": "model-00002-of-00002.safetensors"}
+    (model / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+
+
+def _with_a_small_vocabulary(model: Path) -> None:
+    """A model that is whole, and a tokenizer that knows more tokens than it."""
+    make_model(model, vocab_size=50)
+
+
 def _without_tokenizer(model: Path) -> None:
     for file in model.glob("tokenizer*"):
         file.unlink()
@@ -186,7 +196,10 @@ def _set(model: Path, **changes: Any) -> None:
         (partial(_set, architectures=[]), ("--model", "architecture")),
         (partial(_set, num_key_value_heads=1), ("--megatron.tensor-model-parallel-size", "2", "(1)")),
         (partial(_set, max_position_embeddings=100), ("--max-response-tokens", "120", "100")),
-        (partial(_set, vocab_size=50), ("120", "50")),
+        (partial(_set, vocab_size=50), ("'model.embed_tokens.weight'", "(50, 128)")),
+        (partial(_set, intermediate_size=512), (".mlp.", "(256, 128)", "(512, 128)")),
+        (_with_a_missing_file, ("model-00002-of-00002.safetensors", "is missing")),
+        (_with_a_small_vocabulary, ("120", "50")),
     ],
     ids=[
         "no-config",
@@ -197,6 +210,9 @@ def _set(model: Path, **changes: Any) -> None:
         "nameless",
         "heads",
         "context",
+        "narrow",
+        "shape",
+        "shard",
         "vocabulary",
     ],
 )

@@ -15,6 +15,7 @@ from rlcore.checkpoint.folder import disk_sentence
 from rlcore.config.fit import check_model
 from rlcore.config.layers import flag_name
 from rlcore.errors import CheckpointError, ConfigError, DataError, ModelError, PluginError, RlcoreError
+from rlcore.runtime.weights_check import check_weights
 from rlcore.spec import ModelSpec, Part
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     path = _model_path(resolved, run_dir)
     hf_config = read_config(path)
     check_model(resolved, hf_config)
-    _check_weights(path)
+    is_preset = resolved.model.path is None
+    check_weights(path, shapes=not is_preset)
     run = resolved.run
     encoder = PromptEncoder.load(path, max_prompt_tokens=run.max_prompt_tokens)
     _check_vocabulary(path, hf_config, len(encoder.tokenizer))
@@ -167,7 +169,7 @@ def _role_model(
                 "that of the run's model."
             )
     check_model(resolved, config)
-    _check_weights(path)
+    check_weights(path, output_head=setting != "critic_model")
     return replace(model, path=str(path))
 
 
@@ -197,21 +199,6 @@ def _model_path(resolved: Resolved, run_dir: Path) -> Path:
         with writing(path):
             write(path, resolved.run.seed)
     return path
-
-
-def _check_weights(path: Path) -> None:
-    """Headers and sizes: what a worker or an engine would fail on only after its start."""
-    from safetensors import SafetensorError, safe_open
-
-    files = sorted(path.glob("*.safetensors"))
-    if not files:
-        raise ModelError(f"{path}: holds no weights, expected *.safetensors files.")
-    for file in files:
-        try:
-            with safe_open(file, framework="pt"):
-                pass
-        except (SafetensorError, OSError) as error:
-            raise ModelError(f"{file}: cannot be read as safetensors ({error}).") from error
 
 
 def _check_prompts(encoder: PromptEncoder, prompts: Prompts, resolved: Resolved) -> None:

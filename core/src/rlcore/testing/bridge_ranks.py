@@ -14,11 +14,13 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.tensor_parallel import gather_from_tensor_model_parallel_region
 from torch import Tensor
 
+from rlcore.data.batch import TrainBatch
 from rlcore.errors import UserError
 from rlcore.megatron import parallel
 from rlcore.megatron.build import Built, build_model
 from rlcore.megatron.fields import check_fields, split
 from rlcore.megatron.optimizer import wrap_for_gradients
+from rlcore.megatron.role import Role
 from rlcore.megatron.weights import hf_tensors, save_hf
 from rlcore.spec import ModelSpec, Part
 from rlcore.testing.checkpoints import weighted_loss
@@ -82,6 +84,19 @@ def save_again(
         built = build_model(ModelSpec(path=str(path), bridge=bridge, megatron=fields), trainable=False)
         save_hf(built, path, out / path.name, max_shard_bytes=SHARD_BYTES)
     parallel.stop()
+
+
+def log_probs(
+    rank: int, size: int, port: int, bridge: Part, root: Path, batches: Mapping[str, TrainBatch]
+) -> dict[str, Tensor]:
+    """The trainer's log-probs of each model's response tokens, in the order of its batch."""
+    start(rank, size, port, {})
+    found = {}
+    for name, batch in batches.items():
+        role = Role(ModelSpec(path=str(root / name), bridge=bridge), None)
+        found[name] = role.forward(batch, temperature=1.0, tokens_per_rank=64)["log_probs"]
+    parallel.stop()
+    return found
 
 
 def refusals(rank: int, size: int, port: int, bridge: Part, paths: Sequence[Path]) -> list[str]:

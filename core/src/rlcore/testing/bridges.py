@@ -24,6 +24,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
+from rlcore.data.batch import TrainBatch
 from rlcore.spec import Part
 from rlcore.testing.checkpoints import (
     CARRIED,
@@ -34,6 +35,7 @@ from rlcore.testing.checkpoints import (
     tensors_of,
 )
 from rlcore.testing.grid import HEADS, ROPES, TIED, Choice, pairwise
+from rlcore.testing.local_engine import Local
 from rlcore.testing.ranks import free_port, run_ranks
 
 __all__ = ["HEADS", "LAYOUTS", "ROPES", "TIED", "BridgeConformance", "Choice", "Models"]
@@ -205,6 +207,15 @@ class BridgeConformance:
             assert model.dtype == torch.float32
         assert not list(tmp_path.glob(".*")), "no half-written directory stays"
 
+    def test_log_probs_are_those_of_the_local_engine(self, grid: Models) -> None:
+        sampled = {
+            name: _sample(grid.root / name, one.ids, one.mask) for name, one in grid.references.items()
+        }
+        batches = {name: batch for name, (batch, _) in sampled.items()}
+        found = run_ranks(f"{RANKS}:log_probs", 1, self.bridge, grid.root, batches, timeout=240)[0]
+        for name, (_, expected) in sampled.items():
+            assert _apart(found[name], expected) <= TOLERANCE, name
+
     def test_layouts_agree_with_one_rank(self, laid_out: Mapping[str, Any]) -> None:
         for layout in self.layouts:
             for name, alone in laid_out["alone"].items():
@@ -231,6 +242,26 @@ class BridgeConformance:
         for expected, message in zip(self.refused, said, strict=True):
             assert message.startswith(("ModelError", "ConfigError")), (expected, message)
             assert expected in message
+
+
+def _sample(path: Path, ids: Tensor, mask: Tensor) -> tuple[TrainBatch, Tensor]:
+    """What the `local` engine answers to each sequence, and its log-probs of the response tokens."""
+    prompts = [row[real].tolist() for row, real in zip(ids, mask, strict=True)]
+    engine = Local(path)
+    answers = engine.run([engine.sequence(str(number), prompt) for number, prompt in enumerate(prompts)])
+    responses = [answers[str(number)]["output_ids"] for number in range(len(prompts))]
+    log_probs = [
+        value
+        for number in range(len(prompts))
+        for value, _, _ in answers[str(number)]["meta_info"]["output_token_logprobs"]
+    ]
+    texts = [prompt + response for prompt, response in zip(prompts, responses, strict=True)]
+    batch = TrainBatch(
+        tokens=torch.tensor([token for text in texts for token in text]),
+        prompt_lengths=torch.tensor([len(prompt) for prompt in prompts]),
+        response_lengths=torch.tensor([len(response) for response in responses]),
+    )
+    return batch, torch.tensor(log_probs)
 
 
 def _apart(found: Tensor, expected: Tensor) -> float:
