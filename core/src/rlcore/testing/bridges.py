@@ -138,7 +138,7 @@ class BridgeConformance:
         ports = [free_port() for _ in layouts[1:]]
         call = (cls.bridge, models.root, models.inputs, layouts, ports)
         found: list[Mapping[str, Mapping[str, Any]]]
-        found = run_ranks(f"{RANKS}:measure", ranks, *call, timeout=240)[-1]
+        found = run_ranks(f"{RANKS}:measure", ranks, *call)[-1]
         return found
 
     def test_logits_are_those_of_transformers(self, grid: Models, alone: Mapping[str, Any]) -> None:
@@ -173,7 +173,7 @@ class BridgeConformance:
             save_file(swapped, path / "model.safetensors", metadata={"format": "pt"})
         inputs = {str(number): (reference.ids, reference.mask) for number in range(len(pairs))}
         call = (self.bridge, tmp_path, inputs)
-        found = run_ranks(f"{RANKS}:full_logits", 1, *call, timeout=240)[0]
+        found = run_ranks(f"{RANKS}:full_logits", 1, *call)[0]
         unseen = [
             pair
             for number, pair in enumerate(pairs)
@@ -184,14 +184,14 @@ class BridgeConformance:
 
     def test_bf16_is_as_near_as_that_of_transformers(self, grid: Models) -> None:
         call = (self.bridge, grid.root, grid.inputs)
-        found = run_ranks(f"{RANKS}:half_logits", 1, *call, timeout=240)[0]
+        found = run_ranks(f"{RANKS}:half_logits", 1, *call)[0]
         for name, reference in grid.references.items():
             theirs = (reference.half - reference.logits).square().mean().sqrt()
             ours = (found[name] - reference.logits).square().mean().sqrt()
             assert 0 < ours <= 2 * theirs, (name, float(ours), float(theirs))
 
     def test_a_saved_directory_is_the_source_again(self, grid: Models, tmp_path: Path) -> None:
-        run_ranks(f"{RANKS}:save_again", 1, self.bridge, grid.root, tmp_path, {}, timeout=240)
+        run_ranks(f"{RANKS}:save_again", 1, self.bridge, grid.root, tmp_path, {})
         for name in grid.references:
             source, out = grid.root / name, tmp_path / name
             written = tensors_of(out)
@@ -212,7 +212,7 @@ class BridgeConformance:
             name: _sample(grid.root / name, one.ids, one.mask) for name, one in grid.references.items()
         }
         batches = {name: batch for name, (batch, _) in sampled.items()}
-        found = run_ranks(f"{RANKS}:log_probs", 1, self.bridge, grid.root, batches, timeout=240)[0]
+        found = run_ranks(f"{RANKS}:log_probs", 1, self.bridge, grid.root, batches)[0]
         for name, (_, expected) in sampled.items():
             assert _apart(found[name], expected) <= TOLERANCE, name
 

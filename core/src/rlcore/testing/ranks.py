@@ -25,7 +25,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def run_ranks(fn: Callable[..., Any] | str, n: int, *args: Any, timeout: float = 120.0) -> list[Any]:
+def run_ranks(fn: Callable[..., Any] | str, n: int, *args: Any, timeout: float = 280.0) -> list[Any]:
     """`fn(rank, n, port, *args)` in `n` processes; their (picklable) results in the order of the ranks.
 
     `fn` is a function at the top level of a file, or `package.module:function`, which this process then need
