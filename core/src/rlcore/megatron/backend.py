@@ -3,29 +3,29 @@
 from dataclasses import dataclass
 
 from megatron.core.fusions.fused_bias_dropout import get_bias_dropout_add
-from megatron.core.tensor_parallel.layers import RowParallelLinear
 from megatron.core.transformer.attention import SelfAttention, SelfAttentionSubmodules
 from megatron.core.transformer.enums import AttnMaskType
 from megatron.core.transformer.identity_op import IdentityOp
-from megatron.core.transformer.mlp import MLP, MLPSubmodules
+from megatron.core.transformer.mlp import MLPSubmodules
 from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
 from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
 
 from rlcore.megatron.attention import CoreAttention
-from rlcore.megatron.norms import Norm, NormLinear
+from rlcore.megatron.linear import GatedMLP, NormLinear, OutputLinear
+from rlcore.megatron.norms import Norm
 from rlcore.megatron.rotary import Rotary
 
 
 @dataclass(frozen=True, kw_only=True)
 class Linears:
-    """The classes of a layer's linear modules; `rlcore.megatron.norms` has those of other families."""
+    """The classes of a layer's linear modules; `rlcore.megatron.linear` has those of other families."""
 
     qkv: type = NormLinear
-    projection: type = RowParallelLinear
+    projection: type = OutputLinear
     up: type = NormLinear
-    down: type = RowParallelLinear
+    down: type = OutputLinear
 
 
 def layer_spec(config: TransformerConfig, rotary: Rotary, linears: Linears | None = None) -> ModuleSpec:
@@ -43,7 +43,9 @@ def layer_spec(config: TransformerConfig, rotary: Rotary, linears: Linears | Non
             k_layernorm=qk_norm,
         ),
     )
-    mlp = ModuleSpec(module=MLP, submodules=MLPSubmodules(linear_fc1=linears.up, linear_fc2=linears.down))
+    mlp = ModuleSpec(
+        module=GatedMLP, submodules=MLPSubmodules(linear_fc1=linears.up, linear_fc2=linears.down)
+    )
     return ModuleSpec(
         module=TransformerLayer,
         submodules=TransformerLayerSubmodules(

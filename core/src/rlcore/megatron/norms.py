@@ -1,13 +1,8 @@
-"""RMS norms, alone and fused with a linear layer, under the names that TransformerEngine gives them.
-
-Parameter names are those of a TransformerEngine run (`linear_qkv.layer_norm_weight`), so name maps and
-checkpoints written for one apply to the other.
-"""
+"""RMS norms."""
 
 from typing import Any
 
 import torch
-from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
 from torch.nn import functional
@@ -39,49 +34,3 @@ class Norm(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return rms_norm(x, self.weight, self.eps)
-
-
-class NormLinear(ColumnParallelLinear):  # type: ignore[misc] # megatron-core is untyped
-    """RMSNorm of the input, then a column-parallel linear layer."""
-
-    def __init__(
-        self, input_size: int, output_size: int, *, config: TransformerConfig, **settings: Any
-    ) -> None:
-        super().__init__(input_size, output_size, config=config, **settings)
-        self.eps = config.layernorm_epsilon
-        self.layer_norm_weight = norm_weight(input_size, config)
-
-    def forward(self, x: Tensor, *args: Any, **settings: Any) -> Any:
-        """Megatron's (output, bias) pair."""
-        return super().forward(rms_norm(x, self.layer_norm_weight, self.eps), *args, **settings)
-
-
-class BiasedNormLinear(NormLinear):
-    """With a bias, whatever the config says of all linear layers together."""
-
-    def __init__(self, *sizes: int, bias: bool, **settings: Any) -> None:
-        super().__init__(*sizes, bias=True, **settings)
-
-
-class BiasedLinear(RowParallelLinear):  # type: ignore[misc] # megatron-core is untyped
-    """Row-parallel with a bias, whatever the config says of all linear layers together."""
-
-    def __init__(self, *sizes: int, bias: bool, **settings: Any) -> None:
-        super().__init__(*sizes, bias=True, **settings)
-
-
-class LinearNorm(RowParallelLinear):  # type: ignore[misc] # megatron-core is untyped
-    """A row-parallel linear layer without a bias, then an RMSNorm of its output (GLM-4's sandwich norms)."""
-
-    def __init__(
-        self, input_size: int, output_size: int, *, config: TransformerConfig, **settings: Any
-    ) -> None:
-        super().__init__(input_size, output_size, config=config, **settings)
-        self.eps = config.layernorm_epsilon
-        self.post_layer_norm_weight = norm_weight(output_size, config)
-
-    def forward(self, x: Tensor) -> Any:
-        """Megatron's (output, bias) pair."""
-        output, bias = super().forward(x)
-        assert bias is None
-        return rms_norm(output, self.post_layer_norm_weight, self.eps), None

@@ -22,6 +22,8 @@ _ENVIRONMENT = {
     "RAY_DEDUP_LOGS": "0",
     # A laptop near its limit should lose no worker to a guess; the kernel knows when memory is out.
     "RAY_memory_monitor_refresh_ms": "0",
+    # Ray makes its workers nice: the trainer would yield to everything else on the machine.
+    "RAY_worker_niceness": "0",
     # Logs of a local cluster are of no use after the run, and event files slow its start.
     "RAY_enable_metrics_collection": "0",
 }

@@ -70,8 +70,10 @@ class TrainWorker:
     """One rank. Its methods run one after another; `watch` has a thread of its own."""
 
     def __init__(self, rank: int, plugin_files: Sequence[PluginFile]) -> None:
+        from rlcore.cpu.allocator import keep_memory
         from rlcore.plugins.files import install
 
+        keep_memory()
         # Classes of file plugins must be importable before anything that holds them is unpickled.
         install(plugin_files)
         self._rank = rank

@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 
+from rlcore.cpu.allocator import keep_memory
 from rlcore.engines.local.settings import parse_settings, read_token
 from rlcore.errors import RlcoreError
 
@@ -22,6 +23,7 @@ def main() -> int:
     """Run until SIGTERM; the exit code is 2 for what the user can mend."""
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     try:
+        keep_memory()
         settings, token = parse_settings(sys.argv[1:]), read_token()
         from rlcore.engines.local.process import serve  # torch comes with it, after the settings were checked
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name that everyone knows
 
+from rlcore.cpu.kernels import times_transposed
 from rlcore.engines.local.decoder import Prompt
 
 LEAN_FAMILIES = frozenset({"llama", "qwen2", "qwen3"})
@@ -143,7 +144,7 @@ class LeanDecoder:
     def _project(self, layer: Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Rotated queries and keys, and values: [..., heads, head size] each, of hidden states [..., H]."""
         normed = self._rms(x, layer.norm_in)
-        joined = F.linear(normed, layer.qkv, layer.qkv_bias)
+        joined = _linear(normed, layer.qkv, layer.qkv_bias)
         qkv = joined.view(*joined.shape[:-1], -1, self.head_size)
         qk, value = torch.split(qkv, [self.heads + self.kv_heads, self.kv_heads], dim=-2)
         if layer.qk_norm is not None:
@@ -156,11 +157,10 @@ class LeanDecoder:
 
     def _finish_layer(self, layer: Layer, x: Tensor, attended: Tensor) -> Tensor:
         """Output projection and MLP, each with its residual."""
-        x = x + layer.out(attended)
-        gate_up = F.linear(self._rms(x, layer.norm_mlp), layer.gate_up, layer.gate_up_bias)
+        x = x + _linear(attended, layer.out.weight, layer.out.bias)
+        gate_up = _linear(self._rms(x, layer.norm_mlp), layer.gate_up, layer.gate_up_bias)
         gate, up = gate_up.chunk(2, dim=-1)
-        down: Tensor = layer.down(F.silu(gate) * up)
-        return x + down
+        return x + _linear(F.silu(gate) * up, layer.down.weight, layer.down.bias)
 
     def prefill(self, prompts: Sequence[Prompt]) -> tuple[Tensor, list[list[float] | None]]:
         """See `Decoder.prefill`."""
@@ -230,7 +230,9 @@ class LeanDecoder:
         query = query.view(self.rows, self.kv_heads, -1, self.head_size)
         if self.dtype == torch.float32:
             # Plain matrix products beat the fused kernel here, whose blocks are made for many queries.
-            weights = torch.softmax(torch.matmul(query * self.scale, keys.transpose(2, 3)) + mask, dim=-1)
+            # Keys go first: a product that reads them row by row is faster than one by columns.
+            scores = torch.matmul(keys, (query * self.scale).transpose(2, 3)).transpose(2, 3)
+            weights = torch.softmax(scores + mask, dim=-1)
             return torch.matmul(weights, values).flatten(1)
         return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=self.scale).flatten(
             1
@@ -249,6 +251,12 @@ class LeanDecoder:
         """See `Decoder.clear`."""
         self.rows = 0
         self.cache = self._empty_cache(0, 0)
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """`functional.linear` of x [..., I]."""
+    out = times_transposed(x.reshape(-1, x.shape[-1]), weight).view(*x.shape[:-1], len(weight))
+    return out if bias is None else out + bias
 
 
 def _chunks(prompts: Sequence[Prompt]) -> Iterator[Sequence[Prompt]]:

@@ -6,7 +6,7 @@ from mbridge.models import Qwen2Bridge
 
 from rlcore.megatron.backend import Linears
 from rlcore.megatron.bridge import MBridge
-from rlcore.megatron.norms import LinearNorm
+from rlcore.megatron.linear import LinearNorm
 
 
 class Glm4Names(Qwen2Bridge):  # type: ignore[misc] # mbridge, which has no GLM-4 dense, is untyped

@@ -6,7 +6,7 @@ from megatron.core.tensor_parallel.layers import RowParallelLinear
 
 from rlcore.megatron.backend import Linears
 from rlcore.megatron.bridge import MBridge
-from rlcore.megatron.norms import BiasedLinear, BiasedNormLinear, NormLinear
+from rlcore.megatron.linear import BiasedLinear, BiasedNormLinear, NormLinear
 
 ATTENTION = {
     "self_attention.linear_proj.bias": ["model.layers.{layer_number}.self_attn.o_proj.bias"],

@@ -7,7 +7,7 @@ from transformers import PretrainedConfig
 from rlcore.errors import ModelError
 from rlcore.megatron.backend import Linears
 from rlcore.megatron.bridge import MBridge
-from rlcore.megatron.norms import BiasedLinear
+from rlcore.megatron.linear import BiasedLinear
 
 
 class QwenBridge(MBridge):

@@ -1,0 +1,70 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from rlcore.cpu import kernels
+
+
+def random(*shape: int, seed: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def results(function: Callable[..., Tensor], *inputs: Tensor, gradient: Tensor) -> list[Tensor]:
+    """The value of a function and the gradient of each input."""
+    leaves = [one.clone().requires_grad_() for one in inputs]
+    out = function(*leaves)
+    return [out.detach(), *torch.autograd.grad(out, leaves, gradient)]
+
+
+def swiglu(x: Tensor) -> Tensor:
+    gate, up = x.chunk(2, dim=-1)
+    return functional.silu(gate) * up
+
+
+@pytest.mark.parametrize("rows", [1, 31, 700])
+@pytest.mark.parametrize(("inputs", "outputs"), [(64, 96), (96, 64), (7, 5)])
+def test_linear_is_torchs_own(rows: int, inputs: int, outputs: int) -> None:
+    x, weight, gradient = (
+        random(rows, 1, inputs, seed=0),
+        random(outputs, inputs, seed=1),
+        random(rows, 1, outputs, seed=2),
+    )
+    ours = results(kernels.linear, x, weight, gradient=gradient)
+    theirs = results(functional.linear, x.double(), weight.double(), gradient=gradient.double())
+    for mine, exact in zip(ours, theirs, strict=True):
+        assert mine.shape == exact.shape
+        torch.testing.assert_close(mine.double(), exact, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 3000])
+def test_swiglu_is_torchs_own(rows: int) -> None:
+    """The second one takes several blocks, the last of them shorter."""
+    x, gradient = random(rows, 1, 192, seed=0), random(rows, 1, 96, seed=1)
+    ours = results(kernels.swiglu, x, gradient=gradient)
+    theirs = results(swiglu, x.double(), gradient=gradient.double())
+    for mine, exact in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine.double(), exact, rtol=1e-5, atol=1e-5)
+
+
+def test_strided_inputs_are_read_right() -> None:
+    x, weight = random(3, 40, 64, seed=0).transpose(0, 1), random(48, 128, seed=1)[:, :64]
+    gradient = random(48, 120, seed=2).t().reshape(40, 3, 48)
+    ours = results(kernels.linear, x, weight, gradient=gradient)
+    theirs = results(functional.linear, x, weight, gradient=gradient)
+    for mine, exact in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, exact, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(kernels.swiglu(x), swiglu(x))
+
+
+def test_a_block_of_one_row_is_the_row_of_many() -> None:
+    x = random(3000, 192, seed=0)
+    assert torch.equal(kernels.swiglu(x)[1234], kernels.swiglu(x[1234:1235])[0])
+
+
+def test_only_fp32_on_a_cpu_fits() -> None:
+    assert kernels.fits(torch.zeros(1))
+    assert not kernels.fits(torch.zeros(1, dtype=torch.bfloat16))
+    assert not kernels.fits(torch.zeros(1, device="meta"))
