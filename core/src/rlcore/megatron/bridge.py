@@ -108,29 +108,38 @@ class MBridge:
         """The classes of the linear modules of a layer."""
         return Linears()
 
-    def layers(self) -> TransformerBlockSubmodules:
-        """The layers of this pipeline stage; a family whose layers are of another form overrides it."""
+    def layers(self, vp_stage: int | None) -> TransformerBlockSubmodules:
+        """The layers of one chunk of this pipeline stage; a family with layers of another form overrides it.
+
+        `vp_stage`: the chunk's place in the stage, None without a virtual pipeline.
+        """
         kind = self.hf_config.rope_parameters["rope_type"]
         rotary = Rotary.of(self.hf_config, kind, device(), interleaved=self.interleaved)
-        return block_spec(self.config, rotary, self.linears())
+        return block_spec(self.config, rotary, self.linears(), vp_stage)
 
     def build(self) -> list[nn.Module]:
+        return [self._chunk(place) for place in range(parallel.virtual_size())]
+
+    def _chunk(self, place: int) -> nn.Module:
+        vp_stage = place if parallel.virtual_size() > 1 else None
+        is_last = parallel.is_last_stage(place)
         model = GPTModel(
             config=self.config,
-            transformer_layer_spec=self.layers(),
+            transformer_layer_spec=self.layers(vp_stage),
             vocab_size=self.padded_vocab_size,
             max_sequence_length=self.hf_config.max_position_embeddings,
-            pre_process=parallel.is_first_stage(),
-            post_process=parallel.is_last_stage(),
+            pre_process=parallel.is_first_stage(place),
+            post_process=is_last,
             share_embeddings_and_output_weights=self.tied,
             position_embedding_type="none",  # rotary positions belong to the core attention
+            vp_stage=vp_stage,
         )
-        if parallel.is_last_stage():
+        if is_last:
             if self.value_head:
                 model.output_layer = heads.ValueHead(self.config)
             else:
                 heads.hide_padding(model.output_layer, self.vocab_size, self.padded_vocab_size)
-        return [model]
+        return model
 
     def load(self, chunks: Sequence[nn.Module]) -> None:
         transfer.load(self, self._inner, chunks)
@@ -166,6 +175,11 @@ class MBridge:
             ("num_key_value_heads", parallel.tensor_size(), "tensor-model-parallel-size"),
             ("intermediate_size", parallel.tensor_size(), "tensor-model-parallel-size"),
             ("num_hidden_layers", parallel.pipeline_size(), "pipeline-model-parallel-size"),
+            (
+                "num_hidden_layers",
+                parallel.pipeline_size() * parallel.virtual_size(),
+                "virtual-pipeline-model-parallel-size (with the pipeline's size)",
+            ),
         )
         for name, parts, flag in splits:
             whole = getattr(self.hf_config, name)

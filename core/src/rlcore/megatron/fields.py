@@ -18,7 +18,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from rlcore.errors import ConfigError, did_you_mean
 
-LAYOUT = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "sequence_parallel")
+LAYOUT = (
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "virtual_pipeline_model_parallel_size",
+    "sequence_parallel",
+)
 """The fields that `rlcore.megatron.parallel.start` takes."""
 
 TRANSFORMER = (
@@ -101,8 +106,8 @@ REASONS: Mapping[str, str] = {
     r"precision_aware|transformer_impl|kitchen|symmetric|persist_layer": "it needs TransformerEngine or apex",
     r"context_parallel|cp_comm|dp_cp|hierarchical": "context parallelism is not supported yet",
     r"^moe_|expert|deepep": "models with experts are not supported yet",
-    r"virtual_pipeline|_vp_|overlap_p2p|first_pipeline_stage|last_pipeline_stage|pipeline_model_parallel_layout|"
-    r"_pipeline_split": "pipeline stages are of equal size here, without virtual stages",
+    r"_vp_|overlap_p2p|first_pipeline_stage|last_pipeline_stage|pipeline_model_parallel_layout|"
+    r"_pipeline_split": "pipeline stages are of equal size here",
     r"dropout": "with dropout, old and new log-probs would be those of different models",
     r"inference|flash_decode|prefill": "it is for inference, and an engine generates",
     r"loss": "rlcore's objective owns the loss and its reduction",
@@ -136,6 +141,14 @@ def check_fields(overrides: Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigError(
             f"{_flag('sequence_parallel')} needs {_flag('tensor_model_parallel_size')} 2 or more: "
             "it splits the sequence over the tensor-parallel ranks."
+        )
+    if (
+        checked.get("virtual_pipeline_model_parallel_size")
+        and checked.get("pipeline_model_parallel_size", 1) == 1
+    ):
+        raise ConfigError(
+            f"{_flag('virtual_pipeline_model_parallel_size')} needs "
+            f"{_flag('pipeline_model_parallel_size')} 2 or more: it divides the layers of each stage."
         )
     return checked
 

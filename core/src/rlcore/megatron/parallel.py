@@ -27,6 +27,7 @@ def start(
     *,
     tensor_model_parallel_size: int = 1,
     pipeline_model_parallel_size: int = 1,
+    virtual_pipeline_model_parallel_size: int | None = None,
     context_parallel_size: int = 1,
     expert_model_parallel_size: int = 1,
     sequence_parallel: bool = False,
@@ -65,6 +66,7 @@ def start(
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=tensor_model_parallel_size,
         pipeline_model_parallel_size=pipeline_model_parallel_size,
+        virtual_pipeline_model_parallel_size=virtual_pipeline_model_parallel_size,
         distributed_timeout_minutes=timeout / 60.0,
         # a second set of groups is of use only where the first is not gloo
         create_gloo_process_groups=on_gpu,
@@ -165,11 +167,16 @@ def pipeline_group() -> dist.ProcessGroup:
     return group
 
 
-def is_first_stage() -> bool:
-    """Whether tokens enter here."""
-    return pipeline_rank() == 0
+def virtual_size() -> int:
+    """Chunks of the model that each stage holds: 1 without a virtual pipeline."""
+    return parallel_state.get_virtual_pipeline_model_parallel_world_size() or 1
 
 
-def is_last_stage() -> bool:
-    """Whether logits come out here."""
-    return pipeline_rank() == pipeline_size() - 1
+def is_first_stage(chunk: int = 0) -> bool:
+    """Whether tokens enter the stage's `chunk` here."""
+    return pipeline_rank() == 0 and chunk == 0
+
+
+def is_last_stage(chunk: int | None = None) -> bool:
+    """Whether logits come out of the stage's `chunk` here; None: of any."""
+    return pipeline_rank() == pipeline_size() - 1 and chunk in (None, virtual_size() - 1)

@@ -46,10 +46,12 @@ TOLERANCE = 1e-5
 """Largest difference of a logit; of a gradient, beside its largest value; of losses and norms, relative."""
 TP2, PP2 = {"tensor_model_parallel_size": "2"}, {"pipeline_model_parallel_size": "2"}
 SP = {"sequence_parallel": "true"}
+VPP2 = PP2 | {"virtual_pipeline_model_parallel_size": "2"}
 LAYOUTS: Mapping[str, tuple[int, Choice]] = {
     "TP2": (2, TP2),
     "TP2 SP": (2, TP2 | SP),
     "PP2": (2, PP2),
+    "VPP2": (2, VPP2),
     "TP2 PP2 SP": (4, TP2 | PP2 | SP),
 }
 
