@@ -119,8 +119,8 @@ def test_one_rank(model: str, alone: Any, minibatches: int) -> None:
 
 @pytest.mark.parametrize(
     "layout",
-    [{}, {"pipeline_model_parallel_size": 2}],
-    ids=["data", "pipeline"],
+    [{}, {"pipeline_model_parallel_size": 2}, {"context_parallel_size": 2}],
+    ids=["data", "pipeline", "context"],
 )
 def test_two_ranks_are_as_one(model: str, alone: Any, layout: dict[str, Any]) -> None:
     """Metrics (the same on both ranks), weights and errors."""

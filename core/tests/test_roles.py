@@ -170,9 +170,10 @@ def alone(model: str, headed: str) -> Any:
     [
         {"tensor_model_parallel_size": 2, "sequence_parallel": True},
         {"pipeline_model_parallel_size": 2},
+        {"context_parallel_size": 2},
         {},
     ],
-    ids=["tensor", "pipeline", "data"],
+    ids=["tensor", "pipeline", "context", "data"],
 )
 def test_two_ranks_are_as_one(model: str, headed: str, alone: Any, layout: dict[str, Any]) -> None:
     """Metrics and values of the critic and the reference."""

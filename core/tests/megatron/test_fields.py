@@ -60,10 +60,15 @@ def test_one_name_sets_every_class_that_has_it() -> None:
         ("fp8", "e4m3", "it needs TransformerEngine's fp8 or fp4"),
         ("tp-comm-overlap", "true", "it needs TransformerEngine or apex"),
         ("gradient-accumulation-fusion", "true", "it needs TransformerEngine or apex"),
-        ("context-parallel-size", "2", "context parallelism is not supported yet"),
+        ("cp-comm-type", "a2a", "context parallelism has one form here"),
         ("expert-model-parallel-size", "2", "models with experts are not supported yet"),
         ("moe-router-topk", "2", "models with experts are not supported yet"),
-        ("virtual-pipeline-model-parallel-size", "2", "without virtual stages"),
+        (
+            "virtual-pipeline-model-parallel-size",
+            "2",
+            "needs --megatron.pipeline-model-parallel-size 2 or more",
+        ),
+        ("num-layers-in-first-pipeline-stage", "2", "pipeline stages are of equal size here"),
         ("hidden-dropout", "0.1", "with dropout, old and new log-probs"),
         ("calculate-per-token-loss", "true", "objective owns the loss"),
         ("mamba-num-heads", "2", "this build does not use it"),
@@ -83,7 +88,7 @@ def test_refusals(name: str, value: Any, expected: str) -> None:
 
 
 def test_a_size_of_one_says_nothing_and_passes() -> None:
-    assert check_fields({"context-parallel-size": "1", "expert-model-parallel-size": 1}) == {}
+    assert check_fields({"expert-model-parallel-size": 1}) == {}
 
 
 def test_the_lists_name_fields_that_this_megatron_has() -> None:

@@ -40,7 +40,7 @@ def test_a_rank_that_dies_and_a_rank_that_hangs() -> None:
 @pytest.mark.parametrize(
     ("layout", "expected"),
     [
-        ({"context_parallel_size": 2}, "--megatron.context-parallel-size 2 is not supported yet"),
+        ({"context_parallel_size": 2}, "by 1 pipeline-parallel by 2 context-parallel ranks"),
         ({"expert_model_parallel_size": 2}, "--megatron.expert-model-parallel-size 2 is not supported yet"),
         (
             {"tensor_model_parallel_size": 2},

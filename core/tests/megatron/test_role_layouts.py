@@ -1,4 +1,4 @@
-"""The same steps under every parallel layout: data, tensor, sequence and pipeline parallel ranks."""
+"""The same steps under every parallel layout: data, tensor, sequence, pipeline and context parallel ranks."""
 
 from typing import Any
 
@@ -28,6 +28,8 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "sequence": {"tensor_model_parallel_size": 2, "sequence_parallel": True},
     "pipeline": {"pipeline_model_parallel_size": 2},
     "pipeline-tied": {"pipeline_model_parallel_size": 2},
+    "virtual": {"pipeline_model_parallel_size": 2, "virtual_pipeline_model_parallel_size": 2},
+    "context": {"context_parallel_size": 2},
     "data-unsharded": {"use_distributed_optimizer": False},
     "data-overlapped": {"overlap_grad_reduce": True, "overlap_param_gather": True},
 }
@@ -70,6 +72,13 @@ def alone(model: str) -> Any:
 
 
 @pytest.fixture(scope="module")
+def deep(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
+    """A model of a layer for each chunk of two virtual stages, and what one rank makes of it."""
+    path = str(make_qwen3(tmp_path_factory.mktemp("deep"), num_hidden_layers=4))
+    return path, run_ranks(_run, 1, path, {})[0]
+
+
+@pytest.fixture(scope="module")
 def tied(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
     """A model whose first and last stage share a weight, and what one rank makes of it."""
     path = str(make_qwen3(tmp_path_factory.mktemp("tied"), tie_word_embeddings=True))
@@ -89,9 +98,13 @@ def _in_order(results: list[Any], index: int, name: str) -> Tensor:
 
 
 @pytest.mark.parametrize("layout", list(LAYOUTS))
-def test_layouts_agree(model: str, alone: Any, tied: tuple[str, Any], layout: str) -> None:
+def test_layouts_agree(
+    model: str, alone: Any, tied: tuple[str, Any], deep: tuple[str, Any], layout: str
+) -> None:
     if layout.endswith("tied"):
         model, alone = tied
+    elif layout == "virtual":
+        model, alone = deep
     results = run_ranks(_run, 2, model, LAYOUTS[layout])
     for index in range(len(_batches())):
         for name in ("log_probs", "entropy"):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 TENSOR, PIPELINE = "tensor_model_parallel_size", "pipeline_model_parallel_size"
 CONTEXT = "context_parallel_size"
+VIRTUAL = "virtual_pipeline_model_parallel_size"
 
 _UNEVEN = ("num_layers_in_", "pipeline_model_parallel_layout", "account_for_")
 """Fields of megatron that divide the layers in their own way."""
@@ -194,6 +195,15 @@ def _model_complaints(resolved: Resolved, config: Mapping[str, Any]) -> Iterator
     ]
     if not any(name.startswith(_UNEVEN) for name in resolved.megatron):
         divided.append((PIPELINE, ("num_hidden_layers",)))
+    virtual = resolved.megatron.get(VIRTUAL)
+    layers = config.get("num_hidden_layers")
+    if virtual is not None and isinstance(layers, int):
+        parts = _size(resolved.megatron, PIPELINE) * _size(resolved.megatron, VIRTUAL)
+        if layers % parts:
+            yield (
+                f"{flag_name(f'megatron.{VIRTUAL}')}: found {virtual}, expected that with the pipeline's size "
+                f"it divides the model's num_hidden_layers ({layers})."
+            )
     for size, names in divided:
         parts = _size(resolved.megatron, size)
         for name in names:

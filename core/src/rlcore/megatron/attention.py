@@ -23,12 +23,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from rlcore.data.batch import ranges
+from rlcore.megatron.context import Piece, Share
 from rlcore.megatron.rotary import Rotary, rotate
 
 _ATTRIBUTE = "rlcore_pack"
-
-Piece = tuple[int, int, int, int]
-"""A run of tokens and what it sees before itself: (start, length, start of that, length of that)."""
 
 
 def keep_pieces(params: PackedSeqParams, pieces: Sequence[Piece], total: int) -> None:
@@ -36,18 +34,28 @@ def keep_pieces(params: PackedSeqParams, pieces: Sequence[Piece], total: int) ->
     setattr(params, _ATTRIBUTE, Pack(params.cu_seqlens_q, int(params.max_seqlen_q), total, tuple(pieces)))
 
 
+def keep_share(params: PackedSeqParams, share: Share) -> None:
+    """Let attention, with `params` of a whole pack, compute what is of `share`."""
+    starts = params.cu_seqlens_q
+    pieces = share.pieces(starts.tolist())
+    pack = Pack(starts, int(params.max_seqlen_q), share.total // share.ranks, pieces, share)
+    setattr(params, _ATTRIBUTE, pack)
+
+
 @dataclass(eq=False)
 class Pack:
     """What all layers of one forward share about their pack of `total` tokens.
 
     `starts` int32 [N + 1]: where each of the N sequences starts, and `total`. `pieces`: of a pack with shared
-    prompts; none where the sequences are all that there is.
+    prompts; none where the sequences are all that there is. `share`: of a pack that is divided over ranks, of
+    which `total` and `pieces` then are this rank's, and `starts` the whole's.
     """
 
     starts: Tensor
     longest: int
     total: int
     pieces: tuple[Piece, ...] = ()
+    share: Share | None = None
     tables: dict[tuple[Rotary, torch.dtype], tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     @classmethod
@@ -108,6 +116,17 @@ class Pack:
         return torch.empty_like(self.order).scatter_(0, self.order, torch.arange(self.total).to(self.order))
 
     @cached_property
+    def seen(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Of a shared pack: where its pieces end, where what they see ends, and int64 places of the latter.
+
+        The ends are int32 [pieces + 1], from 0 on; a piece sees a run of the whole pack, up to itself.
+        """
+        pieces = torch.tensor(self.pieces, device=self.starts.device)
+        _, lengths, before, count = pieces.unbind(1)
+        ends = (functional.pad(x.cumsum(0), (1, 0)).int() for x in (lengths, lengths + count))
+        return (*ends, ranges(before, lengths + count))
+
+    @cached_property
     def _groups(self) -> list[tuple[tuple[int, int], list[tuple[int, int]]]]:
         """((length, length before it), [(start, start before it)]) of the pieces of equal shape."""
         groups: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
@@ -150,13 +169,18 @@ def _varlen(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float) -> Tensor
     """torch's flash attention over packed sequences: half precision on a GPU only."""
     from torch.nn.attention.varlen import varlen_attn
 
+    ends_q = ends_k = pack.starts
+    if pack.share is not None:
+        ends_q, ends_k, index = pack.seen
+        k, v = (pack.share.gather(x).index_select(0, index) for x in (k, v))
+
     settings: dict[str, Any] = {"scale": scale, "window_size": (-1, 0)}
     if q.shape[1] != k.shape[1]:
         if "enable_gqa" in inspect.signature(varlen_attn).parameters:
             settings["enable_gqa"] = True
         else:  # torch 2.11 may come without it
             k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
-    out = varlen_attn(q, k, v, pack.starts, pack.starts, pack.longest, pack.longest, **settings)
+    out = varlen_attn(q, k, v, ends_q, ends_k, pack.longest, pack.longest, **settings)
     assert isinstance(out, Tensor)  # a pair is returned only where `return_aux` asks for it
     return out
 
@@ -164,12 +188,18 @@ def _varlen(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float) -> Tensor
 def _by_length(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float) -> Tensor:
     """One dense call for all pieces of a shape: neither padding nor a call a sequence."""
     order = pack.order
+    whole_k, whole_v = k, v
+    if pack.share is not None:
+        whole_k, whole_v = pack.share.gather(k), pack.share.gather(v)
+        # taken from the whole, so that every rank is part of the collective of its gradient
+        places = pack.share.places.to(k.device)
+        k, v = whole_k.index_select(0, places), whole_v.index_select(0, places)
     own_q, own_k, own_v = (q, k, v) if order is None else (x.index_select(0, order) for x in (q, k, v))
     out, start = [], 0
     for part in pack.parts:
         end = start + part.count * part.length
-        keys, values = own_k[start:end], own_v[start:end]
-        out.append(_dense(own_q[start:end], _seen(k, keys, part), _seen(v, values, part), part, scale))
+        keys, values = _seen(whole_k, own_k[start:end], part), _seen(whole_v, own_v[start:end], part)
+        out.append(_dense(own_q[start:end], keys, values, part, scale))
         start = end
     whole = out[0] if len(out) == 1 else torch.cat(out)
     return whole if order is None else whole.index_select(0, pack.inverse)

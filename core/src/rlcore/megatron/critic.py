@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
+from rlcore.megatron.context import whole
 from rlcore.megatron.packing import Pack
 from rlcore.megatron.role import Role
 from rlcore.megatron.step import LossResult, StepResult
@@ -51,4 +52,4 @@ class Critic(Role):
 
 
 def _values(output: Tensor, part: Pack) -> Tensor:
-    return output[: part.targets.numel(), 0]
+    return whole(output[: part.targets.numel(), 0], part)

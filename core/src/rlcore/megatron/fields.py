@@ -22,6 +22,7 @@ LAYOUT = (
     "tensor_model_parallel_size",
     "pipeline_model_parallel_size",
     "virtual_pipeline_model_parallel_size",
+    "context_parallel_size",
     "sequence_parallel",
 )
 """The fields that `rlcore.megatron.parallel.start` takes."""
@@ -104,7 +105,8 @@ REASONS: Mapping[str, str] = {
     r"fp8|fp4|first_last_layers_bf16|num_layers_at_|mxfp8": "it needs TransformerEngine's fp8 or fp4",
     r"tp_comm|^use_te|te_rng|activation_func_|_fusion$|fused|cpu_offloading|cuda_graph|attention_backend|"
     r"precision_aware|transformer_impl|kitchen|symmetric|persist_layer": "it needs TransformerEngine or apex",
-    r"context_parallel|cp_comm|dp_cp|hierarchical": "context parallelism is not supported yet",
+    r"context_parallel|cp_comm|dp_cp|hierarchical": "context parallelism has one form here: keys and values "
+    "are gathered",
     r"^moe_|expert|deepep": "models with experts are not supported yet",
     r"_vp_|overlap_p2p|first_pipeline_stage|last_pipeline_stage|pipeline_model_parallel_layout|"
     r"_pipeline_split": "pipeline stages are of equal size here",
@@ -172,7 +174,7 @@ def _check_name(name: str, value: Any) -> None:
         raise ConfigError(f"{_flag(name)} is set by rlcore: use {OWNED[name]}.")
     if name in OF_THE_MODEL:
         raise ConfigError(f"{_flag(name)} cannot be set: it belongs to the model, whose config.json says it.")
-    if name in ("context_parallel_size", "expert_model_parallel_size") and _parse(name, value) == 1:
+    if name == "expert_model_parallel_size" and _parse(name, value) == 1:
         return
     reason = next((why for pattern, why in REASONS.items() if re.search(pattern, name)), None)
     raise ConfigError(f"{_flag(name)} cannot be honored: {reason or 'this build does not use it'}.")

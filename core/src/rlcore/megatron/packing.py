@@ -13,7 +13,8 @@ from torch.nn import functional
 
 from rlcore.data.batch import TrainBatch, ranges
 from rlcore.errors import DataError
-from rlcore.megatron.attention import Piece, keep_pieces
+from rlcore.megatron.attention import keep_pieces
+from rlcore.megatron.context import Piece
 
 Bins = list[list[int]]
 """Sample indices, ascending within each bin."""
@@ -89,7 +90,8 @@ class Pack:
 
     `tokens`, `position_ids` int64 [1, T]; `params`: where each sequence starts (THD). `rows` int64 [n]: the
     rows of the logits that predict the n response tokens, sample after sample; `targets` int64 [n]: those
-    tokens. T is padded with one sequence of zeros to a multiple of `align`.
+    tokens. T is padded with one sequence of zeros to a multiple of `align`. `kept` int64 [n]: of a pack that
+    context-parallel ranks divide, which of its response tokens `rows` and `targets` are of.
     """
 
     batch: TrainBatch
@@ -98,6 +100,7 @@ class Pack:
     params: PackedSeqParams
     rows: Tensor
     targets: Tensor
+    kept: Tensor | None = None
 
 
 def pack(

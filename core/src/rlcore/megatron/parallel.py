@@ -67,6 +67,7 @@ def start(
         tensor_model_parallel_size=tensor_model_parallel_size,
         pipeline_model_parallel_size=pipeline_model_parallel_size,
         virtual_pipeline_model_parallel_size=virtual_pipeline_model_parallel_size,
+        context_parallel_size=context_parallel_size,
         distributed_timeout_minutes=timeout / 60.0,
         # a second set of groups is of use only where the first is not gloo
         create_gloo_process_groups=on_gpu,
@@ -78,16 +79,15 @@ def check_layout(
     world_size: int, *, tensor: int, pipeline: int, context: int, expert: int, sequence_parallel: bool
 ) -> None:
     """Refuse (ConfigError) what cannot be laid out on `world_size` ranks."""
-    if context > 1:
-        raise ConfigError(f"--megatron.context-parallel-size {context} is not supported yet: leave it at 1.")
     if expert > 1:
         raise ConfigError(
             f"--megatron.expert-model-parallel-size {expert} is not supported yet: leave it at 1."
         )
-    if world_size % (tensor * pipeline):
+    if world_size % (tensor * pipeline * context):
+        by_context = f" by {context} context-parallel" if context > 1 else ""
         raise ConfigError(
             f"{world_size} ranks cannot hold models of {tensor} tensor-parallel "
-            f"by {pipeline} pipeline-parallel ranks: "
+            f"by {pipeline} pipeline-parallel{by_context} ranks: "
             "the number of ranks must be a multiple of the product."
         )
     if sequence_parallel and tensor == 1:
@@ -150,6 +150,20 @@ def tensor_size() -> int:
 
 def tensor_group() -> dist.ProcessGroup:
     group: dist.ProcessGroup = parallel_state.get_tensor_model_parallel_group()
+    return group
+
+
+def context_rank() -> int:
+    """This rank among those that share the tokens of a pack."""
+    return int(parallel_state.get_context_parallel_rank())
+
+
+def context_size() -> int:
+    return int(parallel_state.get_context_parallel_world_size())
+
+
+def context_group() -> dist.ProcessGroup:
+    group: dist.ProcessGroup = parallel_state.get_context_parallel_group()
     return group
 
 

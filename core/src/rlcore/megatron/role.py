@@ -17,6 +17,7 @@ from torch import Tensor
 from rlcore.data.batch import TrainBatch
 from rlcore.megatron.build import build_model
 from rlcore.megatron.collect import in_order, sum_over_ranks
+from rlcore.megatron.context import narrow, whole
 from rlcore.megatron.fields import check_fields, split
 from rlcore.megatron.imports import device
 from rlcore.megatron.logprobs import vocab_parallel_log_probs
@@ -71,6 +72,9 @@ class Role:
         self._longest = getattr(built.hf_config, "max_position_embeddings", None)
         self._selector = RowSelector(built.chunks, built.config)
         self._align = built.config.tensor_model_parallel_size if built.config.sequence_parallel else 1
+        self._context_size = built.config.context_parallel_size
+        if self._context_size > 1:
+            self._align *= 2 * self._context_size
 
     def set_seed(self, seed: int) -> None:
         """Seed this rank's random states."""
@@ -191,9 +195,9 @@ class Role:
     ) -> list[Any]:
         """`score`'s second value for each micro-batch on the last pipeline stage, nothing on the others."""
         place = device()
-        packs = [
-            pack(batch, rows, align=self._align, device=place, share=place.type == "cpu") for rows in bins
-        ]
+        # a branch that is cut sees two runs of tokens, its prompt and its own: attention knows one
+        share = place.type == "cpu" and self._context_size == 1
+        packs = [narrow(pack(batch, rows, align=self._align, device=place, share=share)) for rows in bins]
 
         def forward_step(parts: Iterator[Pack], model: Any) -> tuple[Tensor, Any]:
             part = next(parts)
@@ -232,7 +236,9 @@ class Role:
             vocab_size=self._vocab_size,
             group=mpu.get_tensor_model_parallel_group(),
         )
-        return log_probs[:count], entropies[:count] if entropies is not None else None
+        found = [None if values is None else whole(values[:count], part) for values in (log_probs, entropies)]
+        assert found[0] is not None
+        return found[0], found[1]
 
     def _column(self, parts: Sequence[Tensor], batch: TrainBatch, bins: Bins) -> Tensor:
         """What the micro-batches gave for their response tokens, on every rank and in `batch`'s order."""

@@ -18,6 +18,7 @@ from rlcore.data.batch import TrainBatch
 from rlcore.errors import UserError
 from rlcore.megatron import parallel
 from rlcore.megatron.build import Built, build_model
+from rlcore.megatron.context import Share, shared_params
 from rlcore.megatron.fields import check_fields, split
 from rlcore.megatron.optimizer import wrap_for_gradients
 from rlcore.megatron.role import Role
@@ -188,15 +189,20 @@ def _train(built: Built, parts: Sequence[Input], tokens: Tensor) -> tuple[list[T
 
     def step(remaining: Iterator[Input], model: Any) -> tuple[Tensor, Any]:
         part = next(remaining)
-        out = model(part.tokens, part.positions, None, packed_seq_params=part.params)
+        share = Share.mine(part.tokens.shape[1])
+        places = slice(None) if share is None else share.places
+        params = part.params if share is None else shared_params(part.params, share)
+        out = model(part.tokens[:, places], part.positions[:, places], None, packed_seq_params=params)
 
         def loss(found: Tensor) -> tuple[Tensor, Tensor, dict[str, Any]]:
             wide = gather_from_tensor_model_parallel_region(found)[0, :, : built.hf_config.vocab_size]
-            real = wide.index_select(0, part.rows)
+            every = wide if share is None else share.gather(wide)
+            real = every.index_select(0, part.rows)
             total = weighted_loss(real, tokens)
             logits.append(real.detach())
             losses.append(total.item())
-            return total, torch.zeros((), dtype=torch.int), {}
+            # every context-parallel rank has the whole loss, and their gradients are summed
+            return total / parallel.context_size(), torch.zeros((), dtype=torch.int), {}
 
         return out, loss
 

@@ -47,12 +47,15 @@ TOLERANCE = 1e-5
 TP2, PP2 = {"tensor_model_parallel_size": "2"}, {"pipeline_model_parallel_size": "2"}
 SP = {"sequence_parallel": "true"}
 VPP2 = PP2 | {"virtual_pipeline_model_parallel_size": "2"}
+CP2 = {"context_parallel_size": "2"}
 LAYOUTS: Mapping[str, tuple[int, Choice]] = {
     "TP2": (2, TP2),
     "TP2 SP": (2, TP2 | SP),
     "PP2": (2, PP2),
     "VPP2": (2, VPP2),
+    "CP2": (2, CP2),
     "TP2 PP2 SP": (4, TP2 | PP2 | SP),
+    "TP2 CP2 SP": (4, TP2 | CP2 | SP),
 }
 
 
