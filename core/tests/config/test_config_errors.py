@@ -155,6 +155,12 @@ MODELS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         "--megatron.pipeline-model-parallel-size: found 2, expected a divisor of the model's "
         "num_hidden_layers (3).",
     ),
+    (
+        {},
+        {"megatron.pipeline_model_parallel_size": "3", "megatron.virtual_pipeline_model_parallel_size": "2"},
+        "--megatron.virtual-pipeline-model-parallel-size: found 2, expected that times "
+        "pipeline_model_parallel_size (3) it divides the model's num_hidden_layers (3).",
+    ),
 ]
 
 

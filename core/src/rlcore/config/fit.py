@@ -195,15 +195,6 @@ def _model_complaints(resolved: Resolved, config: Mapping[str, Any]) -> Iterator
     ]
     if not any(name.startswith(_UNEVEN) for name in resolved.megatron):
         divided.append((PIPELINE, ("num_hidden_layers",)))
-    virtual = resolved.megatron.get(VIRTUAL)
-    layers = config.get("num_hidden_layers")
-    if virtual is not None and isinstance(layers, int):
-        parts = _size(resolved.megatron, PIPELINE) * _size(resolved.megatron, VIRTUAL)
-        if layers % parts:
-            yield (
-                f"{flag_name(f'megatron.{VIRTUAL}')}: found {virtual}, expected that with the pipeline's size "
-                f"it divides the model's num_hidden_layers ({layers})."
-            )
     for size, names in divided:
         parts = _size(resolved.megatron, size)
         for name in names:
@@ -213,3 +204,15 @@ def _model_complaints(resolved: Resolved, config: Mapping[str, Any]) -> Iterator
                     f"{flag_name(f'megatron.{size}')}: found {parts}, expected a divisor of the model's "
                     f"{name} ({count})."
                 )
+    yield from _virtual_complaints(resolved, config.get("num_hidden_layers"))
+
+
+def _virtual_complaints(resolved: Resolved, layers: Any) -> Iterator[str]:
+    if VIRTUAL not in resolved.megatron or not isinstance(layers, int):
+        return
+    stages, chunks = _size(resolved.megatron, PIPELINE), _size(resolved.megatron, VIRTUAL)
+    if layers % (stages * chunks):
+        yield (
+            f"{flag_name(f'megatron.{VIRTUAL}')}: found {chunks}, expected that times {PIPELINE} ({stages}) "
+            f"it divides the model's num_hidden_layers ({layers})."
+        )

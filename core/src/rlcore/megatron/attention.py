@@ -123,8 +123,8 @@ class Pack:
         """
         pieces = torch.tensor(self.pieces, device=self.starts.device)
         _, lengths, before, count = pieces.unbind(1)
-        ends = (functional.pad(x.cumsum(0), (1, 0)).int() for x in (lengths, lengths + count))
-        return (*ends, ranges(before, lengths + count))
+        ends_q, ends_k = (functional.pad(x.cumsum(0), (1, 0)).int() for x in (lengths, lengths + count))
+        return ends_q, ends_k, ranges(before, lengths + count)
 
     @cached_property
     def _groups(self) -> list[tuple[tuple[int, int], list[tuple[int, int]]]]:

@@ -123,7 +123,7 @@ class MBridge:
     def _chunk(self, place: int) -> nn.Module:
         vp_stage = place if parallel.virtual_size() > 1 else None
         is_last = parallel.is_last_stage(place)
-        model = GPTModel(
+        model: nn.Module = GPTModel(
             config=self.config,
             transformer_layer_spec=self.layers(vp_stage),
             vocab_size=self.padded_vocab_size,
