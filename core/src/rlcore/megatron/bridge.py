@@ -123,7 +123,7 @@ class MBridge:
     def _chunk(self, place: int) -> nn.Module:
         vp_stage = place if parallel.virtual_size() > 1 else None
         is_last = parallel.is_last_stage(place)
-        model: nn.Module = GPTModel(
+        model = GPTModel(
             config=self.config,
             transformer_layer_spec=self.layers(vp_stage),
             vocab_size=self.padded_vocab_size,
@@ -139,6 +139,7 @@ class MBridge:
                 model.output_layer = heads.ValueHead(self.config)
             else:
                 heads.hide_padding(model.output_layer, self.vocab_size, self.padded_vocab_size)
+        assert isinstance(model, nn.Module)
         return model
 
     def load(self, chunks: Sequence[nn.Module]) -> None:
