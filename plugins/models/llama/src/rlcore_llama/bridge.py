@@ -2,11 +2,9 @@
 
 from typing import Any
 
-from megatron.core.tensor_parallel.layers import RowParallelLinear
-
 from rlcore.megatron.backend import Linears
 from rlcore.megatron.bridge import MBridge
-from rlcore.megatron.linear import BiasedLinear, BiasedNormLinear, NormLinear
+from rlcore.megatron.linear import BiasedLinear, BiasedNormLinear, NormLinear, OutputLinear
 
 ATTENTION = {
     "self_attention.linear_proj.bias": ["model.layers.{layer_number}.self_attn.o_proj.bias"],
@@ -35,7 +33,7 @@ class LlamaBridge(MBridge):
     def linears(self) -> Linears:
         # megatron has one switch for the biases of projection and MLP together, Hugging Face one for each
         return Linears(
-            projection=BiasedLinear if self.hf_config.attention_bias else RowParallelLinear,
+            projection=BiasedLinear if self.hf_config.attention_bias else OutputLinear,
             up=BiasedNormLinear if self.hf_config.mlp_bias else NormLinear,
-            down=BiasedLinear if self.hf_config.mlp_bias else RowParallelLinear,
+            down=BiasedLinear if self.hf_config.mlp_bias else OutputLinear,
         )
