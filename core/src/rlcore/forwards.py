@@ -28,7 +28,7 @@ class Forwards:
     ) -> None:
         self._settings = settings
         # One step after the rollout batch takes its old log-probs from its own forward.
-        several = settings.minibatches > 1 and not settings.rollout_as_old
+        several = settings.minibatches > 1 and settings.sampled and not settings.rollout_as_old
         self._old = policy if several or Input.OLD_LOG_PROBS in settings.needs else None
         self._reference = reference
         self._critic = critic

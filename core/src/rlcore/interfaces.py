@@ -40,6 +40,24 @@ class PromptSource(Protocol):
         ...
 
 
+@runtime_checkable
+class ResponseSource(Protocol):
+    """A source that knows right answers, for recipes that train on given responses."""
+
+    def with_responses(self) -> Prompts:
+        """The same, each prompt to train on with one entry in its `responses`."""
+        ...
+
+
+@runtime_checkable
+class PairSource(Protocol):
+    """A source that knows better and worse answers, for recipes that train on given pairs."""
+
+    def with_pairs(self) -> Prompts:
+        """The same, each prompt to train on with `responses` (chosen, rejected)."""
+        ...
+
+
 # --- generation ----------------------------------------------------------------------------------------
 
 
@@ -160,7 +178,9 @@ class LossInputs:
     `log_probs` [R] carries the gradient; `old_log_probs` [R] are the trainer's before the update,
     `rollout_log_probs` [R] the engine's; `advantages` [R]; `mask` [R] 0 or 1; `segments` int64 [R] the
     sample of each token; `samples` = B. `entropy` [R] is there where the run asked for it. `batch` holds
-    every further column.
+    every further column. Where the responses were given, nobody sampled them: old and rollout log-probs are
+    `log_probs`, detached, and the advantages 0; of pairs, `batch.per_sample["chosen"]` int64 [B] is 1 for the
+    chosen response of its `group` and 0 for the rejected one.
     """
 
     log_probs: Tensor
@@ -178,11 +198,13 @@ class LossInputs:
 class LossOutput:
     """`per_token` [R]: the loss of each token; core owns mask, denominator and sum.
 
-    `metrics`: named values [R], logged as `train/<name>`, averaged over the live tokens.
+    `metrics`: named values [R], logged as `train/<name>`, averaged over live tokens. `weighted`: likewise,
+    but averaged as the loss is, with the weights of its tokens.
     """
 
     per_token: Tensor
     metrics: Mapping[str, Tensor] = field(default_factory=dict)
+    weighted: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class Loss(Protocol):

@@ -22,7 +22,7 @@ from rlcore.invariants import check_first_step, check_reference
 from rlcore.megatron.imports import device
 from rlcore.megatron.step import StepResult
 from rlcore.minibatch import samples_of, select, tokens_of
-from rlcore.objective import Objective, advantage_metrics, assign_minibatches, prepare
+from rlcore.objective import WEIGHTED, Objective, advantage_metrics, assign_minibatches, prepare
 from rlcore.roles import Policy, Scorer, ValueModel
 from rlcore.settings import LearnerSettings
 from rlcore.value_objective import with_value_weights
@@ -71,14 +71,17 @@ class Learner:
         policy: Policy,
         *,
         loss: Loss,
-        estimator: AdvantageEstimator,
+        estimator: AdvantageEstimator | None,
         settings: LearnerSettings,
         corrections: Sequence[Correction] = (),
         reference: Scorer | None = None,
         critic: ValueModel | None = None,
         value_loss: ValueLoss | None = None,
     ) -> None:
-        """`value_loss` comes with a `critic`; a `reference` with whatever reads its log-probs."""
+        """`estimator` None: the responses were given, and have no advantages.
+
+        `value_loss` comes with a `critic`; a `reference` with whatever reads its log-probs.
+        """
         self._policy = policy
         self._estimator = estimator
         self._settings = settings
@@ -117,7 +120,8 @@ class Learner:
         metrics = {"train/tokens": float(live), "train/updates": 0.0}
         with clock(times, "time/update_s"):
             metrics |= self._train_all(whole, mine, step)
-        metrics |= {f"train/{name}": value for name, value in advantage_metrics(whole).items()}
+        if self._estimator is not None:
+            metrics |= {f"train/{name}": value for name, value in advantage_metrics(whole).items()}
         if self._critic is not None:
             metrics |= self._critic.take_metrics(whole)
         return {**metrics, "train/samples": float(samples), **times}
@@ -143,6 +147,8 @@ class Learner:
             gaps.append(gap)
         if not results:
             return {}
+        if not self._settings.sampled:
+            return _summary(results)
         comparable = float(self._settings.whole)
         return {
             **_summary(results),
@@ -159,8 +165,9 @@ class Learner:
     def _with_minibatches(self, local: TrainBatch) -> TrainBatch:
         position_B = gather_rows(local.per_sample["position"], self._group)
         order_B = torch.argsort(position_B)
-        rollout_B = gather_rows(local.per_sample["rollout"], self._group)[order_B]
-        minibatch_B = assign_minibatches(rollout_B, self._settings.minibatches)
+        together = local.per_sample.get("unit", local.per_sample["rollout"])
+        together_B = gather_rows(together, self._group)[order_B]
+        minibatch_B = assign_minibatches(together_B, self._settings.minibatches)
         rows = rows_of(local.per_sample["position"], position_B[order_B])
         return local.with_columns(per_sample={"minibatch": minibatch_B[rows]})
 
@@ -205,14 +212,15 @@ class Learner:
         )
 
     def _check_first_step(self, result: StepResult, gap: float) -> None:
-        check_first_step(
-            result,
-            gap,
-            dtype=self._settings.dtype,
-            comparable=self._settings.whole,
-            max_gap=self._settings.max_kl_engine,
-            same_forward=not self._settings.rollout_as_old,
-        )
+        if self._settings.sampled:
+            check_first_step(
+                result,
+                gap,
+                dtype=self._settings.dtype,
+                comparable=self._settings.whole,
+                max_gap=self._settings.max_kl_engine,
+                same_forward=not self._settings.rollout_as_old,
+            )
         if self._settings.reference_is_initial:
             check_reference(result)
 
@@ -261,7 +269,9 @@ def _summary(results: Sequence[StepResult]) -> dict[str, float]:
         for name, value in result.metrics.items():
             sums[name] = sums.get(name, 0.0) + value
     tokens = sums.pop("tokens")
+    means = {name: sums.pop(name) / len(results) for name in list(sums) if name.startswith(WEIGHTED)}
     return {
+        **{f"train/{name.removeprefix(WEIGHTED)}": value for name, value in means.items()},
         "train/loss": sum(result.loss for result in results) / len(results),
         "train/grad_norm": sum(result.grad_norm for result in results) / len(results),
         "train/lr": results[-1].lr,

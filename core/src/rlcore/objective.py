@@ -57,6 +57,9 @@ CORE_METRICS = frozenset(
 )
 """Metrics that core computes for every loss; a loss cannot use their names."""
 
+WEIGHTED = "weighted/"
+"""What stands before the names of sums that hold the weights of the tokens (`LossOutput.weighted`)."""
+
 
 def name_of(plugin: object) -> str:
     """`package.module.Class` of a part, for messages."""
@@ -82,7 +85,7 @@ def assign_minibatches(rollout_B: Tensor, minibatches: int) -> Tensor:
 
 def prepare(
     batch: TrainBatch,
-    estimator: AdvantageEstimator,
+    estimator: AdvantageEstimator | None,
     *,
     normalizer: Normalizer,
     constant: int,
@@ -91,18 +94,19 @@ def prepare(
 ) -> TrainBatch:
     """The whole batch with the columns that training reads.
 
-    Adds per token `advantages`, `weights` and, where the estimator gives them, `returns` (float32 [R], 0
-    where not live), per sample `minibatch` (int64 [B]) unless it is there already. `whiten_advantages`: over
-    all live tokens of the batch (`rlcore.maths.whiten`). `weights` are those of `rlcore.maths.token_weights`
-    within the token's mini-batch; `constant` is used by the normalizer of that name. Raises `RunError` where
-    the estimator's output has another shape or dtype, or is not finite on a live token; `NotFiniteError`
-    where a log-prob of the engine is not.
+    Adds per token `advantages` (where there is an estimator), `weights` and, where the estimator gives them,
+    `returns` (float32 [R], 0 where not live), per sample `minibatch` (int64 [B]) unless it is there already.
+    `whiten_advantages`: over all live tokens of the batch (`rlcore.maths.whiten`). `weights` are those of
+    `rlcore.maths.token_weights` within the token's mini-batch; `constant` is used by the normalizer of that
+    name. Raises `RunError` where the estimator's output has another shape or dtype, or is not finite on a
+    live token; `NotFiniteError` where a log-prob of the engine is not.
     """
     mask_R, segments_R = batch.per_token["loss_mask"], batch.segments
-    if not bool(torch.isfinite(where_live(batch.per_token["rollout_log_probs"], mask_R)).all()):
+    rollout_R = batch.per_token.get("rollout_log_probs")
+    if rollout_R is not None and not bool(torch.isfinite(where_live(rollout_R, mask_R)).all()):
         raise NotFiniteError("The engine returned log-probs that are not finite for tokens to train on.")
-    estimated = _estimated(batch, estimator)
-    if whiten_advantages:
+    estimated = {} if estimator is None else _estimated(batch, estimator)
+    if whiten_advantages and estimated:
         # in float64, so that the order of the sums does not show in the float32 result
         white_R = whiten(estimated["advantages"].double(), mask_R)
         estimated["advantages"] = white_R.float()
@@ -194,14 +198,15 @@ class Objective:
         self._gap_max: Tensor | None = None
 
     def __call__(self, outputs: TokenOutputs, batch: TrainBatch) -> LossResult:
-        """`batch` must hold the columns of `prepare`, `loss_mask` and `rollout_log_probs`.
+        """`batch` must hold the columns of `prepare`, `loss_mask` and, if sampled, `rollout_log_probs`.
 
         Where it has no column `old_log_probs`, the policy has not been updated since they were due: they are
         the log-probs at hand, detached, with the same value and the same gradient.
         """
         inputs = self._inputs(outputs, batch)
         output = self._loss(inputs)
-        _check(f"The loss {name_of(self._loss)}", "the loss", output.per_token, output.metrics, inputs.mask)
+        whose = f"The loss {name_of(self._loss)}"
+        _check(whose, "the loss", output.per_token, {**output.metrics, **output.weighted}, inputs.mask)
         loss_R, named = output.per_token, dict(output.metrics)
         if self._corrections:
             loss_R = self._corrected(loss_R, inputs, named)
@@ -214,9 +219,13 @@ class Objective:
             assert kl_R is not None, "a KL term needs the reference's log-probs"
             ratio_R = importance_ratio(inputs.log_probs, inputs.old_log_probs, inputs.mask)
             loss_R = loss_R + self._kl.coef * (ratio_R * kl_R if self._kl.unbiased else kl_R)
-        total = where_live(batch.per_token["weights"] * loss_R, inputs.mask).sum()
+        weights_R = batch.per_token["weights"]
+        total = where_live(weights_R * loss_R, inputs.mask).sum()
         with torch.no_grad():
             metrics = self._metrics(inputs, named if kl_R is None else {**named, "kl_reference": kl_R})
+            for name, value_R in output.weighted.items():
+                weighted_R = weights_R * value_R.to(weights_R.dtype)
+                metrics[WEIGHTED + name] = where_live(weighted_R, inputs.mask).sum()
         return LossResult(total=total, metrics=metrics)
 
     def take_gap_max(self) -> float:
@@ -232,11 +241,12 @@ class Objective:
         new_R = where_live(outputs.log_probs, mask_R)
         old_R = columns.get("rollout_log_probs" if self._rollout_as_old else "old_log_probs")
         entropy_R = outputs.entropy
+        rollout_R, advantages_R = columns.get("rollout_log_probs"), columns.get("advantages")
         return LossInputs(
             log_probs=new_R,
             old_log_probs=new_R.detach() if old_R is None else where_live(old_R, mask_R),
-            rollout_log_probs=where_live(columns["rollout_log_probs"], mask_R),
-            advantages=where_live(columns["advantages"], mask_R),
+            rollout_log_probs=new_R.detach() if rollout_R is None else where_live(rollout_R, mask_R),
+            advantages=torch.zeros_like(mask_R) if advantages_R is None else where_live(advantages_R, mask_R),
             mask=mask_R,
             segments=torch.repeat_interleave(batch.response_lengths),  # on the device of the batch
             samples=len(batch),
@@ -279,10 +289,13 @@ class Objective:
         if gap_R.numel():
             largest = gap_R.max()
             self._gap_max = largest if self._gap_max is None else torch.maximum(self._gap_max, largest)
-        values = {
+        of_sampling = {
             "ppo_kl": old_R - inputs.log_probs,
             "kl_engine": gap_R,
             "kl_engine_k3": kl(rollout_R, trainer_R, mask_R, "k3"),
+        }
+        values = {
+            **(of_sampling if "rollout_log_probs" in inputs.batch.per_token else {}),
             **({} if inputs.entropy is None else {"entropy": inputs.entropy}),
             **{name: value.to(gap_R.dtype) for name, value in named.items()},
         }

@@ -49,7 +49,8 @@ class KlSettings:
 class LearnerSettings:
     """Plain values, for they travel to the worker.
 
-    `needs`: the inputs that the parts read. `rollout_as_old`: the engine's log-probs serve as the old ones.
+    `needs`: the inputs that the parts read. `sampled`: the policy sampled the responses; else the data gave
+    them, without log-probs of an engine. `rollout_as_old`: the engine's log-probs serve as the old ones.
     `critic_warmup_steps`: the first steps, which leave the policy as it is. `reference_is_initial`: the first
     step must find the policy equal to the reference. `whole`: the engine samples from the whole distribution
     (`Sampling.is_whole`). `max_kl_engine`: bound of the largest gap in fp32. `folder`: of the run; a batch
@@ -64,6 +65,7 @@ class LearnerSettings:
     dtype: Literal["fp32", "bf16"]
     folder: str
     entropy_coef: float = 0.0
+    sampled: bool = True
     rollout_as_old: bool = False
     needs: frozenset[Input] = frozenset()
     whiten_advantages: bool = False

@@ -37,12 +37,18 @@ class RewardStatus(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Prompt:
-    """One row of a prompt source: what is asked, and what a reward needs to judge the answer."""
+    """One row of a prompt source: what is asked, and what a reward needs to judge the answer.
+
+    `responses`: those that the data give, to train on: one, or (chosen, rejected). Each is a text, or the
+    messages that follow those of `text`, of which the assistant's are trained on unless they say
+    `"train": false`.
+    """
 
     prompt_id: str
     text: str | Messages
     label: Json = None
     metadata: Mapping[str, Json] = field(default_factory=dict)
+    responses: tuple[str | Messages, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +78,8 @@ class Sample:
 
     `response_ids`, `loss_mask` (1 = the policy sampled this token, 0 = a tool or the environment wrote it)
     and `log_probs` (of the distribution that was sampled from, temperature included; 0.0 where the mask is
-    0) have one entry per response token. `extras` holds tensors-to-be that a plugin declared as a `Field`.
+    0) have one entry per response token. A response that the data gave has neither log-probs nor `spans`.
+    `extras` holds tensors-to-be that a plugin declared as a `Field`.
     """
 
     prompt: Prompt

@@ -22,6 +22,7 @@ def test_each_layer_wins_over_those_before_it(make: Make, write: Write) -> None:
     assert resolved.run.lr == 0.5  # the recipe over the model
     assert resolved.run.seed == 3  # the file
     assert resolved.run.prompts_per_step == 9  # the flag over the file over the model
+    assert resolved.reward is not None
     assert resolved.reward.name == "token_match"  # the task's suggestion
 
 
@@ -145,7 +146,9 @@ def test_a_resolved_run_travels_by_pickle(make: Make, name: str) -> None:
 
 
 def test_texts_of_flags_become_what_the_field_holds(make: Make) -> None:
-    config = make(MANY).reward.config.model_dump()
+    reward = make(MANY).reward
+    assert reward is not None
+    config = reward.config.model_dump()
     assert config["words"] == ("a b", "none")
     assert config["numbers"] == ()
     assert config["pair"] == (1.0, 2.5)

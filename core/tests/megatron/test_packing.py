@@ -7,7 +7,7 @@ import torch
 
 from rlcore.data.batch import TrainBatch
 from rlcore.errors import DataError
-from rlcore.megatron.packing import balance, equal_bins, micro_batches, pack
+from rlcore.megatron.packing import balance, check_longest, equal_bins, micro_batches, pack
 
 
 def _loads(bins: list[list[int]], lengths: list[int]) -> list[int]:
@@ -40,7 +40,7 @@ def test_a_sample_over_the_budget_has_a_bin_of_its_own() -> None:
 
 def test_a_sample_over_the_context_is_refused() -> None:
     with pytest.raises(DataError, match=r"30 tokens, but the model takes at most 20"):
-        micro_batches([5, 30, 5], 12, longest=20)
+        check_longest([5, 30, 5], 20)
 
 
 def test_balance_gives_each_rank_nearly_the_same_tokens() -> None:

@@ -25,6 +25,9 @@ EOS = 10
 class Digits:
     """A tokenizer of digits."""
 
+    eos_token: str | None = "$"
+    eos_token_id: int | None = EOS
+
     def __len__(self) -> int:
         return EOS + 1
 

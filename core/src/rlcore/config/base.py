@@ -5,6 +5,7 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from rlcore.inputs import Input
+from rlcore.trains_on import TrainsOn
 
 
 class Config(BaseModel):
@@ -19,6 +20,9 @@ class Config(BaseModel):
 
     needs: ClassVar[frozenset[Input]] = frozenset()
     """The columns that the component reads and that cost a forward pass."""
+
+    trains_on: ClassVar[frozenset[TrainsOn]] = frozenset({TrainsOn.ROLLOUTS})
+    """Of what works on the train batch: the runs that it can be a part of."""
 
     compares: ClassVar[tuple[str, str] | None] = None
     """Of a correction: the two of `new`, `old` and `rollout` that it compares, whose equality idles it."""

@@ -11,6 +11,7 @@ from rlcore.config.layers import Setting, flag_name
 from rlcore.config.models import read_config
 from rlcore.errors import ConfigError
 from rlcore.inputs import Input
+from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
     from rlcore.config.resolve import Resolved
@@ -79,6 +80,7 @@ def _size(megatron: Mapping[str, Any], name: str) -> int:
 def _complaints(resolved: Resolved, parallel: int) -> Iterator[str]:
     run = resolved.run
     longest = run.max_prompt_tokens + run.max_response_tokens
+    yield from _given_complaints(resolved)
     for kind, part in _parts(resolved):
         need = part.config.min_group_size
         if run.group_size < need:
@@ -97,6 +99,11 @@ def _complaints(resolved: Resolved, parallel: int) -> Iterator[str]:
         yield f"--warmup-steps: found {run.warmup_steps}, expected less than --steps ({run.steps})."
     if run.max_staleness:
         yield f"--max-staleness: found {run.max_staleness}, expected 0: runs are synchronous so far."
+    if resolved.trains_on is TrainsOn.PAIRS and longest <= run.tokens_per_rank < 2 * longest:
+        yield (
+            f"--tokens-per-rank: found {run.tokens_per_rank}, expected at least {2 * longest}, which the "
+            "longest pair takes (twice --max-prompt-tokens plus --max-response-tokens)."
+        )
     if run.tokens_per_rank < longest:
         yield (
             f"--tokens-per-rank: found {run.tokens_per_rank}, expected at least {longest}, which the longest "
@@ -116,12 +123,50 @@ def _complaints(resolved: Resolved, parallel: int) -> Iterator[str]:
 
 def _parts(resolved: Resolved) -> Iterator[tuple[str, Part]]:
     """Kind and part of everything that works on the train batch."""
-    yield "advantage", resolved.advantage
+    if resolved.advantage is not None:
+        yield "advantage", resolved.advantage
     yield "loss", resolved.loss
     for part in resolved.corrections:
         yield "correction", part
     if resolved.value_loss is not None:
         yield "value_loss", resolved.value_loss
+
+
+_OF_SAMPLING = (
+    *("temperature", "top_p", "top_k", "min_p", "max_staleness", "max_refills", "old_log_probs"),
+    *("whiten_advantages", "kl_coef", "kl_place", "kl_unbiased"),
+)
+"""Settings of the run that mean something only where the policy samples what it is trained on."""
+
+
+def _given_complaints(resolved: Resolved) -> Iterator[str]:
+    """What doesn't go with where the responses come from."""
+    run, on = resolved.run, resolved.trains_on
+    for kind, part in _parts(resolved):
+        if on not in part.config.trains_on:
+            wanted = " or ".join(sorted(part.config.trains_on))
+            yield (
+                f"--{kind.replace('_', '-')}: found {part.name!r}, which trains on {wanted}, but --algo "
+                f"{resolved.algorithm} trains on {on}; choose another one."
+            )
+    if on is TrainsOn.ROLLOUTS:
+        return
+    given = f"--algo {resolved.algorithm} trains on {on}"
+    if run.group_size != on.per_prompt:
+        yield f"--group-size: found {run.group_size}, but {given}, {on.per_prompt} to a prompt; leave it out."
+    for name in _OF_SAMPLING:
+        value, default = getattr(run, name), type(run).model_fields[name].default
+        if value != default:
+            yield f"{flag_name(name)}: found {_said(value)}, but {given} and samples none; leave it out."
+    if on is TrainsOn.PAIRS and run.normalizer != "per_rollout":
+        yield (
+            f"--normalizer: found {run.normalizer}, but the loss of --algo {resolved.algorithm} is a mean "
+            "over pairs; expected per_rollout."
+        )
+
+
+def _said(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _role_complaints(resolved: Resolved) -> Iterator[str]:
@@ -178,7 +223,7 @@ def _unread(run: RunConfig, names: tuple[str, ...], reason: str) -> Iterator[str
     for name in names:
         value = getattr(run, name)
         if value:
-            yield f"{flag_name(name)}: found {str(value).lower() if value is True else value}, but {reason}."
+            yield f"{flag_name(name)}: found {_said(value)}, but {reason}."
 
 
 def _model_complaints(resolved: Resolved, config: Mapping[str, Any]) -> Iterator[str]:

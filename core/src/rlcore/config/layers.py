@@ -86,12 +86,13 @@ def _sentence(
     if first["type"] == "missing":
         return f"{flag_name(name)} is missing: {field.description or describe(field)}."
     setting = settings[name]
-    found = f"{setting.layer.at(name)}: found {_shown(setting.value)}"
+    found = f"{setting.layer.at(name)}: found {shown(setting.value)}"
     if first["type"] in ("value_error", "assertion_error"):
         return f"{found}: {reason}."
     return f"{found}, expected {describe(field)}."
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value as an error shows it, in at most 80 characters."""
     text = repr(value) if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= 80 else text[:77] + "..."

@@ -15,6 +15,7 @@ from rlcore.plugins.files import PluginFile
 from rlcore.plugins.records import Kind
 from rlcore.plugins.registry import Entry
 from rlcore.spec import Part
+from rlcore.trains_on import TrainsOn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,20 +37,23 @@ class ModelChoice:
 class Resolved:
     """Everything that a run is made of. Travels to workers by pickle.
 
+    `advantage`, `reward`: None where the responses are given.
+
     `megatron`, `sglang`: pass-through fields as given (texts where they came from flags). `plugins`:
     plugin → version, for the provenance; of a plugin file the version is `sha256:…`.
     """
 
     run: RunConfig
     algorithm: str
-    advantage: Part
     loss: Part
     generator: Part
-    reward: Part
     engine: Part
     source: Part
     filters: tuple[Part, ...]
     model: ModelChoice
+    trains_on: TrainsOn = TrainsOn.ROLLOUTS
+    advantage: Part | None = None
+    reward: Part | None = None
     value_loss: Part | None = None
     corrections: tuple[Part, ...] = ()
     megatron: Mapping[str, Any] = field(default_factory=dict)
@@ -68,20 +72,28 @@ class Resolved:
             flat["plugin"] = [file.path for file in self.plugin_files]
         flat |= self.run.model_dump(mode="json")
         flat |= _table("model", self.model.bridge)
-        for kind in (Kind.ADVANTAGE, Kind.LOSS, Kind.GENERATOR, Kind.REWARD, Kind.ENGINE):
+        for kind in (Kind.LOSS, Kind.ENGINE):
             part: Part = getattr(self, kind)
             flat |= {kind.value: part.name, **_table(kind, part)}
-        flat["value_loss"] = self.value_loss.name if self.value_loss else None
-        flat |= _table(Kind.VALUE_LOSS, self.value_loss) if self.value_loss else {}
-        for kind, parts in ((Kind.FILTER, self.filters), (Kind.CORRECTION, self.corrections)):
-            flat[kind.value] = [part.name for part in parts]
-            for part in parts:
-                flat |= _table(f"{kind}.{part.name}", part)
+        if self.trains_on is TrainsOn.ROLLOUTS:
+            flat |= self._flat_of_rollouts()
         flat |= _table("source", self.source)
         if self.source.name == DATA_SOURCE:
             del flat["source.path"]
         for table in PASS_THROUGH:
             flat |= {f"{table}.{key}": value for key, value in getattr(self, table).items()}
+        return flat
+
+    def _flat_of_rollouts(self) -> dict[str, Any]:
+        flat: dict[str, Any] = {}
+        for kind in (Kind.ADVANTAGE, Kind.GENERATOR, Kind.REWARD, Kind.VALUE_LOSS):
+            part: Part | None = getattr(self, kind)
+            flat[kind.value] = part.name if part else None
+            flat |= _table(kind, part) if part else {}
+        for kind, parts in ((Kind.FILTER, self.filters), (Kind.CORRECTION, self.corrections)):
+            flat[kind.value] = [part.name for part in parts]
+            for part in parts:
+                flat |= _table(f"{kind}.{part.name}", part)
         return flat
 
     def to_toml(self) -> str:
@@ -104,10 +116,11 @@ def resolve(
     resolved = Resolved(
         run=layers.build(RunConfig, settings),
         algorithm=entries[Kind.ALGORITHM].record.name,
-        advantage=_part(entries[Kind.ADVANTAGE], settings),
+        trains_on=selection.trains_on,
+        advantage=_optional(selection, Kind.ADVANTAGE, settings),
         loss=_part(entries[Kind.LOSS], settings),
         generator=_part(entries[Kind.GENERATOR], settings),
-        reward=_part(entries[Kind.REWARD], settings),
+        reward=_optional(selection, Kind.REWARD, settings),
         engine=_part(entries[Kind.ENGINE], settings),
         source=_part(entries[Kind.SOURCE], settings),
         filters=_several(selection, Kind.FILTER, settings),
@@ -119,7 +132,7 @@ def resolve(
             bridge=_part(found.entry, settings),
             hub=found.hub,
         ),
-        value_loss=_part(entries[Kind.VALUE_LOSS], settings) if Kind.VALUE_LOSS in entries else None,
+        value_loss=_optional(selection, Kind.VALUE_LOSS, settings),
         corrections=_several(selection, Kind.CORRECTION, settings),
         megatron=_pass_through("megatron", settings),
         sglang=_pass_through("sglang", settings),
@@ -133,6 +146,10 @@ def _part(entry: Entry, settings: Mapping[str, Setting], table: str | None = Non
     record = entry.component
     config = layers.build(record.config, settings, table or entry.kind)
     return Part(name=record.name, factory=record.factory, config=config)
+
+
+def _optional(selection: Selection, kind: Kind, settings: Mapping[str, Setting]) -> Part | None:
+    return _part(selection.entries[kind], settings) if kind in selection.entries else None
 
 
 def _several(selection: Selection, kind: Kind, settings: Mapping[str, Setting]) -> tuple[Part, ...]:

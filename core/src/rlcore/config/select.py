@@ -19,6 +19,7 @@ from rlcore.config.toml import NONE
 from rlcore.errors import ConfigError, did_you_mean
 from rlcore.plugins.records import Algorithm, Kind, Source
 from rlcore.plugins.registry import LIST_KINDS, OPTIONAL_KINDS, PART_KINDS, Entry, Registry
+from rlcore.trains_on import TrainsOn
 
 DATA_SOURCE = "file"
 """The source behind `--data PATH`."""
@@ -50,9 +51,13 @@ KINDS: Mapping[str, Kind] = {
 }
 """Flag → the kind whose names it takes."""
 
+OF_ROLLOUTS = (Kind.ADVANTAGE, Kind.VALUE_LOSS, Kind.CORRECTION, Kind.REWARD, Kind.FILTER)
+"""Kinds of which there is none where the responses are given."""
+
 DEFAULT_TASK = "copy"
 DEFAULT_GENERATOR = "single_turn"
 _ONE = [kind for kind in PART_KINDS if kind not in LIST_KINDS]
+_SAMPLED = TrainsOn.ROLLOUTS
 _GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
 
 
@@ -75,10 +80,17 @@ class Selection:
     lists: Mapping[Kind, tuple[Entry, ...]]
     model: Found | None
 
+    @property
+    def trains_on(self) -> TrainsOn:
+        """Where the responses come from."""
+        recipe = self.entries.get(Kind.ALGORITHM)
+        return recipe.record.trains_on if recipe and isinstance(recipe.record, Algorithm) else _SAMPLED
+
     def require_complete(self) -> None:
         """Raises `ConfigError` where a part is still to be chosen."""
+        idle = () if self.trains_on is _SAMPLED else OF_ROLLOUTS
         for key, kind in KINDS.items():
-            if kind in LIST_KINDS or kind in OPTIONAL_KINDS or kind in self.entries:
+            if kind in LIST_KINDS or kind in OPTIONAL_KINDS or kind in idle or kind in self.entries:
                 continue
             offer, note = self.registry.offer(kind), self.registry.broken_note()
             raise ConfigError(f"{flag_name(key)} is missing: nothing chooses it, expected {offer}.{note}")
@@ -178,6 +190,11 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     weaker = [_suggestions(entries[kind]) for kind in suggesting if kind in entries]
     weaker += [_recipe_layer(entries[Kind.ALGORITHM])] if Kind.ALGORITHM in entries else []
     choices = layers.merge([_defaults(registry), *weaker, *given])
+    recipe = entries.get(Kind.ALGORITHM)
+    if recipe and isinstance(recipe.record, Algorithm) and recipe.record.trains_on is not _SAMPLED:
+        _refuse_idle(recipe.record, chosen)
+        # What a task suggests is for rollouts.
+        choices = {key: setting for key, setting in choices.items() if key not in OF_ROLLOUTS}
     entries |= {
         kind: _find(registry, kind, kind.value, choices[kind.value])
         for kind in _ONE
@@ -193,6 +210,21 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
         lists=lists,
         model=model,
     )
+
+
+def _refuse_idle(recipe: Algorithm, chosen: Mapping[str, Setting]) -> None:
+    """A part that works on rollouts would do nothing where the responses are given.
+
+    The default generator stays: it answers where the policy is evaluated.
+    """
+    for kind in (*OF_ROLLOUTS, Kind.GENERATOR):
+        setting = chosen.get(kind.value)
+        if setting is not None and setting.value not in ([], (), NONE):
+            found = layers.shown(setting.value)
+            raise ConfigError(
+                f"{setting.layer.at(kind.value)}: found {found}, but --algo {recipe.name} trains on "
+                f"{recipe.trains_on}, which no {kind.value.replace('_', ' ')} works on; leave it out."
+            )
 
 
 def _defaults(registry: Registry) -> Layer:
@@ -277,7 +309,9 @@ def _without_strangers(
 ) -> Layer:
     """A table belongs to the part that the same layer chose: it is left out where another one won."""
     lost = {
-        key for key in (*_ONE, "model") if key in layer.values and layer.values[key] != choices[key].value
+        key
+        for key in (*_ONE, "model")
+        if key in layer.values and (key not in choices or layer.values[key] != choices[key].value)
     }
     gone = [f"{key}." for key in lost]
     gone += ["sglang."] if Kind.ENGINE in lost else []

@@ -18,7 +18,8 @@ class TrainBatch:
     `per_token`: columns [sum(R_i)], one value per response token; `loss_mask` (float32, 0 or 1) and
     `weights` (float32, see `rlcore.objective`) are always among them once the batch is built.
     `per_sample`: columns [B]; `position` (int64, place in the whole batch), `group` and `rollout` (int64)
-    are always there.
+    are always there. `unit` (int64), where it is there: samples of one unit share a rank, a mini-batch and a
+    micro-batch.
     A column added by a plugin keeps its name; the first dimension is the only one that is sliced.
     """
 
@@ -42,6 +43,15 @@ class TrainBatch:
         return torch.repeat_interleave(
             torch.arange(len(self), device=self.response_lengths.device), self.response_lengths
         )
+
+    def units(self) -> list[list[int]]:
+        """The rows of each unit, in the order of their first rows; without `unit`, each sample alone."""
+        if "unit" not in self.per_sample:
+            return [[row] for row in range(len(self))]
+        rows: dict[int, list[int]] = {}
+        for row, unit in enumerate(self.per_sample["unit"].tolist()):
+            rows.setdefault(unit, []).append(row)
+        return list(rows.values())
 
     def with_columns(
         self, per_token: Mapping[str, Tensor] | None = None, per_sample: Mapping[str, Tensor] | None = None

@@ -8,12 +8,19 @@ from rlcore.config.base import Config
 
 
 class FileConfig(Config):
-    """Prompts from a file."""
+    """Prompts from a file; for recipes that train on given responses, with those."""
 
     path: str = Field(description="a .jsonl or .parquet file, one prompt a row")
     prompt_key: str = Field("prompt", min_length=1, description="key of the prompt: text, or chat messages")
     label_key: str = Field("label", min_length=1, description="key of what the reward compares with")
     metadata_key: str = Field("metadata", min_length=1, description="key of a table that the reward may read")
+    response_key: str = Field("response", min_length=1, description="key of the response to learn (sft)")
+    messages_key: str = Field("messages", min_length=1, description="key of a whole chat to learn from (sft)")
+    train_key: str = Field(
+        "train", min_length=1, description="key of an assistant message: false or 0 keeps it out of the loss"
+    )
+    chosen_key: str = Field("chosen", min_length=1, description="key of the better response (dpo)")
+    rejected_key: str = Field("rejected", min_length=1, description="key of the worse response (dpo)")
     chat_template: bool = Field(False, description="send a text prompt as one user message of a chat")
     eval_path: str | None = Field(None, description="a file of held-out prompts, with the same keys")
     eval_fraction: float = Field(

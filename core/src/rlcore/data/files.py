@@ -1,15 +1,20 @@
 """Prompts from a .jsonl or .parquet file. A malformed row stops the run with file, line and reason."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Never
+from typing import Never
 
 from rlcore.data.config import FileConfig
+from rlcore.data.rows import Row, answer_text, kind_of, required, response, text_or_chat, whole_chat
 from rlcore.data.split import content_hash, share
 from rlcore.errors import DataError
 from rlcore.interfaces import Prompts
 from rlcore.types import Json, Messages, Prompt
+
+_Parse = Callable[[Row, str, str], Prompt]
+"""(row, where it stands, prompt id) → the prompt."""
 
 
 class FileSource:
@@ -24,11 +29,22 @@ class FileSource:
 
     def prompts(self) -> Prompts:
         """The prompts of `path` to train on, and a held-out set where the config asks for one."""
+        return self._split(self._prompt)
+
+    def with_responses(self) -> Prompts:
+        """The same, of rows that also hold a response, or a whole chat."""
+        return self._split(self._demonstration)
+
+    def with_pairs(self) -> Prompts:
+        """The same, of rows that also hold a chosen and a rejected response."""
+        return self._split(self._pair)
+
+    def _split(self, parse: _Parse) -> Prompts:
         config = self._config
-        rows = self._read(Path(config.path), "row")
+        rows = self._read(Path(config.path), "row", parse)
         if config.eval_path is not None:
             path = Path(config.eval_path)
-            held_out = self._read(path, "eval")
+            held_out = self._read(path, "eval", parse)
             self._refuse_overlap(rows, held_out, path)
             return Prompts(train=rows, held_out={path.stem: held_out})
         if config.eval_fraction == 0:
@@ -41,30 +57,50 @@ class FileSource:
             )
         return Prompts(train=train, held_out={"held_out": held_out})
 
-    def _read(self, path: Path, prefix: str) -> list[Prompt]:
-        prompts = [self._prompt(row, where, f"{prefix}-{number}") for number, where, row in _rows(path)]
+    def _read(self, path: Path, prefix: str, parse: _Parse) -> list[Prompt]:
+        prompts = []
+        for number, where, row in _rows(path):
+            if not isinstance(row, Mapping):
+                key = self._config.prompt_key
+                raise DataError(f"{where}: expected an object with {key!r}, found {kind_of(row)}.")
+            prompts.append(parse(row, where, f"{prefix}-{number}"))
         if not prompts:
             raise DataError(f"{path}: the file holds no prompts.")
         return prompts
 
-    def _prompt(self, row: Json, where: str, prompt_id: str) -> Prompt:
+    def _prompt(self, row: Row, where: str, prompt_id: str) -> Prompt:
+        key = self._config.prompt_key
+        text = text_or_chat(required(row, key, "prompt_key", where), f"{where}: {key!r}")
+        return self._of(row, where, prompt_id, text)
+
+    def _of(self, row: Row, where: str, prompt_id: str, text: str | Messages) -> Prompt:
         config = self._config
-        if not isinstance(row, Mapping):
-            raise DataError(f"{where}: expected an object with {config.prompt_key!r}, found {_type(row)}.")
-        if row.get(config.prompt_key) is None:
-            found = ", ".join(repr(key) for key in row) or "nothing"
-            raise DataError(
-                f"{where}: no {config.prompt_key!r} (prompt_key names another key); found {found}."
-            )
         metadata = row.get(config.metadata_key)
         if metadata is not None and not isinstance(metadata, Mapping):
-            raise DataError(f"{where}: {config.metadata_key!r} must be an object, found {_type(metadata)}.")
-        text = _text(row[config.prompt_key], f"{where}: {config.prompt_key!r}")
+            raise DataError(f"{where}: {config.metadata_key!r} must be an object, found {kind_of(metadata)}.")
         if config.chat_template and isinstance(text, str):
             text = ({"role": "user", "content": text},)
         return Prompt(
             prompt_id=prompt_id, text=text, label=row.get(config.label_key), metadata=metadata or {}
         )
+
+    def _demonstration(self, row: Row, where: str, prompt_id: str) -> Prompt:
+        config = self._config
+        if row.get(config.messages_key) is None or row.get(config.prompt_key) is not None:
+            return self._answered(row, where, prompt_id, (config.response_key, "response_key"))
+        asked, answer = whole_chat(row, config, where)
+        return _with_responses(self._of(row, where, prompt_id, asked), (answer,))
+
+    def _pair(self, row: Row, where: str, prompt_id: str) -> Prompt:
+        keys = (self._config.chosen_key, "chosen_key"), (self._config.rejected_key, "rejected_key")
+        return self._answered(row, where, prompt_id, *keys)
+
+    def _answered(self, row: Row, where: str, prompt_id: str, *keys: tuple[str, str]) -> Prompt:
+        prompt = self._prompt(row, where, prompt_id)
+        for key, setting in keys:
+            required(row, key, setting, where)
+        given = tuple(response(row, key, prompt.text, self._config, where) for key, _ in keys)
+        return _with_responses(prompt, given)
 
     def _refuse_overlap(self, train: Sequence[Prompt], held_out: Sequence[Prompt], path: Path) -> None:
         seen = {content_hash(prompt.text): prompt.prompt_id for prompt in train}
@@ -76,6 +112,12 @@ class FileSource:
                 f" {first.prompt_id} (there {seen[content_hash(first.text)]}); a held-out prompt must not be"
                 f" trained on."
             )
+
+
+def _with_responses(prompt: Prompt, given: tuple[str | Messages, ...]) -> Prompt:
+    """A held-out answer is compared with the label, or else with the (better) response."""
+    label = answer_text(given[0]) if prompt.label is None else prompt.label
+    return replace(prompt, responses=given, label=label)
 
 
 def _split(prompts: Sequence[Prompt], fraction: float) -> tuple[list[Prompt], list[Prompt]]:
@@ -141,41 +183,3 @@ def _parquet(path: Path) -> Iterator[tuple[int, str, Json]]:
                     yield number, f"{path}, row {number}", row
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: cannot be read as parquet: {str(error).splitlines()[0]}") from error
-
-
-def _text(value: Any, where: str) -> str | Messages:
-    if isinstance(value, str):
-        if not value:
-            raise DataError(f"{where} is empty.")
-        return _unicode(value, where)
-    if not isinstance(value, list):
-        raise DataError(f"{where} must be text or a list of chat messages, found {_type(value)}.")
-    if not value:
-        raise DataError(f"{where} is a chat without messages.")
-    return tuple(_message(message, f"{where}, message {number}") for number, message in enumerate(value, 1))
-
-
-def _message(value: Any, where: str) -> Mapping[str, Json]:
-    if not isinstance(value, Mapping):
-        raise DataError(f"{where} must be an object with 'role' and 'content', found {_type(value)}.")
-    for key in ("role", "content"):
-        if not isinstance(value.get(key), str):
-            raise DataError(f"{where}: {key!r} must be text, found {_type(value.get(key))}.")
-        _unicode(value[key], where)
-    # A parquet column gives every message the keys of all: those that are not its own are None.
-    return {key: item for key, item in value.items() if item is not None}
-
-
-def _unicode(text: str, where: str) -> str:
-    """JSON can spell half a surrogate pair, which no tokenizer takes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise DataError(f"{where} is no valid Unicode at character {error.start + 1}.") from error
-    return text
-
-
-def _type(value: Any) -> str:
-    """The JSON name of a value's type."""
-    names = {bool: "a boolean", int: "a number", float: "a number", str: "text", list: "a list"}
-    return "nothing" if value is None else names.get(type(value), "an object")

@@ -5,6 +5,7 @@ A prompt is `digits=`; its label is the exact answer. All answers of a task have
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -35,6 +36,14 @@ class Task(ABC):
     @abstractmethod
     def pose(self, number: int) -> tuple[str, str]:
         """Question and answer of prompt `number` of the space."""
+
+    def with_responses(self) -> Prompts:
+        """Both sets, each prompt with its answer as the response to learn."""
+        found = self.prompts()
+        return Prompts(
+            train=[replace(prompt, responses=(str(prompt.label),)) for prompt in found.train],
+            held_out=found.held_out,
+        )
 
     def prompts(self) -> Prompts:
         """Both sets, in an order that is random but fixed by `split_seed`."""

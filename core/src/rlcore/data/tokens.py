@@ -19,6 +19,12 @@ TOKENIZER_FILES = ("tokenizer.json", "vocab*", "*.model", "*.tiktoken")
 class Tokenizer(Protocol):
     """What rlcore uses of a `transformers` tokenizer."""
 
+    @property
+    def eos_token(self) -> str | None: ...
+
+    @property
+    def eos_token_id(self) -> int | None: ...
+
     def __len__(self) -> int: ...
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
@@ -65,8 +71,11 @@ class PromptEncoder:
         return cls(load_tokenizer(path), max_prompt_tokens)
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
-        """Token ids of `prompt`. Raises `DataError` naming the prompt where they are too many, or none."""
-        ids = self._ids(prompt)
+        """Token ids of `prompt`, `checked`."""
+        return self.checked(prompt, self._ids(prompt))
+
+    def checked(self, prompt: Prompt, ids: tuple[int, ...]) -> tuple[int, ...]:
+        """`ids`, those of `prompt`. Raises `DataError` naming it where they are too many, or none."""
         if not ids:
             raise DataError(f"The prompt {prompt.prompt_id!r} has no tokens.")
         if len(ids) > self._limit:
@@ -89,13 +98,18 @@ class PromptEncoder:
     def _ids(self, prompt: Prompt) -> tuple[int, ...]:
         if isinstance(prompt.text, str):
             return tuple(self.tokenizer.encode(prompt.text, add_special_tokens=False))
+        return tuple(self.template(prompt, list(prompt.text), generation=True, tokenize=True))
+
+    def template(
+        self, prompt: Prompt, messages: list[Mapping[str, Json]], *, generation: bool, tokenize: bool
+    ) -> Any:
+        """Ids or text of `messages`. Raises `DataError` naming `prompt` where the chat template fails."""
         try:
-            ids = self.tokenizer.apply_chat_template(
-                list(prompt.text), add_generation_prompt=True, tokenize=True, return_dict=False
+            return self.tokenizer.apply_chat_template(
+                messages, add_generation_prompt=generation, tokenize=tokenize, return_dict=False
             )
         except Exception as error:  # a template raises jinja2's own errors, a missing one ValueError
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise DataError(
                 f"The prompt {prompt.prompt_id!r} is a chat that the tokenizer cannot format: {reason}"
             ) from error
-        return tuple(ids)

@@ -20,13 +20,14 @@ Bins = list[list[int]]
 """Sample indices, ascending within each bin."""
 
 
-def micro_batches(lengths: Sequence[int], budget: int, longest: int | None = None) -> Bins:
-    """Balanced bins of at most `budget` tokens each; deterministic.
-
-    A sample longer than `budget` gets a bin of its own; one longer than `longest` is a DataError.
-    """
+def check_longest(lengths: Sequence[int], longest: int | None) -> None:
+    """DataError where a sample has more tokens than the model takes."""
     if longest is not None and lengths and max(lengths) > longest:
         raise DataError(f"A sample has {max(lengths)} tokens, but the model takes at most {longest}.")
+
+
+def micro_batches(lengths: Sequence[int], budget: int) -> Bins:
+    """Balanced bins of at most `budget` tokens each; deterministic. What is longer gets a bin of its own."""
     order = _longest_first(lengths)
     bins = _first_fit(lengths, order, budget)
     even = _spread(lengths, order, len(bins))

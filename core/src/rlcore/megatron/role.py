@@ -28,7 +28,7 @@ from rlcore.megatron.optimizer import (
     wrap_for_gradients,
     zero_gradients,
 )
-from rlcore.megatron.packing import Bins, Pack, equal_bins, micro_batches, pack
+from rlcore.megatron.packing import Bins, Pack, check_longest, equal_bins, micro_batches, pack
 from rlcore.megatron.rng import set_seed
 from rlcore.megatron.rows import RowSelector
 from rlcore.megatron.saving import load_role, save_role
@@ -173,8 +173,10 @@ class Role:
 
     def _plan(self, batch: TrainBatch, tokens_per_rank: int) -> Bins:
         """This rank's micro-batches, as many as on every other data-parallel rank."""
-        lengths = batch.lengths.tolist()
-        bins = micro_batches(lengths, tokens_per_rank, self._longest)
+        units, tokens = batch.units(), batch.lengths.tolist()
+        check_longest(tokens, self._longest)
+        lengths = [sum(tokens[row] for row in unit) for unit in units]
+        bins = micro_batches(lengths, tokens_per_rank)
         count = max(1, len(bins))
         if mpu.get_data_parallel_world_size() > 1:
             most = torch.tensor(count, device=device())
@@ -183,7 +185,9 @@ class Role:
         if len(self.models) > 1:  # the interleaved schedule takes whole rounds of the pipeline
             stages = mpu.get_pipeline_model_parallel_world_size()
             count = -(-count // stages) * stages
-        return equal_bins(bins, lengths, count)
+        return [
+            sorted(row for place in bin for row in units[place]) for bin in equal_bins(bins, lengths, count)
+        ]
 
     def _run(
         self,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rlcore.config.base import Config
+from rlcore.trains_on import TrainsOn
 from rlcore.types import Json
 
 
@@ -47,7 +48,8 @@ class Algorithm:
     """A recipe: names of parts and vetted defaults. It is data.
 
     `parts`: kind → component name (filters and corrections: a list of names). `settings`: run-level defaults.
-    `tables`: part kind → defaults of the selected part's config.
+    `tables`: part kind → defaults of the selected part's config. `trains_on`: where the responses come from;
+    of given ones a recipe names only the loss.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Algorithm:
     parts: Mapping[str, str | list[str]]
     settings: Mapping[str, Json] = field(default_factory=dict)
     tables: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
+    trains_on: TrainsOn = TrainsOn.ROLLOUTS
 
 
 @dataclass(frozen=True, kw_only=True)

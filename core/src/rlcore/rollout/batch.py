@@ -30,8 +30,13 @@ def to_batch(groups: Sequence[Group], *, minibatches: int) -> TrainBatch:
     0), `minibatch` (groups divided evenly, in order; with fewer groups than minibatches some stay empty) and
     `version` (of the first token). An extra of a sample is a per-token column where it has one entry for each
     response token, and a per-sample column where it is a number.
+
+    Samples without spans were given by the data: they have no log-probs, rewards, version or extras, but
+    `chosen`, int64, 1 for the first response to each prompt and 0 for the second; each group is a `unit`.
     """
     samples = [sample for group in groups for sample in group.samples]
+    if samples and not samples[0].spans:
+        return _given(groups, samples, minibatches)
     prompts = np.array([len(sample.prompt_ids) for sample in samples], dtype=np.int64)
     responses = np.array([len(sample.response_ids) for sample in samples], dtype=np.int64)
     tokens = chain.from_iterable(chain(sample.prompt_ids, sample.response_ids) for sample in samples)
@@ -64,21 +69,44 @@ def to_batch(groups: Sequence[Group], *, minibatches: int) -> TrainBatch:
     )
 
 
+def _given(groups: Sequence[Group], samples: Sequence[Sample], minibatches: int) -> TrainBatch:
+    prompts = np.array([len(sample.prompt_ids) for sample in samples], dtype=np.int64)
+    responses = np.array([len(sample.response_ids) for sample in samples], dtype=np.int64)
+    tokens = chain.from_iterable(chain(sample.prompt_ids, sample.response_ids) for sample in samples)
+    group = np.repeat(np.arange(len(groups)), [len(group.samples) for group in groups])
+    mask = _flat((sample.loss_mask for sample in samples), int(responses.sum()), np.float32)
+    return TrainBatch(
+        tokens=torch.from_numpy(np.fromiter(tokens, np.int64, int(prompts.sum() + responses.sum()))),
+        prompt_lengths=torch.from_numpy(prompts),
+        response_lengths=torch.from_numpy(responses),
+        per_token={"loss_mask": torch.from_numpy(mask)},
+        per_sample={
+            "position": torch.arange(len(samples)),
+            "group": torch.from_numpy(group),
+            "rollout": _dense(sample.rollout_id for sample in samples),
+            "minibatch": torch.from_numpy(group * minibatches // len(groups)),
+            "chosen": torch.tensor([int(sample.index == 0) for sample in samples]),
+            "unit": torch.from_numpy(group),
+        },
+    )
+
+
 def split(batch: TrainBatch, ranks: int) -> list[TrainBatch]:
     """One share for each data-parallel rank, its samples in the order of their `position`.
 
-    Within each minibatch the shares have nearly equal numbers of tokens; with fewer samples than ranks some
-    are empty.
+    Within each minibatch the shares have nearly equal numbers of tokens; with fewer units than ranks some are
+    empty.
     """
     if ranks == 1:
         return [batch]
-    lengths = batch.lengths.tolist()
-    minibatch = batch.per_sample["minibatch"].tolist()
+    units, tokens = batch.units(), batch.lengths.tolist()
+    lengths = [sum(tokens[row] for row in unit) for unit in units]
+    minibatch = [int(batch.per_sample["minibatch"][unit[0]]) for unit in units]
     rows: list[list[int]] = [[] for _ in range(ranks)]
     for number in sorted(set(minibatch)):
-        members = [row for row, place in enumerate(minibatch) if place == number]
+        members = [place for place, found in enumerate(minibatch) if found == number]
         for rank, share in enumerate(_even(members, lengths, ranks)):
-            rows[rank] += share
+            rows[rank] += [row for place in share for row in units[place]]
     return [batch.select(sorted(share)) for share in rows]
 
 

@@ -44,7 +44,7 @@ class Tally:
 
 
 def sample_metrics(samples: Sequence[Sample]) -> dict[str, float]:
-    """Lengths, truncation and rewards of scored samples; without samples only the counts of tokens."""
+    """Lengths, truncation and, of scored samples, rewards; without samples only the counts of tokens."""
     responses = [len(sample.response_ids) for sample in samples]
     metrics: dict[str, float] = {
         "rollout/response_tokens": sum(responses),
@@ -52,11 +52,13 @@ def sample_metrics(samples: Sequence[Sample]) -> dict[str, float]:
     }
     if not samples:
         return metrics
-    rewards = [sample.score.value for sample in samples if sample.score is not None]
-    reward_mean = mean(rewards)
     metrics["rollout/response_length_mean"] = mean(responses)
     metrics["rollout/response_length_max"] = max(responses)
     metrics["rollout/truncated"] = mean([sample.status is GenerationStatus.TRUNCATED for sample in samples])
+    rewards = [sample.score.value for sample in samples if sample.score is not None]
+    if not rewards:
+        return metrics
+    reward_mean = mean(rewards)
     metrics["rollout/reward_mean"] = reward_mean
     metrics["rollout/reward_std"] = math.sqrt(mean([(reward - reward_mean) ** 2 for reward in rewards]))
     return metrics | part_means(samples)

@@ -39,6 +39,9 @@ class Producer:
     `version` is what the engines hold at the start; the consumer calls `published` for each later one.
     """
 
+    samples = True
+    """Whether its engines need the weights of every step."""
+
     def __init__(
         self,
         *,

@@ -141,6 +141,8 @@ class EngineGroup:
             )
             for index, actor in enumerate(self._actors)
         ]
+        if not calls:
+            await asyncio.Event().wait()
         try:
             await asyncio.gather(*calls)
         finally:

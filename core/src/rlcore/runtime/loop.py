@@ -16,6 +16,7 @@ from rlcore.runtime.setup import saved_roles
 from rlcore.runtime.state import RunState
 
 if TYPE_CHECKING:
+    from rlcore.rollout.given import GivenProducer
     from rlcore.rollout.produce import Producer, Rollout
     from rlcore.runtime.engines import EngineGroup
     from rlcore.runtime.signals import StopSignals
@@ -28,7 +29,7 @@ class Loop:
     """One consumer of rollouts. `state` is what the next checkpoint holds."""
 
     prepared: Prepared
-    producer: Producer
+    producer: Producer | GivenProducer
     trainer: TrainerGroup
     engines: EngineGroup
     tracker: Tracker
@@ -75,18 +76,20 @@ class Loop:
             batch = to_batch(rollout.groups, minibatches=self._run.minibatches)
             shares = split(batch, self.trainer.data_parallel)
             version = self.state.version + 1
-            result = await self.trainer.update(shares, step=step, first=not self._is_checked, version=version)
+            written = version if self.producer.samples else None
+            result = await self.trainer.update(shares, step=step, first=not self._is_checked, version=written)
             self._is_checked = True
             trained = time.perf_counter()
-            assert result.location is not None, "rank 0 writes the weights"
-            await self.engines.publish(result.location)
+            if result.location is not None:
+                await self.engines.publish(result.location)
             metrics |= dict(result.metrics)
             metrics["time/train_s"] = trained - begin - result.write_seconds
             metrics["time/publish_s"] = time.perf_counter() - trained + result.write_seconds
         else:
             version = self.state.version
             metrics |= {"time/train_s": 0.0, "time/publish_s": 0.0}
-        self.producer.published(version)
+        if self.producer.samples:
+            self.producer.published(version)
         metrics["time/step_s"] = metrics["time/rollout_s"] + time.perf_counter() - begin
         seconds = max(metrics["time/step_s"], 1e-9)
         metrics["rollout/tokens_per_s"] = metrics["rollout/response_tokens"] / seconds
@@ -95,6 +98,8 @@ class Loop:
 
     async def _evaluate(self, step: int) -> dict[str, float]:
         begin = time.perf_counter()
+        if not self.producer.samples and self.prepared.prompts.held_out:
+            await self.publish()
         results = {}
         for name, prompts in self.prepared.prompts.held_out.items():
             results[name] = await self.producer.evaluate(prompts[: self._run.eval_prompts])
@@ -107,6 +112,11 @@ class Loop:
                 metrics[f"eval/{name}/reward_mean"] = result.reward
             metrics |= {f"eval/{name}/{key}": value for key, value in result.metrics.items()}
         return metrics | {"time/eval_s": time.perf_counter() - begin}
+
+    async def publish(self) -> None:
+        """The engines take up the weights of the present step."""
+        await self.engines.publish(await self.trainer.write_weights(self.state.version))
+        self.producer.published(self.state.version)
 
     async def save(self) -> None:
         """Write the checkpoint of the present step; nothing half-written is ever taken for one."""

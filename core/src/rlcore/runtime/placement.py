@@ -31,31 +31,31 @@ def place(cluster: Cluster, prepared: Prepared) -> Placement:
     On GPUs a worker takes one; `colocate` puts engine i on the device of worker i, `split` gives it devices
     of its own (as many as its tensor-parallel size). Without a GPU there are only CPUs to count.
     """
-    run = prepared.resolved.run
+    run, engines = prepared.resolved.run, prepared.engines
     engine_gpus = _engine_gpus(prepared)
     if not prepared.gpu and not cluster.gpus:
-        group = cluster.place([{"CPU": 1}] * (run.ranks + run.engines), "The train workers and engines")
+        group = cluster.place([{"CPU": 1}] * (run.ranks + engines), "The train workers and engines")
         return Placement(
             workers=[Slot(bundle=(group, index), gpus=0) for index in range(run.ranks)],
-            engines=[Slot(bundle=(group, run.ranks + index), gpus=0) for index in range(run.engines)],
+            engines=[Slot(bundle=(group, run.ranks + index), gpus=0) for index in range(engines)],
         )
     if run.placement == "split" or not engine_gpus:
         an_engine = {"CPU": 1, "GPU": engine_gpus} if engine_gpus else {"CPU": 1}
-        bundles = [{"CPU": 1, "GPU": 1}] * run.ranks + [an_engine] * run.engines
+        bundles = [{"CPU": 1, "GPU": 1}] * run.ranks + [an_engine] * engines
         group = cluster.place(bundles, "The train workers and engines")
         return Placement(
             workers=[Slot(bundle=(group, index), gpus=1) for index in range(run.ranks)],
-            engines=[Slot(bundle=(group, run.ranks + i), gpus=engine_gpus) for i in range(run.engines)],
+            engines=[Slot(bundle=(group, run.ranks + i), gpus=engine_gpus) for i in range(engines)],
         )
-    if engine_gpus > 1 or run.engines > run.ranks:
+    if engine_gpus > 1 or engines > run.ranks:
         raise ConfigError(
             f"--placement colocate puts each engine on the device of one train worker, and --engines "
-            f"{run.engines} with {engine_gpus} GPUs each do not fit on {run.ranks}: use --placement split."
+            f"{engines} with {engine_gpus} GPUs each do not fit on {run.ranks}: use --placement split."
         )
     group = cluster.place([{"CPU": 2, "GPU": 1}] * run.ranks, "The train workers")
     return Placement(
         workers=[Slot(bundle=(group, index), gpus=_SHARED) for index in range(run.ranks)],
-        engines=[Slot(bundle=(group, index), gpus=_SHARED) for index in range(run.engines)],
+        engines=[Slot(bundle=(group, index), gpus=_SHARED) for index in range(engines)],
     )
 
 

@@ -15,15 +15,17 @@ from rlcore.checkpoint.folder import disk_sentence
 from rlcore.config.fit import check_model
 from rlcore.config.layers import flag_name
 from rlcore.errors import CheckpointError, ConfigError, DataError, ModelError, PluginError, RlcoreError
+from rlcore.interfaces import PairSource, ResponseSource
 from rlcore.runtime.weights_check import check_weights
 from rlcore.spec import ModelSpec, Part
+from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rlcore.config.resolve import Resolved
     from rlcore.data.tokens import PromptEncoder
-    from rlcore.interfaces import Prompts
+    from rlcore.interfaces import Prompts, PromptSource
 
 MODEL_DIR = "model"
 RUN_TOML = "run.toml"
@@ -45,6 +47,12 @@ class Prepared:
     encoder: PromptEncoder
     prompts: Prompts
     gpu: bool
+
+    @property
+    def engines(self) -> int:
+        """Engines to start: none where responses are given and nothing is held out to be evaluated."""
+        idle = self.resolved.trains_on is not TrainsOn.ROLLOUTS and not self.prompts.held_out
+        return 0 if idle else self.resolved.run.engines
 
     @property
     def context_length(self) -> int:
@@ -115,7 +123,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     run = resolved.run
     encoder = PromptEncoder.load(path, max_prompt_tokens=run.max_prompt_tokens)
     _check_vocabulary(path, hf_config, len(encoder.tokenizer))
-    prompts = _prompts(resolved.source)
+    prompts = _prompts(resolved)
     if not prompts.train:
         raise DataError(f"The source {resolved.source.name!r} offers no prompts to train on.")
     _check_prompts(encoder, prompts, resolved)
@@ -182,8 +190,8 @@ def _megatron_fields(resolved: Resolved) -> Mapping[str, Any]:
 
 
 def _parts(resolved: Resolved) -> list[Part]:
-    chosen = [resolved.advantage, resolved.loss, resolved.generator, resolved.reward, resolved.engine]
-    chosen += [resolved.value_loss] if resolved.value_loss else []
+    some = [resolved.advantage, resolved.reward, resolved.value_loss]
+    chosen = [resolved.loss, resolved.generator, resolved.engine, *(part for part in some if part)]
     return [*chosen, resolved.source, resolved.model.bridge, *resolved.filters, *resolved.corrections]
 
 
@@ -207,22 +215,47 @@ def _check_prompts(encoder: PromptEncoder, prompts: Prompts, resolved: Resolved)
         source: prompts.train,
         **{f"held-out set {name!r}": rows for name, rows in prompts.held_out.items()},
     }
+    from rlcore.data.responses import ResponseEncoder
+
+    given = ResponseEncoder(encoder, resolved.run.max_response_tokens)
     for where, rows in sets.items():
         try:
             encoder.check(rows)
+            given.check(rows)
         except DataError as error:
             raise DataError(f"{where}: {error}") from error
 
 
-def _prompts(source: Part) -> Prompts:
+def _prompts(resolved: Resolved) -> Prompts:
     """A source is a plugin: its faults are told as such."""
+    source = resolved.source
     try:
-        prompts: Prompts = source.build().prompts()
+        prompts = _asked(source.build(), resolved)
     except RlcoreError:
         raise
     except Exception as error:
         raise PluginError(f"The source {source.name!r} failed: {type(error).__name__}: {error}.") from error
     return prompts
+
+
+def _asked(source: PromptSource, resolved: Resolved) -> Prompts:
+    """The prompts, with the responses that the recipe trains on."""
+    wanted, name = resolved.trains_on, resolved.source.name
+    if wanted is TrainsOn.ROLLOUTS:
+        return source.prompts()
+    if wanted is TrainsOn.RESPONSES and isinstance(source, ResponseSource):
+        return source.with_responses()
+    if wanted is TrainsOn.PAIRS and isinstance(source, PairSource):
+        return source.with_pairs()
+    kind, keys = (
+        ("responses", "prompt and response")
+        if wanted is TrainsOn.RESPONSES
+        else ("pairs of responses", "prompt, chosen and rejected")
+    )
+    raise DataError(
+        f"--algo {resolved.algorithm} trains on {wanted}, but the source {name!r} offers no {kind}; "
+        f"give --data FILE with {keys} in each row."
+    )
 
 
 def _check_vocabulary(path: Path, hf_config: Mapping[str, Any], tokens: int) -> None:

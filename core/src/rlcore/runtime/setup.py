@@ -10,6 +10,7 @@ from rlcore.config.fit import needed
 from rlcore.inputs import Input
 from rlcore.runtime.worker import CRITIC, POLICY, REFERENCE, CriticSetup, WorkerSetup
 from rlcore.settings import KlSettings, LearnerSettings, OptimizerSettings
+from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
     from rlcore.config.resolve import Resolved
@@ -41,6 +42,7 @@ def worker_setups(prepared: Prepared, publisher: Publisher, threads: int) -> lis
         tokens_per_rank=run.tokens_per_rank,
         entropy_coef=run.entropy_coef,
         needs=needs,
+        sampled=resolved.trains_on is TrainsOn.ROLLOUTS,
         rollout_as_old=run.old_log_probs == "rollout",
         whiten_advantages=run.whiten_advantages,
         kl=KlSettings(

@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.checkpoint.folder import newest_complete, read_marker
+from rlcore.data.responses import ResponseEncoder
 from rlcore.errors import CheckpointError, EngineError, WorkerError
+from rlcore.rollout.given import GivenProducer, NoReward
+from rlcore.rollout.group import Scorer
 from rlcore.rollout.produce import Producer
 from rlcore.rollout.rewards import RewardPool
 from rlcore.runtime.cluster import Cluster, connect
@@ -25,6 +28,7 @@ from rlcore.runtime.state import RunState
 from rlcore.runtime.summary import Summary
 from rlcore.runtime.trainer import TrainerGroup
 from rlcore.tracking.tracker import Tracker
+from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
     from rlcore.config.resolve import Resolved
@@ -49,7 +53,7 @@ def train(
             _write_settings(folder / RUN_TOML, resolved)
             console.phase("Starting Ray")
             run = resolved.run
-            cluster = stack.enter_context(connect(ray_address, cpus=run.ranks + run.engines + 1))
+            cluster = stack.enter_context(connect(ray_address, cpus=run.ranks + prepared.engines + 1))
             placement = place(cluster, prepared)
         session = _Session(
             prepared=prepared, state=state, cluster=cluster, placement=placement, console=console
@@ -106,45 +110,37 @@ class _Session:
             env = {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": "1500"}
             trainer = TrainerGroup(self.cluster, placement.workers, resolved.plugin_files, env)
             stack.callback(trainer.kill)
-            pool = RewardPool(
-                resolved.reward,
-                workers=resolved.run.reward_workers,
-                timeout=resolved.run.reward_timeout,
-                plugin_files=resolved.plugin_files,
-            )
-            stack.callback(pool.stop)
-            await asyncio.to_thread(pool.start)
+            rewards: Scorer = NoReward()
+            if resolved.reward is not None:
+                pool = RewardPool(
+                    resolved.reward,
+                    workers=resolved.run.reward_workers,
+                    timeout=resolved.run.reward_timeout,
+                    plugin_files=resolved.plugin_files,
+                )
+                stack.callback(pool.stop)
+                await asyncio.to_thread(pool.start)
+                rewards = pool
             setups = worker_setups(prepared, engines.publisher, threads)
             await _all_or_first_error(engines.start(), trainer.start(setups))
-            loop = await self._loop(engines, trainer, pool, stop)
+            loop = await self._loop(engines, trainer, rewards, stop)
             with loop.tracker:
                 reason = await self._watched(loop, engines, trainer)
             await trainer.stop()
             return reason
 
     async def _loop(
-        self, engines: EngineGroup, trainer: TrainerGroup, pool: RewardPool, stop: StopSignals
+        self, engines: EngineGroup, trainer: TrainerGroup, rewards: Scorer, stop: StopSignals
     ) -> Loop:
         prepared, state = self.prepared, self.state
         resolved = prepared.resolved
-        producer = Producer(
-            run=resolved.run,
-            prompts=prepared.prompts.train,
-            encoder=prepared.encoder,
-            clients=engines.clients,
-            generator=resolved.generator.build(),
-            rewards=pool,
-            filters=[part.build() for part in resolved.filters],
-            version=state.version,
-        )
+        producer = self._producer(engines, rewards)
         if prepared.resume_from is not None:
             self.console.phase("Loading the checkpoint")
             await trainer.load(prepared.resume_from, saved_roles(resolved))
             producer.load(state.producer)
-        self.console.phase("Publishing the first weights")
-        await engines.publish(await trainer.write_weights(state.version))
         tracker = Tracker(prepared.run_dir, self.console, resumed_step=state.step)
-        return Loop(
+        loop = Loop(
             prepared=prepared,
             producer=producer,
             trainer=trainer,
@@ -152,6 +148,34 @@ class _Session:
             tracker=tracker,
             stop=stop,
             state=state,
+        )
+        if producer.samples:
+            self.console.phase("Publishing the first weights")
+            await loop.publish()
+        return loop
+
+    def _producer(self, engines: EngineGroup, rewards: Scorer) -> Producer | GivenProducer:
+        prepared, resolved = self.prepared, self.prepared.resolved
+        generating = None
+        if engines.clients:
+            generating = Producer(
+                run=resolved.run,
+                prompts=prepared.prompts.train,
+                encoder=prepared.encoder,
+                clients=engines.clients,
+                generator=resolved.generator.build(),
+                rewards=rewards,
+                filters=[part.build() for part in resolved.filters],
+                version=self.state.version,
+            )
+        if resolved.trains_on is TrainsOn.ROLLOUTS:
+            assert generating is not None, "a run of rollouts has engines"
+            return generating
+        return GivenProducer(
+            run=resolved.run,
+            prompts=prepared.prompts.train,
+            encoder=ResponseEncoder(prepared.encoder, resolved.run.max_response_tokens),
+            evaluator=generating,
         )
 
     async def _watched(self, loop: Loop, engines: EngineGroup, trainer: TrainerGroup) -> str:

@@ -74,11 +74,11 @@ class TrainerGroup:
                 call.cancel()
 
     async def update(
-        self, shares: Sequence[TrainBatch], *, step: int, first: bool, version: int
+        self, shares: Sequence[TrainBatch], *, step: int, first: bool, version: int | None
     ) -> UpdateResult:
         """Train on one rollout batch, a share for each data-parallel rank, and write weights `version`.
 
-        The result of rank 0.
+        `version` None: nothing is written. The result of rank 0.
         """
         put = self._cluster.ray.put
         references = [put(share) for share in shares]

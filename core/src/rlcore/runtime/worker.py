@@ -38,7 +38,7 @@ class CriticSetup:
 class WorkerSetup:
     """Everything a rank needs, by value: it reads no file of the driver and builds no plugin manager.
 
-    `reference`, `critic`: None where nothing reads them.
+    `reference`, `critic`: None where nothing reads them. `advantage`: None where the responses were given.
     """
 
     rank: int
@@ -47,7 +47,7 @@ class WorkerSetup:
     optimizer: OptimizerSettings
     learner: LearnerSettings
     loss: Part
-    advantage: Part
+    advantage: Part | None
     corrections: tuple[Part, ...]
     reference: ModelSpec | None
     critic: CriticSetup | None
@@ -58,7 +58,7 @@ class WorkerSetup:
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateResult:
-    """`metrics`: of the training step; `location`: where the new weights lie (rank 0 only)."""
+    """`metrics`: of the training step; `location`: where the new weights lie (rank 0 only), if anywhere."""
 
     metrics: Mapping[str, float]
     location: Location | None
@@ -109,7 +109,7 @@ class TrainWorker:
         self._learner = Learner(
             self._role,
             loss=setup.loss.build(),
-            estimator=setup.advantage.build(),
+            estimator=setup.advantage.build() if setup.advantage else None,
             settings=setup.learner,
             corrections=[part.build() for part in setup.corrections],
             reference=self._reference,
@@ -119,12 +119,12 @@ class TrainWorker:
         self._publisher = setup.publisher
         return parallel.data_rank()
 
-    def update(self, batch: TrainBatch, step: int, first: bool, version: int) -> UpdateResult:
-        """Train on this rank's share of a rollout batch and write the new weights for the engines."""
+    def update(self, batch: TrainBatch, step: int, first: bool, version: int | None) -> UpdateResult:
+        """Train on this rank's share of a rollout batch; write the new weights, unless `version` is None."""
         begin = time.perf_counter()
         metrics = self._learner.update(batch, step=step, first=first)
         trained = time.perf_counter()
-        location = self.write_weights(version)
+        location = None if version is None else self.write_weights(version)
         return UpdateResult(
             metrics=metrics,
             location=location,

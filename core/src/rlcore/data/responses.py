@@ -1,0 +1,126 @@
+"""Given responses to token ids, as the policy would have sampled them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from rlcore.data.rows import ASSISTANT, TRAIN
+from rlcore.data.tokens import PromptEncoder
+from rlcore.errors import DataError, ModelError
+from rlcore.types import Json, Messages, Prompt
+
+CHECKED_AHEAD = 1000
+"""Prompts whose responses `ResponseEncoder.check` looks at; those behind are checked when they are used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """A response to learn. `loss_mask`: 1 on the tokens that the policy is to say, stop tokens included."""
+
+    prompt_ids: tuple[int, ...]
+    response_ids: tuple[int, ...]
+    loss_mask: tuple[int, ...]
+    truncated: bool
+
+
+class ResponseEncoder:
+    """A text is followed by the tokenizer's stop token; messages go through its chat template.
+
+    Prompt and response are encoded apart from each other, as in generation, where the prompt alone is known.
+    """
+
+    def __init__(self, encoder: PromptEncoder, max_response_tokens: int) -> None:
+        self._encoder = encoder
+        self._tokenizer = encoder.tokenizer
+        self._limit = max_response_tokens
+
+    def encode(self, prompt: Prompt, response: str | Messages) -> list[Given]:
+        """`response` to `prompt`, cut at `max_response_tokens`.
+
+        One, with every trained message of a chat; but where the template rewrites earlier messages as the
+        chat grows, one for each message that does not go on with the one before. Raises `DataError` naming
+        the prompt where no token to train on is left.
+        """
+        if isinstance(prompt.text, str):
+            assert isinstance(response, str), "the source refuses messages that answer a text"
+            stop = self._tokenizer.eos_token_id
+            if stop is None:
+                raise ModelError("The tokenizer has no eos_token, with which a response to a text must end.")
+            ids = (*self._ids(response), stop)
+            return [self._given(prompt, self._encoder.encode(prompt), ids, (1,) * len(ids))]
+        answer = ({"role": ASSISTANT, "content": response, TRAIN: True},)
+        messages = (*prompt.text, *(answer if isinstance(response, str) else response))
+        return [
+            self._given(prompt, self._encoder.checked(prompt, self._ids(chat.asked)), chat.ids, chat.mask)
+            for chat in self._chats(prompt, messages)
+        ]
+
+    def check(self, prompts: Sequence[Prompt]) -> None:
+        """Raise now what `encode` would raise later, for the first `CHECKED_AHEAD` prompts."""
+        for prompt in islice(prompts, CHECKED_AHEAD):
+            for response in prompt.responses:
+                self.encode(prompt, response)
+
+    def _chats(self, prompt: Prompt, messages: Messages) -> list[_Chat]:
+        chats: list[_Chat] = []
+        for place, message in enumerate(messages):
+            if not message.get(TRAIN):
+                continue
+            asked = self._render(prompt, messages[:place], generation=True)
+            whole = self._render(prompt, messages[: place + 1], generation=False)
+            if not whole.startswith(asked):
+                raise DataError(
+                    f"The prompt {prompt.prompt_id!r}: the chat template begins the assistant's message "
+                    "otherwise than it asks for one, so what to train on cannot be told."
+                )
+            if not (chats and asked.startswith(chats[-1].whole)):
+                chats.append(_Chat(asked=asked))
+            self._say(chats[-1], asked, whole)
+        return chats
+
+    def _say(self, chat: _Chat, asked: str, whole: str) -> None:
+        """Go on to `whole`, of which what follows `asked` is trained on, up to the last stop token in it."""
+        between = self._ids(asked[len(chat.said) :]) if chat.ids else ()
+        said, stop, _ = whole[len(asked) :].rpartition(self._tokenizer.eos_token or "\0")
+        live = self._ids(said + stop if stop else whole[len(asked) :])
+        chat.ids += between + live
+        chat.mask += (0,) * len(between) + (1,) * len(live)
+        chat.said = asked + said + stop if stop else whole
+        chat.whole = whole
+
+    def _given(
+        self, prompt: Prompt, prompt_ids: tuple[int, ...], ids: tuple[int, ...], mask: tuple[int, ...]
+    ) -> Given:
+        if not any(mask[: self._limit]):
+            raise DataError(
+                f"The prompt {prompt.prompt_id!r}: no token to train on is left within the "
+                f"{self._limit} tokens that --max-response-tokens allows."
+            )
+        return Given(
+            prompt_ids=prompt_ids,
+            response_ids=ids[: self._limit],
+            loss_mask=mask[: self._limit],
+            truncated=len(ids) > self._limit,
+        )
+
+    def _ids(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def _render(self, prompt: Prompt, messages: Messages, *, generation: bool) -> str:
+        plain: list[Mapping[str, Json]] = [
+            {key: value for key, value in message.items() if key != TRAIN} for message in messages
+        ]
+        return str(self._encoder.template(prompt, plain, generation=generation, tokenize=False))
+
+
+@dataclass(kw_only=True)
+class _Chat:
+    """A chat in the making: the text `asked`, then `ids` up to the text `said`; `whole`: the template's."""
+
+    asked: str
+    ids: tuple[int, ...] = ()
+    mask: tuple[int, ...] = ()
+    said: str = ""
+    whole: str = ""

@@ -1,0 +1,110 @@
+"""Rows that give responses: what becomes of them, and what is refused with file, line and reason."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlcore.data.config import DigitsConfig, FileConfig
+from rlcore.data.files import FileSource
+from rlcore.data.tasks import Reverse
+from rlcore.errors import DataError
+
+USER, SAID = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}
+TRAINED = {**SAID, "train": True}
+
+
+def source(tmp_path: Path, *rows: Any, **settings: Any) -> FileSource:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return FileSource(FileConfig(path=str(path), **settings))
+
+
+def test_responses(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "a", "response": "b"},
+        {"prompt": [USER], "response": "b", "label": "c"},
+        {"prompt": [USER], "response": [SAID, USER, {**SAID, "train": False}]},
+        {"messages": [USER, SAID]},
+        {"messages": [USER, SAID], "prompt": "a", "response": "b"},
+    ]
+    found = source(tmp_path, *rows).with_responses().train
+    assert [(p.text, p.responses, p.label) for p in found] == [
+        ("a", ("b",), "b"),
+        ((USER,), ("b",), "c"),
+        ((USER,), ((TRAINED, USER, {**SAID, "train": False}),), "ho"),
+        ((USER,), ((TRAINED,),), "ho"),
+        ("a", ("b",), "b"),
+    ]
+
+
+def test_pairs_and_other_keys(tmp_path: Path) -> None:
+    rows = [{"q": "a", "good": "b", "bad": "c"}, {"q": [USER], "good": [SAID], "bad": "c"}]
+    keys = {"prompt_key": "q", "chosen_key": "good", "rejected_key": "bad"}
+    found = source(tmp_path, *rows, **keys).with_pairs().train
+    assert [p.responses for p in found] == [("b", "c"), ((TRAINED,), "c")]
+    row = {"messages": [USER, {**SAID, "weight": 0}, USER, {**SAID, "weight": 1}]}
+    [chat] = source(tmp_path, row, train_key="weight").with_responses().train
+    assert [message.get("train") for message in chat.responses[0]] == [False, None, True]  # type: ignore[union-attr] # messages
+
+
+def test_held_out_rows_of_the_same_file(tmp_path: Path) -> None:
+    rows = [{"prompt": str(number), "response": "b"} for number in range(40)]
+    found = source(tmp_path, *rows, eval_fraction=0.5).with_responses()
+    assert len(found.train) + len(found.held_out["held_out"]) == 40
+
+
+def test_rollouts_ignore_what_a_row_gives(tmp_path: Path) -> None:
+    [prompt] = source(tmp_path, {"prompt": "a", "response": 3}).prompts().train
+    assert prompt.responses == ()
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"prompt": "a"}, "line 1: no 'response' (response_key names another key); found 'prompt'."),
+        ({"prompt": "a", "response": ""}, "line 1: 'response' is empty."),
+        (
+            {"prompt": "a", "response": 3},
+            "'response' must be text or a list of chat messages, found a number.",
+        ),
+        (
+            {"prompt": "a", "response": [SAID]},
+            "'response' is a list of chat messages, but 'prompt' is a text.",
+        ),
+        ({"prompt": [USER], "response": [USER]}, "message 1: found role 'user', expected 'assistant'."),
+        ({"messages": "a"}, "'messages' must be a list of chat messages, found text."),
+        ({"messages": [SAID, USER]}, "begins with one: expected messages, then one of the role 'assistant'."),
+        ({"messages": [USER]}, "has none: expected messages, then one of the role 'assistant'."),
+        (
+            {"messages": [USER, {**SAID, "train": "no"}]},
+            "message 2: 'train' must be true or false, found text.",
+        ),
+        (
+            {"messages": [{**USER, "train": True}, SAID]},
+            "only messages of the role 'assistant' are trained on.",
+        ),
+        ({"messages": [USER, {**SAID, "train": False}]}, "no message is trained on."),
+        ([1], "expected an object with 'prompt', found a list."),
+    ],
+)
+def test_a_row_that_gives_no_response(tmp_path: Path, row: Any, said: str) -> None:
+    with pytest.raises(DataError) as caught:
+        source(tmp_path, row).with_responses()
+    assert str(caught.value).startswith(f"{tmp_path / 'rows.jsonl'}, line 1")
+    assert said in str(caught.value)
+
+
+def test_a_row_that_gives_no_pair(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="line 2: no 'rejected'"):
+        source(
+            tmp_path, {"prompt": "a", "chosen": "b", "rejected": "c"}, {"prompt": "a", "chosen": "b"}
+        ).with_pairs()
+
+
+def test_a_task_knows_the_answers() -> None:
+    task = Reverse(DigitsConfig(digits=3, size=50))
+    found = task.with_responses()
+    assert found.train[0].responses == (found.train[0].text[2::-1],)  # type: ignore[index] # a text
+    assert found.held_out == task.prompts().held_out

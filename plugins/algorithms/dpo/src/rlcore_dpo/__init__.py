@@ -1,0 +1,1 @@
+"""Direct preference optimization on given pairs."""
