@@ -106,5 +106,5 @@ def test_a_row_that_gives_no_pair(tmp_path: Path) -> None:
 def test_a_task_knows_the_answers() -> None:
     task = Reverse(DigitsConfig(digits=3, size=50))
     found = task.with_responses()
-    assert found.train[0].responses == (found.train[0].text[2::-1],)  # type: ignore[index] # a text
+    assert found.train[0].responses == (found.train[0].text[2::-1],)
     assert found.held_out == task.prompts().held_out

@@ -116,6 +116,7 @@ class World:
     """A producer of 4 prompts with 3 samples each on `engines`, unless told otherwise."""
 
     def __init__(self, prompts: int = 20, engines: int = 1, **options: Any) -> None:
+        self.tokenizer = Digits()
         self.engines = [Engine() for _ in range(engines)]
         self.rewards = Rewards()
         self.prompts = [Prompt(prompt_id=f"p{i}", text=f"{i:03d}", label=f"{i:03d}") for i in range(prompts)]
@@ -134,7 +135,7 @@ class World:
         given = {
             "run": self.run,
             "prompts": self.prompts,
-            "encoder": PromptEncoder(Digits(), self.run.max_prompt_tokens),
+            "encoder": PromptEncoder(self.tokenizer, self.run.max_prompt_tokens),
             "clients": self.engines,
             "generator": SingleTurn(Config()),
             "rewards": self.rewards,

@@ -1,0 +1,92 @@
+"""The producer of given responses: order, state, batches and metrics; evaluation by another producer."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rlcore.data.responses import ResponseEncoder
+from rlcore.data.tokens import PromptEncoder
+from rlcore.errors import CheckpointError
+from rlcore.rollout.batch import split, to_batch
+from rlcore.rollout.given import GivenProducer, NoReward
+from rlcore.types import Prompt
+
+MakeWorld = Callable[..., Any]
+
+
+def given_producer(world: Any, *, pairs: bool, evaluates: bool = False) -> GivenProducer:
+    """5 prompts, 4 a step, on the world's tokenizer of digits."""
+    prompts = [
+        Prompt(prompt_id=f"p{i}", text=f"{i}", label=f"{i}", responses=(f"1{i}", f"2{i}{i}")[: 1 + pairs])
+        for i in range(5)
+    ]
+    encoder = PromptEncoder(world.tokenizer, 3)
+    return GivenProducer(
+        run=world.run,
+        prompts=prompts,
+        encoder=ResponseEncoder(encoder, 3),
+        evaluator=world.producer if evaluates else None,
+    )
+
+
+async def steps(producer: GivenProducer, done: int, last: int) -> list[Any]:
+    return [rollout async for rollout in producer.run(done, last)]
+
+
+async def test_each_prompt_once_an_epoch_and_resumed_in_its_place(make_world: MakeWorld) -> None:
+    world = make_world()
+    whole = await steps(given_producer(world, pairs=True), 0, 5)
+    seen = [group.prompt.prompt_id for rollout in whole for group in rollout.groups]
+    assert [sorted(seen[start : start + 5]) for start in (0, 5, 10, 15)] == [
+        ["p0", "p1", "p2", "p3", "p4"]
+    ] * 4
+    first, second = given_producer(world, pairs=True), given_producer(world, pairs=True)
+    await steps(first, 0, 2)
+    second.load(first.state())
+    again = await steps(second, 2, 5)
+    assert [rollout.groups for rollout in again] == [rollout.groups for rollout in whole[2:]]
+    with pytest.raises(CheckpointError, match="prompts was 7, is 5"):
+        second.load({**first.state(), "cursor": {**first.state()["cursor"], "prompts": 7}})
+
+
+def test_a_batch_of_pairs(make_world: MakeWorld) -> None:
+    """The rejected response has a digit more, and both a stop token; 3 tokens are the limit."""
+    rollout = given_producer(make_world(), pairs=True).rollout(1)
+    batch = to_batch(rollout.groups, minibatches=2)
+    number = int(batch.tokens[0])
+    assert batch.tokens[:8].tolist() == [number, 1, number, 10, number, 2, number, number]
+    assert set(batch.per_token) == {"loss_mask"}
+    found = {name: column.tolist() for name, column in batch.per_sample.items()}
+    assert found == {
+        "position": list(range(8)),
+        "group": [0, 0, 1, 1, 2, 2, 3, 3],
+        "unit": [0, 0, 1, 1, 2, 2, 3, 3],
+        "rollout": list(range(8)),
+        "minibatch": [0, 0, 0, 0, 1, 1, 1, 1],
+        "chosen": [1, 0] * 4,
+    }
+    metrics = rollout.metrics
+    assert (metrics["rollout/samples"], metrics["rollout/groups"], metrics["rollout/epoch"]) == (8, 4, 0.8)
+    assert (metrics["rollout/truncated"], metrics["rollout/response_tokens"]) == (0.5, 24)
+    assert not [name for name in metrics if "reward" in name]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+def test_a_pair_is_never_divided(make_world: MakeWorld, ranks: int) -> None:
+    batch = to_batch(given_producer(make_world(), pairs=True).rollout(1).groups, minibatches=2)
+    shares = split(batch, ranks)
+    for share in shares:
+        group = share.per_sample["group"].tolist()
+        assert all(group.count(number) == 2 for number in group)
+    assert sorted(row for share in shares for row in share.per_sample["position"].tolist()) == list(range(8))
+
+
+async def test_evaluation_is_generated_and_knows_no_reward(make_world: MakeWorld) -> None:
+    world = make_world(rewards=NoReward())
+    producer = given_producer(world, pairs=False, evaluates=True)
+    world.engine.version = 7
+    producer.published(7)
+    result = await producer.evaluate(world.prompts[:3])
+    assert (result.exact_match, result.reward) == (1.0, None)
+    assert result.metrics == {"response_length_mean": 4, "truncated": 0}
