@@ -1,9 +1,11 @@
 """A model directory and a prompt file of the user's own, under every layout of the trainer."""
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
-from command import rows
+from command import Run, rows
 from layouts import GROUP, PROMPTS, STEPS, Layouts
 
 RELATIVE = 1e-4
@@ -23,6 +25,19 @@ def test_first_step_is_the_same_under_every_layout(layouts: Layouts, layout: str
     for key in SAME:
         assert found[key] == pytest.approx(expected[key], rel=RELATIVE), key
     assert other[0]["eval/held_out/reward_mean"] == one[0]["eval/held_out/reward_mean"]
+
+
+@pytest.mark.timeout(600)
+def test_saved_under_one_layout_and_resumed_under_another(layouts: Layouts, run: Run, tmp_path: Path) -> None:
+    whole, again = layouts.run("tp2_sp"), tmp_path / "again"
+    shutil.copytree(whole, again)
+    shutil.rmtree(again / "checkpoints" / str(STEPS))
+    tensor, pipeline = "--megatron.tensor-model-parallel-size", "--megatron.pipeline-model-parallel-size"
+    run("train", "--resume", str(again), tensor, "1", "--megatron.sequence-parallel", "false", pipeline, "2")
+    expected, found = rows(whole)[STEPS], rows(again)[STEPS]
+    assert _rollout(found) == _rollout(expected), "the engine was given the same weights"
+    for key in SAME:
+        assert found[key] == pytest.approx(expected[key], rel=RELATIVE), key
 
 
 def _check_run(metrics: list[dict[str, Any]]) -> None:

@@ -16,7 +16,7 @@ LAYOUTS = {
 STEPS, PROMPTS, HELD_OUT, GROUP = 2, 8, 8, 4
 SIZES = (
     *("--steps", str(STEPS), "--prompts-per-step", str(PROMPTS), "--group-size", str(GROUP)),
-    *("--max-prompt-tokens", "96", "--max-response-tokens", "24", "--lr", "1e-5"),
+    *("--max-prompt-tokens", "96", "--max-response-tokens", "24", "--lr", "1e-5", "--save-every", "1"),
 )
 
 

@@ -21,6 +21,25 @@ FREE = {
 }
 """Settings that leave the steps already taken as they were."""
 
+LAYOUT = {
+    "ranks",
+    "threads",
+    "placement",
+    "tokens_per_rank",
+    "megatron.tensor_model_parallel_size",
+    "megatron.pipeline_model_parallel_size",
+    "megatron.virtual_pipeline_model_parallel_size",
+    "megatron.context_parallel_size",
+    "megatron.expert_model_parallel_size",
+    "megatron.expert_tensor_parallel_size",
+    "megatron.sequence_parallel",
+    "megatron.recompute_granularity",
+    "megatron.recompute_method",
+    "megatron.recompute_num_layers",
+    "megatron.recompute_modules",
+}
+"""How the work is divided: another layout reads the same weights and optimizer states to the last bit."""
+
 _FREE_OF_ENGINE = re.compile(r"engine\.\w+_(s|timeout)")
 """Time limits of an engine."""
 
@@ -34,7 +53,7 @@ def check_same_past(old: Resolved, new: Resolved) -> None:
             f"--lr-schedule {old.run.lr_schedule}; leave the flag out."
         )
     for name in {**before, **after}:
-        if name in FREE or _FREE_OF_ENGINE.fullmatch(name) or before.get(name) == after.get(name):
+        if name in FREE | LAYOUT or _FREE_OF_ENGINE.fullmatch(name) or before.get(name) == after.get(name):
             continue
         raise ConfigError(
             f"{flag_name(name)}: the run was started with {_said(before.get(name))} and cannot go on with "

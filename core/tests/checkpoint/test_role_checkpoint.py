@@ -6,14 +6,18 @@ import random
 import resource
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.distributed.checkpoint.metadata import BytesStorageMetadata
+import torch.distributed as dist
+from torch.distributed.checkpoint import FileSystemReader, load
+from torch.distributed.checkpoint.metadata import BytesStorageMetadata, TensorStorageMetadata
 
+from rlcore.checkpoint.dist import quiet
 from rlcore.checkpoint.folder import newest_complete, write_atomically
 from rlcore.errors import CheckpointError
 from rlcore.megatron import parallel
@@ -24,7 +28,7 @@ from rlcore.megatron.weights import hf_tensors
 from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec, Part
 from rlcore.testing.ranks import free_port, run_ranks
-from rlcore.testing.tiny import make_qwen3, policy_loss, random_batch
+from rlcore.testing.tiny import VOCAB_SIZE, make_qwen3, policy_loss, random_batch
 from rlcore_qwen.config import QwenConfig
 
 SETTINGS = OptimizerSettings(
@@ -70,11 +74,20 @@ def _saved(
 
 
 def _loaded(
-    rank: int, world: int, port: int, path: str, folder: str, megatron: dict[str, Any], dtype: str
+    rank: int,
+    world: int,
+    port: int,
+    path: str,
+    folder: str,
+    megatron: dict[str, Any],
+    dtype: str,
+    again: str = "",
 ) -> Any:
     role = _start(rank, world, port, path, megatron, dtype)
     _train(role, 99)  # what was there before must not show through
     role.load(Path(folder))
+    if again:
+        role.save(Path(again))
     result = _continue(role)
     parallel.stop()
     return result
@@ -115,16 +128,39 @@ def test_one_rank_continues_bit_by_bit(
     _same(run_ranks(_loaded, 1, model, folder, megatron, dtype)[0], expected)
 
 
+def _tensors(folder: str) -> dict[str, torch.Tensor]:
+    """Every weight and optimizer state in a checkpoint, whole, without the padding of the vocabulary."""
+    reader = FileSystemReader(folder)
+    entries = reader.read_metadata().state_dict_metadata
+    state = {
+        name: torch.empty(entry.size, dtype=entry.properties.dtype)
+        for name, entry in entries.items()
+        if isinstance(entry, TensorStorageMetadata)
+    }
+    with quiet():
+        load(state, storage_reader=reader, no_dist=True)
+    padded = ("embedding.word_embeddings.weight", "output_layer.weight")
+    return {name: value[:VOCAB_SIZE] if name.endswith(padded) else value for name, value in state.items()}
+
+
 def test_two_tensor_parallel_ranks_continue_bit_by_bit_and_other_layouts_closely(
     model: str, tmp_path: Path
 ) -> None:
+    """What another layout has read is the same to the last bit: it saves the same tensors again."""
     folder = str(tmp_path / "saved")
     expected = run_ranks(_saved, 2, model, folder, TENSOR, 2, "fp32")
+    saved = _tensors(folder)
+    assert sum("exp_avg" in name for name in saved) > sum("optimizer" not in name for name in saved)
     for found, wanted in zip(run_ranks(_loaded, 2, model, folder, TENSOR, "fp32"), expected, strict=True):
         _same(found, wanted)
-    for world, megatron in ((1, {}), (2, {}), (2, PIPELINE)):
-        for found in run_ranks(_loaded, world, model, folder, megatron, "fp32"):
+    for number, (world, megatron) in enumerate(((1, {}), (2, {}), (2, PIPELINE))):
+        again = str(tmp_path / f"again{number}")
+        for found in run_ranks(_loaded, world, model, folder, megatron, "fp32", again):
             _close(found, expected[0])
+        resaved = _tensors(again)
+        assert resaved.keys() == saved.keys()
+        for name, value in saved.items():
+            assert torch.equal(resaved[name], value), name
 
 
 class Payload:
@@ -234,6 +270,28 @@ def test_a_malicious_damaged_or_foreign_checkpoint_is_refused(
 ) -> None:
     other = str(make_qwen3(tmp_path_factory.mktemp("other"), intermediate_size=64))
     assert run_ranks(_refuses, 1, model, other, str(tmp_path)) == [True]
+
+
+def _written_beside(rank: int, world: int, port: int, path: str, folder: str) -> Any:
+    """A role that is written by a thread, while it trains on."""
+    role = _start(rank, world, port, path, {})
+    role.set_seed(7)
+    _train(role, 0)
+    writers = dist.new_group(backend="gloo")
+    staged = role.stage()
+    with ThreadPoolExecutor(1) as thread:
+        written = thread.submit(staged.write, Path(folder), writers)
+        result = _continue(role)
+        written.result(timeout=60)
+    parallel.stop()
+    return result
+
+
+def test_what_was_staged_is_written_while_training_goes_on(model: str, tmp_path: Path) -> None:
+    folder = str(tmp_path / "saved")
+    expected = run_ranks(_written_beside, 2, model, folder)
+    for found, wanted in zip(run_ranks(_loaded, 2, model, folder, {}, "fp32"), expected, strict=True):
+        _same(found, wanted)
 
 
 def _runs_out(rank: int, world: int, port: int, path: str, root: str) -> bool:

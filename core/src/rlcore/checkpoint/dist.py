@@ -7,14 +7,16 @@ allow-lists only, and entries that would be unpickled otherwise are refused.
 
 from __future__ import annotations
 
+import copy
 import errno
 import io
 import json
 import shutil
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,22 +59,37 @@ _FULL_BELOW = 1 << 20
 """Free bytes under which a failed write is taken for a full disk: torch hides the error number."""
 
 
-def save(folder: Path, state: State) -> None:
-    """Write `state` into the existing `folder`; every rank of the process group calls it.
+@dataclass(frozen=True, kw_only=True)
+class Staged:
+    """A state as it was: copies in host memory, so that what it was taken from may change."""
 
-    CheckpointError on every rank if any of them fails.
-    """
+    tensors: Mapping[str, Any]
+    common: State
+
+
+def stage(state: State) -> Staged:
+    """Copy what this rank has to write of `state` to host memory; every rank calls it."""
     sharded, common = save_preprocess(state)
     flat, _, _ = _replace_state_dict_keys_with_sharded_keys(sharded, True)
-    tensors = mcore_to_pyt_state_dict(flat, False)
-    writer = _Writer(str(folder), sync_files=False)
+    for shards in flat.values():
+        for shard in shards:
+            shard.data = shard.data.detach().to("cpu", copy=True)
+    return Staged(tensors=mcore_to_pyt_state_dict(flat, False), common=copy.deepcopy(common))
+
+
+def write(folder: Path, staged: Staged, group: dist.ProcessGroup | None = None) -> None:
+    """Write into the existing `folder`; every rank of `group` (None: of all ranks) calls it.
+
+    In a thread beside the training it needs a group of its own. CheckpointError on every rank if any fails.
+    """
+    writer = _Writer(str(folder), sync_files=True)
     planner = MCoreSavePlanner(dedup_replicated_tensors=False, flatten_state_dict=False)
     try:
         with _quiet():
-            save_tensors(tensors, storage_writer=writer, planner=planner)
+            save_tensors(dict(staged.tensors), storage_writer=writer, planner=planner, process_group=group)
     except CheckpointException as error:  # a BaseException: nothing else catches it
         raise CheckpointError(_sentence(folder, _first_failure(error))) from None
-    together(lambda: _write_common(folder, common), folder)
+    together(lambda: _write_common(folder, staged.common), folder, group)
 
 
 def load(folder: Path, state: State) -> State:
@@ -100,15 +117,15 @@ def load_common(folder: Path) -> State:
     return common
 
 
-def together(write: Callable[[], None], folder: Path) -> None:
-    """Call `write` on every rank; an OSError on any becomes a CheckpointError on all."""
+def together(write: Callable[[], None], folder: Path, group: dist.ProcessGroup | None = None) -> None:
+    """Call `write` on every rank of `group`; an OSError on any becomes a CheckpointError on all."""
     outcome: str | None = None
     try:
         write()
     except OSError as error:
         outcome = disk_sentence(folder, error)
-    outcomes: list[str | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(outcomes, outcome)
+    outcomes: list[str | None] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(outcomes, outcome, group=group)
     failed = next((sentence for sentence in outcomes if sentence is not None), None)
     if failed is not None:
         raise CheckpointError(failed)

@@ -31,7 +31,7 @@ from rlcore.megatron.optimizer import (
 from rlcore.megatron.packing import Bins, Pack, check_longest, equal_bins, micro_batches, pack
 from rlcore.megatron.rng import set_seed
 from rlcore.megatron.rows import RowSelector
-from rlcore.megatron.saving import load_role, save_role
+from rlcore.megatron.saving import StagedRole, load_role, stage_role
 from rlcore.megatron.schedule import learning_rate
 from rlcore.megatron.step import LossResult, StepResult, TokenOutputs
 from rlcore.settings import OptimizerSettings
@@ -141,7 +141,11 @@ class Role:
 
         CheckpointError on every rank if it fails on any.
         """
-        save_role(folder, self.built.chunks, self.optimizer, self.steps)
+        self.stage().write(folder)
+
+    def stage(self) -> StagedRole:
+        """What `save` would write now, copied to host memory, to be written while training goes on."""
+        return stage_role(self.built.chunks, self.optimizer, self.steps)
 
     def load(self, folder: Path) -> None:
         """What `save` wrote, under the same layout or another one; random states only under the same.

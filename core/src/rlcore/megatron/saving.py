@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,26 @@ from rlcore.errors import CheckpointError
 from rlcore.megatron.rng import random_states, set_random_states
 
 
-def save_role(folder: Path, chunks: Sequence[torch.nn.Module], optimizer: Any, steps: int) -> None:
-    """Write `folder`; `optimizer` None for a frozen model. Collective; CheckpointError on every rank."""
-    torch_dist.together(lambda: folder.mkdir(parents=True, exist_ok=True), folder)
+@dataclass(frozen=True, kw_only=True)
+class StagedRole:
+    """A role as it was when it was staged, in host memory: training may go on while it is written."""
+
+    state: torch_dist.Staged
+    random: Mapping[str, Any]
+
+    def write(self, folder: Path, group: dist.ProcessGroup | None = None) -> None:
+        """Write `folder`, made if needed. Collective over `group`; CheckpointError on every rank."""
+        torch_dist.together(lambda: folder.mkdir(parents=True, exist_ok=True), folder, group)
+        torch_dist.write(folder, self.state, group)
+        random = _random_file(folder)
+        torch_dist.together(lambda: torch_dist.write_tensors(random, self.random), folder, group)
+
+
+def stage_role(chunks: Sequence[torch.nn.Module], optimizer: Any, steps: int) -> StagedRole:
+    """Copy a role's state; `optimizer` None for a frozen model. Collective."""
     state = _state(chunks, optimizer, is_loading=False)
     plain = {"steps": steps, "layout": _layout(), "distributed_optimizer": _is_distributed(optimizer)}
-    torch_dist.save(folder, {**state, **plain})
-    torch_dist.together(lambda: torch_dist.write_tensors(_random_file(folder), random_states()), folder)
+    return StagedRole(state=torch_dist.stage({**state, **plain}), random=random_states())
 
 
 def load_role(folder: Path, chunks: Sequence[torch.nn.Module], optimizer: Any) -> int:

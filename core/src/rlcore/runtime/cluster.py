@@ -55,7 +55,7 @@ class Cluster:
         env: Mapping[str, str] | None = None,
         bundle: tuple[Any, int] | None = None,
     ) -> Any:
-        """Start an actor of `cls`, whose `watch` has a thread of its own.
+        """Start an actor of `cls`; its concurrency groups `watch` and `write` have a thread each.
 
         `bundle`: placement group and index.
         """
@@ -73,7 +73,9 @@ class Cluster:
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
                 placement_group=group, placement_group_bundle_index=index
             )
-        return self.ray.remote(concurrency_groups={"watch": 1})(cls).options(**options).remote(*args)
+        return (
+            self.ray.remote(concurrency_groups={"watch": 1, "write": 1})(cls).options(**options).remote(*args)
+        )
 
     def place(self, bundles: Sequence[Mapping[str, float]], what: str) -> Any:
         """A placement group of `bundles`; refused at once when the cluster is too small for it."""

@@ -6,12 +6,11 @@ import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlcore.checkpoint.folder import prune, write_atomically
 from rlcore.rollout.batch import split, to_batch
 from rlcore.runtime.prepare import CHECKPOINTS, Prepared
+from rlcore.runtime.saver import Saver
 from rlcore.runtime.setup import saved_roles
 from rlcore.runtime.state import RunState
 
@@ -39,13 +38,20 @@ class Loop:
     def __post_init__(self) -> None:
         self._run = self.prepared.resolved.run
         self._is_checked = False
+        self._saver = Saver(
+            trainer=self.trainer,
+            root=self.prepared.run_dir / CHECKPOINTS,
+            roles=saved_roles(self.prepared.resolved),
+            keep=self._run.keep_checkpoints,
+        )
         self.scores: Mapping[str, float] = {}
 
     async def run(self) -> str:
         """Train to the last step; the reason of the end."""
         if self.state.step == 0:
             self.tracker.write({"step": 0, "weight_version": self.state.version, **await self._evaluate(0)})
-        async with contextlib.aclosing(self.producer.run(self.state.step, self._run.steps)) as rollouts:
+        rollouts = self.producer.run(self.state.step, self._run.steps)
+        async with self._saver, contextlib.aclosing(rollouts):
             async for rollout in rollouts:
                 if await self._finish_step(await self._step(rollout)):
                     return "sigterm"
@@ -54,9 +60,12 @@ class Loop:
     async def _finish_step(self, row: dict[str, float]) -> bool:
         """Refresh the reference, evaluate and save where due; a row is on disk before its checkpoint.
 
+        A checkpoint is written while the next steps are taken; the end of the run waits for it.
+
         Whether the run was told to end, and has saved.
         """
         run, step = self._run, self.state.step
+        self._saver.check()
         if run.reference_refresh_every and step % run.reference_refresh_every == 0:
             await self.trainer.refresh_reference()
         last = step == run.steps
@@ -65,7 +74,7 @@ class Loop:
         self.tracker.write(row)
         stopping = self.stop.terminating
         if last or (run.save_every and step % run.save_every == 0) or stopping:
-            await self.save()
+            await self._saver.save(self.state)
         return stopping
 
     async def _step(self, rollout: Rollout) -> dict[str, float]:
@@ -117,14 +126,6 @@ class Loop:
         """The engines take up the weights of the present step."""
         await self.engines.publish(await self.trainer.write_weights(self.state.version))
         self.producer.published(self.state.version)
-
-    async def save(self) -> None:
-        """Write the checkpoint of the present step; nothing half-written is ever taken for one."""
-        root = self.prepared.run_dir / CHECKPOINTS
-        with write_atomically(root / str(self.state.step)) as folder:
-            await self.trainer.save(Path(folder), saved_roles(self.prepared.resolved))
-            self.state.write(Path(folder))
-        prune(root, self._run.keep_checkpoints)
 
     def _state(self, step: int, version: int) -> RunState:
         return RunState(

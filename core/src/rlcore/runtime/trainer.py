@@ -99,10 +99,13 @@ class TrainerGroup:
         """Copy the policy into the reference."""
         await self._all("refresh_reference", UPDATE_SECONDS, lambda rank: ())
 
-    async def save(self, folder: Path, roles: Sequence[str]) -> None:
-        """Save each of `roles` into a folder of its name in `folder`."""
-        for role in roles:
-            await self._all("save", SAVE_SECONDS, lambda rank, role=role: (role, str(folder / role)))
+    async def stage(self, roles: Sequence[str]) -> None:
+        """Copy the state of `roles` to host memory; training may go on afterwards."""
+        await self._all("stage", SAVE_SECONDS, lambda rank: (list(roles),))
+
+    async def write(self, folder: Path) -> None:
+        """Write what was staged, each role into a folder of its name in `folder`."""
+        await self._all("write", SAVE_SECONDS, lambda rank: (str(folder),), thread="write")
 
     async def load(self, folder: Path, roles: Sequence[str]) -> None:
         """Load what `save` wrote."""
@@ -120,9 +123,14 @@ class TrainerGroup:
         for actor in self._actors:
             stop_actor(self._cluster.ray, actor)
 
-    async def _all(self, method: str, seconds: float, arguments: Any) -> list[Any]:
+    async def _all(self, method: str, seconds: float, arguments: Any, thread: str | None = None) -> list[Any]:
+        options = {"concurrency_group": thread} if thread else {}
         calls = [
-            within(seconds, f"Train worker {rank}", getattr(actor, method).remote(*arguments(rank)))
+            within(
+                seconds,
+                f"Train worker {rank}",
+                getattr(actor, method).options(**options).remote(*arguments(rank)),
+            )
             for rank, actor in enumerate(self._actors)
         ]
         return list(await asyncio.gather(*calls))

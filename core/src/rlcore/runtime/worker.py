@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rlcore.engines.publish import Publisher
     from rlcore.engines.publish_file import Location
     from rlcore.megatron.role import Role
+    from rlcore.megatron.saving import StagedRole
     from rlcore.plugins.files import PluginFile
     from rlcore.settings import LearnerSettings, OptimizerSettings
 
@@ -67,7 +68,7 @@ class UpdateResult:
 
 
 class TrainWorker:
-    """One rank. Its methods run one after another; `watch` has a thread of its own."""
+    """One rank. Its methods run one after another; `watch` and `write` have threads of their own."""
 
     def __init__(self, rank: int, plugin_files: Sequence[PluginFile]) -> None:
         from rlcore.cpu.allocator import keep_memory
@@ -90,6 +91,7 @@ class TrainWorker:
     def start(self, setup: WorkerSetup, host: str, port: int) -> int:
         """Join the process group, build the model; returns the data-parallel rank."""
         import torch
+        import torch.distributed as dist
 
         from rlcore import cpu
         from rlcore.learner import Learner
@@ -117,6 +119,9 @@ class TrainWorker:
             value_loss=critic.loss.build() if critic else None,
         )
         self._publisher = setup.publisher
+        self._staged: dict[str, StagedRole] = {}
+        # checkpoints are written beside the training, whose collectives must not mix with theirs
+        self._writers = dist.new_group(backend="gloo")
         return parallel.data_rank()
 
     def update(self, batch: TrainBatch, step: int, first: bool, version: int | None) -> UpdateResult:
@@ -149,9 +154,14 @@ class TrainWorker:
         assert self._reference is not None, "there is no reference to refresh"
         self._reference.copy_weights(self._role)
 
-    def save(self, role: str, folder: str) -> None:
-        """Weights, optimizer, schedule and RNGs of `role` into `folder`."""
-        self._roles()[role].save(Path(folder))
+    def stage(self, roles: Sequence[str]) -> None:
+        """Copy weights, optimizer, schedule and RNGs of `roles` to host memory."""
+        self._staged = {role: self._roles()[role].stage() for role in roles}
+
+    def write(self, folder: str) -> None:
+        """Write what was staged, each role into a folder of its name; runs beside the other methods."""
+        for role in list(self._staged):
+            self._staged.pop(role).write(Path(folder) / role, self._writers)
 
     def load(self, role: str, folder: str) -> None:
         """The state that `save` wrote."""

@@ -1,0 +1,75 @@
+"""`Saver`: checkpoints that are written while training goes on, at most one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from rlcore.checkpoint.folder import prune, write_atomically
+
+if TYPE_CHECKING:
+    from rlcore.runtime.state import RunState
+
+
+class Trainer(Protocol):
+    """What a saver asks of the train workers."""
+
+    async def stage(self, roles: Sequence[str]) -> None:
+        """Copy the state of `roles`, so that training may go on."""
+        ...
+
+    async def write(self, folder: Path) -> None:
+        """Write what was staged last."""
+        ...
+
+
+class Saver:
+    """A context: its orderly end waits for the last write, any other end gives it up.
+
+    `root`: where a checkpoint is `root/STEP`. `keep`: how many of the newest stay; an older one goes only
+    once a newer one is complete.
+    """
+
+    def __init__(self, *, trainer: Trainer, root: Path, roles: Sequence[str], keep: int) -> None:
+        self._trainer = trainer
+        self._root = root
+        self._roles = roles
+        self._keep = keep
+        self._writing: asyncio.Task[None] | None = None
+
+    async def save(self, state: RunState) -> None:
+        """Begin the checkpoint of `state.step`, once the one before is complete; raises its error."""
+        await self.finish()
+        await self._trainer.stage(self._roles)
+        self._writing = asyncio.create_task(self._write(state))
+
+    def check(self) -> None:
+        """Raise the error of a write that has failed."""
+        if self._writing is not None and self._writing.done():
+            self._writing.result()
+
+    async def finish(self) -> None:
+        """Wait for the write under way, if there is one; raises its error."""
+        if self._writing is not None:
+            await self._writing
+            self._writing = None
+
+    async def __aenter__(self) -> Saver:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is None:
+            await self.finish()
+        elif self._writing is not None:
+            self._writing.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):  # the run ends by another error
+                await self._writing
+
+    async def _write(self, state: RunState) -> None:
+        with write_atomically(self._root / str(state.step)) as folder:
+            await self._trainer.write(folder)
+            state.write(folder)
+        prune(self._root, self._keep)
