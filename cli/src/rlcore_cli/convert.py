@@ -1,21 +1,98 @@
-"""`rlcore convert`."""
+"""`rlcore convert` and `rlcore export`."""
 
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from rlcore.config.models import find
+from rlcore.spec import Part
 from rlcore_cli.program import Program
 from rlcore_cli.train import of_run
 
+if TYPE_CHECKING:
+    from rlcore.checkpoint.report import Report
+    from rlcore.runtime.convert import Advance, Source
+
+_PATH = click.Path(path_type=Path)
+
 
 @click.command()
-@click.argument("checkpoint", type=click.Path(path_type=Path))
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("source", metavar="IN", type=_PATH)
+@click.argument("out", type=_PATH)
 @click.pass_obj
-def convert(program: Program, checkpoint: Path, out: Path) -> None:
-    """Write the model of CHECKPOINT (RUN/checkpoints/N) to the folder OUT, as transformers loads it."""
-    resolved = of_run(program, checkpoint.resolve().parent.parent, f"{checkpoint}")
+def convert(program: Program, source: Path, out: Path) -> None:
+    """Convert weights between checkpoints and Hugging Face directories, one tensor at a time.
+
+    IN is RUN/checkpoints/N of a run, and OUT becomes a directory that transformers and SGLang load; or IN is
+    such a directory, and OUT becomes a checkpoint of it, which `rlcore train --weights OUT` reads under any
+    layout (and which converts back). OUT/checksums.json says what was written.
+    """
     from rlcore.runtime import convert as runtime
 
-    runtime.convert(checkpoint, out, resolved)
-    click.echo(f"{out}: the model of {checkpoint}, as transformers and SGLang load it.")
+    if not (source / "config.json").is_file():
+        model = of_run(program, source.resolve().parent.parent, f"{source}").model
+        _to_hf(runtime.of_checkpoint(source, model), out)
+        return
+    bridge = _bridge(program, source)
+    if runtime.is_dist(source):
+        spec = runtime.of_model(source, bridge)
+        _to_hf(runtime.Source(spec=spec, weights=source / runtime.WEIGHTS), out)
+        return
+    spec = runtime.of_model(source, bridge)
+    report = _shown("Writing", lambda advance: runtime.to_dist(spec, out, advance))
+    _print(report)
+    click.echo(f"{out}: the weights of {source}, for rlcore train --weights {out}.")
+
+
+@click.command()
+@click.argument("run", type=_PATH)
+@click.argument("out", type=_PATH)
+@click.pass_obj
+def export(program: Program, run: Path, out: Path) -> None:
+    """Write the model of RUN's newest checkpoint to the folder OUT, as transformers and SGLang load it."""
+    from rlcore.runtime import convert as runtime
+
+    model = of_run(program, run, f"{run}").model
+    _to_hf(runtime.of_checkpoint(runtime.checkpoint_of(run), model), out)
+
+
+def _to_hf(source: Source, out: Path) -> None:
+    from rlcore.runtime import convert as runtime
+
+    _print(_shown("Writing", lambda advance: runtime.to_hf(source, out, advance)))
+    click.echo(f"{out}: the model of {source.weights.parent}, as transformers and SGLang load it.")
+
+
+def _bridge(program: Program, path: Path) -> Part:
+    found = find(str(path), program.plugins.registry, f"{path}")
+    return Part(name=found.entry.record.name, factory=found.family.factory, config=found.family.config())
+
+
+def _shown(what: str, work: Callable[[Advance], Report]) -> Report:
+    """`work` with a progress bar on a terminal's standard error."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    console = Console(file=sys.stderr)
+    with Progress(TextColumn(what), *columns, console=console, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task(what, total=None)
+        return work(lambda done, total: progress.update(task, advance=done, total=total))
+
+
+def _print(report: Report) -> None:
+    for name, file in report.files.items():
+        click.echo(f"{file['sha256']}  {file['bytes']:>14,}  {name}")
+    click.echo(f"{len(report.tensors)} tensors, {report.nbytes:,} bytes; checksums.json has their checksums.")

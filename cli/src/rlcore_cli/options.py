@@ -109,6 +109,13 @@ def _own_options() -> Iterator[click.Parameter]:
         help="Ray cluster to use.  [default: one of its own]",
     )
     yield GroupedOption(
+        ["--export"],
+        group=COMMAND,
+        metavar="DIR",
+        type=path,
+        help="At the end, write the model to this new folder, as transformers loads it.",
+    )
+    yield GroupedOption(
         ["--dry-run"], group=COMMAND, is_flag=True, help="Print the resolved TOML and train nothing."
     )
     yield GroupedOption(

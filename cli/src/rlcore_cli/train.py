@@ -96,6 +96,9 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: Params) -> 
     if params["dry_run"]:
         click.echo(resolved.to_toml(), nl=False)
         return
+    export: Path | None = params["export"]
+    if export is not None:
+        _check_target(export)
     run_dir = _run_dir(params["run_dir"], resume, resolved)
     resolved = _with_weights(resolved)
     from rlcore.runtime.train import train
@@ -108,6 +111,21 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: Params) -> 
         console.finish(summary)
     if summary.exit_reason == "interrupted":
         raise KeyboardInterrupt
+    if export is not None:
+        from rlcore.runtime import convert
+
+        newest = convert.checkpoint_of(run_dir)
+        convert.to_hf(convert.of_checkpoint(newest, resolved.model), export, _unseen)
+        click.echo(f"{export}: the model, as transformers and SGLang load it.", err=params["as_json"])
+
+
+def _check_target(out: Path) -> None:
+    if out.exists():
+        raise ConfigError(f"--export {out}: exists already; name a directory that does not.")
+
+
+def _unseen(done: int, total: int) -> None:
+    """Progress that the end of a run does not show."""
 
 
 def _resolve(program: Program, file: Layer | None, flags: Layer) -> Resolved:

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.checkpoint import FileSystemReader, load
+from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load
 
 from rlcore.checkpoint.dist import quiet
 from rlcore.checkpoint.folder import newest_complete, write_atomically

@@ -85,7 +85,7 @@ def write(folder: Path, staged: Staged, group: dist.ProcessGroup | None = None) 
     writer = _Writer(str(folder), sync_files=True)
     planner = MCoreSavePlanner(dedup_replicated_tensors=False, flatten_state_dict=False)
     try:
-        with _quiet():
+        with quiet():
             save_tensors(dict(staged.tensors), storage_writer=writer, planner=planner, process_group=group)
     except CheckpointException as error:  # a BaseException: nothing else catches it
         raise CheckpointError(_sentence(folder, _first_failure(error))) from None
@@ -97,15 +97,28 @@ def load(folder: Path, state: State) -> State:
 
     Every rank calls it. CheckpointError where something is missing, damaged, of another shape or not allowed.
     """
+    with reading(folder):
+        loaded = dist_checkpointing.load(state, str(folder), _Sharded(), _Common())
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def open_reader(folder: Path) -> FileSystemReader:
+    """What reads the tensors in `folder`; CheckpointError where it is no checkpoint or not allowed."""
+    _check_description(folder)
+    return _Reader(folder)
+
+
+@contextmanager
+def reading(folder: Path) -> Iterator[None]:
+    """Makes what torch and megatron raise while they read `folder` a CheckpointError."""
     try:
-        with _quiet():
-            loaded = dist_checkpointing.load(state, str(folder), _Sharded(), _Common())
-    except CheckpointException as error:
+        with quiet():
+            yield
+    except CheckpointException as error:  # a BaseException: nothing else catches it
         raise CheckpointError(_unreadable(folder, _first_failure(error))) from None
     except (CheckpointingException, KeyError) as error:
         raise CheckpointError(_unreadable(folder, error)) from None
-    assert isinstance(loaded, dict)
-    return loaded
 
 
 def load_common(folder: Path) -> State:
@@ -139,16 +152,23 @@ def write_tensors(path: Path, value: Any) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
+    """Without the warnings that torch gives itself."""
     with warnings.catch_warnings():
         # torch's planners touch a deprecated class of torch's
         warnings.filterwarnings("ignore", message="Please use DTensor", category=FutureWarning)
+        # and speak of a process that reads alone
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
         yield
 
 
 def _write_common(folder: Path, common: State) -> None:
-    if dist.get_rank() != 0:
-        return
+    if dist.get_rank() == 0:
+        write_common(folder, common)
+
+
+def write_common(folder: Path, common: State) -> None:
+    """Write the plain values, and what says that `folder` is a checkpoint; one rank calls it."""
     write_tensors(folder / COMMON, common)
     description = {"sharded_backend": "torch_dist", "sharded_backend_version": 1}
     description |= {"common_backend": "torch", "common_backend_version": 1}

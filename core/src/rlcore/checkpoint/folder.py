@@ -23,10 +23,13 @@ _TEMPORARY = ".partial"
 
 
 @contextmanager
-def write_atomically(final: Path, info: Mapping[str, Any] | None = None) -> Iterator[Path]:
+def write_atomically(
+    final: Path, info: Mapping[str, Any] | None = None, *, marked: bool = True
+) -> Iterator[Path]:
     """A temporary folder beside `final` that becomes `final` when the block ends without an error.
 
-    Its files are on disk before the rename. `info`: JSON values for the marker. After an error nothing is
+    Its files are on disk before the rename. `info`: JSON values for the marker, where one is written
+    (`marked`: a directory that others read has none). After an error nothing is
     left, and an older `final` is untouched; an error of the file system becomes a CheckpointError.
     """
     temporary = final.with_name(f"{final.name}{_TEMPORARY}")
@@ -36,7 +39,7 @@ def write_atomically(final: Path, info: Mapping[str, Any] | None = None) -> Iter
             _remove(temporary)
             temporary.mkdir()
             yield temporary
-            _finish(temporary, final, info or {})
+            _finish(temporary, final, info or {} if marked else None)
         except OSError as error:
             raise CheckpointError(disk_sentence(final, error)) from error
     except BaseException:
@@ -93,14 +96,14 @@ def prune(root: Path, keep: int) -> None:
             _remove(path)
 
 
-def _finish(temporary: Path, final: Path, info: Mapping[str, Any]) -> None:
+def _finish(temporary: Path, final: Path, info: Mapping[str, Any] | None) -> None:
     for path in temporary.rglob("*"):
         _sync(path)
-    marker = temporary / MARKER
-    marker.write_text(
-        json.dumps({"format_version": FORMAT_VERSION, **info}, indent=1) + "\n", encoding="utf-8"
-    )
-    _sync(marker)
+    if info is not None:
+        marker = temporary / MARKER
+        text = json.dumps({"format_version": FORMAT_VERSION, **info}, indent=1)
+        marker.write_text(text + "\n", encoding="utf-8")
+        _sync(marker)
     _sync(temporary)
     _remove(final)
     temporary.rename(final)

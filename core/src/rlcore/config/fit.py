@@ -42,7 +42,7 @@ def fit(resolved: Resolved, settings: Mapping[str, Setting]) -> Resolved:
 
 def _absolute(run: RunConfig) -> dict[str, str]:
     """Directories that a resumed run must find again, wherever it is resumed."""
-    given = {name: getattr(run, name) for name in ("reference_model", "critic_model")}
+    given = {name: getattr(run, name) for name in ("reference_model", "critic_model", "weights")}
     return {name: str(Path(path).resolve()) for name, path in given.items() if path}
 
 

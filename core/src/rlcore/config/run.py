@@ -32,6 +32,9 @@ class RunConfig(Config):
     dtype: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="dtype of the trainer's parameters and of the engine; auto: fp32 without a GPU"
     )
+    weights: str = Field(
+        "", description="checkpoint made by `rlcore convert`, read in place of the model's safetensors"
+    )
     entropy_coef: float = Field(0.0, ge=0, description="coefficient of the entropy bonus")
     normalizer: Literal["per_rollout", "per_token", "constant"] = Field(
         "per_rollout", description="denominator of the loss: mean of rollout means, all tokens, or a constant"

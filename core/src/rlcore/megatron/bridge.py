@@ -21,6 +21,7 @@ from rlcore.megatron import heads, parallel, transfer
 from rlcore.megatron.backend import Linears, block_spec
 from rlcore.megatron.imports import device
 from rlcore.megatron.rotary import Rotary
+from rlcore.megatron.transfer import Read, Write
 
 VALUE_HEAD_NAME = "score.weight"
 """How transformers names the head of a model with one output a token."""
@@ -41,12 +42,19 @@ class ModelBridge(Protocol):
         """The chunks of this pipeline stage, on the device of the process, with random weights."""
         ...
 
-    def load(self, chunks: Sequence[nn.Module]) -> None:
-        """Copy the directory's safetensors into `chunks`; ModelError where one is missing or misshapen."""
+    def load(self, chunks: Sequence[nn.Module], write: Write) -> None:
+        """Hand each tensor of `chunks` what the directory's safetensors have for it.
+
+        `write(tensor, values)`; where a parameter is filled in pieces (views), they come one after another.
+        ModelError where a weight is missing or misshapen.
+        """
         ...
 
-    def export(self, chunks: Sequence[nn.Module]) -> Iterator[tuple[str, Tensor]]:
-        """Whole tensors under Hugging Face names, as `rlcore.megatron.weights.hf_tensors` says."""
+    def export(self, chunks: Sequence[nn.Module], read: Read) -> Iterator[tuple[str, Tensor]]:
+        """Whole tensors under Hugging Face names, as `rlcore.megatron.weights.hf_tensors` says.
+
+        `read(tensor)`: the values of a tensor of `chunks`, asked for when its turn comes.
+        """
         ...
 
 
@@ -142,11 +150,11 @@ class MBridge:
         assert isinstance(model, nn.Module)
         return model
 
-    def load(self, chunks: Sequence[nn.Module]) -> None:
-        transfer.load(self, self._inner, chunks)
+    def load(self, chunks: Sequence[nn.Module], write: Write) -> None:
+        transfer.load(self, self._inner, chunks, write)
 
-    def export(self, chunks: Sequence[nn.Module]) -> Iterator[tuple[str, Tensor]]:
-        return transfer.export(self, self._inner, chunks)
+    def export(self, chunks: Sequence[nn.Module], read: Read) -> Iterator[tuple[str, Tensor]]:
+        return transfer.export(self, self._inner, chunks, read)
 
     def _make_inner(self, dtype: torch.dtype, settings: Mapping[str, Any]) -> Any:
         hf_config = copy.deepcopy(self.hf_config)

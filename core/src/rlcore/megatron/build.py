@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,6 +13,8 @@ from transformers import PretrainedConfig
 
 from rlcore.megatron import fields
 from rlcore.megatron.bridge import ModelBridge
+from rlcore.megatron.saving import load_weights
+from rlcore.megatron.transfer import copy_into
 from rlcore.spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -54,7 +57,10 @@ def build_model(spec: ModelSpec, *, trainable: bool = True, value_head: bool = F
         path=spec.path, dtype=DTYPES[spec.dtype], settings=settings, value_head=value_head
     )
     chunks = bridge.build()
-    bridge.load(chunks)
+    if spec.weights is None:
+        bridge.load(chunks, copy_into)
+    else:
+        load_weights(Path(spec.weights), chunks)
     for chunk in chunks:
         chunk.train(trainable).requires_grad_(trainable)
     return Built(chunks=chunks, config=bridge.config, bridge=bridge, hf_config=bridge.hf_config)

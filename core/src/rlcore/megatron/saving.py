@@ -52,17 +52,32 @@ def load_role(folder: Path, chunks: Sequence[torch.nn.Module], optimizer: Any) -
             else f"{folder} is of a model without an optimizer: training cannot continue from it."
         )
     loaded = torch_dist.load(folder, _state(chunks, optimizer, is_loading=True))
-    for name, chunk in zip(_names(chunks), _plain(chunks), strict=True):
-        missing, unexpected = chunk.load_state_dict(loaded[name], strict=False)
-        wrong = [key for key in [*missing, *unexpected] if not key.endswith("_extra_state")]
-        if wrong:
-            raise CheckpointError(f"{folder} is no checkpoint of this model: {wrong[0]} does not match.")
+    _fill(folder, chunks, loaded)
     if optimizer is not None:
         with torch.no_grad():
             optimizer.load_state_dict(loaded["optimizer"])
     if loaded.get("layout") == _layout():
         set_random_states(read_tensors(_random_file(folder)))
     return int(loaded["steps"])
+
+
+def load_weights(folder: Path, chunks: Sequence[torch.nn.Module]) -> None:
+    """The weights alone of `folder` into `chunks`. Collective; CheckpointError as above."""
+    _fill(folder, chunks, torch_dist.load(folder, _state(chunks, None, is_loading=True)))
+
+
+def sharded_tensors(chunk: torch.nn.Module) -> dict[str, Any]:
+    """State-dict name → where it lies in a checkpoint, of every parameter and saved buffer of `chunk`."""
+    [state] = _state([chunk], None, is_loading=True).values()
+    return dict(state)
+
+
+def _fill(folder: Path, chunks: Sequence[torch.nn.Module], loaded: Mapping[str, Any]) -> None:
+    for name, chunk in zip(_names(chunks), _plain(chunks), strict=True):
+        missing, unexpected = chunk.load_state_dict(loaded[name], strict=False)
+        wrong = [key for key in [*missing, *unexpected] if not key.endswith("_extra_state")]
+        if wrong:
+            raise CheckpointError(f"{folder} is no checkpoint of this model: {wrong[0]} does not match.")
 
 
 def _is_distributed(optimizer: Any) -> bool | None:

@@ -6,7 +6,7 @@ tensor-parallel ranks of the stage that owns a tensor, then hands it to the othe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,22 @@ if TYPE_CHECKING:
     from rlcore.megatron.bridge import MBridge
 
 _OUTPUT = "output_layer.weight"
+
+Read = Callable[[Tensor], Tensor]
+"""The values of a tensor of the model: itself, or what a model on the meta device has elsewhere."""
+
+Write = Callable[[Tensor, Tensor], None]
+"""Takes a tensor of the model (a parameter, a buffer or a view of one) and the values that are its own."""
+
+
+def held(tensor: Tensor) -> Tensor:
+    """The `Read` of a model that holds its values."""
+    return tensor
+
+
+def copy_into(tensor: Tensor, values: Tensor) -> None:
+    """The `Write` of a model that holds its values."""
+    tensor.copy_(values)
 
 
 class SafetensorsDir:
@@ -62,29 +78,32 @@ class SafetensorsDir:
         return tensor
 
 
-def load(bridge: MBridge, inner: Any, chunks: Sequence[nn.Module]) -> None:
-    """Fill the parameters of `chunks` from `bridge.path`."""
+def load(bridge: MBridge, inner: Any, chunks: Sequence[nn.Module], write: Write) -> None:
+    """Give the parameters of `chunks` what `bridge.path` has for them."""
     with SafetensorsDir(bridge.path) as source, torch.no_grad():
         for chunk in chunks:
             for name, parameter in _named(inner, chunk):
                 hf_names = inner._weight_name_mapping_mcore_to_hf(name)
                 if bridge.value_head and name == _OUTPUT:
                     if hf_names[0] in source:  # else a critic that starts from a policy: its head is zero
-                        _fill_head(bridge, parameter, source[hf_names[0]])
+                        _fill_head(bridge, parameter, source[hf_names[0]], write)
                     continue
-                _fill(bridge, inner, name, parameter, [source[hf_name] for hf_name in hf_names])
+                tensors = [source[hf_name] for hf_name in hf_names]
+                _fill(bridge, inner, name, parameter, tensors, write)
 
 
-def _fill_head(bridge: MBridge, parameter: Tensor, weight: Tensor) -> None:
+def _fill_head(bridge: MBridge, parameter: Tensor, weight: Tensor, write: Write) -> None:
     """The head of a critic, which has no vocabulary to pad and is whole on every rank."""
     if weight.shape != parameter.shape:
         raise ModelError(
             f"{bridge.path}: its value head is {tuple(weight.shape)}, expected {tuple(parameter.shape)}."
         )
-    parameter.copy_(weight)
+    write(parameter, weight)
 
 
-def _fill(bridge: MBridge, inner: Any, name: str, parameter: Tensor, tensors: list[Tensor]) -> None:
+def _fill(
+    bridge: MBridge, inner: Any, name: str, parameter: Tensor, tensors: list[Tensor], write: Write
+) -> None:
     try:
         whole = inner._weight_to_mcore_format(name, tensors)
         part = inner._weight_split_across_tp(name, whole, parameter, parallel.tensor_size())
@@ -98,7 +117,7 @@ def _fill(bridge: MBridge, inner: Any, name: str, parameter: Tensor, tensors: li
             for hf_name, tensor in zip(inner._weight_name_mapping_mcore_to_hf(name), tensors, strict=True)
         )
         raise ModelError(f"{bridge.path}: the shapes of its weights do not fit its config.json: {found}.")
-    parameter.copy_(mine)
+    write(parameter, mine)
 
 
 @dataclass(frozen=True)
@@ -111,14 +130,16 @@ class _Entry:
     dtype: torch.dtype
 
 
-def export(bridge: MBridge, inner: Any, chunks: Sequence[nn.Module]) -> Iterator[tuple[str, Tensor]]:
+def export(
+    bridge: MBridge, inner: Any, chunks: Sequence[nn.Module], read: Read
+) -> Iterator[tuple[str, Tensor]]:
     """See `rlcore.megatron.weights.hf_tensors`."""
     mine = {name: parameter for chunk in chunks for name, parameter in _named(inner, chunk)}
     if bridge.tied:
         mine.pop(_OUTPUT, None)  # the last stage's copy of the embedding
     for entry in _plan(mine):
         parameter = mine.get(entry.name)
-        whole = _gather(inner, entry, parameter)
+        whole = _gather(inner, entry, parameter if parameter is None else read(parameter))
         if bridge.value_head and entry.name == _OUTPUT:
             yield inner._weight_name_mapping_mcore_to_hf(entry.name)[0], whole  # no vocabulary to cut to size
         else:

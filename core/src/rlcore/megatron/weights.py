@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rlcore.errors import CheckpointError, RlcoreError
 from rlcore.megatron.build import Built
+from rlcore.megatron.transfer import held
 
 CARRIED = (
     "generation_config.json",
@@ -38,7 +39,7 @@ def hf_tensors(built: Built) -> Iterator[tuple[str, Tensor]]:
     may share memory with the parameters: copy it before the next optimizer step. A tied output layer does
     not come, as in Hugging Face's own files.
     """
-    return built.bridge.export(built.chunks)
+    return built.bridge.export(built.chunks, held)
 
 
 def save_hf(
@@ -72,7 +73,7 @@ def _write(tensors: Iterator[tuple[str, Tensor]], source: Path, out: Path, limit
     work = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:
         dtype = _write_shards(tensors, work, limit)
-        _carry(source, work, dtype)
+        carry(source, work, dtype)
         work.chmod(0o755)
         os.replace(work, out)
     finally:
@@ -126,7 +127,8 @@ def _shard_name(number: int) -> str:
     return f"shard-{number}"
 
 
-def _carry(source: Path, work: Path, dtype: str) -> None:
+def carry(source: Path, work: Path, dtype: str) -> None:
+    """Copy config (whose weights are now of `dtype`), tokenizer, chat template and generation config."""
     config = json.loads((source / "config.json").read_text())
     config.pop("torch_dtype", None)  # the older name of `dtype`
     config["dtype"] = dtype

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -128,14 +128,20 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         raise DataError(f"The source {resolved.source.name!r} offers no prompts to train on.")
     _check_prompts(encoder, prompts, resolved)
     dtype = run.dtype if run.dtype != "auto" else ("bf16" if gpu else "fp32")
-    model = ModelSpec(path=str(path), bridge=resolved.model.bridge, dtype=dtype, megatron=megatron)
+    model = ModelSpec(
+        path=str(path),
+        bridge=resolved.model.bridge,
+        dtype=dtype,
+        megatron=megatron,
+        weights=_weights(run.weights, hf_config),
+    )
     return Prepared(
         resolved=resolved,
         run_dir=run_dir,
         resume_from=resume_from,
         model=model,
         reference=_role_model(resolved, "reference_model", model, hf_config),
-        critic=_role_model(resolved, "critic_model", model, hf_config),
+        critic=_role_model(resolved, "critic_model", replace(model, weights=None), hf_config),
         hf_config=hf_config,
         encoder=encoder,
         prompts=prompts,
@@ -170,15 +176,35 @@ def _role_model(
     if not path.is_dir():
         raise ConfigError(f"{flag}: found {given!r}, which is no directory.")
     config = read_config(path)
-    for key in ("model_type", "vocab_size"):
-        if config.get(key) != hf_config.get(key):
-            raise ModelError(
-                f"{flag} {given}: its {key} is {config.get(key)!r}, expected {hf_config.get(key)!r}, "
-                "that of the run's model."
-            )
+    _check_same(f"{flag} {given}", config, hf_config, ("model_type", "vocab_size"))
     check_model(resolved, config)
     check_weights(path, output_head=setting != "critic_model")
-    return replace(model, path=str(path))
+    return replace(model, path=str(path), weights=None)
+
+
+def _weights(given: str, hf_config: Mapping[str, Any]) -> str | None:
+    """The checkpoint that `--weights` names, which must be of the run's model."""
+    if not given:
+        return None
+    from rlcore.runtime.convert import WEIGHTS, is_dist
+
+    path = Path(given)
+    if not is_dist(path):
+        raise ConfigError(f"--weights: found {given!r}, which is no checkpoint made by rlcore convert.")
+    same = ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+    _check_same(f"--weights {given}", read_config(path), hf_config, same)
+    return str(path / WEIGHTS)
+
+
+def _check_same(
+    asked: str, config: Mapping[str, Any], expected: Mapping[str, Any], keys: Sequence[str]
+) -> None:
+    for key in keys:
+        if config.get(key) != expected.get(key):
+            raise ModelError(
+                f"{asked}: its {key} is {config.get(key)!r}, expected {expected.get(key)!r}, "
+                "that of the run's model."
+            )
 
 
 def _megatron_fields(resolved: Resolved) -> Mapping[str, Any]:

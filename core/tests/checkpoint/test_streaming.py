@@ -1,0 +1,169 @@
+"""Weights streamed between Hugging Face directories and checkpoints: bit by bit, in little memory."""
+
+import hashlib
+import json
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from rlcore.checkpoint.report import FILE
+from rlcore.checksums import checksum
+from rlcore.errors import CheckpointError
+from rlcore.megatron import parallel
+from rlcore.megatron.fields import split
+from rlcore.megatron.role import Role
+from rlcore.megatron.weights import hf_tensors
+from rlcore.runtime.convert import WEIGHTS, Source, of_model, to_dist, to_hf
+from rlcore.settings import OptimizerSettings
+from rlcore.spec import ModelSpec, Part
+from rlcore.testing.ranks import run_ranks
+from rlcore.testing.tiny import make_qwen3
+from rlcore_qwen.config import QwenConfig
+
+MB = 1 << 20
+QWEN = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+
+CONVERSIONS: dict[str, Callable[..., Any]] = {"to_hf": to_hf, "to_dist": to_dist}
+
+
+def _unseen(done: int, total: int) -> None:
+    """No progress is looked at."""
+
+
+def _in_one_process(rank: int, world: int, port: int, calls: list[tuple[str, Any]]) -> list[Any]:
+    """Conversions one after another; each gives its progress and the growth of the peak memory, in bytes."""
+    found = []
+    for name, arguments in calls:
+        steps: list[tuple[int, int]] = []
+
+        def advance(done: int, total: int, steps: list[tuple[int, int]] = steps) -> None:
+            steps.append((done, total))
+
+        with _peak() as peak:
+            CONVERSIONS[name](*arguments[:2], advance, *arguments[2:])
+        found.append((steps, peak[0]))
+    return found
+
+
+@contextmanager
+def _peak() -> Iterator[list[int]]:
+    """Growth of the anonymous memory of this process, at its highest: pages of files do not count."""
+    peak, done = [0], threading.Event()
+    begin = _anonymous()
+
+    def watch() -> None:
+        while not done.wait(0.001):
+            peak[0] = max(peak[0], _anonymous() - begin)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    yield peak
+    done.set()
+    thread.join()
+
+
+def _anonymous() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    [line] = [line for line in lines if line.startswith("RssAnon")]
+    return int(line.split()[1]) * 1024
+
+
+def _weights(folder: Path) -> dict[str, torch.Tensor]:
+    return {name: one for file in folder.glob("*.safetensors") for name, one in load_file(file).items()}
+
+
+def _source(folder: Path) -> Source:
+    return Source(spec=of_model(folder, QWEN), weights=folder / WEIGHTS)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_there_and_back_is_the_same_to_the_last_bit(tmp_path: Path, tied: bool) -> None:
+    model, middle, out = make_qwen3(tmp_path / "m", tie_word_embeddings=tied), tmp_path / "d", tmp_path / "h"
+    calls = [("to_dist", (of_model(model, QWEN), middle))]
+    [(steps, _)] = run_ranks(_in_one_process, 1, calls)[0]
+    run_ranks(_in_one_process, 1, [("to_hf", (_source(middle), out, 20_000))])
+    assert sum(done for done, _ in steps) == steps[-1][1]
+
+    before, after = _weights(model), _weights(out)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    assert AutoModelForCausalLM.from_pretrained(out).num_parameters() == sum(
+        t.numel() for t in before.values()
+    )
+    index = json.loads((out / "model.safetensors.index.json").read_text())
+    assert index["weight_map"].keys() == before.keys()
+    report = json.loads((out / FILE).read_text())
+    assert report["tensors"] == {name: checksum(tensor) for name, tensor in before.items()}
+    for name, file in report["files"].items():
+        content = (out / name).read_bytes()
+        assert (len(content), hashlib.sha256(content).hexdigest()) == (file["bytes"], file["sha256"])
+
+
+def test_memory_is_that_of_a_tensor_however_large_the_model(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 12, "head_dim": 128}
+    model, middle, out = make_qwen3(tmp_path / "m", **sizes), tmp_path / "d", tmp_path / "h"
+    whole = sum(file.stat().st_size for file in model.glob("*.safetensors"))
+    largest = 2 * 2048 * 512 * 4
+    assert whole > 15 * largest
+    calls: list[tuple[str, Any]] = [("to_dist", (of_model(model, QWEN), middle))]
+    [(_, there)] = run_ranks(_in_one_process, 1, calls)[0]
+    [(_, back)] = run_ranks(_in_one_process, 1, [("to_hf", (_source(middle), out, 16 * MB))])[0]
+    assert len(list(out.glob("*.safetensors"))) > 6
+    for growth in (there, back):
+        assert growth < 5 * largest + 24 * MB, "a few copies of one tensor, and what the interpreter takes"
+        assert growth < whole / 2
+
+
+def _logits_of(rank: int, world: int, port: int, spec: ModelSpec) -> dict[str, Any]:
+    parallel.start(rank, world, "127.0.0.1", port, **split(spec.megatron).layout)
+    role = Role(spec, OptimizerSettings(lr=1e-3))
+    found = {name: tensor.numpy().copy() for name, tensor in hf_tensors(role.built)}
+    parallel.stop()
+    return found
+
+
+@pytest.mark.parametrize("field", ["tensor_model_parallel_size", "pipeline_model_parallel_size"])
+def test_any_layout_starts_from_a_converted_checkpoint(tmp_path: Path, field: str) -> None:
+    model, other = make_qwen3(tmp_path / "m"), tmp_path / "d"
+    run_ranks(_in_one_process, 1, [("to_dist", (of_model(model, QWEN), other))])
+    empty = tmp_path / "empty"  # no safetensors: the weights can have come from the checkpoint alone
+    empty.mkdir()
+    (empty / "config.json").write_text((model / "config.json").read_text())
+    spec = ModelSpec(path=str(empty), bridge=QWEN, megatron={field: 2}, weights=str(other / WEIGHTS))
+    before = _weights(model)
+    for found in run_ranks(_logits_of, 2, spec):
+        assert found.keys() == before.keys()
+        assert all((found[name] == before[name].numpy()).all() for name in before)
+
+
+def _refuses(rank: int, world: int, port: int, root: str) -> bool:
+    model = make_qwen3(Path(root) / "m")
+    good, bad, out = Path(root) / "d", Path(root) / "bad", Path(root) / "out"
+    to_dist(of_model(model, QWEN), good, _unseen)
+    make_qwen3(bad, intermediate_size=64)
+    with pytest.raises(CheckpointError, match="is no checkpoint of this model"):
+        to_hf(Source(spec=of_model(bad, QWEN), weights=good / WEIGHTS), out, _unseen)
+    data = good / WEIGHTS / "__0_0.distcp"
+    data.write_bytes(data.read_bytes()[:5000])
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        to_hf(_source(good), out, _unseen)
+    with pytest.raises(CheckpointError, match="exists already"):
+        to_hf(_source(good), bad, _unseen)
+    shutil.disk_usage = lambda path: SimpleNamespace(free=1000)  # type: ignore # a full disk
+    with pytest.raises(CheckpointError, match=r"out: needs 0\.0 GB, and .* has 0\.0 GB free"):
+        to_dist(of_model(model, QWEN), out, _unseen)
+    assert sorted(path.name for path in Path(root).iterdir()) == ["bad", "d", "m"]
+    return True
+
+
+def test_another_model_a_damaged_checkpoint_and_a_full_disk_leave_nothing(tmp_path: Path) -> None:
+    assert run_ranks(_refuses, 1, str(tmp_path)) == [True]
