@@ -327,6 +327,18 @@ async def test_a_publication_amid_a_response_is_told_by_its_spans(
     assert gap(references[1], one, t=COLD, part=slice(second.start, None)) <= TOLERANCE
 
 
+async def test_a_publication_in_place_goes_on_with_the_old_cache(
+    client: EngineClient, references: References, publisher: Publisher
+) -> None:
+    running = await run(client, f"in-place-{uuid.uuid4().hex}")
+    await publish(publisher, [client], references[1].state_dict().items(), 7, keep_cache=True)
+    one = await running.result
+    first, second = one.spans
+    assert (first, second.version) == (Span(start=0, version=0), 7)
+    assert gap(references[0], one, t=COLD, part=slice(0, second.start)) <= TOLERANCE
+    assert gap(references[1], one, t=COLD, part=slice(second.start, None)) > TOLERANCE
+
+
 async def test_other_weights_than_the_trainers_do_not_go_unnoticed(
     client: EngineClient, references: References, publisher: Publisher
 ) -> None:

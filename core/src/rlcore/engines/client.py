@@ -212,21 +212,35 @@ class EngineClient:
 
     # --- weights ---------------------------------------------------------------------------------------
 
-    async def update_from_disk(self, path: str, version: int) -> None:
-        """Loads the Hugging Face directory `path`, as the server sees it."""
-        await self._update("/update_weights_from_disk", {"model_path": path, "weight_version": str(version)})
+    async def update_from_disk(self, path: str, version: int, *, flush: bool = True) -> None:
+        """Loads the Hugging Face directory `path`, as the server sees it.
+
+        `flush`: without the keys and values that the old weights made; as in the other updates.
+        """
+        body = {"model_path": path, "weight_version": str(version), "flush_cache": flush}
+        await self._update("/update_weights_from_disk", body)
 
     async def update_from_shared_memory(
-        self, path: str, layout: Sequence[tuple[str, str, list[int], int]], version: int
+        self,
+        path: str,
+        layout: Sequence[tuple[str, str, list[int], int]],
+        version: int,
+        *,
+        flush: bool = True,
     ) -> None:
         """Loads the tensors that lie in file `path` of the server's own host (`local`).
 
         `layout`: name, dtype, shape and byte offset of each (`rlcore.engines.publish_file.layout`).
         """
-        body = {"path": path, "layout": list(layout), "weight_version": str(version)}
+        body = {
+            "path": path,
+            "layout": list(layout),
+            "weight_version": str(version),
+            "flush_cache": flush,
+        }
         await self._update("/update_weights_from_shared_memory", body)
 
-    async def update_from_tensor(self, payload: str, *, version: int | None) -> None:
+    async def update_from_tensor(self, payload: str, *, version: int | None, flush: bool = True) -> None:
         """One flattened bucket (`rlcore.engines.sglang_bucket`); `version` is given with the last one.
 
         Stands between `begin_weight_update` and `end_weight_update`.
@@ -235,7 +249,7 @@ class EngineClient:
         body = {
             "serialized_named_tensors": [payload] * ranks,
             "load_format": "flattened_bucket",
-            "flush_cache": version is not None,
+            "flush_cache": flush and version is not None,
             **({} if version is None else {"weight_version": str(version)}),
         }
         await self._update("/update_weights_from_tensor", body)

@@ -23,10 +23,11 @@ class Publisher(Protocol):
         """In the train worker: stores all weights, by Hugging Face name, as `version`."""
         ...
 
-    async def load(self, client: EngineClient, location: Location) -> None:
+    async def load(self, client: EngineClient, location: Location, *, keep_cache: bool = False) -> None:
         """In the driver: one engine takes the weights up; requests under way go on with them.
 
-        Raises EngineError where the engine fails, and then leaves it paused; StaleWeightsError where it
+        `keep_cache`: with the keys and values that the old weights made, where they otherwise are computed
+        anew. Raises EngineError where the engine fails, and then leaves it paused; StaleWeightsError where it
         reports another version or, if it is asked for checksums, a tensor that is not the trainer's.
         """
         ...
@@ -42,15 +43,18 @@ class _Files:
     def write(self, tensors: Iterable[tuple[str, Tensor]], version: int) -> Location:
         return write_version(self.root, tensors, version, dtype=self.dtype)
 
-    async def load(self, client: EngineClient, location: Location) -> None:
-        # Retracted requests compute their prefixes anew, so no cache of the old weights is left behind.
-        await client.pause("retract")
-        await client.flush_cache()
-        await self._send(client, location)
+    async def load(self, client: EngineClient, location: Location, *, keep_cache: bool = False) -> None:
+        if keep_cache:
+            await client.pause("in_place")
+        else:
+            # Retracted requests compute their prefixes anew, so no cache of the old weights is left behind.
+            await client.pause("retract")
+            await client.flush_cache()
+        await self._send(client, location, flush=not keep_cache)
         await verify(client, location)
         await client.resume()
 
-    async def _send(self, client: EngineClient, location: Location) -> None:
+    async def _send(self, client: EngineClient, location: Location, *, flush: bool) -> None:
         raise NotImplementedError
 
 
@@ -58,8 +62,10 @@ class _Files:
 class SharedMemoryPublisher(_Files):
     """For `local` on the trainer's host: the server maps the file."""
 
-    async def _send(self, client: EngineClient, location: Location) -> None:
-        await client.update_from_shared_memory(location.file, layout(location.file), location.version)
+    async def _send(self, client: EngineClient, location: Location, *, flush: bool) -> None:
+        await client.update_from_shared_memory(
+            location.file, layout(location.file), location.version, flush=flush
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +77,8 @@ class DiskPublisher(_Files):
     def write(self, tensors: Iterable[tuple[str, Tensor]], version: int) -> Location:
         return write_version(self.root, tensors, version, dtype=self.dtype, model_path=self.model_path)
 
-    async def _send(self, client: EngineClient, location: Location) -> None:
-        await client.update_from_disk(location.directory, location.version)
+    async def _send(self, client: EngineClient, location: Location, *, flush: bool) -> None:
+        await client.update_from_disk(location.directory, location.version, flush=flush)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +87,7 @@ class TensorPublisher(_Files):
 
     bucket_bytes: int
 
-    async def _send(self, client: EngineClient, location: Location) -> None:
+    async def _send(self, client: EngineClient, location: Location, *, flush: bool) -> None:
         await client.begin_weight_update()
         previous: str | None = None
         for payload in sglang_bucket.payloads(location.file, self.bucket_bytes):
@@ -89,22 +95,29 @@ class TensorPublisher(_Files):
                 await client.update_from_tensor(previous, version=None)
             previous = payload
         assert previous is not None, "a model has weights"
-        await client.update_from_tensor(previous, version=location.version)
+        await client.update_from_tensor(previous, version=location.version, flush=flush)
         await client.end_weight_update()
 
 
 async def publish(
-    publisher: Publisher, clients: Sequence[EngineClient], tensors: Iterable[tuple[str, Tensor]], version: int
+    publisher: Publisher,
+    clients: Sequence[EngineClient],
+    tensors: Iterable[tuple[str, Tensor]],
+    version: int,
+    *,
+    keep_cache: bool = False,
 ) -> Location:
     """Writes and loads in one process."""
     location = await asyncio.to_thread(publisher.write, tensors, version)
-    await load_all(publisher, clients, location)
+    await load_all(publisher, clients, location, keep_cache=keep_cache)
     return location
 
 
-async def load_all(publisher: Publisher, clients: Sequence[EngineClient], location: Location) -> None:
+async def load_all(
+    publisher: Publisher, clients: Sequence[EngineClient], location: Location, *, keep_cache: bool = False
+) -> None:
     """All engines load `location` at once; the first failure is raised."""
-    await together(publisher.load(client, location) for client in clients)
+    await together(publisher.load(client, location, keep_cache=keep_cache) for client in clients)
 
 
 async def verify(client: EngineClient, location: Location) -> None:

@@ -123,11 +123,14 @@ class EngineGroup:
                 )
             )
 
-    async def publish(self, location: Location) -> None:
-        """Every engine loads the weights and proves that it has them."""
+    async def publish(self, location: Location, *, keep_cache: bool = False) -> None:
+        """Every engine loads the weights and proves that it has them (see `Publisher.load`)."""
+        loads = [
+            self.publisher.load(client, location, keep_cache=keep_cache) for client in self._clients
+        ]
         try:
             async with asyncio.timeout(PUBLISH_SECONDS):
-                await asyncio.gather(*(self.publisher.load(client, location) for client in self._clients))
+                await asyncio.gather(*loads)
         except TimeoutError:
             raise EngineError(
                 f"An engine took longer than {PUBLISH_SECONDS:g} s to load new weights."
