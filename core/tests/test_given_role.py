@@ -59,7 +59,7 @@ def _batch(name: str, minibatches: int) -> TrainBatch:
                 )
             )
         groups.append(Group(group_id=number, prompt=prompt, samples=tuple(samples)))
-    return to_batch(groups, minibatches=minibatches)
+    return to_batch(groups, minibatches=minibatches, version=0)
 
 
 def _run(

@@ -285,6 +285,29 @@ def test_gap_is_not_comparable_where_sampling_was_cut(tmp_path: Path) -> None:
     assert metrics["train/kl_engine"] == pytest.approx(1, rel=1e-3)
 
 
+def test_only_fresh_tokens_are_compared_with_the_engine(tmp_path: Path) -> None:
+    """A batch without any passes, and leaves the check to the next one."""
+    policy = Bigram()
+    learner = make_learner(policy, tmp_path)
+    batch = with_gap(make_batch(policy), 0.5, 3)
+    fresh = torch.zeros_like(batch.per_token["loss_mask"])
+    metrics = learner.update(batch.with_columns(per_token={"fresh": fresh}), step=1, first=True)
+    assert metrics["train/fresh"] == 0
+    assert {name for name in metrics if "kl_engine" in name} == {"train/kl_engine_comparable"}
+    stale = torch.nonzero(batch.per_token["loss_mask"])[:3, 0]
+    part = make_learner(policy, tmp_path).update(
+        with_gap(make_batch(policy), 0.5, 3).with_columns(
+            per_token={"fresh": torch.ones_like(fresh).index_fill(0, stale, 0.0)}
+        ),
+        step=1,
+        first=True,
+    )
+    assert 0 < part["train/fresh"] < 1
+    assert part["train/kl_engine_max"] <= 1e-6
+    with pytest.raises(LogProbGapError, match="largest gap"):
+        learner.update(with_gap(make_batch(policy), 0.5, 3), step=2, first=False)
+
+
 def test_two_forwards_that_differ_are_refused(tmp_path: Path) -> None:
     """Old log-probs off by 1e-5 on average, before any update."""
     policy = Bigram()

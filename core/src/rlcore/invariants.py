@@ -29,11 +29,11 @@ def check_first_step(
 ) -> None:
     """What must hold of the first mini-batch of a run.
 
-    `gap_max`: largest |trainer - engine| log-prob, over all ranks. RunError where old and new log-probs
-    differ before any update; LogProbGapError where trainer and engine disagree: by more than `max_gap` on any
-    token in fp32, on average in bf16. Not `comparable`: the engine's log-probs are of a distribution that the
-    trainer does not know, and only the first check is made. Not `same_forward`: the engine's log-probs serve
-    as the old ones, and the first check is not made.
+    `gap_max`: largest |trainer - engine| log-prob of the fresh tokens, over all ranks. RunError where old and
+    new log-probs differ before any update; LogProbGapError where trainer and engine disagree: by more than
+    `max_gap` on any token in fp32, on average in bf16. Not `comparable`: the engine's log-probs are of a
+    distribution that the trainer does not know, and only the first check is made; likewise without fresh
+    tokens. Not `same_forward`: the engine's log-probs serve as the old ones, and the first check is not made.
     """
     tokens = int(result.metrics["tokens"])
     ppo_kl = result.metrics["ppo_kl"] / tokens
@@ -41,10 +41,11 @@ def check_first_step(
         raise RunError(
             f"Two forwards of the first mini-batch differ by {ppo_kl:.3g} on average: bound {MAX_PPO_KL}."
         )
-    if not comparable:
+    fresh = int(result.metrics["fresh"])
+    if not comparable or not fresh:
         return
-    mean, k3 = result.metrics["kl_engine"] / tokens, result.metrics["kl_engine_k3"] / tokens
-    found = f"Trainer and engine disagree about the log-probs of the {tokens} tokens of the first step: "
+    mean, k3 = result.metrics["kl_engine"] / fresh, result.metrics["kl_engine_k3"] / fresh
+    found = f"Trainer and engine disagree about the log-probs of the {fresh} tokens of the first step: "
     if dtype == "fp32" and not gap_max <= max_gap:
         raise LogProbGapError(
             f"{found}largest gap {gap_max:.3g}, --max-kl-engine {max_gap:g} (mean {mean:.3g})."

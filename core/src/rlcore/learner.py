@@ -35,9 +35,10 @@ METRICS = {
     "train/lr": "learning rate of the last optimizer step",
     "train/entropy": "mean entropy of the policy in nats, at the sampling temperature",
     "train/ppo_kl": "mean old minus new log-prob",
-    "train/kl_engine": "mean |trainer - engine| log-prob, by the weights before the update",
-    "train/kl_engine_max": "largest |trainer - engine| log-prob",
-    "train/kl_engine_k3": "k3 estimate of KL(engine || trainer)",
+    "train/fresh": "share of the tokens that the engine sampled with the weights before the update",
+    "train/kl_engine": "mean |trainer - engine| log-prob of the fresh tokens, before the update",
+    "train/kl_engine_max": "largest |trainer - engine| log-prob of the fresh tokens",
+    "train/kl_engine_k3": "k3 estimate of KL(engine || trainer) on the fresh tokens",
     "train/kl_engine_comparable": "1; 0 where the engine's distribution is cut by top-p, top-k or min-p",
     "train/advantage_mean": "mean advantage",
     "train/advantage_std": "standard deviation of the advantages",
@@ -48,7 +49,10 @@ METRICS = {
     "time/advantages_s": "seconds for gathering the batch and for the advantages",
     "time/update_s": "seconds for the optimizer steps",
 }
-"""What `Learner.update` returns, beside `train/<name>` for each metric of the loss. Means are over tokens."""
+"""What `Learner.update` returns, beside `train/<name>` for each metric of the loss. Means are over tokens.
+
+Without fresh tokens there is no `train/kl_engine…` but `train/kl_engine_comparable`.
+"""
 
 
 ROLE_METRICS = {
@@ -98,6 +102,7 @@ class Learner:
             assert value_loss is not None, "a critic is trained by a value loss"
             self._critic = CriticLearner(critic, value_loss, settings.tokens_per_rank)
         self._unchecked = False
+        self._has_initial_reference = settings.reference_is_initial
         self._group = _data_group()
 
     def update(self, local: TrainBatch, *, step: int, first: bool) -> dict[str, float]:
@@ -140,8 +145,9 @@ class Learner:
                 continue
             result, gap = self._train(part)
             self._require_finite(result, whole, number, step)
-            if self._unchecked:
-                self._unchecked = False
+            if self._unchecked and not results:
+                # a batch that is all of older weights leaves trainer and engine to be compared by a later one
+                self._unchecked = self._settings.sampled and result.metrics["fresh"] == 0
                 self._check_first_step(result, gap)
             results.append(result)
             gaps.append(gap)
@@ -150,11 +156,8 @@ class Learner:
         if not self._settings.sampled:
             return _summary(results)
         comparable = float(self._settings.whole)
-        return {
-            **_summary(results),
-            "train/kl_engine_max": max(gaps),
-            "train/kl_engine_comparable": comparable,
-        }
+        metrics = {**_summary(results), "train/kl_engine_comparable": comparable}
+        return {**metrics, "train/kl_engine_max": max(gaps)} if metrics["train/fresh"] else metrics
 
     def _count(self, local: TrainBatch) -> tuple[int, int]:
         """Live tokens and samples over all ranks."""
@@ -221,7 +224,8 @@ class Learner:
                 max_gap=self._settings.max_kl_engine,
                 same_forward=not self._settings.rollout_as_old,
             )
-        if self._settings.reference_is_initial:
+        if self._has_initial_reference:
+            self._has_initial_reference = False
             check_reference(result)
 
 
@@ -263,13 +267,14 @@ def _largest(value: float) -> float:
 
 
 def _summary(results: Sequence[StepResult]) -> dict[str, float]:
-    """Means of the steps, and means over all tokens of what was summed over tokens."""
+    """Means of the steps, and means over tokens of what was summed over them; the gap's over fresh ones."""
     sums: dict[str, float] = {}
     for result in results:
         for name, value in result.metrics.items():
             sums[name] = sums.get(name, 0.0) + value
-    tokens = sums.pop("tokens")
+    tokens, fresh = sums.pop("tokens"), sums.get("fresh", 0.0)
     means = {name: sums.pop(name) / len(results) for name in list(sums) if name.startswith(WEIGHTED)}
+    gaps = {name: sums.pop(name) for name in ("kl_engine", "kl_engine_k3") if name in sums}
     return {
         **{f"train/{name.removeprefix(WEIGHTED)}": value for name, value in means.items()},
         "train/loss": sum(result.loss for result in results) / len(results),
@@ -278,4 +283,5 @@ def _summary(results: Sequence[StepResult]) -> dict[str, float]:
         "train/tokens": tokens,
         "train/updates": float(len(results)),
         **{f"train/{name}": value / tokens for name, value in sums.items()},
+        **({f"train/{name}": value / fresh for name, value in gaps.items()} if fresh else {}),
     }

@@ -41,6 +41,7 @@ CORE_METRICS = frozenset(
         "advantage_mean",
         "advantage_std",
         "entropy",
+        "fresh",
         "grad_norm",
         "kl_engine",
         "kl_engine_comparable",
@@ -178,7 +179,9 @@ class Objective:
     which is in the loss where its place is there; measured where the batch has `reference_log_probs`.
 
     Called by the trainer on the stage that has the logits. `LossResult.metrics` are sums over live tokens of
-    each metric, beside `tokens`, their number.
+    each metric, beside `tokens`, their number, and `fresh`, the number of those that the engine sampled with
+    the weights before the update (column `fresh`; all of them where there is none): trainer and engine are
+    compared on these alone.
     """
 
     def __init__(
@@ -229,7 +232,7 @@ class Objective:
         return LossResult(total=total, metrics=metrics)
 
     def take_gap_max(self) -> float:
-        """Largest |trainer - engine| log-prob that this process has seen since the last call; 0 for none.
+        """Largest |trainer - engine| log-prob of a fresh token since the last call; 0 for none.
 
         Kept here, for the trainer adds metrics up, and a maximum is no sum.
         """
@@ -285,14 +288,16 @@ class Objective:
         old_R, rollout_R, mask_R = inputs.old_log_probs, inputs.rollout_log_probs, inputs.mask
         # engine against engine would say nothing of the trainer
         trainer_R = inputs.log_probs if self._rollout_as_old else old_R
-        gap_R = (trainer_R - rollout_R).abs()
+        fresh_R = inputs.batch.per_token.get("fresh", torch.ones_like(mask_R)) * mask_R
+        gap_R = where_live((trainer_R - rollout_R).abs(), fresh_R)
         if gap_R.numel():
             largest = gap_R.max()
             self._gap_max = largest if self._gap_max is None else torch.maximum(self._gap_max, largest)
         of_sampling = {
             "ppo_kl": old_R - inputs.log_probs,
             "kl_engine": gap_R,
-            "kl_engine_k3": kl(rollout_R, trainer_R, mask_R, "k3"),
+            "kl_engine_k3": kl(rollout_R, trainer_R, fresh_R, "k3"),
+            "fresh": fresh_R,
         }
         values = {
             **(of_sampling if "rollout_log_probs" in inputs.batch.per_token else {}),

@@ -105,6 +105,14 @@ class Sample:
         """The weight versions that produced the response."""
         return frozenset(span.version for span in self.spans)
 
+    @property
+    def token_versions(self) -> tuple[int, ...]:
+        """The weight version of each response token, by `spans`, which begin at 0 and do not overlap."""
+        ends = [span.start for span in self.spans[1:]] + [len(self.response_ids)]
+        return tuple(
+            span.version for span, end in zip(self.spans, ends, strict=True) for _ in range(span.start, end)
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Group:

@@ -53,7 +53,7 @@ async def test_each_prompt_once_an_epoch_and_resumed_in_its_place(make_world: Ma
 def test_a_batch_of_pairs(make_world: MakeWorld) -> None:
     """The rejected response has a digit more, and both a stop token; 3 tokens are the limit."""
     rollout = given_producer(make_world(), pairs=True).rollout(1)
-    batch = to_batch(rollout.groups, minibatches=2)
+    batch = to_batch(rollout.groups, minibatches=2, version=0)
     number = int(batch.tokens[0])
     assert batch.tokens[:8].tolist() == [number, 1, number, 10, number, 2, number, number]
     assert set(batch.per_token) == {"loss_mask"}
@@ -74,7 +74,7 @@ def test_a_batch_of_pairs(make_world: MakeWorld) -> None:
 
 @pytest.mark.parametrize("ranks", [2, 3, 5])
 def test_a_pair_is_never_divided(make_world: MakeWorld, ranks: int) -> None:
-    batch = to_batch(given_producer(make_world(), pairs=True).rollout(1).groups, minibatches=2)
+    batch = to_batch(given_producer(make_world(), pairs=True).rollout(1).groups, minibatches=2, version=0)
     shares = split(batch, ranks)
     for share in shares:
         group = share.per_sample["group"].tolist()

@@ -199,6 +199,7 @@ async def test_split_trajectories(make_world: MakeWorld) -> None:
     [
         ({"spans": ()}, StaleWeightsError, "does not say which weights"),
         ({"loss_mask": (1,)}, PluginError, "Odd returned 4 response tokens with 1 masks and 4 log-probs"),
+        ({"spans": (Span(start=1, version=0),)}, PluginError, r"spans that start at \[1\], expected 0"),
         ({"status": GenerationStatus.PENDING}, PluginError, "as pending"),
         ({"rollout_id": "x"}, PluginError, "returned sample 'x'"),
         ({"spans": (Span(start=0, version=0), Span(start=1, version=1))}, StaleWeightsError, "version 1"),

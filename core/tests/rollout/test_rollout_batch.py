@@ -44,6 +44,7 @@ def test_by_hand() -> None:
             group(9, sample(9, 0, (5, 6), score=Score(value=9.0, per_token=(0.25, 0.75)))),
         ],
         minibatches=2,
+        version=5,
     )
     assert batch.tokens.tolist() == [107, 107, 1, 2, 3, 107, 107, 4, 109, 5, 6]
     assert batch.prompt_lengths.tolist() == [2, 2, 1]
@@ -52,6 +53,7 @@ def test_by_hand() -> None:
         "loss_mask": [1, 1, 0, 1, 1, 1],
         "rollout_log_probs": [-0.1, -0.2, -0.3, -0.4, -0.5, -0.6],
         "rewards": [0, 7.0, 0, 7.1, 0.25, 0.75],
+        "fresh": [1] * 6,
     }
     assert columns(batch.per_sample) == {
         "position": [0, 1, 2],
@@ -71,7 +73,7 @@ def test_by_hand() -> None:
 def test_siblings_share_a_rollout_and_a_response_may_be_dead_or_empty() -> None:
     first, second = sample(0, 0, (1, 2), loss_mask=(0, 0)), sample(0, 1, ())
     third = replace(sample(0, 0, (3,)), rollout_id=first.rollout_id)
-    batch = to_batch([group(0, first, second, third)], minibatches=1)
+    batch = to_batch([group(0, first, second, third)], minibatches=1, version=0)
     assert batch.per_sample["rollout"].tolist() == [0, 1, 0]
     assert batch.per_token["rewards"].tolist() == [0, 0, 0]
     assert batch.per_sample["reward"].tolist() == pytest.approx([0.0, 0.1, 0.0])
@@ -82,12 +84,20 @@ def test_siblings_share_a_rollout_and_a_response_may_be_dead_or_empty() -> None:
     [(4, 2, [0, 0, 1, 1]), (5, 2, [0, 0, 0, 1, 1]), (2, 4, [0, 2]), (3, 1, [0, 0, 0])],
 )
 def test_minibatches(count: int, minibatches: int, expected: list[int]) -> None:
-    batch = to_batch([group(i, sample(i, 0, (1,))) for i in range(count)], minibatches=minibatches)
+    batch = to_batch([group(i, sample(i, 0, (1,))) for i in range(count)], minibatches=minibatches, version=0)
     assert batch.per_sample["minibatch"].tolist() == expected
 
 
+@pytest.mark.parametrize(("kept_caches", "mixed"), [(False, [0, 0, 1]), (True, [0, 0, 0])])
+def test_fresh_tokens_are_those_of_the_present_weights(kept_caches: bool, mixed: list[float]) -> None:
+    spans = (Span(start=0, version=4), Span(start=2, version=5))
+    samples = [sample(0, 0, (1, 2, 3), spans=spans), sample(0, 1, (1, 2)), sample(0, 2, ())]
+    batch = to_batch([group(0, *samples)], minibatches=1, version=5, kept_caches=kept_caches)
+    assert batch.per_token["fresh"].tolist() == [*mixed, 1, 1]
+
+
 def test_no_groups() -> None:
-    batch = to_batch([], minibatches=2)
+    batch = to_batch([], minibatches=2, version=0)
     assert len(batch) == batch.tokens.numel() == 0
     assert {column.numel() for column in [*batch.per_token.values(), *batch.per_sample.values()]} == {0}
     assert [len(share) for share in split(batch, 2)] == [0, 0]
@@ -98,7 +108,7 @@ def test_extras() -> None:
         sample(0, 0, (1, 2), extras={"turns": 1, "value": (0.5, 1.5), "route": ((1, 2), (3, 4)), "ok": True}),
         sample(0, 1, (3,), extras={"turns": 2, "value": (2.5,), "route": ((5, 6),), "ok": False}),
     ]
-    batch = to_batch([group(0, *samples)], minibatches=1)
+    batch = to_batch([group(0, *samples)], minibatches=1, version=0)
     assert batch.per_sample["turns"].tolist() == [1, 2]
     assert batch.per_sample["turns"].dtype == torch.int64
     assert batch.per_sample["ok"].tolist() == [1.0, 0.0]
@@ -118,13 +128,13 @@ def test_extras() -> None:
 def test_bad_extras(first: Any, second: Any, message: str) -> None:
     samples = [sample(0, 0, (1, 2), extras=first), sample(0, 1, (1,), extras=second)]
     with pytest.raises(PluginError, match=message):
-        to_batch([group(0, *samples)], minibatches=1)
+        to_batch([group(0, *samples)], minibatches=1, version=0)
 
 
 def test_per_token_rewards_of_another_length() -> None:
     bad = sample(0, 0, (1, 2), score=Score(value=0.0, per_token=(1.0,)))
     with pytest.raises(PluginError, match=r"1 per-token values to sample 0\.0, which has 2 response tokens"):
-        to_batch([group(0, bad)], minibatches=1)
+        to_batch([group(0, bad)], minibatches=1, version=0)
 
 
 def uneven() -> TrainBatch:
@@ -132,7 +142,7 @@ def uneven() -> TrainBatch:
         group(i, *(sample(i, j, tuple(range(1, 2 + (5 * i + 3 * j) % 11))) for j in range(4)))
         for i in range(6)
     ]
-    return to_batch(groups, minibatches=3)
+    return to_batch(groups, minibatches=3, version=0)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
@@ -159,5 +169,5 @@ def test_shares_carry_their_own_rows() -> None:
 
 
 def test_fewer_samples_than_ranks() -> None:
-    shares = split(to_batch([group(0, sample(0, 0, (1,)))], minibatches=1), 3)
+    shares = split(to_batch([group(0, sample(0, 0, (1,)))], minibatches=1, version=0), 3)
     assert [len(share) for share in shares] == [1, 0, 0]

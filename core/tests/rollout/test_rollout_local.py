@@ -92,7 +92,7 @@ async def test_a_rollout_is_what_the_model_says(
     model: Path, client: EngineClient, rewards: RewardPool
 ) -> None:
     rollout = await producer(model, client, rewards).rollout(1)
-    batch = to_batch(rollout.groups, minibatches=1)
+    batch = to_batch(rollout.groups, minibatches=1, version=1)
     assert len(batch) == 24
     assert set(batch.per_sample["version"].tolist()) == {1}
     reference = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()

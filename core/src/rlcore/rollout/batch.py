@@ -22,11 +22,15 @@ KINDS = {"b": np.float32, "f": np.float32, "i": np.int64, "u": np.int64}
 """numpy's kind of an extra value → the dtype of its column."""
 
 
-def to_batch(groups: Sequence[Group], *, minibatches: int) -> TrainBatch:
-    """All samples of `groups`, which are scored, in order.
+def to_batch(
+    groups: Sequence[Group], *, minibatches: int, version: int, kept_caches: bool = False
+) -> TrainBatch:
+    """All samples of `groups`, which are scored, in order, for a trainer whose weights are `version`.
 
     Per token: `loss_mask`, `rollout_log_probs` and `rewards` float32 (a scalar reward sits on the last live
-    token). Per sample: `reward` float32; int64 `position` (0 … B - 1), `group` and `rollout` (dense from
+    token); `fresh` float32, 1 where the engine's log-prob is what the trainer's weights give: sampled with
+    `version`, and where engines have `kept_caches` through publications, after nothing of another version.
+    Per sample: `reward` float32; int64 `position` (0 … B - 1), `group` and `rollout` (dense from
     0), `minibatch` (groups divided evenly, in order; with fewer groups than minibatches some stay empty) and
     `version` (of the first token). An extra of a sample is a per-token column where it has one entry for each
     response token, and a per-sample column where it is a number.
@@ -55,6 +59,9 @@ def to_batch(groups: Sequence[Group], *, minibatches: int) -> TrainBatch:
                 _flat((sample.log_probs for sample in samples), live, np.float32)
             ),
             "rewards": torch.from_numpy(_token_rewards(samples, responses, mask, reward)),
+            "fresh": torch.from_numpy(
+                _flat((_fresh(sample, version, kept_caches) for sample in samples), live, np.float32)
+            ),
             **extra_tokens,
         },
         per_sample={
@@ -139,6 +146,12 @@ def _reward(sample: Sample) -> float:
 def _version(sample: Sample) -> int:
     assert sample.spans, "the producer refuses samples without spans"
     return sample.spans[0].version
+
+
+def _fresh(sample: Sample, version: int, kept_caches: bool) -> list[float]:
+    if kept_caches and len(sample.versions) > 1:
+        return [0.0] * len(sample.response_ids)
+    return [float(sampled == version) for sampled in sample.token_versions]
 
 
 def _token_rewards(

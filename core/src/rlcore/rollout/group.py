@@ -184,6 +184,12 @@ class GroupMaker:
                         f"The generator {self._name} returned {tokens} response tokens with"
                         f" {len(part.loss_mask)} masks and {len(part.log_probs)} log-probs."
                     )
+                starts = [span.start for span in part.spans]
+                if starts and (starts[0] != 0 or starts != sorted({*starts}) or starts[-1] > tokens):
+                    raise PluginError(
+                        f"The generator {self._name} returned {tokens} response tokens with spans that start"
+                        f" at {starts}, expected 0 and then larger ones."
+                    )
                 if part.status is GenerationStatus.PENDING or part.rollout_id != sample.rollout_id:
                     raise PluginError(
                         f"The generator {self._name} returned sample {part.rollout_id!r} as {part.status}"

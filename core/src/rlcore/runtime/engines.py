@@ -125,9 +125,7 @@ class EngineGroup:
 
     async def publish(self, location: Location, *, keep_cache: bool = False) -> None:
         """Every engine loads the weights and proves that it has them (see `Publisher.load`)."""
-        loads = [
-            self.publisher.load(client, location, keep_cache=keep_cache) for client in self._clients
-        ]
+        loads = [self.publisher.load(client, location, keep_cache=keep_cache) for client in self._clients]
         try:
             async with asyncio.timeout(PUBLISH_SECONDS):
                 await asyncio.gather(*loads)

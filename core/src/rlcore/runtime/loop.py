@@ -82,7 +82,9 @@ class Loop:
         step = self.state.step + 1
         metrics: dict[str, float] = {"step": step, "weight_version": self.state.version, **rollout.metrics}
         if rollout.groups:
-            batch = to_batch(rollout.groups, minibatches=self._run.minibatches)
+            batch = to_batch(
+                rollout.groups, minibatches=self._run.minibatches, version=self.state.version
+            )
             shares = split(batch, self.trainer.data_parallel)
             version = self.state.version + 1
             written = version if self.producer.samples else None
