@@ -50,7 +50,29 @@ FLAGS: list[tuple[dict[str, Any], str]] = [
     ({"minibatches": "17"}, "--minibatches: found 17, expected at most --prompts-per-step (16)."),
     ({"min_lr": "0.6"}, "--min-lr: found 0.6, expected at most --lr (0.5)."),
     ({"warmup_steps": "100"}, "--warmup-steps: found 100, expected less than --steps (100)."),
-    ({"max_staleness": "1"}, "--max-staleness: found 1, expected 0: runs are synchronous so far."),
+    (
+        {"over_sample": "2"},
+        "--over-sample: found 2.0, but no rollout is partial; add --partial-rollouts.",
+    ),
+    (
+        {"mask_stale_tokens": "true"},
+        "--mask-stale-tokens: found true, but no rollout is partial; add --partial-rollouts.",
+    ),
+    (
+        {"partial_rollouts": "true"},
+        "--partial-rollouts: found true with --max-staleness 0, but what is continued has tokens of older "
+        "weights; expected --max-staleness 1 or more, or --mask-stale-tokens.",
+    ),
+    (
+        {"max_staleness": "1", "over_sample": "1.5"},
+        "--over-sample: found 1.5, expected at most 1, because more groups would grow too old for "
+        "--max-staleness 1; add --partial-rollouts, which lets generation rest, or --mask-stale-tokens.",
+    ),
+    (
+        {"max_staleness": "1", "over_sample": "2.5", "partial_rollouts": "true"},
+        "--over-sample: found 2.5, expected at most 2, because more groups would grow too old for "
+        "--max-staleness 1; add --mask-stale-tokens.",
+    ),
     (
         {"tokens_per_rank": "287"},
         "--tokens-per-rank: found 287, expected at least 288, which the longest sample takes "

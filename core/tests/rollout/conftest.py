@@ -45,7 +45,8 @@ class Digits:
 class Engine:
     """Answers with digits drawn from the seed, or with the prompt where it is greedy; finishes out of order.
 
-    `endings`: rid → finish reason, or the error that the request gets.
+    `endings`: rid → finish reason, or the error that the request gets. `hold`: requests whose rid
+    starts with one of `held` wait for it; those that are aborted meanwhile come back with two tokens.
     """
 
     version: int = 0
@@ -54,6 +55,8 @@ class Engine:
     sessions: list[str | None] = field(default_factory=list)
     all_refused: Exception | None = None
     hold: asyncio.Event | None = None
+    held: tuple[str, ...] = ("",)
+    aborts: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def generate(
         self,
@@ -67,14 +70,34 @@ class Engine:
     ) -> list[Completion]:
         self.asked.append((rid, n))
         self.sessions.append(session)
-        if self.hold is not None:
-            await self.hold.wait()
+        if self.hold is not None and rid.startswith(self.held) and not await self._held(self.hold):
+            return [self._cut(self._answer(input_ids, sampling, seed + i, "abort")) for i in range(n)]
         for _ in range(seed % 5):
             await asyncio.sleep(0)
         ending = self.all_refused or self.endings.get(rid, "stop")
         if isinstance(ending, Exception):
             raise ending
         return [self._answer(input_ids, sampling, seed + i, ending) for i in range(n)]
+
+    async def abort(self) -> None:
+        self.aborts.set()
+        self.aborts = asyncio.Event()
+
+    async def _held(self, hold: asyncio.Event) -> bool:
+        """Whether it is let go, rather than aborted."""
+        waits = [asyncio.ensure_future(event.wait()) for event in (hold, self.aborts)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
+        return hold.is_set()
+
+    @staticmethod
+    def _cut(answer: Completion) -> Completion:
+        ids = answer.token_ids[:2]
+        text = "".join(str(number) for number in ids)
+        return replace(answer, token_ids=ids, log_probs=answer.log_probs[:2], text=text)
 
     def _answer(self, ids: Sequence[int], sampling: Sampling, seed: int, ending: str) -> Completion:
         drawn = [random.Random(seed).randrange(10) for _ in ids]

@@ -97,13 +97,12 @@ def _complaints(resolved: Resolved, parallel: int) -> Iterator[str]:
         yield f"--min-lr: found {run.min_lr:g}, expected at most --lr ({run.lr:g})."
     if run.warmup_steps and run.warmup_steps >= run.steps:
         yield f"--warmup-steps: found {run.warmup_steps}, expected less than --steps ({run.steps})."
-    if run.max_staleness:
-        yield f"--max-staleness: found {run.max_staleness}, expected 0: runs are synchronous so far."
     if resolved.trains_on is TrainsOn.PAIRS and longest <= run.tokens_per_rank < 2 * longest:
         yield (
             f"--tokens-per-rank: found {run.tokens_per_rank}, expected at least {2 * longest}, which the "
             "longest pair takes (twice --max-prompt-tokens plus --max-response-tokens)."
         )
+    yield from _asynchrony_complaints(run)
     if run.tokens_per_rank < longest:
         yield (
             f"--tokens-per-rank: found {run.tokens_per_rank}, expected at least {longest}, which the longest "
@@ -133,7 +132,20 @@ def _parts(resolved: Resolved) -> Iterator[tuple[str, Part]]:
 
 
 _OF_SAMPLING = (
-    *("temperature", "top_p", "top_k", "min_p", "max_staleness", "max_refills", "old_log_probs"),
+    *(
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "max_staleness",
+        "max_refills",
+        "max_attempts",
+        "on_publish",
+        "over_sample",
+        "partial_rollouts",
+        "mask_stale_tokens",
+        "old_log_probs",
+    ),
     *("whiten_advantages", "kl_coef", "kl_place", "kl_unbiased"),
 )
 """Settings of the run that mean something only where the policy samples what it is trained on."""
@@ -200,6 +212,30 @@ def _role_complaints(resolved: Resolved) -> Iterator[str]:
         )
     if readers and run.min_lr > run.critic_lr:
         yield f"--min-lr: found {run.min_lr:g}, expected at most --critic-lr ({run.critic_lr:g})."
+
+
+def _asynchrony_complaints(run: RunConfig) -> Iterator[str]:
+    """What keeps groups in progress, and what may become of their old tokens."""
+    if not run.is_asynchronous:
+        names = ("over_sample",) if run.over_sample > 1 else ()
+        yield from _unread(
+            run, (*names, "mask_stale_tokens"), "no rollout is partial; add --partial-rollouts"
+        )
+        return
+    if run.mask_stale_tokens:
+        return
+    if not run.max_staleness:
+        yield (
+            "--partial-rollouts: found true with --max-staleness 0, but what is continued has tokens of "
+            "older weights; expected --max-staleness 1 or more, or --mask-stale-tokens."
+        )
+    most = run.max_staleness + 1 if run.partial_rollouts else 1
+    if run.over_sample > most:
+        instead = "" if run.partial_rollouts else " --partial-rollouts, which lets generation rest, or"
+        yield (
+            f"--over-sample: found {run.over_sample:g}, expected at most {most}, because more groups would "
+            f"grow too old for --max-staleness {run.max_staleness}; add{instead} --mask-stale-tokens."
+        )
 
 
 def _correction_complaints(resolved: Resolved) -> Iterator[str]:

@@ -67,6 +67,21 @@ class RunConfig(Config):
     save_every: int = Field(0, ge=0, description="steps between checkpoints; 0: only at the end")
     keep_checkpoints: int = Field(2, ge=1, description="newest checkpoints to keep")
     max_staleness: int = Field(0, ge=0, description="weight versions that generation may run ahead; 0: none")
+    on_publish: Literal["wait", "retract", "in_place", "abort"] = Field(
+        "retract",
+        description="what a publication does to requests: wait for them, go on with caches computed anew or "
+        "kept, or end them and continue what they have",
+    )
+    over_sample: float = Field(
+        1.0, ge=1, le=16, description="groups in progress for each one that is trained on (partial rollouts)"
+    )
+    partial_rollouts: bool = Field(
+        False, description="generation rests while the trainer works; what is unfinished goes on later"
+    )
+    mask_stale_tokens: bool = Field(
+        False, description="tokens older than --max-staleness are left out of the loss, not generated again"
+    )
+    max_attempts: int = Field(3, ge=1, description="tries of a prompt whose generator crashes")
     max_refills: int = Field(4, ge=0, description="rounds of new prompts to replace dropped groups")
     placement: Literal["colocate", "split"] = Field(
         "colocate", description="engines share the trainer's devices, or have their own"
@@ -81,3 +96,8 @@ class RunConfig(Config):
         1e-4, gt=0, description="largest log-prob gap of trainer and engine on the first step in fp32"
     )
     threads: int = Field(0, ge=0, description="CPU threads of a train worker and an engine; 0: chosen")
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether a batch may hold tokens of older weights than those that it is trained with."""
+        return self.max_staleness > 0 or self.partial_rollouts

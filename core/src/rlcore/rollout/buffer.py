@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 
 from rlcore.errors import RunError
+from rlcore.rollout.partial import Key, Partial
 from rlcore.types import Group, Json, Prompt
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """A prompt to generate for. `attempt` counts the tries before this one."""
+    """A prompt to generate for. `attempt` counts the tries before this one, `crashes` those that crashed.
+
+    `partials`: what the engines have sampled for this try.
+    """
 
     group_id: int
     prompt: Prompt
     epoch: int
     attempt: int = 0
+    crashes: int = 0
+    partials: tuple[Partial, ...] = ()
 
 
 _DRAWS = TypeAdapter(tuple[Draw, ...])
@@ -39,7 +45,8 @@ class DataBuffer:
     """Each draw is in one of three places: returned (to be generated), in flight, or a group that waits.
 
     A draw leaves when its group is taken to be trained on or is dropped. Everything goes by group id. In a
-    saved state, draws in flight count as returned: whoever resumes generates them again, with the same seeds.
+    saved state, draws in flight count as returned: whoever resumes generates them again, with the same seeds,
+    and goes on from the `notes` of what had been sampled.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -47,6 +54,7 @@ class DataBuffer:
         self._returned: dict[int, Draw] = {}
         self._in_flight: dict[int, Draw] = {}
         self._waiting: dict[int, Group] = {}
+        self._notes: dict[int, dict[Key, Partial]] = {}
 
     def __len__(self) -> int:
         return len(self._returned) + len(self._in_flight) + len(self._waiting)
@@ -58,27 +66,41 @@ class DataBuffer:
             raise RunError(
                 f"The data buffer would hold {len(self) + len(new)} groups; {self._capacity} is its bound."
             )
-        self._in_flight |= new
+        self._fly(new.values())
 
     def restart(self, most: int) -> list[Draw]:
         """At most `most` returned draws, the oldest first, now in flight."""
         chosen = [self._returned.pop(group_id) for group_id in sorted(self._returned)[:most]]
-        self._in_flight |= {draw.group_id: draw for draw in chosen}
+        self._fly(chosen)
         return chosen
 
     def give_back(self) -> None:
-        """Draws in flight will not be finished: they are generated later."""
-        self._returned |= self._in_flight
-        self._in_flight = {}
+        """Draws in flight will not be finished: they are generated later, from what was noted."""
+        self._returned |= {group_id: self._noted(group_id) for group_id in self._in_flight}
+        self._in_flight, self._notes = {}, {}
 
     def drop(self, group_id: int) -> None:
         """A draw in flight that gave nothing to train on."""
-        del self._in_flight[group_id]
+        self._land(group_id)
+
+    def crashed(self, group_id: int, most: int) -> bool:
+        """A draw in flight crashed; whether it is generated anew, later: `most` crashes end it."""
+        draw = self._land(group_id)
+        if draw.crashes + 1 >= most:
+            return False
+        self._returned[group_id] = replace(
+            draw, attempt=draw.attempt + 1, crashes=draw.crashes + 1, partials=()
+        )
+        return True
+
+    def notes(self, group_id: int) -> dict[Key, Partial]:
+        """The requests of a draw in flight, to be read and written."""
+        return self._notes[group_id]
 
     def finish(self, groups: Iterable[Group]) -> None:
         """Draws in flight became groups, which wait to be trained on."""
         for group in groups:
-            del self._in_flight[group.group_id]
+            self._land(group.group_id)
             self._waiting[group.group_id] = group
 
     def waiting(self) -> list[Group]:
@@ -103,7 +125,7 @@ class DataBuffer:
 
     def state(self) -> dict[str, Json]:
         """What `load` needs, as JSON."""
-        draws = {**self._returned, **self._in_flight}
+        draws = {**self._returned, **{group_id: self._noted(group_id) for group_id in self._in_flight}}
         return {
             "draws": _DRAWS.dump_python(tuple(draws[key] for key in sorted(draws)), mode="json"),
             "groups": groups_to_json(self.waiting()),
@@ -112,5 +134,17 @@ class DataBuffer:
     def load(self, state: Mapping[str, Json]) -> None:
         """Hold what `state` says, and nothing else."""
         self._returned = {draw.group_id: draw for draw in _DRAWS.validate_python(state["draws"])}
-        self._in_flight = {}
+        self._in_flight, self._notes = {}, {}
         self._waiting = {group.group_id: group for group in groups_from_json(state["groups"])}
+
+    def _fly(self, draws: Iterable[Draw]) -> None:
+        for draw in draws:
+            self._in_flight[draw.group_id] = draw
+            self._notes[draw.group_id] = {partial.key: partial for partial in draw.partials}
+
+    def _land(self, group_id: int) -> Draw:
+        del self._notes[group_id]
+        return self._in_flight.pop(group_id)
+
+    def _noted(self, group_id: int) -> Draw:
+        return replace(self._in_flight[group_id], partials=tuple(self._notes[group_id].values()))

@@ -31,6 +31,10 @@ class Client(Protocol):
         """
         ...
 
+    async def abort(self) -> None:
+        """Ends every request of the engine; what was sampled comes back as the answer."""
+        ...
+
 
 class Gate:
     """Lets the first requests of a round go to their engine together, so that each run batches them alike.
@@ -69,15 +73,19 @@ class Engines:
 
     def __init__(self, clients: Sequence[Client], tokenizer: Tokenizer, concurrency: int) -> None:
         assert clients, "a run has at least one engine"
-        self._clients = tuple(clients)
-        self._tokenizer = tokenizer
+        self.clients = tuple(clients)
+        self.tokenizer = tokenizer
         self._concurrency = concurrency
         self._rounds = 0
 
     @property
     def width(self) -> int:
         """Groups whose first requests can be in flight at once."""
-        return self._concurrency * len(self._clients)
+        return self._concurrency * len(self.clients)
+
+    def client_of(self, group_id: int) -> Client:
+        """The engine that answers all of a group."""
+        return self.clients[group_id % len(self.clients)]
 
     def contexts(self, count: int, sampling: Sampling, *, together: bool) -> list[EngineContext]:
         """The contexts of a round of `count` groups.
@@ -86,13 +94,13 @@ class Engines:
         """
         assert count <= self.width or not together, "a session that is not all in flight would never begin"
         self._rounds += 1
-        engines = len(self._clients)
+        engines = len(self.clients)
         gates = [
             Gate(str(self._rounds), len(range(place, count, engines))) if together else None
             for place in range(engines)
         ]
         return [
-            EngineContext(self._clients[order % engines], self._tokenizer, sampling, gates[order % engines])
+            EngineContext(self.clients[order % engines], self.tokenizer, sampling, gates[order % engines])
             for order in range(count)
         ]
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from rlcore.config.run import RunConfig
 from rlcore.data.cursor import PromptCursor
 from rlcore.data.responses import Given, ResponseEncoder
-from rlcore.rollout.measure import EvalResult, sample_metrics
-from rlcore.rollout.produce import Producer, Rollout
+from rlcore.rollout.measure import EvalResult, Rollout, sample_metrics
+from rlcore.rollout.produce import Producer
 from rlcore.types import GenerationStatus, Group, Json, Prompt, Sample
 
 
@@ -41,6 +42,17 @@ class GivenProducer:
         """The engines now hold `version`."""
         assert self._evaluator is not None, "nothing is published where nothing is evaluated"
         self._evaluator.published(version)
+
+    @asynccontextmanager
+    async def publication(self, version: int) -> AsyncIterator[None]:
+        """Within, the engines take up `version`."""
+        yield
+        self.published(version)
+
+    @asynccontextmanager
+    async def suspended(self) -> AsyncIterator[None]:
+        """Between two rollouts nothing is under way."""
+        yield
 
     async def evaluate(self, prompts: Sequence[Prompt]) -> EvalResult:
         """One greedy answer to each prompt."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
@@ -16,6 +16,8 @@ from rlcore.rollout.seeds import sample_seed
 from rlcore.types import GenerationStatus, Group, RewardStatus, Sample
 
 T = TypeVar("T")
+CRASHED = "crashed"
+"""The reason of a group whose generator raised, or returned what it may not."""
 UNUSABLE = frozenset({GenerationStatus.ABORTED, GenerationStatus.FAILED})
 """Generations that are tried once more, and then cost the whole group."""
 
@@ -33,8 +35,8 @@ class Outcome:
     """What became of a draw.
 
     `reason`: why `group` is not to be trained on (None: it is). `aborted` and `failed` count trajectories,
-    `reward_failed` and `reward_timed_out` samples, first tries included. `error`: the engine's last refusal.
-    `generated`: when the generation ended (`time.perf_counter`).
+    `reward_failed` and `reward_timed_out` samples, first tries included. `error`: the engine's last refusal,
+    or what crashed. `generated`: when the generation ended (`time.perf_counter`).
     """
 
     group: Group
@@ -43,8 +45,21 @@ class Outcome:
     failed: int
     reward_failed: int = 0
     reward_timed_out: int = 0
-    error: RefusedError | None = None
+    error: RlcoreError | None = None
     generated: float
+
+    @classmethod
+    def crashed(cls, draw: Draw, fresh: Sequence[Sample], error: PluginError) -> Outcome:
+        """Of a generator that failed on `fresh`."""
+        samples = tuple(replace(sample, status=GenerationStatus.FAILED) for sample in fresh)
+        return cls(
+            group=Group(group_id=draw.group_id, prompt=draw.prompt, samples=samples, epoch=draw.epoch),
+            reason=CRASHED,
+            aborted=0,
+            failed=0,
+            error=error,
+            generated=time.perf_counter(),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,13 +120,14 @@ class GroupMaker:
         return self._group_generator is not None
 
     async def generate(
-        self, ctx: GenerationContext, draw: Draw, fresh: Sequence[Sample], versions: Versions
+        self, ctx: GenerationContext, draw: Draw, fresh: Sequence[Sample], versions: Callable[[], Versions]
     ) -> Outcome:
         """The pending samples `fresh` of `draw`, answered.
 
         What was aborted or failed is generated once more (`attempt` + 1, another seed); what is still amiss
-        then is the outcome's `reason`. A request that the engine refused is a failed sample; an engine that
-        cannot be reached, or took too long, raises `EngineError`.
+        then is the outcome's `reason`. `versions` is asked when the generation has ended. A request that the
+        engine refused is a failed sample; an engine that cannot be reached, or took too long, raises
+        `EngineError`; a generator that fails, `PluginError`.
         """
         trajectories, error = await self._generate(ctx, fresh)
         bad = _unusable(trajectories)
@@ -124,7 +140,7 @@ class GroupMaker:
             statuses += bad.values()
         samples = [sample for trajectory in trajectories for sample in trajectory]
         generated = time.perf_counter()
-        versions.check(sample for sample in samples if sample.status not in UNUSABLE)
+        versions().check(sample for sample in samples if sample.status not in UNUSABLE)
         return Outcome(
             group=Group(group_id=draw.group_id, prompt=draw.prompt, samples=tuple(samples), epoch=draw.epoch),
             reason=next(map(str, bad.values()), None),

@@ -7,30 +7,49 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rlcore.rollout.group import Outcome
-from rlcore.types import GenerationStatus, Sample
+from rlcore.rollout.group import CRASHED, Outcome
+from rlcore.types import GenerationStatus, Group, Sample
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollout:
+    """The groups of one step, by group id; there may be none. `version`: the weights to train with them.
+
+    `metrics`: flat `rollout/…`, `reward/…` and `time/…` values.
+    """
+
+    step: int
+    version: int
+    groups: tuple[Group, ...]
+    metrics: Mapping[str, float]
 
 
 class Tally:
-    """Counts over the rounds of one rollout."""
+    """Counts over the groups made for one rollout."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
-        self._scored: list[Sample] = []
+        self._scored: dict[int, tuple[Sample, ...]] = {}
 
     def add(self, outcome: Outcome) -> None:
-        """What became of one draw, filters apart."""
+        """What became of one draw, filters and the end of a prompt that crashes apart."""
         for name in ("aborted", "failed", "reward_failed", "reward_timed_out"):
             self._counts[name] += getattr(outcome, name)
+        self._counts["crashed"] += outcome.reason == CRASHED
         if outcome.reason is None:
-            self._scored += outcome.group.samples
-        else:
+            self._scored[outcome.group.group_id] = outcome.group.samples
+        elif outcome.reason != CRASHED:
             self.drop(outcome.reason)
 
     def drop(self, reason: str) -> None:
         """A group is not trained on."""
         self._dropped[reason] += 1
+
+    @property
+    def dropped(self) -> int:
+        """Groups that are not trained on."""
+        return self._dropped.total()
 
     def metrics(self) -> dict[str, float]:
         """`rollout/…` and `reward/<part>`; means are over all scored samples, those filtered out included."""
@@ -39,8 +58,19 @@ class Tally:
         metrics |= {
             f"rollout/groups_dropped/{reason}": count for reason, count in sorted(self._dropped.items())
         }
-        metrics["rollout/samples"] = len(self._scored)
-        return metrics | sample_metrics(self._scored)
+        scored = [sample for samples in self._scored.values() for sample in samples]
+        metrics["rollout/samples"] = len(scored)
+        return metrics | sample_metrics(scored)
+
+    def split(self, groups: Iterable[Group], waiting: Iterable[Group]) -> Tally:
+        """The next rollout's tally, with the samples of those that wait; this one has those of `groups`."""
+        for group in groups:  # those of a resumed run are not known yet
+            self._scored.setdefault(group.group_id, group.samples)
+        rest = Tally()
+        for group in waiting:
+            if group.group_id in self._scored:
+                rest._scored[group.group_id] = self._scored.pop(group.group_id)
+        return rest
 
 
 def sample_metrics(samples: Sequence[Sample]) -> dict[str, float]:
@@ -62,6 +92,20 @@ def sample_metrics(samples: Sequence[Sample]) -> dict[str, float]:
     metrics["rollout/reward_mean"] = reward_mean
     metrics["rollout/reward_std"] = math.sqrt(mean([(reward - reward_mean) ** 2 for reward in rewards]))
     return metrics | part_means(samples)
+
+
+def staleness_metrics(groups: Sequence[Group], version: int) -> dict[str, float]:
+    """How many versions behind `version` the weights were that sampled the live tokens of `groups`."""
+    behind = [
+        version - sampled
+        for group in groups
+        for sample in group.samples
+        for sampled, live in zip(sample.token_versions, sample.loss_mask, strict=True)
+        if live
+    ]
+    if not behind:
+        return {}
+    return {"rollout/staleness": mean(behind), "rollout/staleness_max": max(behind)}
 
 
 def part_means(samples: Iterable[Sample]) -> dict[str, float]:

@@ -5,27 +5,28 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rlcore.rollout.batch import split, to_batch
 from rlcore.runtime.prepare import CHECKPOINTS, Prepared
 from rlcore.runtime.saver import Saver
 from rlcore.runtime.setup import saved_roles
-from rlcore.runtime.state import RunState
 
 if TYPE_CHECKING:
     from rlcore.rollout.given import GivenProducer
-    from rlcore.rollout.produce import Producer, Rollout
+    from rlcore.rollout.measure import Rollout
+    from rlcore.rollout.produce import Producer
     from rlcore.runtime.engines import EngineGroup
     from rlcore.runtime.signals import StopSignals
+    from rlcore.runtime.state import RunState
     from rlcore.runtime.trainer import TrainerGroup
     from rlcore.tracking.tracker import Tracker
 
 
 @dataclass(kw_only=True)
 class Loop:
-    """One consumer of rollouts. `state` is what the next checkpoint holds."""
+    """One consumer of rollouts. `state` is what the next checkpoint holds, but for the producer's part."""
 
     prepared: Prepared
     producer: Producer | GivenProducer
@@ -74,6 +75,8 @@ class Loop:
         self.tracker.write(row)
         stopping = self.stop.terminating
         if last or (run.save_every and step % run.save_every == 0) or stopping:
+            async with self.producer.suspended():
+                self.state = replace(self.state, producer=self.producer.state())
             await self._saver.save(self.state)
         return stopping
 
@@ -83,7 +86,10 @@ class Loop:
         metrics: dict[str, float] = {"step": step, "weight_version": self.state.version, **rollout.metrics}
         if rollout.groups:
             batch = to_batch(
-                rollout.groups, minibatches=self._run.minibatches, version=self.state.version
+                rollout.groups,
+                minibatches=self._run.minibatches,
+                version=self.state.version,
+                kept_caches=self._run.on_publish == "in_place",
             )
             shares = split(batch, self.trainer.data_parallel)
             version = self.state.version + 1
@@ -92,19 +98,20 @@ class Loop:
             self._is_checked = True
             trained = time.perf_counter()
             if result.location is not None:
-                await self.engines.publish(result.location)
+                async with self.producer.publication(version):
+                    await self.engines.publish(result.location, keep_cache=self._run.on_publish == "in_place")
             metrics |= dict(result.metrics)
             metrics["time/train_s"] = trained - begin - result.write_seconds
             metrics["time/publish_s"] = time.perf_counter() - trained + result.write_seconds
         else:
             version = self.state.version
             metrics |= {"time/train_s": 0.0, "time/publish_s": 0.0}
-        if self.producer.samples:
-            self.producer.published(version)
+            if self.producer.samples:
+                self.producer.published(version)
         metrics["time/step_s"] = metrics["time/rollout_s"] + time.perf_counter() - begin
         seconds = max(metrics["time/step_s"], 1e-9)
         metrics["rollout/tokens_per_s"] = metrics["rollout/response_tokens"] / seconds
-        self.state = self._state(step, version)
+        self.state = replace(self.state, step=step, version=version)
         return metrics
 
     async def _evaluate(self, step: int) -> dict[str, float]:
@@ -126,14 +133,6 @@ class Loop:
 
     async def publish(self) -> None:
         """The engines take up the weights of the present step."""
-        await self.engines.publish(await self.trainer.write_weights(self.state.version))
-        self.producer.published(self.state.version)
-
-    def _state(self, step: int, version: int) -> RunState:
-        return RunState(
-            step=step,
-            version=version,
-            producer=self.producer.state(),
-            model=self.state.model,
-            plugins=self.state.plugins,
-        )
+        location = await self.trainer.write_weights(self.state.version)
+        async with self.producer.publication(self.state.version):
+            await self.engines.publish(location)

@@ -37,7 +37,7 @@ async def _serve(settings: Settings, token: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         # The compute thread may be deep in a product of matrices, and nothing is worth waiting for.
         loop.add_signal_handler(number, os._exit, 0)
-    service = await _start(settings, loop)
+    service = await start(settings, loop)
     runner = web.AppRunner(make_app(service, token), handler_cancellation=True, access_log=None)
     await runner.setup()
     site = web.TCPSite(runner, settings.host, settings.port)
@@ -51,8 +51,11 @@ async def _serve(settings: Settings, token: str) -> None:
     await asyncio.Event().wait()
 
 
-async def _start(settings: Settings, loop: asyncio.AbstractEventLoop) -> Service:
-    """Load in the thread that will compute, because OpenMP keeps a pool for each thread that ever did."""
+async def start(settings: Settings, loop: asyncio.AbstractEventLoop) -> Service:
+    """A service whose answers come in `loop`, and its compute thread.
+
+    That thread loads it, because OpenMP keeps a pool for each thread that ever computed.
+    """
     loaded: Future[Service] = Future()
     thread = threading.Thread(target=_compute, args=(settings, loop, loaded), daemon=True)
     thread.start()

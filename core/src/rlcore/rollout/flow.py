@@ -1,0 +1,129 @@
+"""`Flow`: whether requests may be under way, for all engines of a run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from rlcore.data.tokens import Tokenizer
+from rlcore.engines.client import together
+from rlcore.interfaces import Completion
+from rlcore.rollout.buffer import DataBuffer
+from rlcore.rollout.context import Client, EngineContext
+from rlcore.rollout.partial import INTERRUPTED, Key, Partial, join
+from rlcore.types import Sampling
+
+ABORT_AGAIN_S = 0.05
+"""An engine may get a request after it was told to abort them all."""
+
+
+class Flow:
+    """A door in front of the engines: closed, it lets no request through."""
+
+    def __init__(self, clients: Sequence[Client]) -> None:
+        self._clients = clients
+        self._open = asyncio.Event()
+        self._open.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._under_way = 0
+        self._interruptions = 0
+
+    async def close(self, *, interrupt: bool) -> None:
+        """Returns when no request is under way. `interrupt`: they end now, with what they have."""
+        self._open.clear()
+        self._interruptions += interrupt
+        while not self._idle.is_set():
+            if not interrupt:
+                await self._idle.wait()
+                return
+            await together(client.abort() for client in self._clients)
+            try:
+                await asyncio.wait_for(self._idle.wait(), ABORT_AGAIN_S)
+            except TimeoutError:
+                continue
+
+    def open(self) -> None:
+        """Requests may go on."""
+        self._open.set()
+
+    @asynccontextmanager
+    async def request(self) -> AsyncIterator[Callable[[], bool]]:
+        """A request may be made within, once the door is open; it can ask whether it was interrupted."""
+        await self._open.wait()
+        self._under_way += 1
+        self._idle.clear()
+        begin = self._interruptions
+        try:
+            yield lambda: self._interruptions > begin
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._idle.set()
+
+
+class ContinuingContext(EngineContext):
+    """The context of a group whose requests survive being interrupted; the generator does not notice.
+
+    Everything that the engine samples is noted in the `buffer`, and what is noted there for a draw that is
+    generated again is not asked for again. A completion that was interrupted goes on as a new request, whose
+    prompt ends with what it has.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        tokenizer: Tokenizer,
+        sampling: Sampling,
+        flow: Flow,
+        buffer: DataBuffer,
+        group_id: int,
+    ) -> None:
+        super().__init__(client, tokenizer, sampling, None)
+        self._flow = flow
+        self._buffer = buffer
+        self._group_id = group_id
+
+    async def complete(
+        self, prompt_ids: Sequence[int], *, n: int = 1, seed: int, rid: str, sampling: Sampling | None = None
+    ) -> Sequence[Completion]:
+        """`n` completions of one prompt."""
+        sampling, prompt = sampling or self._sampling, tuple(prompt_ids)
+        key = (rid, seed, prompt, n)
+        if key not in self._buffer.notes(self._group_id):
+            found, is_interrupted = await self._ask(prompt, sampling, n, seed, rid)
+            if not is_interrupted and any(one.finish_reason == INTERRUPTED for one in found):
+                return found  # ended by someone else, whose reasons are the generator's to judge
+            self._note(Partial(rid=rid, seed=seed, prompt_ids=prompt, completions=found))
+        await together(self._finish(key, index, sampling) for index in range(n))
+        return self._buffer.notes(self._group_id)[key].completions
+
+    def _note(self, request: Partial) -> None:
+        self._buffer.notes(self._group_id)[request.key] = request
+
+    async def _finish(self, key: Key, index: int, sampling: Sampling) -> None:
+        """Go on with one sample of a noted request until it ends by itself."""
+        rid, seed, prompt, _ = key
+        while True:
+            one = self._buffer.notes(self._group_id)[key].completions[index]
+            if one.finish_reason != INTERRUPTED:
+                return
+            left = replace(sampling, max_tokens=sampling.max_tokens - len(one.token_ids))
+            name = f"{rid}+{index}.{len(one.token_ids)}"
+            (rest,), is_interrupted = await self._ask(prompt + one.token_ids, left, 1, seed + index, name)
+            joined = join(one, rest, self.decode, sampling.stop)
+            request = self._buffer.notes(self._group_id)[key]  # its siblings have gone on meanwhile
+            answers = [*request.completions[:index], joined, *request.completions[index + 1 :]]
+            self._note(replace(request, completions=tuple(answers)))
+            if joined.finish_reason == INTERRUPTED and not is_interrupted:
+                return
+
+    async def _ask(
+        self, prompt: tuple[int, ...], sampling: Sampling, n: int, seed: int, rid: str
+    ) -> tuple[tuple[Completion, ...], bool]:
+        """The engine's answers, and whether the door was closed on them."""
+        async with self._flow.request() as is_interrupted:
+            found = await self._client.generate(prompt, sampling, n=n, seed=seed, rid=rid, session=None)
+            return tuple(found), is_interrupted()

@@ -1,0 +1,96 @@
+"""Requests that were interrupted: what had been sampled, and how it is joined with its continuation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from rlcore.interfaces import Completion
+from rlcore.types import Span
+
+Decode = Callable[[Sequence[int]], str]
+
+Key = tuple[str, int, tuple[int, ...], int]
+"""What makes two requests the same: rid, seed, prompt and number of samples."""
+
+INTERRUPTED = "abort"
+"""The finish reason of a completion that goes on later."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partial:
+    """One request of a group in the making, and its answers so far, one for each of its samples."""
+
+    rid: str
+    seed: int
+    prompt_ids: tuple[int, ...]
+    completions: tuple[Completion, ...]
+
+    @property
+    def key(self) -> Key:
+        """A generator that is run again asks the same again; this says whether it did."""
+        return self.rid, self.seed, self.prompt_ids, len(self.completions)
+
+    @property
+    def versions(self) -> frozenset[int]:
+        """The weight versions of the tokens."""
+        return frozenset(span.version for one in self.completions if one.token_ids for span in one.spans)
+
+    @property
+    def tokens(self) -> int:
+        """Sampled tokens."""
+        return sum(len(one.token_ids) for one in self.completions)
+
+
+def join(first: Completion, rest: Completion, decode: Decode, stop: Sequence[str] = ()) -> Completion:
+    """`first`, which was interrupted, and the answer to its continuation, as one completion.
+
+    The engine looked for the strings `stop` in `rest` alone: one that lies across the seam ends it too.
+    """
+    cut = len(first.token_ids)
+    ids = first.token_ids + rest.token_ids
+    end = _end_of_stop(ids, cut, decode, stop)
+    if end is not None:
+        text = decode(ids[:end])
+        place = min(text.index(one) for one in stop if one in text)
+        rest = replace(
+            rest,
+            token_ids=rest.token_ids[: end - cut],
+            log_probs=rest.log_probs[: end - cut],
+            finish_reason="stop",
+        )
+        text = text[:place]
+    else:
+        trimmed = len(decode(rest.token_ids)) - len(rest.text)
+        text = decode(ids)
+        text = text[: len(text) - max(0, trimmed)]
+    return replace(
+        rest,
+        token_ids=first.token_ids + rest.token_ids,
+        log_probs=first.log_probs + rest.log_probs,
+        text=text,
+        spans=_joined_spans(first, rest),
+        prompt_tokens=first.prompt_tokens,
+    )
+
+
+def _end_of_stop(ids: tuple[int, ...], cut: int, decode: Decode, stop: Sequence[str]) -> int | None:
+    """The number of tokens up to a stop string that begins before token `cut` and ends after it."""
+    if not stop or cut == 0:
+        return None
+    # A token has one byte of text at least, unless it is special: so many tokens hold any stop string.
+    window = max(len(one.encode()) for one in stop) + 1
+    for end in range(cut + 1, min(len(ids), cut + window) + 1):
+        tail = decode(ids[max(0, cut - window) : end])
+        if any(one in tail for one in stop):
+            return end
+    return None
+
+
+def _joined_spans(first: Completion, rest: Completion) -> tuple[Span, ...]:
+    cut = len(first.token_ids)
+    spans = [span for span in first.spans if span.start < cut]
+    for span in rest.spans:
+        if not spans or spans[-1].version != span.version:
+            spans.append(Span(start=span.start + cut, version=span.version))
+    return tuple(spans)

@@ -1,0 +1,105 @@
+"""Synchronous rollouts: round after round of prompts, in an order that repeats."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from rlcore.config.run import RunConfig
+from rlcore.engines.client import together
+from rlcore.rollout.buffer import Draw
+from rlcore.rollout.context import Engines
+from rlcore.rollout.group import Outcome, Versions
+from rlcore.rollout.measure import Rollout, Tally
+from rlcore.rollout.supply import Supply
+from rlcore.rollout.workshop import Workshop
+from rlcore.types import Group, Sampling
+
+
+class Rounds:
+    """Makes the rollout of a step with the weights that the engines hold, and nothing beyond it."""
+
+    def __init__(
+        self, run: RunConfig, supply: Supply, engines: Engines, workshop: Workshop, sampling: Sampling
+    ) -> None:
+        self._run = run
+        self._supply = supply
+        self._engines = engines
+        self._workshop = workshop
+        self._sampling = sampling
+
+    async def rollout(self, step: int, version: int) -> Rollout:
+        """The groups of `step`; every sample must come from `version`.
+
+        New prompts replace dropped groups for at most `max_refills` rounds; then it goes on with fewer
+        groups, or none, and `rollout/groups_missing` says how many. Where it fails or is cancelled, what
+        was drawn stays in the buffer.
+        """
+        begin = time.perf_counter()
+        tally, generating, rounds = Tally(), 0.0, 0
+        versions = Versions(oldest=version, newest=version)
+        wanted, buffer = self._run.prompts_per_step, self._supply.buffer
+        groups = buffer.waiting()[:wanted]  # left by a rollout that failed
+        try:
+            while len(groups) < wanted and rounds <= self._run.max_refills:
+                started = time.perf_counter()
+                draws = self._supply.draw(wanted - len(groups))
+                outcomes = await make_all(
+                    self._workshop,
+                    self._engines,
+                    draws,
+                    self._sampling,
+                    versions,
+                    count=self._run.group_size,
+                )
+                generating += max(outcome.generated for outcome in outcomes) - started
+                groups += [group for one in outcomes if (group := self._workshop.settle(one, tally))]
+                rounds += 1
+        except BaseException:
+            buffer.give_back()
+            raise
+        buffer.take(group.group_id for group in groups)
+        total = time.perf_counter() - begin
+        metrics = tally.metrics() | {
+            "rollout/groups": len(groups),
+            "rollout/groups_missing": wanted - len(groups),
+            "rollout/refills": max(rounds - 1, 0),
+            "rollout/epoch": self._supply.epoch,
+            "time/rollout_s": total,
+            "time/generate_s": generating,
+            "time/reward_s": total - generating,
+        }
+        return Rollout(step=step, version=version, groups=_by_id(groups), metrics=metrics)
+
+
+async def make_all(
+    workshop: Workshop,
+    engines: Engines,
+    draws: Sequence[Draw],
+    sampling: Sampling,
+    versions: Versions,
+    *,
+    count: int,
+    prefix: str = "",
+    in_step: bool = True,
+) -> list[Outcome]:
+    """The outcomes of all draws, in their order.
+
+    `in_step`: runs repeat exactly, so the engines are to batch alike: where one request makes one group,
+    all requests begin together, in as many turns as it takes to have all of a turn in flight.
+    """
+    at_once = workshop.by_group and in_step
+    turn = engines.width if at_once else len(draws)
+    outcomes: list[Outcome] = []
+    for start in range(0, len(draws), turn):
+        part = draws[start : start + turn]
+        contexts = engines.contexts(len(part), sampling, together=at_once)
+        outcomes += await together(
+            workshop.make(draw, ctx, lambda: versions, count=count, prefix=prefix)
+            for draw, ctx in zip(part, contexts, strict=True)
+        )
+    return outcomes
+
+
+def _by_id(groups: Sequence[Group]) -> tuple[Group, ...]:
+    return tuple(sorted(groups, key=lambda group: group.group_id))

@@ -1,0 +1,257 @@
+"""Asynchronous rollouts: groups are made all the time, and a batch leaves when it can."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+
+from rlcore.config.run import RunConfig
+from rlcore.rollout.buffer import Draw
+from rlcore.rollout.context import Engines
+from rlcore.rollout.flow import ContinuingContext, Flow
+from rlcore.rollout.group import Versions
+from rlcore.rollout.measure import Rollout, Tally, staleness_metrics
+from rlcore.rollout.supply import Supply
+from rlcore.rollout.workshop import Workshop
+from rlcore.types import Group, Sample, Sampling
+
+
+class Stream:
+    """Keeps as many groups in progress as can still be trained on before they are too old.
+
+    A group is in progress from the moment that it is drawn until the weights that it was trained into are
+    published; there are at most (`max_staleness` + 1) · `prompts_per_step`. So of the groups that are left
+    when a batch leaves, all can go in time, whichever finish first (`in_time`).
+    """
+
+    def __init__(
+        self,
+        run: RunConfig,
+        supply: Supply,
+        engines: Engines,
+        workshop: Workshop,
+        sampling: Sampling,
+        version: int,
+    ) -> None:
+        self._run = run
+        self._supply = supply
+        self._buffer = supply.buffer
+        self._engines = engines
+        self._workshop = workshop
+        self._sampling = sampling
+        self._flow = Flow(engines.clients)
+        self._version = self._newest = version
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._begun: dict[int, int] = {}
+        self._training = 0
+        self._unplanned = 0
+        self._changed = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._discarded = 0
+        self._tally = Tally()
+
+    # --- the consumer's side ---------------------------------------------------------------------------
+
+    async def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
+        """Rollouts of the steps `done` + 1 to `steps`; asking means that the last one was trained on."""
+        batch = self._run.prompts_per_step
+        self._unplanned = (steps - done) * batch
+        try:
+            for step in range(done + 1, steps + 1):
+                self._training = 0
+                self._flow.open()
+                self._top_up()
+                rollout = await self._rollout(step)
+                self._unplanned -= batch
+                yield rollout
+        finally:
+            await self._stop()
+
+    @asynccontextmanager
+    async def publication(self, version: int) -> AsyncIterator[None]:
+        """The engines take up `version` within; requests under way fare as `on_publish` says."""
+        self._newest = version
+        if self._run.on_publish in ("wait", "abort"):
+            await self._flow.close(interrupt=self._run.on_publish == "abort")
+        yield
+        self.published(version)
+
+    def published(self, version: int) -> None:
+        """The engines hold `version`, and what was trained on no longer counts."""
+        self._version = self._newest = version
+        self._training = 0
+        self._flow.open()
+        self._top_up()
+
+    @asynccontextmanager
+    async def suspended(self) -> AsyncIterator[None]:
+        """Within, no request is under way, and everything that was sampled is in the buffer."""
+        await self._flow.close(interrupt=True)
+        yield
+        self._flow.open()
+
+    # --- production ------------------------------------------------------------------------------------
+
+    def _top_up(self) -> None:
+        """Start as many groups as there is room for."""
+        run, batch = self._run, self._run.prompts_per_step
+        ahead = 0 if run.partial_rollouts else run.max_staleness
+        bound = math.ceil(batch * (ahead + run.over_sample)) - self._beyond_refills
+        present = len(self._tasks) + len(self._buffer.waiting())
+        for draw in self._supply.draw(max(0, min(bound - self._training, self._unplanned) - present)):
+            self._start(draw)
+
+    @property
+    def _beyond_refills(self) -> int:
+        """Dropped groups that no new prompt replaces: the batch will be short of them."""
+        return max(0, self._tally.dropped - self._run.max_refills * self._run.prompts_per_step)
+
+    def _start(self, draw: Draw) -> None:
+        notes = self._buffer.notes(draw.group_id)
+        begun = min((version for note in notes.values() for version in note.versions), default=self._version)
+        if begun < self._oldest and not self._run.mask_stale_tokens:
+            self._discarded += sum(note.tokens for note in notes.values())
+            notes.clear()
+            begun = self._version
+        self._begun[draw.group_id] = begun
+        task = asyncio.create_task(self._make(draw, begun))
+        self._tasks[draw.group_id] = task
+        task.add_done_callback(partial(self._ended, draw.group_id))
+
+    async def _make(self, draw: Draw, begun: int) -> None:
+        ctx = ContinuingContext(
+            self._engines.client_of(draw.group_id),
+            self._engines.tokenizer,
+            self._sampling,
+            self._flow,
+            self._buffer,
+            draw.group_id,
+        )
+
+        def versions() -> Versions:
+            return Versions(oldest=begun, newest=self._newest)
+
+        outcome = await self._workshop.make(draw, ctx, versions, count=self._run.group_size)
+        self._workshop.settle(outcome, self._tally)
+
+    def _ended(self, group_id: int, task: asyncio.Task[None]) -> None:
+        del self._tasks[group_id], self._begun[group_id]
+        if task.cancelled():
+            return
+        self._failure = self._failure or task.exception()
+        if self._failure is None:
+            self._top_up()
+        self._changed.set()
+
+    async def _stop(self) -> None:
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._buffer.give_back()
+
+    # --- one rollout -----------------------------------------------------------------------------------
+
+    async def _rollout(self, step: int) -> Rollout:
+        begin = time.perf_counter()
+        while (groups := self._batch()) is None:
+            self._changed.clear()
+            await self._changed.wait()
+        if self._run.partial_rollouts:
+            await self._flow.close(interrupt=True)
+        self._buffer.take(group.group_id for group in groups)
+        self._training = self._run.prompts_per_step
+        metrics = self._metrics(groups) | {"time/rollout_s": time.perf_counter() - begin}
+        if self._run.mask_stale_tokens:
+            groups = [without_stale(group, self._oldest) for group in groups]
+        groups = sorted(groups, key=lambda group: group.group_id)
+        return Rollout(step=step, version=self._version, groups=tuple(groups), metrics=metrics)
+
+    @property
+    def _oldest(self) -> int:
+        """The oldest weights whose tokens may be trained on now."""
+        return self._version - self._run.max_staleness
+
+    def _batch(self) -> list[Group] | None:
+        """The oldest finished groups, if they are enough and those that are left can wait."""
+        if self._failure is not None:
+            raise self._failure
+        self._expire()
+        size = self._run.prompts_per_step
+        waiting = sorted(self._buffer.waiting(), key=lambda group: (oldest(group), group.group_id))
+        chosen, rest = waiting[:size], waiting[size:]
+        if len(chosen) < size - self._beyond_refills:
+            return None
+        left = [*map(oldest, rest), *self._begun.values()]
+        is_in_time = in_time(left, self._version, staleness=self._run.max_staleness, batch=size)
+        return chosen if is_in_time or self._run.mask_stale_tokens else None
+
+    def _expire(self) -> None:
+        """Groups of which nothing may be trained on any more are generated again."""
+        judged = newest if self._run.mask_stale_tokens else oldest
+        expired = [group for group in self._buffer.waiting() if judged(group) < self._oldest]
+        if expired:
+            self._discarded += sum(len(s.response_ids) for group in expired for s in group.samples)
+            self._buffer.expire(expired)
+            self._top_up()
+
+    def _metrics(self, groups: Sequence[Group]) -> dict[str, float]:
+        tally = self._tally
+        self._tally = tally.split(groups, self._buffer.waiting())
+        discarded, self._discarded = self._discarded, 0
+        size = self._run.prompts_per_step
+        return {
+            **tally.metrics(),
+            **staleness_metrics(groups, self._version),
+            "rollout/groups": len(groups),
+            "rollout/groups_missing": size - len(groups),
+            "rollout/refills": math.ceil(min(tally.dropped, self._run.max_refills * size) / size),
+            "rollout/groups_in_flight": len(self._tasks),
+            "rollout/groups_waiting": len(self._buffer.waiting()),
+            "rollout/tokens_discarded": discarded,
+            "rollout/epoch": self._supply.epoch,
+        }
+
+
+def in_time(begun: Iterable[int], version: int, *, staleness: int, batch: int) -> bool:
+    """Whether groups begun with the versions `begun` can all be trained on before they are too old.
+
+    The batch that is trained with `version` leaves now; each later one takes the `batch` oldest that are
+    left, and may be of weights at most `staleness` versions behind its own.
+    """
+    return all(version + 1 + place // batch - start <= staleness for place, start in enumerate(sorted(begun)))
+
+
+def without_stale(group: Group, oldest_version: int) -> Group:
+    """`group` with the tokens of weights before `oldest_version` left out of the loss."""
+
+    def masked(sample: Sample) -> Sample:
+        keep = [version >= oldest_version for version in sample.token_versions]
+        return replace(
+            sample,
+            loss_mask=tuple(mask if kept else 0 for mask, kept in zip(sample.loss_mask, keep, strict=True)),
+            log_probs=tuple(
+                value if kept else 0.0 for value, kept in zip(sample.log_probs, keep, strict=True)
+            ),
+        )
+
+    return replace(group, samples=tuple(map(masked, group.samples)))
+
+
+def oldest(group: Group) -> int:
+    """The oldest weights that made a token of it."""
+    return _extreme(min, group)
+
+
+def newest(group: Group) -> int:
+    """The newest weights that made a token of it."""
+    return _extreme(max, group)
+
+
+def _extreme(choose: Callable[[Iterable[int]], int], group: Group) -> int:
+    return choose(version for sample in group.samples for version in sample.versions)

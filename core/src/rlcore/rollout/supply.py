@@ -1,0 +1,49 @@
+"""`Supply`: the draws to generate for, in an order that repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rlcore.data.cursor import PromptCursor
+from rlcore.rollout.buffer import DataBuffer, Draw
+from rlcore.types import Json
+
+
+class Supply:
+    """New draws from the `cursor`, after those that came back to the `buffer`."""
+
+    def __init__(self, cursor: PromptCursor, buffer: DataBuffer) -> None:
+        self._cursor = cursor
+        self._next_group = 0
+        self.buffer = buffer
+
+    @property
+    def epoch(self) -> float:
+        """Passes over the prompts so far, as a fraction."""
+        return self._cursor.epoch
+
+    def draw(self, count: int) -> list[Draw]:
+        """`count` draws, now in flight in the buffer: returned ones first, then new ones."""
+        draws = self.buffer.restart(count)
+        taken = self._cursor.take(count - len(draws))
+        new = [
+            Draw(group_id=group_id, prompt=prompt, epoch=epoch)
+            for group_id, (prompt, epoch) in enumerate(taken, self._next_group)
+        ]
+        self._next_group += len(new)
+        self.buffer.start(new)
+        return draws + new
+
+    def state(self) -> dict[str, Json]:
+        """Cursor and buffer as JSON: everything that was drawn and not taken, and what comes next."""
+        return {
+            "cursor": self._cursor.state(),
+            "buffer": self.buffer.state(),
+            "next_group": self._next_group,
+        }
+
+    def load(self, state: Mapping[str, Json]) -> None:
+        """Go on where `state` was taken. Raises `CheckpointError` where the data are not the same."""
+        self._cursor.load(state["cursor"])
+        self.buffer.load(state["buffer"])
+        self._next_group = int(state["next_group"])

@@ -1,0 +1,107 @@
+"""`Workshop`: one draw made into a group, judged, and booked in the buffer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from rlcore.config.run import RunConfig
+from rlcore.data.tokens import PromptEncoder
+from rlcore.errors import PluginError, RlcoreError
+from rlcore.interfaces import Filter, Generator, Verdict
+from rlcore.rollout.buffer import DataBuffer, Draw
+from rlcore.rollout.context import EngineContext
+from rlcore.rollout.group import CRASHED, GroupMaker, Outcome, Scorer, Versions, new_samples
+from rlcore.rollout.measure import Tally
+from rlcore.types import Group
+
+_log = logging.getLogger(__name__)
+
+
+class Workshop:
+    """What synchronous and asynchronous runs, and evaluations, have in common."""
+
+    def __init__(
+        self,
+        *,
+        run: RunConfig,
+        encoder: PromptEncoder,
+        generator: Generator,
+        rewards: Scorer,
+        filters: Sequence[Filter],
+        buffer: DataBuffer,
+    ) -> None:
+        self._run = run
+        self._encoder = encoder
+        self._maker = GroupMaker(generator, rewards, run.seed)
+        self._filters = filters
+        self._buffer = buffer
+        self._failing: set[int] = set()
+
+    @property
+    def by_group(self) -> bool:
+        """Whether one call of the generator makes a whole group."""
+        return self._maker.by_group
+
+    async def make(
+        self,
+        draw: Draw,
+        ctx: EngineContext,
+        versions: Callable[[], Versions],
+        *,
+        count: int,
+        prefix: str = "",
+    ) -> Outcome:
+        """`count` samples of a draw, generated and scored. A generator that fails is an outcome."""
+        ids = self._encoder.encode(draw.prompt)
+        fresh = new_samples(draw, ids, count=count, run_seed=self._run.seed, prefix=prefix)
+        try:
+            made = await self._maker.generate(ctx, draw, fresh, versions)
+        except PluginError as error:
+            _log.warning("Prompt %r, group %d: %s", draw.prompt.prompt_id, draw.group_id, error)
+            made = Outcome.crashed(draw, fresh, error)
+        finally:
+            ctx.close()
+        return await self._maker.score(made)
+
+    def settle(self, outcome: Outcome, tally: Tally) -> Group | None:
+        """Book what became of a draw in flight; the group that waits to be trained on, if it does.
+
+        A crashed one is generated again, until `max_attempts` have crashed. Raises the error of a draw where
+        as many draws in a row had one as a batch has prompts: the run cannot go on.
+        """
+        group_id = outcome.group.group_id
+        self._failing = {*self._failing, group_id} if outcome.error else set()
+        if outcome.error and len(self._failing) >= max(self._run.prompts_per_step, self._run.max_attempts):
+            raise outcome.error
+        tally.add(outcome)
+        if outcome.reason == CRASHED:
+            if not self._buffer.crashed(group_id, self._run.max_attempts):
+                tally.drop(CRASHED)
+            return None
+        group = self._filtered(outcome.group, tally) if outcome.reason is None else None
+        if group is None:
+            self._buffer.drop(group_id)
+        else:
+            self._buffer.finish([group])
+        return group
+
+    def _filtered(self, group: Group, tally: Tally) -> Group | None:
+        for judge in self._filters:
+            verdict = _judged(judge, group)
+            if verdict.group is None:
+                tally.drop(verdict.reason or "filtered")
+                return None
+            group = verdict.group
+        return group
+
+
+def _judged(judge: Filter, group: Group) -> Verdict:
+    """A filter is a plugin: its faults are told as such."""
+    try:
+        return judge.judge(group)
+    except RlcoreError:
+        raise
+    except Exception as error:
+        name = type(judge).__name__
+        raise PluginError(f"The filter {name} failed: {type(error).__name__}: {error}.") from error

@@ -1,0 +1,304 @@
+"""Asynchronous production: staleness, interruption, crashes, partial rollouts, resume."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlcore.errors import PluginError
+from rlcore.interfaces import GenerationContext, Verdict
+from rlcore.rollout.stream import in_time, without_stale
+from rlcore.types import GenerationStatus, Group, Sample, Span
+
+MakeWorld = Callable[..., Any]
+LIMIT_S = 60.0
+
+
+def ids(rollout: Any) -> list[int]:
+    return [group.group_id for group in rollout.groups]
+
+
+def samples(rollout: Any) -> list[Sample]:
+    return [sample for group in rollout.groups for sample in group.samples]
+
+
+async def asked(world: Any, count: int) -> None:
+    """Until the engine has been asked so often, and then as long as it might take to be asked again."""
+    while len(world.engine.asked) < count:
+        await asyncio.sleep(0)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert len(world.engine.asked) == count
+
+
+def hold_from_the_fifth(world: Any) -> asyncio.Event:
+    """Requests of groups 4 to 9 wait."""
+    world.engine.hold, world.engine.held = asyncio.Event(), tuple(f"{number}." for number in range(4, 10))
+    event: asyncio.Event = world.engine.hold
+    return event
+
+
+@given(
+    st.integers(0, 4),
+    st.integers(1, 4),
+    st.lists(st.tuples(st.booleans(), st.integers(0, 9)), min_size=40, max_size=120),
+)
+@settings(deadline=None, max_examples=60)
+def test_whatever_finishes_first_no_group_grows_too_old(
+    staleness: int, batch: int, events: list[tuple[bool, int]]
+) -> None:
+    """The rule of the stream against random orders: it never waits for ever, and the bound holds."""
+    version, running, finished, training = 0, list[int](), list[int](), 0
+    for is_batch, which in events:
+        room = (staleness + 1) * batch - len(running) - len(finished) - training
+        running += [version] * room
+        if running:
+            finished.append(running.pop(which % len(running)))
+        finished.sort()
+        chosen, rest = finished[:batch], finished[batch:]
+        if is_batch and training:
+            version, training = version + 1, 0
+        if training == 0 and len(chosen) == batch:
+            if in_time([*rest, *running], version, staleness=staleness, batch=batch):
+                assert all(version - begun <= staleness for begun in chosen)
+                finished, training = rest, batch
+            else:
+                assert running, "when all have finished, a batch can leave"
+
+
+async def test_a_slow_group_holds_up_only_the_batch_that_must_have_it(make_world: MakeWorld) -> None:
+    """With two versions of slack the others go first; then the bound is waited for, and kept."""
+    world = make_world(prompts=100, max_staleness=2)
+    slow = world.engine.hold = asyncio.Event()
+    world.engine.held = ("1.",)
+    found = []
+    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 4)) as rollouts:
+        for step in (1, 2):
+            found.append(ids(await anext(rollouts)))
+            world.publish(step)
+        late = asyncio.ensure_future(anext(rollouts))
+        for _ in range(300):
+            await asyncio.sleep(0)
+        assert not late.done()
+        slow.set()
+        third = await late
+    assert found == [[0, 2, 3, 4], [5, 6, 7, 8]]
+    assert 1 in ids(third)
+    assert third.metrics["rollout/staleness_max"] <= 2
+
+
+@pytest.mark.parametrize("how", ["abort", "suspended"])
+async def test_interrupted_requests_go_on_where_they_were(make_world: MakeWorld, how: str) -> None:
+    world = make_world(max_staleness=1, on_publish="abort")
+    hold_from_the_fifth(world)
+    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 5)) as rollouts:
+        await anext(rollouts)
+        await asked(world, 8)
+        if how == "suspended":
+            async with world.producer.suspended():
+                state = json.loads(json.dumps(world.producer.state()))
+                assert [len(draw["partials"]) for draw in state["buffer"]["draws"]] == [1] * 4
+        else:
+            async with world.producer.publication(1):
+                world.engine.version = 1
+        world.engine.hold.set()
+        second = await anext(rollouts)
+    assert ids(second) == [4, 5, 6, 7]
+    assert world.engine.asked[8:11] == [("4.0-0+0.2", 1), ("4.0-0+1.2", 1), ("4.0-0+2.2", 1)]
+    for sample in samples(second):
+        assert len(sample.response_ids) == len(sample.log_probs) == 2 + 3 + 2 + 1
+        assert sample.text == "".join(str(token) for token in sample.response_ids[:-1])
+        assert sample.status is GenerationStatus.COMPLETED
+        if how == "abort":
+            assert sample.spans == (Span(start=0, version=0), Span(start=2, version=1))
+            assert sample.token_versions == (0, 0, 1, 1, 1, 1, 1, 1)
+        else:
+            assert sample.spans == (Span(start=0, version=0),)
+    assert second.metrics["rollout/aborted"] == 0
+
+
+async def test_wait_lets_requests_end_before_a_publication(make_world: MakeWorld) -> None:
+    world = make_world(max_staleness=1, on_publish="wait")
+    hold = hold_from_the_fifth(world)
+    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 5)) as rollouts:
+        await anext(rollouts)
+        await asked(world, 8)
+        asyncio.get_running_loop().call_later(0.05, hold.set)
+        async with world.producer.publication(1):
+            assert hold.is_set()
+            world.engine.version = 1
+        second = await anext(rollouts)
+    assert {sample.spans for sample in samples(second)} == {(Span(start=0, version=0),)}
+
+
+async def test_partial_rollouts_rest_while_the_trainer_works(make_world: MakeWorld) -> None:
+    """Six groups are begun for a batch of four; what is left of them goes on, its old tokens masked."""
+    world = make_world(
+        max_staleness=0, partial_rollouts=True, over_sample=1.5, mask_stale_tokens=True, on_publish="abort"
+    )
+    world.engine.hold, world.engine.held = asyncio.Event(), ("1.", "2.")
+    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 5)) as rollouts:
+        first = await anext(rollouts)
+        assert ids(first) == [0, 3, 4, 5]
+        await asked(world, 6)
+        assert first.metrics["rollout/groups_in_flight"] == 2
+        async with world.producer.publication(1):
+            world.engine.version = 1
+            world.engine.hold, world.engine.held = asyncio.Event(), ("6.", "7.")
+        second = await anext(rollouts)
+    assert ids(second) == [1, 2, 8, 9]
+    for sample in second.groups[0].samples:
+        assert sample.loss_mask == (0, 0) + (1,) * (len(sample.response_ids) - 2)
+        assert sample.log_probs[:2] == (0.0, 0.0)
+    assert second.metrics["rollout/tokens_discarded"] == 0
+    assert second.metrics["rollout/staleness_max"] == 1
+
+
+class Crashing:
+    """Fails for group `number`, `times` times; otherwise asks once for each sample."""
+
+    def __init__(self, number: int, times: int) -> None:
+        self.number, self.times = number, times
+
+    async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
+        if sample.group_id == self.number and sample.attempt < self.times:
+            raise OSError("the tool is gone")
+        rid = f"{sample.rollout_id}-{sample.attempt}"
+        (done,) = await ctx.complete(sample.prompt_ids, seed=sample.seed, rid=rid)
+        return replace(
+            sample,
+            response_ids=done.token_ids,
+            loss_mask=(1,) * len(done.token_ids),
+            log_probs=done.log_probs,
+            text=done.text,
+            spans=done.spans,
+            status=GenerationStatus.COMPLETED,
+        )
+
+
+@pytest.mark.parametrize("max_staleness", [0, 1])
+@pytest.mark.parametrize("times", [1, 2, 3])
+async def test_a_crash_fails_its_group_and_the_prompt_comes_back(
+    make_world: MakeWorld, caplog: pytest.LogCaptureFixture, max_staleness: int, times: int
+) -> None:
+    crashing = Crashing(1, times)
+    world = make_world(max_staleness=max_staleness, generator=crashing, max_attempts=3, max_refills=3)
+    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 2)) as rollouts:
+        found = []
+        for step in (1, 2):
+            found.append(await anext(rollouts))
+            world.publish(step)
+    assert sum(rollout.metrics["rollout/crashed"] for rollout in found) == times
+    assert sum(rollout.metrics.get("rollout/groups_dropped/crashed", 0) for rollout in found) == (times == 3)
+    given = [number for rollout in found for number in ids(rollout)]
+    assert len(given) == 8
+    assert (1 in given) == (times < 3)
+    assert (
+        len([record for record in caplog.records if "OSError: the tool is gone" in record.message]) == times
+    )
+
+
+async def test_a_generator_that_always_crashes_ends_the_run(make_world: MakeWorld) -> None:
+    class Broken:
+        async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
+            raise ZeroDivisionError("mine")
+
+    world = make_world(max_staleness=1, generator=Broken())
+    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 2)) as rollouts:
+        with pytest.raises(PluginError, match="The generator Broken failed: ZeroDivisionError: mine"):
+            await anext(rollouts)
+
+
+class KeepNone:
+    def judge(self, group: Group) -> Verdict:
+        return Verdict(group=None, reason="never")
+
+
+async def test_refills_have_an_end(make_world: MakeWorld) -> None:
+    world = make_world(prompts=100, max_staleness=1, filters=[KeepNone()], max_refills=2)
+    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 2)) as rollouts:
+        first = await anext(rollouts)
+    assert first.groups == ()
+    assert first.metrics["rollout/groups_missing"] == 4
+    assert first.metrics["rollout/groups_dropped/never"] >= 12
+
+
+async def test_evaluation_beside_generation(make_world: MakeWorld) -> None:
+    world = make_world(max_staleness=1)
+    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 3)) as rollouts:
+        await anext(rollouts)
+        world.publish(1)
+        evaluating = asyncio.ensure_future(world.producer.evaluate(world.prompts[:6]))
+        second = await anext(rollouts)
+        assert (await evaluating).exact_match == 1
+    assert ids(second) == [4, 5, 6, 7]
+
+
+async def test_a_resumed_run_goes_on_from_what_was_sampled(make_world: MakeWorld) -> None:
+    """In flight, waiting and in the cursor: everything is given once, and no token is sampled again."""
+    world = make_world(max_staleness=1)
+    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 5)) as rollouts:
+        await anext(rollouts)
+        await asked(world, 8)
+        world.publish(1)
+        world.engine.hold = asyncio.Event()
+        await asked(world, 12)
+        async with world.producer.suspended():
+            state = json.loads(json.dumps(world.producer.state()))
+    assert [group["group_id"] for group in state["buffer"]["groups"]] == [4, 5, 6, 7]
+    assert [draw["group_id"] for draw in state["buffer"]["draws"]] == [8, 9, 10, 11]
+    world.engine.hold, world.engine.asked = None, []
+    resumed = world.new_producer()
+    resumed.load(state)
+    world.producer = resumed
+    world.publish(1)
+    given = []
+    async with asyncio.timeout(LIMIT_S), aclosing(resumed.run(1, 5)) as rollouts:
+        async for rollout in rollouts:
+            given += ids(rollout)
+            if rollout.step == 3:
+                assert all(len(sample.response_ids) == 2 + 3 + 2 + 1 for sample in samples(rollout))
+            world.publish(rollout.step)
+    assert given == list(range(4, 20))
+    assert {rid for rid, _ in world.engine.asked if rid.startswith("8.")} == {
+        f"8.0-0+{i}.2" for i in range(3)
+    }
+
+
+async def test_what_is_too_old_at_resume_is_generated_again(make_world: MakeWorld) -> None:
+    world = make_world(max_staleness=1)
+    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 5)) as rollouts:
+        await anext(rollouts)
+        await asked(world, 8)
+        async with world.producer.suspended():
+            state = json.loads(json.dumps(world.producer.state()))
+    late = world.producer = world.new_producer()
+    late.load(state)
+    world.publish(2)
+    async with asyncio.timeout(LIMIT_S), aclosing(late.run(2, 5)) as rollouts:
+        again = await anext(rollouts)
+    assert ids(again) == [4, 5, 6, 7]
+    assert {sample.attempt for sample in samples(again)} == {1}
+    assert again.metrics["rollout/tokens_discarded"] == 4 * 3 * 4
+
+
+def test_stale_tokens_are_left_out_by_the_weights_that_made_them(make_world: MakeWorld) -> None:
+    sample = Sample(
+        prompt=make_world().prompts[0],
+        prompt_ids=(1,),
+        group_id=0,
+        index=0,
+        rollout_id="0.0",
+        response_ids=(1, 2, 3, 4),
+        loss_mask=(1, 1, 0, 1),
+        log_probs=(-1.0, -2.0, 0.0, -4.0),
+        spans=(Span(start=0, version=3), Span(start=1, version=5)),
+    )
+    (found,) = without_stale(Group(group_id=0, prompt=sample.prompt, samples=(sample,)), 4).samples
+    assert (found.loss_mask, found.log_probs) == ((0, 1, 0, 1), (0.0, -2.0, 0.0, -4.0))
