@@ -56,6 +56,22 @@ async def serving(handlers: Mapping[str, Handler], **options: Any) -> AsyncItera
         yield client
 
 
+async def test_an_abort_before_the_first_token_says_little() -> None:
+    """SGLang's answer for a request that had not begun: no count of the prompt, no versions."""
+
+    async def generate(_: web.Request) -> web.Response:
+        meta = {
+            "finish_reason": {"type": "abort", "message": "Abort in waiting queue"},
+            "weight_version": "4",
+        }
+        return web.json_response({"text": "", "output_ids": [], "meta_info": meta})
+
+    async with serving({"/generate": generate}) as client:
+        (one,) = await client.generate((1, 2, 3), Sampling(max_tokens=9))
+    assert (one.finish_reason, one.token_ids, one.prompt_tokens) == ("abort", (), 3)
+    assert one.spans == (Span(start=0, version=4),)
+
+
 async def test_a_seeded_group_is_a_batch_with_a_seed_and_an_id_for_each_sample() -> None:
     bodies: list[Any] = []
 

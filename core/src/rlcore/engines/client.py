@@ -106,7 +106,7 @@ class EngineClient:
                 )
             finally:
                 del self._running[rid]
-        return [wire.completion(one) for one in _as_list(answer)]
+        return [wire.completion(one, prompt_tokens=len(input_ids)) for one in _as_list(answer)]
 
     async def generate_many(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """The completions of each request, in their order; the first failure cancels the rest."""
@@ -131,7 +131,7 @@ class EngineClient:
                 async for event in self._http.events(
                     "/generate", {**body, "stream": True}, timeout_s=self._timeout_s
                 ):
-                    yield wire.completion(event)
+                    yield wire.completion(event, prompt_tokens=len(input_ids))
             finally:
                 del self._running[rid]
 

@@ -108,8 +108,11 @@ def generate_body(
     return {**fields, "return_logprob": True}
 
 
-def completion(answer: Mapping[str, Any]) -> Completion:
-    """One answer of `/generate`. Raises EngineError where the server failed the request."""
+def completion(answer: Mapping[str, Any], *, prompt_tokens: int) -> Completion:
+    """One answer of `/generate` to a prompt of `prompt_tokens`, which SGLang does not repeat in each abort.
+
+    Raises EngineError where the server failed the request.
+    """
     meta = answer["meta_info"]
     reason = meta["finish_reason"] or {"type": "pending"}
     if reason["type"] == "abort" and int(reason.get("status_code") or 200) >= 500:
@@ -121,7 +124,7 @@ def completion(answer: Mapping[str, Any]) -> Completion:
         text=answer["text"],
         finish_reason=reason["type"],
         spans=_spans(meta),
-        prompt_tokens=int(meta["prompt_tokens"]),
+        prompt_tokens=prompt_tokens,
     )
 
 
