@@ -20,10 +20,10 @@ SYSTEM = {"role": "system", "content": "say the words again"}
 Row = Mapping[str, Any]
 
 
-def make_model(path: Path, **changes: Any) -> Path:
-    """A random Qwen3 (4 layers, width 128, a BPE tokenizer trained here); `changes`: fields of its config."""
+def make_model(path: Path, model_type: str = "qwen3", **changes: Any) -> Path:
+    """A random model (4 layers, width 128, a BPE tokenizer trained here); `changes`: fields of its config."""
     import torch
-    from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
     from transformers.utils import logging
 
     logging.disable_progress_bar()
@@ -47,7 +47,8 @@ def make_model(path: Path, **changes: Any) -> Path:
         **changes,
     }
     torch.manual_seed(0)
-    model = Qwen3ForCausalLM(Qwen3Config(**settings))
+    models: Any = AutoModelForCausalLM  # transformers leaves much of it untyped
+    model = models.from_config(AutoConfig.for_model(model_type, **settings), dtype=torch.float32)
     model.generation_config = GenerationConfig(eos_token_id=end, pad_token_id=0)
     model.save_pretrained(path)
     return path

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from command import LIMIT_S, Command
 from inputs import chats, make_model, write_jsonl, write_parquet
@@ -20,9 +21,9 @@ SIZES = (
 )
 
 
-def own_input(root: Path, **changes: int) -> tuple[str, ...]:
+def own_input(root: Path, model_type: str = "qwen3", **changes: Any) -> tuple[str, ...]:
     """The flags of a model directory, a jsonl file and a held-out parquet file, all made under `root`."""
-    model = make_model(root / "model", **changes)
+    model = make_model(root / "model", model_type, **changes)
     data = write_jsonl(root / "train.jsonl", chats(64, seed=3))
     held_out = write_parquet(root / "held_out.parquet", chats(HELD_OUT, seed=4))
     return ("--model", str(model), "--data", str(data), "--source.eval-path", str(held_out), "--reward", "f1")
