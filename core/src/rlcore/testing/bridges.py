@@ -119,7 +119,7 @@ class BridgeConformance:
     @classmethod
     def alone(cls, grid: Models) -> Mapping[str, Mapping[str, Any]]:
         """What one rank makes of the grid."""
-        return cls._measure(grid, [{}], 1)[0]
+        return cls.measure(grid, [{}], 1)[0]
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -131,12 +131,12 @@ class BridgeConformance:
         found: dict[str, Any] = {}
         for ranks in sorted({ranks for ranks, _ in layouts.values()}):
             names = [name for name, (count, _) in layouts.items() if count == ranks]
-            measured = cls._measure(models, [layouts[name][1] for name in names], ranks)
+            measured = cls.measure(models, [layouts[name][1] for name in names], ranks)
             found.update(zip(names, measured, strict=True))
         return found
 
     @classmethod
-    def _measure(
+    def measure(
         cls, models: Models, layouts: Sequence[Choice], ranks: int
     ) -> list[Mapping[str, Mapping[str, Any]]]:
         """Of each layout, by model: what the last rank found."""
@@ -213,9 +213,7 @@ class BridgeConformance:
         assert not list(tmp_path.glob(".*")), "no half-written directory stays"
 
     def test_log_probs_are_those_of_the_local_engine(self, grid: Models) -> None:
-        sampled = {
-            name: _sample(grid.root / name, one.ids, one.mask) for name, one in grid.references.items()
-        }
+        sampled = {name: sample(grid.root / name, one.ids, one.mask) for name, one in grid.references.items()}
         batches = {name: batch for name, (batch, _) in sampled.items()}
         found = run_ranks(f"{RANKS}:log_probs", 1, self.bridge, grid.root, batches)[0]
         for name, (_, expected) in sampled.items():
@@ -249,7 +247,7 @@ class BridgeConformance:
             assert expected in message
 
 
-def _sample(path: Path, ids: Tensor, mask: Tensor) -> tuple[TrainBatch, Tensor]:
+def sample(path: Path, ids: Tensor, mask: Tensor) -> tuple[TrainBatch, Tensor]:
     """What the `local` engine answers to each sequence, and its log-probs of the response tokens."""
     prompts = [row[real].tolist() for row, real in zip(ids, mask, strict=True)]
     engine = Local(path)
