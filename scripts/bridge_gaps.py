@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import runpy
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ COLUMNS = ("configs", "logits", "std of logits", "gradients", "bf16, ratio", "`l
 
 def main() -> None:
     """One row a suite."""
+    warnings.simplefilter("ignore")  # megatron's, of settings that rlcore chose
     print("| suite | " + " | ".join(COLUMNS) + " |")
     print("| --- |" + " --- |" * len(COLUMNS))
     for suite in _suites():
@@ -57,7 +59,8 @@ def _row(suite: type[BridgeConformance], folder: Path) -> Iterator[str]:
     yield f"{min(float(one.logits.std()) for one in references.values()):.1f}"
     yield f"{max(_gradients(alone[n]['gradients'], references[n].gradients) for n in alone):.1e}"
     half = run_ranks(f"{RANKS}:half_logits", 1, suite.bridge, grid.root, grid.inputs)[0]
-    yield f"{max(_error(half[n], one.logits) / _error(one.half, one.logits) for n, one in references.items()):.2f}"
+    ratios = (_error(half[n], x.logits) / _error(x.half, x.logits) for n, x in references.items())
+    yield f"{max(ratios):.2f}"
     sampled = {name: sample(grid.root / name, one.ids, one.mask) for name, one in references.items()}
     batches = {name: batch for name, (batch, _) in sampled.items()}
     found = run_ranks(f"{RANKS}:log_probs", 1, suite.bridge, grid.root, batches)[0]

@@ -32,7 +32,8 @@ class ModelBridge(Protocol):
 
     Its factory is called as `factory(config, path=…, dtype=…, settings=…, value_head=…)`: the plugin's
     Config, a Hugging Face directory, the parameters' torch dtype, fields of megatron's TransformerConfig, and
-    whether a scalar head replaces the one that makes logits.
+    whether a scalar head replaces the one that makes logits. A factory may have a function `refuse(path)`,
+    which raises ModelError, before any process is started, for a config that the bridge does not support.
     """
 
     hf_config: PretrainedConfig
@@ -83,16 +84,24 @@ class MBridge:
         settings: Mapping[str, Any],
         value_head: bool = False,
     ) -> None:
-        self.path = Path(path)
         self.value_head = value_head
-        self.hf_config = read_config(self.path)
-        self.check(self.hf_config)
+        self._read(path)
         self._check_layout()
         self.tied = bool(self.hf_config.tie_word_embeddings) and not value_head
         self.vocab_size = int(self.hf_config.vocab_size)
         self._inner = self._make_inner(dtype, settings)
         self.config: TransformerConfig = self._inner.config
         self.padded_vocab_size = int(self._inner.padded_vocab_size)
+
+    def _read(self, path: str) -> None:
+        self.path = Path(path)
+        self.hf_config = read_config(self.path)
+        self.check(self.hf_config)
+
+    @classmethod
+    def refuse(cls, path: str) -> None:
+        """What `check` says of the directory `path`, before there is a layout or a process that it is for."""
+        cls.__new__(cls)._read(path)
 
     def family(self, model_type: str) -> type[Any]:
         """mbridge's class for `model_type` of config.json; ModelError where there is none."""

@@ -119,6 +119,9 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     hf_config = read_config(path)
     check_model(resolved, hf_config)
     is_preset = resolved.model.path is None
+    refuse = getattr(resolved.model.bridge.load(), "refuse", None)
+    if refuse is not None:
+        refuse(str(path))
     check_weights(path, shapes=not is_preset)
     run = resolved.run
     encoder = PromptEncoder.load(path, max_prompt_tokens=run.max_prompt_tokens)

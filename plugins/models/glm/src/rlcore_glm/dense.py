@@ -1,41 +1,40 @@
 """GLM-4 on megatron-core: norms before and after each block, and half of each head turned, interleaved."""
 
-from typing import Any, ClassVar
-
-from mbridge.models import Qwen2Bridge
+from typing import Any
 
 from rlcore.megatron.backend import Linears
 from rlcore.megatron.bridge import MBridge
 from rlcore.megatron.linear import LinearNorm
 
-
-class Glm4Names(Qwen2Bridge):  # type: ignore[misc] # mbridge, which has no GLM-4 dense, is untyped
-    """The names of GLM-4's weights, and the fields of its config, as mbridge wants them."""
-
-    _ATTENTION_MAPPING: ClassVar = {
-        **Qwen2Bridge._ATTENTION_MAPPING,
-        "self_attention.linear_proj.post_layer_norm_weight": [
-            "model.layers.{layer_number}.post_self_attn_layernorm.weight"
-        ],
-    }
-    _MLP_MAPPING: ClassVar = {
-        **Qwen2Bridge._MLP_MAPPING,
-        "mlp.linear_fc1.weight": ["model.layers.{layer_number}.mlp.gate_up_proj.weight"],
-        "mlp.linear_fc2.post_layer_norm_weight": ["model.layers.{layer_number}.post_mlp_layernorm.weight"],
-    }
-
-    def _build_config(self) -> Any:
-        return self._build_base_config(add_qkv_bias=self.hf_config.attention_bias, qk_layernorm=False)
+ATTENTION = {
+    "self_attention.linear_proj.post_layer_norm_weight": [
+        "model.layers.{layer_number}.post_self_attn_layernorm.weight"
+    ],
+}
+MLP = {
+    "mlp.linear_fc1.weight": ["model.layers.{layer_number}.mlp.gate_up_proj.weight"],
+    "mlp.linear_fc2.post_layer_norm_weight": ["model.layers.{layer_number}.post_mlp_layernorm.weight"],
+}
 
 
 class GlmBridge(MBridge):
-    """`Glm4ForCausalLM`."""
+    """`Glm4ForCausalLM`, which mbridge lacks: its Qwen2 with other norms and one matrix for gate and up."""
 
     interleaved = True
     partial_rotary = True
 
     def family(self, model_type: str) -> type[Any]:
-        return Glm4Names
+        from mbridge.models import Qwen2Bridge
+
+        def build_config(inner: Any) -> Any:
+            return inner._build_base_config(add_qkv_bias=inner.hf_config.attention_bias, qk_layernorm=False)
+
+        body = {
+            "_ATTENTION_MAPPING": {**Qwen2Bridge._ATTENTION_MAPPING, **ATTENTION},
+            "_MLP_MAPPING": {**Qwen2Bridge._MLP_MAPPING, **MLP},
+            "_build_config": build_config,
+        }
+        return type("GLM4Bridge", (Qwen2Bridge,), body)
 
     def linears(self) -> Linears:
         return Linears(projection=LinearNorm, down=LinearNorm)
