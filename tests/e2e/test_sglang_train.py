@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import Run, rows
@@ -19,7 +20,12 @@ LIMIT_S = 800.0
 def flags(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     """8 layers of width 256."""
     assert PYTHON in os.environ, f"{PYTHON} must name the interpreter that has sglang (`make test-sglang`)"
-    shape = {"num_hidden_layers": 8, "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8}
+    shape: dict[str, Any] = {
+        "num_hidden_layers": 8,
+        "hidden_size": 256,
+        "intermediate_size": 512,
+        "num_attention_heads": 8,
+    }
     own = own_input(tmp_path_factory.mktemp("sglang"), **shape)
     return (*own, *SIZES, "--engine", "sglang", "--engine.python", os.environ[PYTHON])
 
