@@ -29,12 +29,17 @@ def test_a_fault_of_a_filter_is_one_sentence(run: Run, tmp_path: Path) -> None:
     assert "Traceback" not in command.stderr
 
 
-def test_a_plugin_file_that_changed_is_refused_at_resume(run: Run, tmp_path: Path) -> None:
-    copy = tmp_path / "mine.py"
-    copy.write_text(Path(PLUGIN).read_text())
-    arguments = (*TRAIN[:-2], "--plugin", str(copy), "--filter", "late", "--max-refills", "2")
-    run(*arguments, "--run-dir", str(tmp_path / "run"))
+def test_a_run_keeps_its_plugin_files_and_refuses_changed_ones(run: Run, tmp_path: Path) -> None:
+    mine, folder = tmp_path / "mine.py", tmp_path / "run"
+    mine.write_text(Path(PLUGIN).read_text())
+    arguments = (*TRAIN[:-2], "--plugin", str(mine), "--filter", "late", "--max-refills", "2")
+    run(*arguments, "--run-dir", str(folder))
+    mine.unlink()
+    moved = folder.rename(tmp_path / "moved")
+    resume = ("train", "--resume", str(moved), "--steps", "4")
+    assert str(moved / "plugins" / "mine.py") in run(*resume, "--dry-run").stdout
+    copy = moved / "plugins" / "mine.py"
     copy.write_text(copy.read_text().replace("FIRST = 8", "FIRST = 9"))
-    command = run("train", "--resume", str(tmp_path / "run"), "--steps", "4", code=2)
+    command = run(*resume, code=2)
     assert "mine" in command.stderr
     assert "has changed" in command.stderr

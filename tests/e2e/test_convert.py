@@ -1,6 +1,8 @@
 """`rlcore convert`: the trained policy as a directory that transformers loads, whatever layout trained it."""
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,9 @@ from rlcore_cli.main import run as rlcore
 
 @pytest.mark.timeout(600)
 def test_converted_model_answers_as_the_run_did(layouts: Layouts, run: Run, tmp_path: Path) -> None:
-    folder, out = layouts.run("tp2_sp"), tmp_path / "out"
+    folder, out = shutil.copytree(layouts.run("tp2_sp"), tmp_path / "run"), tmp_path / "out"
+    settings = folder / "run.toml"
+    settings.write_text(re.sub(r'(data|eval_path) = ".*"', r'\1 = "/gone.jsonl"', settings.read_text()))
     run("convert", str(folder / "checkpoints" / str(STEPS)), str(out))
     before, after = (load_file(path / "model.safetensors") for path in (layouts.model, out))
     assert {name: tensor.shape for name, tensor in after.items()} == {n: t.shape for n, t in before.items()}

@@ -12,7 +12,7 @@ import click
 from rlcore.config.models import find
 from rlcore.spec import Part
 from rlcore_cli.program import Program
-from rlcore_cli.train import of_run
+from rlcore_cli.train import model_of
 
 if TYPE_CHECKING:
     from rlcore.checkpoint.report import Report
@@ -35,7 +35,7 @@ def convert(program: Program, source: Path, out: Path) -> None:
     from rlcore.runtime import convert as runtime
 
     if not (source / "config.json").is_file():
-        model = of_run(program, source.resolve().parent.parent, f"{source}").model
+        model = model_of(program, source.resolve().parent.parent, f"{source}")
         _to_hf(runtime.of_checkpoint(source, model), out)
         return
     bridge = _bridge(program, source)
@@ -57,7 +57,7 @@ def export(program: Program, run: Path, out: Path) -> None:
     """Write the model of RUN's newest checkpoint to the folder OUT, as transformers and SGLang load it."""
     from rlcore.runtime import convert as runtime
 
-    model = of_run(program, run, f"{run}").model
+    model = model_of(program, run, f"{run}")
     _to_hf(runtime.of_checkpoint(runtime.checkpoint_of(run), model), out)
 
 

@@ -11,9 +11,10 @@ import click
 from rlcore.config import toml
 from rlcore.config.layers import Layer
 from rlcore.config.models import download
-from rlcore.config.resolve import Resolved, resolve
+from rlcore.config.resolve import ModelChoice, Resolved, resolve, resolve_model
 from rlcore.config.select import CHOICES, Selection, select
 from rlcore.errors import CheckpointError, ConfigError
+from rlcore.plugins.records import Kind
 from rlcore_cli import options
 from rlcore_cli.program import Program
 from rlcore_cli.resume import RUN_TOML, check_same_past
@@ -100,7 +101,7 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: Params) -> 
     if export is not None:
         _check_target(export)
     run_dir = _run_dir(params["run_dir"], resume, resolved)
-    resolved = _with_weights(resolved)
+    resolved = replace(resolved, model=_with_weights(resolved.model))
     from rlcore.runtime.train import train
     from rlcore.tracking.console import Display
 
@@ -134,21 +135,25 @@ def _resolve(program: Program, file: Layer | None, flags: Layer) -> Resolved:
     return resolve(selection, plugins=plugins.versions, plugin_files=plugins.files)
 
 
-def of_run(program: Program, run: Path, asked: str) -> Resolved:
-    """What the run in the folder `run` is made of. Raises `CheckpointError` where it is no run's folder."""
+def model_of(program: Program, run: Path, asked: str) -> ModelChoice:
+    """The model of the run in the folder `run`, whose data need no longer be there.
+
+    Raises `CheckpointError` where it is no run's folder.
+    """
     path = run / RUN_TOML
     if not path.is_file():
         raise CheckpointError(f"{asked}: found no {RUN_TOML} in {run}, expected RUN/checkpoints/N of a run.")
     program, file = _read(program, path, asked)
-    return _with_weights(_resolve(program, file, Layer(label="", values={})))
+    own = {name: value for name, value in file.values.items() if name.partition(".")[0] == Kind.MODEL}
+    if Kind.MODEL not in own:
+        raise CheckpointError(f"{asked}: {path} names no model, so it is not the {RUN_TOML} of a run.")
+    selection = select(program.plugins.registry, replace(file, values=own), Layer(label="", values={}))
+    return _with_weights(resolve_model(selection))
 
 
-def _with_weights(resolved: Resolved) -> Resolved:
+def _with_weights(model: ModelChoice) -> ModelChoice:
     """Downloads what a hub id still lacks."""
-    if not resolved.model.hub:
-        return resolved
-    model = replace(resolved.model, path=download(resolved.model.name), hub=False)
-    return replace(resolved, model=model)
+    return replace(model, path=download(model.name), hub=False) if model.hub else model
 
 
 def _check_pass_through(resolved: Resolved) -> None:

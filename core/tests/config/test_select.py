@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from rlcore.config import layers
 from rlcore.config import select as module
 from rlcore.config.flags import flags
 from rlcore.config.layers import Layer
 from rlcore.config.select import Selection, default_engine, select
+from rlcore.data.config import FileConfig
+from rlcore.engines.config import SglangConfig
 from rlcore.errors import ConfigError
 from rlcore.plugins.loader import Plugins
 from rlcore.plugins.records import Kind
@@ -68,3 +71,16 @@ def test_a_family_wins_over_a_folder_of_its_name(
     found = choose({"model": "tiny"}).model
     assert found is not None
     assert found.path is None
+
+
+def test_paths_are_found_again_from_another_folder(
+    choose: Choose, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rows.jsonl").touch()
+    settings = choose({"data": "rows.jsonl", "source.eval_path": "held.jsonl"}).settings()
+    config = layers.build(FileConfig, settings, "source")
+    assert (config.path, config.eval_path) == (str(tmp_path / "rows.jsonl"), str(tmp_path / "held.jsonl"))
+    (tmp_path / "python").symlink_to("/bin/sh")
+    assert SglangConfig(python="./python").python == str(tmp_path / "python"), "not what it links to"
+    assert SglangConfig(python="python3").python == "python3"

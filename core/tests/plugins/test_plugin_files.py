@@ -5,6 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from rlcore.errors import PluginError
 from rlcore.plugins import files
 from rlcore.plugins.loader import Switches, load
 from rlcore.plugins.records import Kind
@@ -67,3 +70,24 @@ def test_the_module_name_follows_the_content(tmp_path: Path) -> None:
     third = files.read(tmp_path / "b" / "same.py")
     assert files.import_content(third).VALUE == 2
     assert files.import_content(first).VALUE == 1
+
+
+def test_one_name_is_one_content(tmp_path: Path) -> None:
+    paths = [tmp_path / folder / "same.py" for folder in ("a", "b")]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text("VALUE = 1\n")
+    [only] = load(Switches(only=(), files=tuple(paths), strict=True)).files
+    assert only.path == str(paths[0])
+    paths[1].write_text("VALUE = 2\n")
+    with pytest.raises(PluginError, match=f"{paths[0]} and {paths[1]}"):
+        load(Switches(only=(), files=tuple(paths)))
+
+
+def test_what_is_written_is_what_was_read(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_bytes(b"VALUE = 1\r\n")
+    files.write_all([files.read(file)], tmp_path / "copies")
+    copy = files.read(tmp_path / "copies" / "mine.py")
+    assert copy.content == file.read_bytes()
+    assert [path.name for path in (tmp_path / "copies").iterdir()] == ["mine.py"]

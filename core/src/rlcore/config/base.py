@@ -1,5 +1,6 @@
 """The base of every config table: frozen, bounded, explained, unknown keys refused."""
 
+import os
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -28,3 +29,11 @@ class Config(BaseModel):
     """Of a correction: the two of `new`, `old` and `rollout` that it compares, whose equality idles it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def absolute(path: str | None) -> str | None:
+    """For a field's validator: a path that a resumed run finds again, wherever it is resumed.
+
+    Links stay: an interpreter in a virtual environment is one.
+    """
+    return None if path is None else os.path.abspath(path)

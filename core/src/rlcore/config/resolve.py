@@ -111,8 +111,6 @@ def resolve(
     selection.require_complete()
     settings = selection.settings()
     entries = selection.entries
-    found = selection.model
-    assert found is not None
     resolved = Resolved(
         run=layers.build(RunConfig, settings),
         algorithm=entries[Kind.ALGORITHM].record.name,
@@ -124,14 +122,7 @@ def resolve(
         engine=_part(entries[Kind.ENGINE], settings),
         source=_part(entries[Kind.SOURCE], settings),
         filters=_several(selection, Kind.FILTER, settings),
-        model=ModelChoice(
-            name=found.name,
-            family=found.family.name,
-            path=found.path,
-            preset=None if found.path else found.family.preset,
-            bridge=_part(found.entry, settings),
-            hub=found.hub,
-        ),
+        model=resolve_model(selection),
         value_loss=_optional(selection, Kind.VALUE_LOSS, settings),
         corrections=_several(selection, Kind.CORRECTION, settings),
         megatron=_pass_through("megatron", settings),
@@ -140,6 +131,20 @@ def resolve(
         plugin_files=tuple(plugin_files),
     )
     return fit.fit(resolved, settings)
+
+
+def resolve_model(selection: Selection) -> ModelChoice:
+    """The model that `selection` chooses; of its other parts none need be there."""
+    found = selection.model
+    assert found is not None, "a selection without --model is not resolved"
+    return ModelChoice(
+        name=found.name,
+        family=found.family.name,
+        path=found.path,
+        preset=None if found.path else found.family.preset,
+        bridge=_part(found.entry, selection.settings()),
+        hub=found.hub,
+    )
 
 
 def _part(entry: Entry, settings: Mapping[str, Setting], table: str | None = None) -> Part:

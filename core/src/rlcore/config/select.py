@@ -122,7 +122,7 @@ class Selection:
                     raise ConfigError(self.unknown(name, layer))
         merged = layers.merge(self.layers)
         for hidden in self.chosen_otherwise():
-            merged[hidden] = replace(merged["data"], value=str(Path(merged["data"].value).resolve()))
+            merged[hidden] = merged["data"]
         return merged
 
     def chosen_otherwise(self) -> tuple[str, ...]:

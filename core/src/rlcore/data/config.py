@@ -2,9 +2,9 @@
 
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from rlcore.config.base import Config
+from rlcore.config.base import Config, absolute
 
 
 class FileConfig(Config):
@@ -26,6 +26,8 @@ class FileConfig(Config):
     eval_fraction: float = Field(
         0.0, ge=0, lt=1, description="share of the prompts held out, chosen by their content"
     )
+
+    _absolute = field_validator("path", "eval_path")(absolute)
 
     @model_validator(mode="after")
     def _one_held_out_set(self) -> Self:

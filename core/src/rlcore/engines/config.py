@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from rlcore.config.base import Config
+from rlcore.config.base import Config, absolute
 
 
 class LocalConfig(Config):
@@ -49,3 +49,9 @@ class SglangConfig(Config):
     stop_grace_s: float = Field(
         default=15.0, ge=0, description="Seconds that the server may take to end before it is killed."
     )
+
+    @field_validator("python")
+    @classmethod
+    def _absolute(cls, python: str | None) -> str | None:
+        """A name without a folder is looked up in PATH, as a shell does."""
+        return absolute(python) if python and "/" in python else python

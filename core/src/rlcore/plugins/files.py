@@ -40,6 +40,31 @@ def read(path: Path) -> PluginFile:
     return PluginFile(name=path.name, path=where, content=content, sha256=hashlib.sha256(content).hexdigest())
 
 
+def read_all(paths: Iterable[Path]) -> tuple[PluginFile, ...]:
+    """The files at `paths`; of two with one name and one content the first.
+
+    Raises `PluginError` where two of one name differ: a run knows a plugin file by its name.
+    """
+    found: dict[str, PluginFile] = {}
+    for path in paths:
+        file = read(path)
+        known = found.setdefault(file.name, file)
+        if known.sha256 != file.sha256:
+            raise PluginError(
+                f"--plugin: {known.path} and {file.path} have one name and differ; rename one."
+            )
+    return tuple(found.values())
+
+
+def write_all(files: Iterable[PluginFile], folder: Path) -> None:
+    """Each file into `folder`, by its name: whole or not at all."""
+    for file in files:
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = folder / f"{file.name}.partial"
+        draft.write_bytes(file.content)
+        draft.replace(folder / file.name)
+
+
 def import_content(file: PluginFile) -> ModuleType:
     """The module of `file`, executed from its content once in each process."""
     if file.module in sys.modules:

@@ -91,7 +91,7 @@ def load(switches: Switches | None = None, *, keep: Mapping[str, ModuleType] | N
     for point in sorted(points, key=lambda point: (point.name, _dist(point)[0])):
         if _is_wanted(point, switches):
             _add_entry_point(loader, point, points)
-    plugin_files = tuple(files.read(path) for path in switches.files)
+    plugin_files = files.read_all(switches.files)
     for file in plugin_files:
         origin = PluginInfo(name=file.name, dist=file.path, version=f"sha256:{file.sha256}", origin=file.path)
         loader.add(origin, partial(files.import_content, file))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 MODEL_DIR = "model"
 RUN_TOML = "run.toml"
 CHECKPOINTS = "checkpoints"
+PLUGINS = "plugins"
 METRICS = "metrics.jsonl"
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.checkpoint.folder import newest_complete, read_marker
+from rlcore.config import toml
 from rlcore.data.responses import ResponseEncoder
 from rlcore.errors import CheckpointError, EngineError, WorkerError
+from rlcore.plugins.files import write_all
 from rlcore.rollout.given import GivenProducer, NoReward
 from rlcore.rollout.group import Scorer
 from rlcore.rollout.produce import Producer
@@ -21,7 +23,7 @@ from rlcore.runtime.cluster import Cluster, connect
 from rlcore.runtime.engines import EngineGroup
 from rlcore.runtime.loop import Loop
 from rlcore.runtime.placement import Placement, place
-from rlcore.runtime.prepare import CHECKPOINTS, RUN_TOML, Prepared, prepare, run_folder, writing
+from rlcore.runtime.prepare import CHECKPOINTS, PLUGINS, RUN_TOML, Prepared, prepare, run_folder, writing
 from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
 from rlcore.runtime.signals import StopSignals
 from rlcore.runtime.state import RunState
@@ -50,7 +52,7 @@ def train(
             checkpoint = _checkpoint(folder) if resume is not None else None
             prepared = prepare(resolved, folder.resolve(), checkpoint)
             state = _first_state(prepared) if checkpoint is None else _resumed_state(prepared, checkpoint)
-            _write_settings(folder / RUN_TOML, resolved)
+            _write_settings(folder, resolved)
             console.phase("Starting Ray")
             run = resolved.run
             cluster = stack.enter_context(connect(ray_address, cpus=run.ranks + prepared.engines + 1))
@@ -211,11 +213,20 @@ async def _all_or_first_error(*awaitables: Any) -> None:
             task.cancel()
 
 
-def _write_settings(file: Path, resolved: Resolved) -> None:
-    """A resumed run's file is replaced whole or not at all."""
+def _write_settings(folder: Path, resolved: Resolved) -> None:
+    """The run's own copy of its plugin files, and its settings, which name those by their place in `folder`.
+
+    A resumed run's file is replaced whole or not at all.
+    """
+    file, copies = folder / RUN_TOML, folder / PLUGINS
     draft = file.with_name(f"{file.name}.partial")
+    flat = resolved.flat()
+    if resolved.plugin_files:
+        with writing(copies):
+            write_all(resolved.plugin_files, copies)
+        flat["plugin"] = [f"{PLUGINS}/{plugin.name}" for plugin in resolved.plugin_files]
     with writing(file):
-        draft.write_text(resolved.to_toml())
+        draft.write_text(toml.dump(flat))
         draft.replace(file)
 
 
