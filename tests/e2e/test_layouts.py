@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from command import Run, rows
-from layouts import GROUP, PROMPTS, STEPS, Layouts
+from layouts import GROUP, LAYOUTS, PROMPTS, STEPS, Layouts
 
 RELATIVE = 1e-4
 SAME = ("train/loss", "train/grad_norm", "train/entropy")
@@ -24,6 +24,8 @@ def test_first_step_is_the_same_under_every_layout(layouts: Layouts, layout: str
     assert expected["train/grad_norm"] > 0
     for key in SAME:
         assert found[key] == pytest.approx(expected[key], rel=RELATIVE), key
+    if "--engines" in LAYOUTS[layout]:
+        assert (layouts.run(layout) / "logs" / "engine-1.log").is_file()
     assert other[0]["eval/held_out/reward_mean"] == one[0]["eval/held_out/reward_mean"]
 
 

@@ -1,9 +1,12 @@
 """A run that was killed goes on as if nothing had happened."""
 
+import ipaddress
 import os
 import signal
 from pathlib import Path
 
+import psutil
+import pytest
 from command import SMALL, Run, Start, gone, rows, untimed, wait_for
 
 TRAIN = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--minibatches", "2", "--eval-every", "4")
@@ -38,13 +41,43 @@ def test_sigterm_saves_and_ends_and_the_rest_follows(run: Run, start: Start, tmp
 
 def test_ctrl_c_stops_everything(start: Start, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    command = start(*TRAIN, "--steps", "200", "--run-dir", str(folder))
+    command = start(*TRAIN, "--steps", "200", "--ranks", "2", "--run-dir", str(folder))
     wait_for(lambda: (folder / "metrics.jsonl").is_file(), alive=command)
     children = command.descendants()
+    _all_listen_on_loopback(psutil.Process(command.process.pid), *children)
     command.process.send_signal(signal.SIGINT)
     assert command.wait(60) == 130
     gone(children)
     assert "Traceback" not in command.stderr
+
+
+@pytest.mark.parametrize(
+    ("phase", "number", "code"),
+    [("Starting Ray", signal.SIGTERM, 143), ("Starting the engines", signal.SIGINT, 130)],
+)
+def test_a_signal_at_the_start_ends_it_cleanly(
+    start: Start, tmp_path: Path, phase: str, number: int, code: int
+) -> None:
+    command = start(*TRAIN, "--steps", "200", "--run-dir", str(tmp_path / "run"))
+    wait_for(lambda: phase in command.stdout, alive=command)
+    wait_for(lambda: len(command.descendants()) > 1, alive=command)  # one of them watches
+    children = command.descendants()
+    command.process.send_signal(number)
+    assert command.wait(60) == code
+    gone(children)
+    assert "Traceback" not in command.stderr
+    assert command.stderr.startswith("error: ")
+
+
+def _all_listen_on_loopback(*processes: psutil.Process) -> None:
+    found = [
+        (connection.laddr.ip.removeprefix("::ffff:"), process.cmdline())
+        for process in processes
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert found, "Ray, the engine and the ranks listen"
+    assert not [(ip, line) for ip, line in found if not ipaddress.ip_address(ip).is_loopback]
 
 
 def test_changed_past_is_refused(run: Run, tmp_path: Path) -> None:

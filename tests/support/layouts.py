@@ -12,7 +12,7 @@ LAYOUTS = {
     "one": (),
     "tp2_sp": ("--megatron.tensor-model-parallel-size", "2", "--megatron.sequence-parallel"),
     "pp2": ("--megatron.pipeline-model-parallel-size", "2"),
-    "dp2": ("--ranks", "2"),
+    "dp2": ("--ranks", "2", "--engines", "2"),
 }
 STEPS, PROMPTS, HELD_OUT, GROUP = 2, 8, 8, 4
 SIZES = (

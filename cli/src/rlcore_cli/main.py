@@ -8,11 +8,11 @@ from typing import NoReturn
 
 import click
 
-from rlcore.errors import PluginError, RlcoreError
+from rlcore.errors import PluginError, RlcoreError, Terminated
 from rlcore_cli import __version__
 from rlcore_cli.program import Program, early_options, offered, split, start
 
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
 USAGE = 2
 
 
@@ -22,7 +22,7 @@ def main() -> NoReturn:
 
 
 def run(args: Sequence[str]) -> int:
-    """The exit code of `rlcore ARGS`: 1 a failed run, 2 a user's error, 130 interrupted."""
+    """The exit code of `rlcore ARGS`: 1 a failed run, 2 a user's error, 130 interrupted, 143 terminated."""
     try:
         switches, rest = split(args)
         program = start(switches)
@@ -34,6 +34,8 @@ def run(args: Sequence[str]) -> int:
         return _fail(error.format_message(), USAGE)
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted.", INTERRUPTED)
+    except Terminated:
+        return _fail("terminated.", TERMINATED)
     except BrokenPipeError:
         _silence()
         return 1

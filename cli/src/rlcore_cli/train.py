@@ -13,7 +13,7 @@ from rlcore.config.layers import Layer
 from rlcore.config.models import download
 from rlcore.config.resolve import ModelChoice, Resolved, resolve, resolve_model
 from rlcore.config.select import CHOICES, Selection, select
-from rlcore.errors import CheckpointError, ConfigError
+from rlcore.errors import CheckpointError, ConfigError, Terminated
 from rlcore.plugins.records import Kind
 from rlcore_cli import options
 from rlcore_cli.program import Program
@@ -112,6 +112,8 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: Params) -> 
         console.finish(summary)
     if summary.exit_reason == "interrupted":
         raise KeyboardInterrupt
+    if summary.exit_reason == "terminated":
+        raise Terminated
     if export is not None:
         from rlcore.runtime import convert
 

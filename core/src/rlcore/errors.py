@@ -70,6 +70,10 @@ class NotFiniteError(RunError, ArithmeticError):
     """A loss or a gradient that is not finite."""
 
 
+class Terminated(BaseException):
+    """SIGTERM, where there was nothing to save: what KeyboardInterrupt is to SIGINT."""
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """` Did you mean 'x'?`, or the empty string where nothing is near."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)

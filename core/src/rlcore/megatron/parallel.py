@@ -3,12 +3,15 @@
 megatron-core keeps the layout in globals of the process: one trainer a process.
 """
 
+import ipaddress
 import os
 import random
+import socket
 import warnings
 from datetime import timedelta
 
 import numpy as np
+import psutil
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
@@ -25,6 +28,7 @@ def start(
     address: str,
     port: int,
     *,
+    listener: socket.socket | None = None,
     tensor_model_parallel_size: int = 1,
     pipeline_model_parallel_size: int = 1,
     virtual_pipeline_model_parallel_size: int | None = None,
@@ -37,7 +41,9 @@ def start(
     """Join `world_size` ranks at `address:port` (gloo on a CPU, NCCL on GPUs) and lay them out.
 
     The sizes are those of `--megatron.<field>`; what they leave over is data parallel. `timeout`: seconds
-    that a rank waits for the others, here and in each collective after it.
+    that a rank waits for the others, here and in each collective after it. `listener`: rank 0's socket at
+    `address:port`, which is taken over; without one it binds there itself. Where `address` is the loopback,
+    everything else listens there too.
     """
     check_layout(
         world_size,
@@ -55,9 +61,10 @@ def start(
     if on_gpu:
         # a worker that was given one GPU sees that one; one that sees all takes the one of its rank
         torch.cuda.set_device(rank % torch.cuda.device_count())
+    _stay_on(address)
     dist.init_process_group(
         backend="nccl" if on_gpu else "gloo",
-        init_method=f"tcp://{address}:{port}",
+        store=_store(rank, world_size, address, port, listener, timeout),
         rank=rank,
         world_size=world_size,
         timeout=timedelta(seconds=timeout),
@@ -73,6 +80,40 @@ def start(
         create_gloo_process_groups=on_gpu,
     )
     _seed(seed)
+
+
+def _store(
+    rank: int, world_size: int, address: str, port: int, listener: socket.socket | None, timeout: float
+) -> dist.TCPStore:
+    """The rendezvous. Left to itself torch listens on every interface."""
+    if rank == 0:
+        listener = listener or listen(address, port)
+        port = listener.getsockname()[1]
+    return dist.TCPStore(
+        address,
+        port,
+        world_size,
+        is_master=rank == 0,
+        timeout=timedelta(seconds=timeout),
+        master_listen_fd=listener.detach() if listener else None,
+    )
+
+
+def listen(address: str, port: int = 0) -> socket.socket:
+    """A socket that listens at `address`, for rank 0; port 0: any that is free."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, port), family=family)
+
+
+def _stay_on(address: str) -> None:
+    """Where all ranks share a host, no connection among them leaves it; a user's own choice stands."""
+    if not ipaddress.ip_address(address).is_loopback:
+        return
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(found.address == address for found in addresses):
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", name)
+            return
 
 
 def check_layout(

@@ -50,9 +50,7 @@ def read_all(paths: Iterable[Path]) -> tuple[PluginFile, ...]:
         file = read(path)
         known = found.setdefault(file.name, file)
         if known.sha256 != file.sha256:
-            raise PluginError(
-                f"--plugin: {known.path} and {file.path} have one name and differ; rename one."
-            )
+            raise PluginError(f"--plugin: {known.path} and {file.path} have one name and differ; rename one.")
     return tuple(found.values())
 
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rlcore.errors import ConfigError, RlcoreError, WorkerError
+from rlcore.errors import ConfigError, RlcoreError, Terminated, WorkerError
 from rlcore.runtime.reaper import Reaper
 
 _ENVIRONMENT = {
@@ -27,6 +27,8 @@ _ENVIRONMENT = {
     # Logs of a local cluster are of no use after the run, and event files slow its start.
     "RAY_enable_metrics_collection": "0",
 }
+_LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Else Ray replaces the address of the loopback by one that other hosts can reach."""
 _OBJECT_STORE_BYTES = 512 * 2**20
 _START_SECONDS = 120.0
 _PROBE_SECONDS = 10.0
@@ -118,8 +120,10 @@ def connect(address: str | None, *, cpus: int) -> Iterator[Cluster]:
 
 @contextlib.contextmanager
 def _connected(address: str | None, cpus: int) -> Iterator[Any]:
+    if address is None:
+        os.environ |= _LOOPBACK_ONLY  # read when Ray is imported
+
     import ray
-    import ray.exceptions
 
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address is None:
@@ -134,15 +138,22 @@ def _connected(address: str | None, cpus: int) -> Iterator[Any]:
         options["address"] = address
         _require_server(address)
     try:
-        ray.init(**options)
-    except (ConnectionError, TimeoutError, ValueError, RuntimeError, ray.exceptions.RpcError) as error:
-        if address is None:
-            raise WorkerError(f"Ray could not be started on this machine: {error}.") from error
-        raise ConfigError(f"--ray-address {address!r}: no Ray cluster answers there ({error}).") from error
-    try:
+        _init(ray, options, address)
         yield ray
     finally:
         ray.shutdown()
+
+
+def _init(ray: Any, options: Mapping[str, Any], address: str | None) -> None:
+    """`ray.init`, whose errors are of any class, `Exception` itself included."""
+    try:
+        ray.init(**options)
+    except Exception as error:
+        if address is None:
+            raise WorkerError(f"Ray could not be started on this machine: {error}.") from error
+        raise ConfigError(f"--ray-address {address!r}: no Ray cluster answers there ({error}).") from error
+    except SystemExit as error:  # of a handler that Ray has for SIGTERM meanwhile
+        raise Terminated from error
 
 
 def _require_server(address: str) -> None:

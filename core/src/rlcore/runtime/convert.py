@@ -7,7 +7,6 @@ their turn comes, so host memory holds one tensor (and its counterpart), however
 from __future__ import annotations
 
 import shutil
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -150,10 +149,7 @@ def _one_rank() -> Iterator[None]:
     cpu.install()
     from rlcore.megatron import parallel
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    parallel.start(0, 1, "127.0.0.1", port)
+    parallel.start(0, 1, "127.0.0.1", 0)
     try:
         yield
     finally:

@@ -77,6 +77,7 @@ def main() -> None:
             if not read:
                 break
             text += read
+    _note(driver, known)  # what a driver that lives has started since the last look
     _end(known)
     for line in text.decode().splitlines():
         shutil.rmtree(line, ignore_errors=True)

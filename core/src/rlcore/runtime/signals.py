@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
+from collections.abc import Iterator
 from types import FrameType
+
+from rlcore.errors import Terminated
+
+INTERRUPTED, TERMINATED = "interrupted", "terminated"
+"""Why a run ended at once: SIGINT or SIGTERM."""
+
+
+@contextlib.contextmanager
+def sigterm_raises() -> Iterator[None]:
+    """Until a run has an event loop, SIGTERM raises `Terminated`, as SIGINT raises KeyboardInterrupt."""
+    before = signal.signal(signal.SIGTERM, _raise)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    raise Terminated
 
 
 class StopSignals:
     """Handlers for the time of a run.
 
-    SIGTERM asks for a checkpoint at the next step boundary and an end (`terminating`); SIGINT, or a second
-    SIGTERM, ends the run at once (`interrupted` is set).
+    Once there is something to save (`can_save`), SIGTERM asks for a checkpoint at the next step boundary and
+    an end (`terminating`). SIGINT, a second SIGTERM, or one that comes before, ends the run at once:
+    `interrupted` is set, and `reason` says by what.
     """
 
     def __init__(self) -> None:
+        self.can_save = False
         self.terminating = False
         self.interrupted = asyncio.Event()
+        self.reason = INTERRUPTED
         self._loop: asyncio.AbstractEventLoop | None = None
         self._before: dict[int, object] = {}
 
@@ -32,7 +56,8 @@ class StopSignals:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         assert self._loop is not None
-        if number == signal.SIGTERM and not self.terminating:
+        if number == signal.SIGTERM and self.can_save and not self.terminating:
             self.terminating = True
             return
+        self.reason = TERMINATED if number == signal.SIGTERM else INTERRUPTED
         self._loop.call_soon_threadsafe(self.interrupted.set)

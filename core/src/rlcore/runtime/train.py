@@ -25,7 +25,7 @@ from rlcore.runtime.loop import Loop
 from rlcore.runtime.placement import Placement, place
 from rlcore.runtime.prepare import CHECKPOINTS, PLUGINS, RUN_TOML, Prepared, prepare, run_folder, writing
 from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
-from rlcore.runtime.signals import StopSignals
+from rlcore.runtime.signals import StopSignals, sigterm_raises
 from rlcore.runtime.state import RunState
 from rlcore.runtime.summary import Summary
 from rlcore.runtime.trainer import TrainerGroup
@@ -40,13 +40,15 @@ if TYPE_CHECKING:
 def train(
     resolved: Resolved, *, run_dir: Path, resume: Path | None, ray_address: str | None, console: Display
 ) -> Summary:
-    """Run it. `resume`: the run folder (then `run_dir` is the same) whose newest checkpoint goes on.
+    """Run it, in the main thread.
 
-    Raises `UserError` before any process is started, `RunError` afterwards; in either case everything that
-    was started is stopped.
+    `resume`: the run folder (then `run_dir` is the same) whose newest checkpoint goes on.
+
+    Raises `UserError` before any process is started, `RunError` afterwards, `Terminated` or KeyboardInterrupt
+    for a signal that comes before the processes; in every case everything that was started is stopped.
     """
     begin = time.monotonic()
-    with contextlib.ExitStack() as stack:
+    with sigterm_raises(), contextlib.ExitStack() as stack:
         with run_folder(run_dir, resume is not None) as folder:
             console.phase("Checking the model, the data and the parts")
             checkpoint = _checkpoint(folder) if resume is not None else None
@@ -97,7 +99,7 @@ class _Session:
                 main.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await main
-                return "interrupted"
+                return stop.reason
             finally:
                 interrupted.cancel()
 
@@ -127,6 +129,7 @@ class _Session:
             await _all_or_first_error(engines.start(), trainer.start(setups))
             loop = await self._loop(engines, trainer, rewards, stop)
             with loop.tracker:
+                stop.can_save = True
                 reason = await self._watched(loop, engines, trainer)
             await trainer.stop()
             return reason

@@ -20,6 +20,7 @@ START_SECONDS = 600.0
 UPDATE_SECONDS = 3600.0
 SAVE_SECONDS = 1800.0
 STOP_SECONDS = 20.0
+_LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +46,9 @@ class TrainerGroup:
 
     async def start(self, setups: Sequence[WorkerSetup]) -> None:
         """Build the model on every rank."""
-        first = self._actors[0]
-        host, port = await within(START_SECONDS, "Train worker 0", first.address.remote())
+        nodes = await self._all("node", START_SECONDS, lambda rank: ())
+        host = nodes[0] if len(set(nodes)) > 1 else _LOOPBACK
+        port = await within(START_SECONDS, "Train worker 0", self._actors[0].listen.remote(host))
         self._data_ranks = await asyncio.gather(
             *(
                 within(START_SECONDS, f"Train worker {rank}", actor.start.remote(setups[rank], host, port))

@@ -78,15 +78,21 @@ class TrainWorker:
         # Classes of file plugins must be importable before anything that holds them is unpickled.
         install(plugin_files)
         self._rank = rank
+        self._listener: socket.socket | None = None
 
-    def address(self) -> tuple[str, int]:
-        """This node's address and a free port on it, for the process group."""
+    def node(self) -> str:
+        """The address of this node."""
         import ray.util
 
-        host = ray.util.get_node_ip_address()
-        with socket.socket() as probe:
-            probe.bind((host, 0))
-            return host, probe.getsockname()[1]
+        return str(ray.util.get_node_ip_address())
+
+    def listen(self, host: str) -> int:
+        """Of rank 0: the port at `host` where the process group meets."""
+        from rlcore.megatron import parallel
+
+        self._listener = parallel.listen(host)
+        port: int = self._listener.getsockname()[1]
+        return port
 
     def start(self, setup: WorkerSetup, host: str, port: int) -> int:
         """Join the process group, build the model; returns the data-parallel rank."""
@@ -103,7 +109,15 @@ class TrainWorker:
         torch.set_num_threads(setup.threads)
         cpu.install()
         layout = split(setup.model.megatron).layout
-        parallel.start(setup.rank, setup.world_size, host, port, seed=setup.seed, **layout)
+        parallel.start(
+            setup.rank,
+            setup.world_size,
+            host,
+            port,
+            listener=self._listener,
+            seed=setup.seed,
+            **layout,
+        )
         self._role = Role(setup.model, setup.optimizer)
         self._reference = Role(setup.reference, None) if setup.reference else None
         critic = setup.critic
