@@ -15,7 +15,8 @@ from rlcore.errors import NotFiniteError, RunError
 from rlcore.interfaces import CorrectionInputs, LossInputs, LossOutput, Weights
 from rlcore.maths import Normalizer, importance_ratio
 from rlcore.megatron.step import LossResult, TokenOutputs
-from rlcore.objective import Objective, advantage_metrics, assign_minibatches, prepare
+from rlcore.minibatch import assign_minibatches
+from rlcore.objective import Objective, advantage_metrics, prepare
 
 NORMALIZERS: list[Normalizer] = ["per_rollout", "per_token", "constant"]
 

@@ -21,8 +21,8 @@ from rlcore.interfaces import AdvantageEstimator, Correction, Loss, ValueLoss
 from rlcore.invariants import check_first_step, check_reference
 from rlcore.megatron.imports import device
 from rlcore.megatron.step import StepResult
-from rlcore.minibatch import samples_of, select, tokens_of
-from rlcore.objective import WEIGHTED, Objective, advantage_metrics, assign_minibatches, prepare
+from rlcore.minibatch import assign_minibatches, samples_of, select, tokens_of
+from rlcore.objective import WEIGHTED, Objective, advantage_metrics, prepare
 from rlcore.roles import Policy, Scorer, ValueModel
 from rlcore.settings import LearnerSettings
 from rlcore.value_objective import with_value_weights
@@ -166,6 +166,9 @@ class Learner:
         return live, samples
 
     def _with_minibatches(self, local: TrainBatch) -> TrainBatch:
+        """`local` with the column `minibatch`, unless its maker divided the whole batch already."""
+        if "minibatch" in local.per_sample:
+            return local
         position_B = gather_rows(local.per_sample["position"], self._group)
         order_B = torch.argsort(position_B)
         together = local.per_sample.get("unit", local.per_sample["rollout"])

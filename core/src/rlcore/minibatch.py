@@ -6,6 +6,21 @@ import torch
 from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
+from rlcore.maths import indices_of
+
+
+def assign_minibatches(rollout_B: Tensor, minibatches: int) -> Tensor:
+    """The mini-batch of each sample, int64 [B].
+
+    Rollouts in the order of their first samples, in `minibatches` runs of nearly equal length: samples of one
+    rollout stay together. Fewer rollouts than mini-batches leave the last mini-batches out.
+    """
+    index_B, count_N = indices_of(rollout_B)
+    first_N = torch.full_like(count_N, len(rollout_B))
+    first_N = first_N.scatter_reduce(0, index_B, torch.arange(len(rollout_B)), "amin")
+    rank_N = torch.argsort(torch.argsort(first_N))
+    rollouts = len(count_N)
+    return (rank_N * min(minibatches, rollouts) // max(1, rollouts))[index_B]
 
 
 def select(batch: TrainBatch, rows: list[int]) -> TrainBatch:

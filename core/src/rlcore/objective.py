@@ -26,7 +26,6 @@ from rlcore.interfaces import (
 from rlcore.maths import (
     Normalizer,
     importance_ratio,
-    indices_of,
     kl,
     masked_mean,
     token_weights,
@@ -34,6 +33,7 @@ from rlcore.maths import (
     whiten,
 )
 from rlcore.megatron.step import LossResult, TokenOutputs
+from rlcore.minibatch import assign_minibatches
 from rlcore.settings import KlSettings
 
 CORE_METRICS = frozenset(
@@ -68,20 +68,6 @@ def name_of(plugin: object) -> str:
 
 
 # --- the whole batch -----------------------------------------------------------------------------------
-
-
-def assign_minibatches(rollout_B: Tensor, minibatches: int) -> Tensor:
-    """The mini-batch of each sample, int64 [B].
-
-    Rollouts in the order of their first samples, in `minibatches` runs of nearly equal length: samples of one
-    rollout stay together. Fewer rollouts than mini-batches leave the last mini-batches out.
-    """
-    index_B, count_N = indices_of(rollout_B)
-    first_N = torch.full_like(count_N, len(rollout_B))
-    first_N = first_N.scatter_reduce(0, index_B, torch.arange(len(rollout_B)), "amin")
-    rank_N = torch.argsort(torch.argsort(first_N))
-    rollouts = len(count_N)
-    return (rank_N * min(minibatches, rollouts) // max(1, rollouts))[index_B]
 
 
 def prepare(

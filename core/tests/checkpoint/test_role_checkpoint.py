@@ -24,6 +24,7 @@ from rlcore.errors import CheckpointError
 from rlcore.megatron import parallel
 from rlcore.megatron.fields import split
 from rlcore.megatron.packing import balance
+from rlcore.megatron.rng import set_seed
 from rlcore.megatron.role import Role, StepResult
 from rlcore.megatron.weights import hf_tensors
 from rlcore.settings import OptimizerSettings
@@ -65,7 +66,7 @@ def _saved(
     rank: int, world: int, port: int, path: str, folder: str, megatron: dict[str, Any], steps: int, dtype: str
 ) -> Any:
     role = _start(rank, world, port, path, megatron, dtype)
-    role.set_seed(7)
+    set_seed(7)
     for seed in range(steps):
         _train(role, seed)
     role.save(Path(folder))
@@ -276,7 +277,7 @@ def test_a_malicious_damaged_or_foreign_checkpoint_is_refused(
 def _written_beside(rank: int, world: int, port: int, path: str, folder: str) -> Any:
     """A role that is written by a thread, while it trains on."""
     role = _start(rank, world, port, path, {})
-    role.set_seed(7)
+    set_seed(7)
     _train(role, 0)
     writers = dist.new_group(backend="gloo")
     staged = role.stage()

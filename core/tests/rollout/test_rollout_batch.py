@@ -81,7 +81,7 @@ def test_siblings_share_a_rollout_and_a_response_may_be_dead_or_empty() -> None:
 
 @pytest.mark.parametrize(
     ("count", "minibatches", "expected"),
-    [(4, 2, [0, 0, 1, 1]), (5, 2, [0, 0, 0, 1, 1]), (2, 4, [0, 2]), (3, 1, [0, 0, 0])],
+    [(4, 2, [0, 0, 1, 1]), (5, 2, [0, 0, 0, 1, 1]), (2, 4, [0, 1]), (3, 1, [0, 0, 0])],
 )
 def test_minibatches(count: int, minibatches: int, expected: list[int]) -> None:
     batch = to_batch([group(i, sample(i, 0, (1,))) for i in range(count)], minibatches=minibatches, version=0)

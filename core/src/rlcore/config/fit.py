@@ -22,9 +22,6 @@ TENSOR, PIPELINE = "tensor_model_parallel_size", "pipeline_model_parallel_size"
 CONTEXT = "context_parallel_size"
 VIRTUAL = "virtual_pipeline_model_parallel_size"
 
-_UNEVEN = ("num_layers_in_", "pipeline_model_parallel_layout", "account_for_")
-"""Fields of megatron that divide the layers in their own way."""
-
 
 def fit(resolved: Resolved, settings: Mapping[str, Setting]) -> Resolved:
     """`resolved` with derived defaults filled in (ranks), after every check. Raises `ConfigError`."""
@@ -271,12 +268,11 @@ def _model_complaints(resolved: Resolved, config: Mapping[str, Any]) -> Iterator
             f"--max-prompt-tokens plus --max-response-tokens: found {longest}, expected at most {context}, "
             f"the context of model {resolved.model.name!r}."
         )
-    divided: list[tuple[str, tuple[str, ...]]] = [
-        (TENSOR, ("num_attention_heads", "num_key_value_heads", "intermediate_size"))
-    ]
-    if not any(name.startswith(_UNEVEN) for name in resolved.megatron):
-        divided.append((PIPELINE, ("num_hidden_layers",)))
-    for size, names in divided:
+    divided: Mapping[str, tuple[str, ...]] = {
+        TENSOR: ("num_attention_heads", "num_key_value_heads", "intermediate_size"),
+        PIPELINE: ("num_hidden_layers",),
+    }
+    for size, names in divided.items():
         parts = _size(resolved.megatron, size)
         for name in names:
             count = config.get(name)

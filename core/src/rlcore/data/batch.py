@@ -80,20 +80,6 @@ class TrainBatch:
             per_sample={name: column[index] for name, column in self.per_sample.items()},
         )
 
-    @staticmethod
-    def concat(parts: Sequence[TrainBatch]) -> TrainBatch:
-        """One batch of the samples of `parts`, which share their column names."""
-        first = parts[0]
-        return TrainBatch(
-            tokens=torch.cat([part.tokens for part in parts]),
-            prompt_lengths=torch.cat([part.prompt_lengths for part in parts]),
-            response_lengths=torch.cat([part.response_lengths for part in parts]),
-            per_token={name: torch.cat([part.per_token[name] for part in parts]) for name in first.per_token},
-            per_sample={
-                name: torch.cat([part.per_sample[name] for part in parts]) for name in first.per_sample
-            },
-        )
-
 
 def ranges(starts: Tensor, lengths: Tensor) -> Tensor:
     """`[s0, s0+1, …, s0+l0-1, s1, …]`: the flat indices of runs of tokens."""

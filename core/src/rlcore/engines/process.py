@@ -16,7 +16,7 @@ from types import TracebackType
 import psutil
 
 from rlcore.engines import process_guard
-from rlcore.errors import ConfigError, EngineError
+from rlcore.errors import EngineError
 
 POLL_S = 0.1
 HEALTH_LIMIT_S = 30.0
@@ -28,18 +28,6 @@ def free_port(host: str = "127.0.0.1") -> int:
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
-
-
-def require_free_port(host: str, port: int) -> None:
-    """Raises ConfigError where `port` on `host` is taken or may not be bound."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise ConfigError(
-                f"The engine cannot listen on {host}:{port}: {error.strerror}; choose another port."
-            ) from error
 
 
 class ServerProcess:

@@ -5,19 +5,18 @@ megatron-core keeps the layout in globals of the process: one trainer a process.
 
 import ipaddress
 import os
-import random
 import socket
 import warnings
 from datetime import timedelta
+from typing import Any
 
-import numpy as np
 import psutil
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
-from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 
 from rlcore.errors import ConfigError
+from rlcore.megatron.rng import set_seed
 
 _STOP_SECONDS = 30.0
 
@@ -84,12 +83,12 @@ def start(
 
 def _store(
     rank: int, world_size: int, address: str, port: int, listener: socket.socket | None, timeout: float
-) -> dist.TCPStore:
+) -> Any:
     """The rendezvous. Left to itself torch listens on every interface."""
     if rank == 0:
         listener = listener or listen(address, port)
         port = listener.getsockname()[1]
-    return dist.TCPStore(
+    return dist.TCPStore(  # type: ignore[attr-defined]  # torch offers it without saying so
         address,
         port,
         world_size,
@@ -159,11 +158,7 @@ def stop() -> None:
 
 def _seed(seed: int) -> None:
     """Seed all generators; stages differ, data-parallel ranks do not, tensor-parallel ones where needed."""
-    stage_seed = seed + 100 * pipeline_rank()
-    random.seed(stage_seed)
-    np.random.seed(stage_seed % 2**32)
-    torch.manual_seed(stage_seed)
-    model_parallel_cuda_manual_seed(stage_seed)
+    set_seed(seed + 100 * pipeline_rank())
 
 
 def data_rank() -> int:

@@ -29,7 +29,6 @@ from rlcore.megatron.optimizer import (
     zero_gradients,
 )
 from rlcore.megatron.packing import Bins, Pack, check_longest, equal_bins, micro_batches, pack
-from rlcore.megatron.rng import set_seed
 from rlcore.megatron.rows import RowSelector
 from rlcore.megatron.saving import StagedRole, load_role, stage_role
 from rlcore.megatron.schedule import learning_rate
@@ -75,10 +74,6 @@ class Role:
         self._context_size = built.config.context_parallel_size
         if self._context_size > 1:
             self._align *= 2 * self._context_size
-
-    def set_seed(self, seed: int) -> None:
-        """Seed this rank's random states."""
-        set_seed(seed)
 
     def forward(
         self, batch: TrainBatch, *, temperature: float, tokens_per_rank: int, entropy: bool = False

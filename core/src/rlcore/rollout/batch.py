@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
 from rlcore.errors import PluginError
+from rlcore.minibatch import assign_minibatches
 from rlcore.types import Group, Sample
 
 if TYPE_CHECKING:
@@ -31,8 +32,7 @@ def to_batch(
     token); `fresh` float32, 1 where the engine's log-prob is what the trainer's weights give: sampled with
     `version`, and where engines have `kept_caches` through publications, after nothing of another version.
     Per sample: `reward` float32; int64 `position` (0 … B - 1), `group` and `rollout` (dense from
-    0), `minibatch` (groups divided evenly, in order; with fewer groups than minibatches some stay empty) and
-    `version` (of the first token). An extra of a sample is a per-token column where it has one entry for each
+    0), `minibatch` (`rlcore.minibatch.assign_minibatches`) and `version` (of the first token). An extra of a sample is a per-token column where it has one entry for each
     response token, and a per-sample column where it is a number.
 
     Samples without spans were given by the data: they have no log-probs, rewards, version or extras, but
@@ -48,6 +48,7 @@ def to_batch(
     mask = _flat((sample.loss_mask for sample in samples), live, np.float32)
     reward = np.array([_reward(sample) for sample in samples], dtype=np.float32)
     group = np.repeat(np.arange(len(groups)), [len(group.samples) for group in groups])
+    rollout = _dense(sample.rollout_id for sample in samples)
     extra_tokens, extra_samples = _extras(samples, responses)
     return TrainBatch(
         tokens=torch.from_numpy(np.fromiter(tokens, np.int64, int(prompts.sum()) + live)),
@@ -67,8 +68,8 @@ def to_batch(
         per_sample={
             "position": torch.arange(len(samples)),
             "group": torch.from_numpy(group),
-            "rollout": _dense(sample.rollout_id for sample in samples),
-            "minibatch": torch.from_numpy(group * minibatches // max(len(groups), 1)),
+            "rollout": rollout,
+            "minibatch": assign_minibatches(rollout, minibatches),
             "reward": torch.from_numpy(reward),
             "version": torch.tensor([_version(sample) for sample in samples], dtype=torch.int64),
             **extra_samples,
@@ -91,7 +92,7 @@ def _given(groups: Sequence[Group], samples: Sequence[Sample], minibatches: int)
             "position": torch.arange(len(samples)),
             "group": torch.from_numpy(group),
             "rollout": _dense(sample.rollout_id for sample in samples),
-            "minibatch": torch.from_numpy(group * minibatches // len(groups)),
+            "minibatch": assign_minibatches(torch.from_numpy(group), minibatches),
             "chosen": torch.tensor([int(sample.index == 0) for sample in samples]),
             "unit": torch.from_numpy(group),
         },
