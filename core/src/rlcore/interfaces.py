@@ -65,7 +65,8 @@ class PairSource(Protocol):
 class Completion:
     """One answer of an engine. `token_ids` is what was sampled, the stop token included.
 
-    `log_probs` (same length) are of the distribution that was sampled from, temperature included.
+    `log_probs` (same length) are of the policy at the sampling temperature, before top-p, top-k or min-p cut
+    its distribution; without a cut that is what was sampled from.
     `finish_reason`: "stop", "length" or "abort".
     """
 

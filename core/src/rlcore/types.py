@@ -77,9 +77,9 @@ class Sample:
     """One trajectory. Tokens in, tokens out: the response is never decoded and tokenised again.
 
     `response_ids`, `loss_mask` (1 = the policy sampled this token, 0 = a tool or the environment wrote it)
-    and `log_probs` (of the distribution that was sampled from, temperature included; 0.0 where the mask is
-    0) have one entry per response token. A response that the data gave has neither log-probs nor `spans`.
-    `extras` holds tensors-to-be that a plugin declared as a `Field`.
+    and `log_probs` (as those of `rlcore.interfaces.Completion`; 0.0 where the mask is 0) have one entry per
+    response token. A response that the data gave has neither log-probs nor `spans`. `extras` holds
+    tensors-to-be that a plugin declared as a `Field`.
     """
 
     prompt: Prompt
