@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from command import SMALL, Run, rows, untimed
+from documented import undocumented
 
 PPO = (
     *("train", "--algo", "ppo", "--model", "qwen3", *SMALL, "--minibatches", "2", "--eval-every", "1"),
@@ -19,6 +20,7 @@ def test_ppo_goes_on_as_if_nothing_had_happened(run: Run, tmp_path: Path) -> Non
     run("train", "--resume", str(broken), "--steps", "3")
     assert untimed(broken) == untimed(whole)
     metrics = rows(whole)[1:]
+    assert not undocumented({key for row in metrics for key in row})
     for row in metrics:
         assert row["train/updates"] == 2
         assert row["critic/loss"] > 0

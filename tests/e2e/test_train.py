@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from command import SMALL, Run, rows, untimed
+from documented import undocumented
 
 TRAIN = ("train", "--algo", "grpo", "--model", "qwen3")
 
@@ -27,6 +28,7 @@ def test_demo_learns_from_random_weights(run: Run, tmp_path: Path) -> None:
     assert [row["step"] for row in metrics] == list(range(summary["steps"] + 1))
     assert [row["weight_version"] for row in metrics[1:]] == list(range(summary["steps"]))
     assert 0 <= metrics[1]["train/kl_engine_max"] <= 1e-4
+    assert not undocumented({key for row in metrics for key in row})
     assert tomllib.loads((folder / "run.toml").read_text())["algo"] == "grpo"
     assert any((folder / "samples").iterdir())
     assert (folder / "checkpoints" / str(summary["steps"]) / "state.json").is_file()
