@@ -1,9 +1,9 @@
 """What a user gets wrong: one clear sentence, exit code 2, no traceback, and nothing left behind."""
 
 import json
+import resource
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -85,10 +85,13 @@ def test_wrong_names(refused: Refused, arguments: tuple[str, ...], said: tuple[s
         (("--megatron.pipeline-model-parallel-size", "3"), ("--megatron.pipeline-model-parallel-size", "2")),
         (("--megatron.tensor-model-parallel-size", "2", "--ranks", "3"), ("--ranks", "3", "2")),
         (("--megatron.sequence-parallel",), ("--megatron.sequence-parallel", "tensor-model-parallel-size")),
+        (("--stop", ""), ("--stop", "empty")),
+        (("--placement", "split"), ("--placement", "split", "no GPU")),
         (("--sglang.tp-size", "2"), ("--sglang.tp-size", "--engine sglang")),
         (("--data", "x.jsonl", "--task", "copy"), ("--data", "--task", "exclude")),
         (("--config", "none.toml"), ("--config", "none.toml")),
         (("--run-dir", "/proc/run"), ("--run-dir", "/proc/run")),
+        (("--run-dir", "d" * 300), ("dddd", "File name too long")),
     ],
     ids=" ".join,
 )
@@ -249,6 +252,22 @@ def test_more_tokens_than_the_context(refused: Refused, model: Path, data: Path)
     )
 
 
+def test_a_reference_that_the_policy_cannot_be_copied_into(
+    refused: Refused, model: Path, data: Path, tmp_path: Path
+) -> None:
+    other = make_model(tmp_path / "other", hidden_size=64)
+    own = ("--model", str(model), "--data", str(data), "--reward", "f1", *OWN_SIZES)
+    reference = ("--kl-coef", "0.1", "--reference-model", str(other), "--reference-refresh-every", "1")
+    _says(
+        refused("train", "--algo", "grpo", *own, *reference),
+        "--reference-model",
+        str(other),
+        "lm_head.weight",
+        ", 64)",
+        ", 128)",
+    )
+
+
 def test_a_run_folder_in_use(refused: Refused, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
@@ -305,47 +324,29 @@ def test_folders_that_cannot_be_resumed(refused: Refused, layouts: Layouts, tmp_
     _says(refused(*resume, "--steps", "3"), "--resume", str(run_dir), "no complete checkpoint")
 
 
-FULL_DISK = """
-set -u
-mount -t tmpfs -o size="$1" tmpfs "$2"
-shift 2
-"$@"
-code=$?
-find run
-exit $code
-"""
+TIGHT = str(Path(__file__).with_name("tight_disk.py"))
 
 
-def _in_a_small_disk(size: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`rlcore ARGUMENTS` in `folder`, a disk of `size` of this command's own; stdout ends with its files."""
-    program = Path(sys.executable).with_name("rlcore")
-    own_disk = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
-    if subprocess.run([*own_disk, "mount -t tmpfs tmpfs /mnt"], capture_output=True, check=False).returncode:
-        pytest.skip("this machine lets no user mount a disk of its own")
-    return subprocess.run(
-        [*own_disk, FULL_DISK, "sh", size, str(folder), str(program), *arguments],
-        cwd=folder.parent, capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
-
-
-def test_a_full_disk_leaves_no_half_written_checkpoint(tmp_path: Path) -> None:
+def test_a_disk_without_room_leaves_no_half_written_checkpoint(run: Run, tmp_path: Path) -> None:
+    """The train worker may write its weights for the engines, and no file as large as a checkpoint's."""
     folder = tmp_path / "run"
-    folder.mkdir()
-    done = _in_a_small_disk("1600k", folder, *TRAIN, *SMALL, "--steps", "1", "--run-dir", str(folder))
-    _says(sentence(done.stderr), str(folder / "checkpoints" / "1"), "disk is full")
-    assert done.returncode == 2, done.stderr
-    left = [line for line in done.stdout.splitlines() if line.startswith("run")]
-    assert "run/metrics.jsonl" in left
-    assert not [path for path in left if path.startswith("run/checkpoints/")]
+    flags = ("--plugin", TIGHT, "--loss", "tight", "--steps", "1", "--run-dir", str(folder))
+    command = run(*TRAIN, *SMALL, *flags, code=2)
+    _says(sentence(command.stderr), str(folder / "checkpoints" / "1"), "could not be written")
+    assert (folder / "metrics.jsonl").is_file()
+    assert not list((folder / "checkpoints").iterdir())
 
 
-def test_a_disk_that_is_full_from_the_start(tmp_path: Path) -> None:
+def test_a_disk_without_room_from_the_start(refused: Refused, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    folder.mkdir()
-    done = _in_a_small_disk("4k", folder, *TRAIN, "--run-dir", str(folder))
-    _says(sentence(done.stderr), str(folder), "could not be written")
-    assert done.returncode == 2, done.stderr
-    assert done.stdout.splitlines()[-1] == "run", "nothing is left in it"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        text = refused(*TRAIN, "--run-dir", str(folder))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    _says(text, str(folder), "could not be written")
+    assert not folder.exists()
 
 
 def _says(text: str, *parts: str) -> None:

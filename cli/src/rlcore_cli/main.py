@@ -1,5 +1,6 @@
 """The `rlcore` program: loads the plugins, collects their commands, and turns errors into one sentence."""
 
+import errno
 import os
 import sys
 import traceback
@@ -39,6 +40,10 @@ def run(args: Sequence[str]) -> int:
     except BrokenPipeError:
         _silence()
         return 1
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:  # of other wrong paths pathlib says: not there
+            raise
+        return _fail(f"{error.filename}: {error.strerror}.", USAGE)
     return code if isinstance(code, int) else 0
 
 

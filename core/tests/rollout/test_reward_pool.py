@@ -11,6 +11,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -84,6 +85,7 @@ def group(order: str, *, size: int = 2, path: Path | None = None) -> list[Sample
             index=index,
             rollout_id=str(index),
             response_ids=(3, 4),
+            loss_mask=(1, 1),
             text=order,
             metadata=metadata,
         )
@@ -253,6 +255,16 @@ def test_one_bad_score_fails_its_sample_alone(score: object, reason: str) -> Non
     assert isinstance(bad, Failure)
     assert reason in bad.reason
     assert good == Score(value=1.0)
+
+
+def test_a_value_for_a_masked_token_is_no_score() -> None:
+    """It would be lost."""
+    tool = replace(group("")[0], loss_mask=(1, 0))
+    lost, kept = (Score(value=1.0, per_token=values) for values in ((0.5, 0.5), (0.5, 0.0)))
+    [outcome] = judge(Fixed(lost), [tool])
+    assert isinstance(outcome, Failure)
+    assert "a value for response token 1, which is masked" in outcome.reason
+    assert judge(Fixed(kept), [tool]) == [kept]
 
 
 def test_a_wrong_number_of_scores_fails_the_group() -> None:

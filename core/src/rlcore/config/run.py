@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from rlcore.config.base import Config
 
@@ -96,6 +96,13 @@ class RunConfig(Config):
         1e-4, gt=0, description="largest log-prob gap of trainer and engine on the first step in fp32"
     )
     threads: int = Field(0, ge=0, description="CPU threads of a train worker and an engine; 0: chosen")
+
+    @field_validator("stop")
+    @classmethod
+    def _no_empty_stop(cls, stop: tuple[str, ...]) -> tuple[str, ...]:
+        if "" in stop:
+            raise ValueError("an empty text would end every response at once")
+        return stop
 
     @property
     def is_asynchronous(self) -> bool:

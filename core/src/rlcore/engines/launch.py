@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rlcore.engines.publish import Publisher
 
 TOKEN_VARIABLE = "RLCORE_ENGINE_TOKEN"
+SHARED_GPU = {"mem_fraction_static": 0.4}
+"""ServerArgs of an engine beside a trainer: SGLang keeps what it takes, and would take nearly all."""
 SGLANG_DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 
 
@@ -25,7 +27,7 @@ class EngineLaunch:
 
     `dtype`: the run's, "fp32" or "bf16". `context_length`: most tokens of prompt and response. `weights_dir`:
     where publications lie. `fields`: `--sglang.<field>`, as the user gave them. `token` never reaches argv.
-    `threads`: of a train worker, for an engine that computes on the same CPUs.
+    `threads`: of a train worker, for an engine that computes on the same CPUs. `shares_gpu`: with a trainer.
     """
 
     model_path: str
@@ -38,6 +40,7 @@ class EngineLaunch:
     weights_dir: str
     log_path: str
     threads: int = 1
+    shares_gpu: bool = False
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -137,7 +140,7 @@ class SglangEngine:
         sglang_fields.require_version(self.config.python, env)
         known = sglang_fields.server_fields(self.config.python, env)
         given = sglang_fields.check_fields(launch.fields, known)
-        defaults = sglang_cpu.FIELDS if not _has_gpu() else {}
+        defaults = sglang_cpu.FIELDS if not _has_gpu() else SHARED_GPU if launch.shares_gpu else {}
         options = {
             "--model-path": launch.model_path,
             "--host": launch.host,

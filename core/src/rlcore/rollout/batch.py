@@ -32,8 +32,9 @@ def to_batch(
     token); `fresh` float32, 1 where the engine's log-prob is what the trainer's weights give: sampled with
     `version`, and where engines have `kept_caches` through publications, after nothing of another version.
     Per sample: `reward` float32; int64 `position` (0 … B - 1), `group` and `rollout` (dense from
-    0), `minibatch` (`rlcore.minibatch.assign_minibatches`) and `version` (of the first token). An extra of a sample is a per-token column where it has one entry for each
-    response token, and a per-sample column where it is a number.
+    0), `minibatch` (`rlcore.minibatch.assign_minibatches`) and `version` (of the first token). An extra of a
+    sample is a per-token column where it has one entry for each response token, and a per-sample column where
+    it is a number.
 
     Samples without spans were given by the data: they have no log-probs, rewards, version or extras, but
     `chosen`, int64, 1 for the first response to each prompt and 0 for the second; each group is a `unit`.

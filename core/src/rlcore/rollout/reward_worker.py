@@ -86,6 +86,10 @@ def _checked(score: object, sample: Sample) -> Outcome:
     if tokens is not None and len(tokens) != len(sample.response_ids):
         reason = f"per_token has {len(tokens)} values for {len(sample.response_ids)} response tokens"
         return Failure(kind="per_token", reason=reason)
+    lost = [place for place, token in enumerate(tokens or ()) if token and not sample.loss_mask[place]]
+    if lost:
+        reason = f"per_token has a value for response token {lost[0]}, which is masked: it would be lost"
+        return Failure(kind="masked", reason=reason)
     try:
         return Score(
             value=_finite(score.value, "value"),

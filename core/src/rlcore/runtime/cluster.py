@@ -98,28 +98,28 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def connect(address: str | None, *, cpus: int) -> Iterator[Cluster]:
+def connect(address: str | None, *, cpus: int, gpus: int) -> Iterator[Cluster]:
     """Ray, connected; a local one is shut down at the end, with all its processes.
 
-    `cpus`: logical CPUs of a local cluster (one for each actor that asks for one).
+    `cpus`, `gpus`: of a local cluster; its CPUs are logical ones (one for each actor that asks for one).
     """
     for key, value in _ENVIRONMENT.items():
         os.environ.setdefault(key, value)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     reaper = Reaper()
     try:
-        with _connected(address, cpus) as ray:
+        with _connected(address, cpus, gpus) as ray:
             # Ray installs handlers of its own; ours end a run cleanly.
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-            gpus = int(ray.cluster_resources().get("GPU", 0))
-            yield Cluster(ray=ray, gpus=gpus, address=address, reaper=reaper)
+            found = int(ray.cluster_resources().get("GPU", 0))
+            yield Cluster(ray=ray, gpus=found, address=address, reaper=reaper)
     finally:
         reaper.close()
 
 
 @contextlib.contextmanager
-def _connected(address: str | None, cpus: int) -> Iterator[Any]:
+def _connected(address: str | None, cpus: int, gpus: int) -> Iterator[Any]:
     if address is None:
         os.environ |= _LOOPBACK_ONLY  # read when Ray is imported
 
@@ -130,6 +130,7 @@ def _connected(address: str | None, cpus: int) -> Iterator[Any]:
         options |= {
             "address": "local",  # whatever RAY_ADDRESS says, or another cluster on this machine
             "num_cpus": cpus,
+            "num_gpus": gpus,
             "include_dashboard": False,
             "object_store_memory": _OBJECT_STORE_BYTES,
             "_node_ip_address": "127.0.0.1",
@@ -149,9 +150,10 @@ def _init(ray: Any, options: Mapping[str, Any], address: str | None) -> None:
     try:
         ray.init(**options)
     except Exception as error:
+        reason = " ".join(str(error).split()).removesuffix(".")
         if address is None:
-            raise WorkerError(f"Ray could not be started on this machine: {error}.") from error
-        raise ConfigError(f"--ray-address {address!r}: no Ray cluster answers there ({error}).") from error
+            raise WorkerError(f"Ray could not be started on this machine: {reason}.") from error
+        raise ConfigError(f"--ray-address {address!r}: no Ray cluster answers there ({reason}).") from error
     except SystemExit as error:  # of a handler that Ray has for SIGTERM meanwhile
         raise Terminated from error
 

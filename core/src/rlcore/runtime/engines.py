@@ -125,10 +125,11 @@ class EngineGroup:
 
     async def publish(self, location: Location, *, keep_cache: bool = False) -> None:
         """Every engine loads the weights and proves that it has them (see `Publisher.load`)."""
-        loads = [self.publisher.load(client, location, keep_cache=keep_cache) for client in self._clients]
+        from rlcore.engines.publish import load_all
+
         try:
             async with asyncio.timeout(PUBLISH_SECONDS):
-                await asyncio.gather(*loads)
+                await load_all(self.publisher, self._clients, location, keep_cache=keep_cache)
         except TimeoutError:
             raise EngineError(
                 f"An engine took longer than {PUBLISH_SECONDS:g} s to load new weights."
@@ -175,6 +176,7 @@ class EngineGroup:
             weights_dir=str(self._weights),
             log_path=str(prepared.run_dir / LOGS / f"engine-{index}.log"),
             threads=cpu_threads(prepared.resolved.run),
+            shares_gpu=prepared.gpu and prepared.resolved.run.placement == "colocate",
             fields=prepared.resolved.sglang,
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rlcore.errors import ConfigError
+from rlcore.runtime.prepare import CPU_ENGINE
 from rlcore.runtime.trainer import Slot
 
 if TYPE_CHECKING:
@@ -33,7 +34,13 @@ def place(cluster: Cluster, prepared: Prepared) -> Placement:
     """
     run, engines = prepared.resolved.run, prepared.engines
     engine_gpus = _engine_gpus(prepared)
-    if not prepared.gpu and not cluster.gpus:
+    if prepared.gpu != bool(cluster.gpus):
+        raise ConfigError(
+            f"--ray-address {cluster.address}: that cluster offers {cluster.gpus} GPUs, but torch finds "
+            f"{'some' if prepared.gpu else 'none'} where this command runs: start it on a machine like the "
+            "cluster's, or hide the GPUs from one of them with CUDA_VISIBLE_DEVICES."
+        )
+    if not prepared.gpu:
         group = cluster.place([{"CPU": 1}] * (run.ranks + engines), "The train workers and engines")
         return Placement(
             workers=[Slot(bundle=(group, index), gpus=0) for index in range(run.ranks)],
@@ -61,7 +68,7 @@ def place(cluster: Cluster, prepared: Prepared) -> Placement:
 
 def _engine_gpus(prepared: Prepared) -> int:
     """Devices of one engine; `local` computes on the CPU."""
-    if prepared.resolved.engine.name == "local":
+    if prepared.resolved.engine.name == CPU_ENGINE:
         return 0
     fields = {name.replace("-", "_"): value for name, value in prepared.resolved.sglang.items()}
     sizes = [fields.get("tp_size", fields.get("tensor_parallel_size", 1)), fields.get("pp_size", 1)]

@@ -16,7 +16,7 @@ from rlcore.config.fit import check_model
 from rlcore.config.layers import flag_name
 from rlcore.errors import CheckpointError, ConfigError, DataError, ModelError, PluginError, RlcoreError
 from rlcore.interfaces import PairSource, ResponseSource
-from rlcore.runtime.weights_check import check_weights
+from rlcore.runtime.weights_check import check_weights, shapes_in
 from rlcore.spec import ModelSpec, Part
 from rlcore.trains_on import TrainsOn
 
@@ -32,11 +32,16 @@ RUN_TOML = "run.toml"
 CHECKPOINTS = "checkpoints"
 PLUGINS = "plugins"
 METRICS = "metrics.jsonl"
+CPU_ENGINE = "local"
+"""The engine that uses no GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A run that may start. `reference`, `critic`: where their first weights come from, if there are such."""
+    """A run that may start. `reference`, `critic`: where their first weights come from, if there are such.
+
+    `gpu`: whether torch can use one here; the cluster must agree (`rlcore.runtime.placement.place`).
+    """
 
     resolved: Resolved
     run_dir: Path
@@ -116,6 +121,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     megatron = _megatron_fields(resolved)
     resolved.engine.build().check(resolved.sglang)
     gpu = torch.cuda.is_available()
+    _check_placement(resolved, gpu)
     path = _model_path(resolved, run_dir)
     hf_config = read_config(path)
     check_model(resolved, hf_config)
@@ -153,6 +159,14 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     )
 
 
+def _check_placement(resolved: Resolved, gpu: bool) -> None:
+    """`split` gives engines devices of their own: there must be devices, and an engine that uses them."""
+    if resolved.run.placement == "colocate" or (gpu and resolved.engine.name != CPU_ENGINE):
+        return
+    reason = f"--engine {CPU_ENGINE} computes on the CPU" if gpu else "this machine has no GPU to divide"
+    raise ConfigError(f"--placement: found split, but {reason}; leave the flag out.")
+
+
 def read_config(path: Path) -> Mapping[str, Any]:
     """`config.json` of a Hugging Face directory."""
     file = path / "config.json"
@@ -183,6 +197,8 @@ def _role_model(
     _check_same(f"{flag} {given}", config, hf_config, ("model_type", "vocab_size"))
     check_model(resolved, config)
     check_weights(path, output_head=setting != "critic_model")
+    if setting == "reference_model" and resolved.run.reference_refresh_every:
+        _check_shapes(flag, path, Path(model.path))
     return replace(model, path=str(path), weights=None)
 
 
@@ -208,6 +224,17 @@ def _check_same(
             raise ModelError(
                 f"{asked}: its {key} is {config.get(key)!r}, expected {expected.get(key)!r}, "
                 "that of the run's model."
+            )
+
+
+def _check_shapes(flag: str, path: Path, own: Path) -> None:
+    """The policy's weights are copied into the reference: both must have the same tensors."""
+    theirs, ours = shapes_in(path), shapes_in(own)
+    for name in sorted(theirs.keys() | ours.keys()):
+        if theirs.get(name) != ours.get(name):
+            raise ModelError(
+                f"{flag} {path}: its {name} is {theirs.get(name, 'missing')}, expected "
+                f"{ours.get(name, 'none')}, that of the run's model, which --reference-refresh-every copies."
             )
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from rlcore.checkpoint.folder import newest_complete, read_marker
 from rlcore.config import toml
 from rlcore.data.responses import ResponseEncoder
@@ -57,7 +59,8 @@ def train(
             _write_settings(folder, resolved)
             console.phase("Starting Ray")
             run = resolved.run
-            cluster = stack.enter_context(connect(ray_address, cpus=run.ranks + prepared.engines + 1))
+            cpus = run.ranks + prepared.engines + 1
+            cluster = stack.enter_context(connect(ray_address, cpus=cpus, gpus=torch.cuda.device_count()))
             placement = place(cluster, prepared)
         session = _Session(
             prepared=prepared, state=state, cluster=cluster, placement=placement, console=console

@@ -22,7 +22,7 @@ def check_weights(path: Path, *, shapes: bool = True, output_head: bool = True) 
     itself, which spares the import of the model's class. `output_head` False: of a critic, whose scalar head,
     and its absence, are right as well.
     """
-    found = _found(path)
+    found = shapes_in(path)
     if not shapes:
         return
     for name, shape in _expected(path).items():
@@ -36,8 +36,8 @@ def check_weights(path: Path, *, shapes: bool = True, output_head: bool = True) 
             )
 
 
-def _found(path: Path) -> dict[str, Shape]:
-    """The shape of each tensor in the directory's files."""
+def shapes_in(path: Path) -> dict[str, Shape]:
+    """The shape of each tensor in the directory's files. Raises ModelError where one cannot be read."""
     from safetensors import SafetensorError, safe_open
 
     shapes: dict[str, Shape] = {}
