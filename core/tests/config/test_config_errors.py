@@ -80,8 +80,8 @@ FLAGS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"ranks": "3", "megatron.tensor_model_parallel_size": "2"},
-        "--ranks: found 3, expected a multiple of 2, the product of megatron's tensor, pipeline and context "
-        "parallel sizes.",
+        "--ranks: found 3, expected a multiple of 2, the ranks that hold one model under megatron's parallel "
+        "sizes.",
     ),
     (
         {"megatron.tensor_model_parallel_size": "two"},
@@ -182,6 +182,40 @@ MODELS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         {"megatron.pipeline_model_parallel_size": "3", "megatron.virtual_pipeline_model_parallel_size": "2"},
         "--megatron.virtual-pipeline-model-parallel-size: found 2, expected that times "
         "pipeline_model_parallel_size (3) it divides the model's num_hidden_layers (3).",
+    ),
+    (
+        {"quantization_config": {"quant_method": "fp8"}},
+        {},
+        "--model: found weights quantized by 'fp8', expected full ones, which an engine can take updates of; "
+        "rlcore convert makes them of FP8 weights.",
+    ),
+    (
+        {},
+        {"megatron.expert_model_parallel_size": "2"},
+        "--megatron.expert-model-parallel-size: found 2, but the model has no experts; leave it out.",
+    ),
+    (
+        {"n_routed_experts": 8},
+        {"megatron.expert_model_parallel_size": "3"},
+        "--megatron.expert-model-parallel-size: found 3, expected a divisor of the model's experts (8).",
+    ),
+    (
+        {"num_experts": 8},
+        {"megatron.tensor_model_parallel_size": "2"},
+        "--megatron.tensor-model-parallel-size: found 2 for a model with experts, which needs "
+        "--megatron.sequence-parallel true as well.",
+    ),
+    (
+        {"num_experts": 8, "n_shared_experts": 1, "moe_intermediate_size": 7},
+        {"megatron.tensor_model_parallel_size": "2", "megatron.sequence_parallel": "true"},
+        "--megatron.tensor-model-parallel-size: found 2, expected a divisor of the size of the model's "
+        "shared experts (7).",
+    ),
+    (
+        {"n_routed_experts": 8, "num_attention_heads": 6, "num_key_value_heads": 6, "kv_lora_rank": 16},
+        {"megatron.tensor_model_parallel_size": "4", "megatron.sequence_parallel": "true"},
+        "--megatron.tensor-model-parallel-size: found 4, expected a divisor of the model's "
+        "num_attention_heads (6).",
     ),
 ]
 

@@ -61,8 +61,11 @@ def test_one_name_sets_every_class_that_has_it() -> None:
         ("tp-comm-overlap", "true", "it needs TransformerEngine or apex"),
         ("gradient-accumulation-fusion", "true", "it needs TransformerEngine or apex"),
         ("cp-comm-type", "a2a", "context parallelism has one form here"),
-        ("expert-model-parallel-size", "2", "models with experts are not supported yet"),
-        ("moe-router-topk", "2", "models with experts are not supported yet"),
+        ("expert-tensor-parallel-size", "2", "divided by --megatron.expert-model-parallel-size"),
+        ("moe-router-topk", "2", "it belongs to the model"),
+        ("moe-aux-loss-coeff", "0.01", "the policy alone moves the router"),
+        ("moe-router-bias-update-rate", "0.001", "the policy alone moves the router"),
+        ("moe-pad-expert-input-to-capacity", "true", "rlcore's layers of experts do not use it"),
         (
             "virtual-pipeline-model-parallel-size",
             "2",
@@ -88,7 +91,7 @@ def test_refusals(name: str, value: Any, expected: str) -> None:
 
 
 def test_a_size_of_one_says_nothing_and_passes() -> None:
-    assert check_fields({"expert-model-parallel-size": 1}) == {}
+    assert check_fields({"expert-tensor-parallel-size": 1}) == {}
 
 
 def test_the_lists_name_fields_that_this_megatron_has() -> None:

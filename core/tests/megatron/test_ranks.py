@@ -41,7 +41,10 @@ def test_a_rank_that_dies_and_a_rank_that_hangs() -> None:
     ("layout", "expected"),
     [
         ({"context_parallel_size": 2}, "by 1 pipeline-parallel by 2 context-parallel ranks"),
-        ({"expert_model_parallel_size": 2}, "--megatron.expert-model-parallel-size 2 is not supported yet"),
+        (
+            {"expert_model_parallel_size": 2},
+            "3 ranks cannot hold the experts of 2 expert-parallel by 1 pipeline-parallel ranks",
+        ),
         (
             {"tensor_model_parallel_size": 2},
             "3 ranks cannot hold models of 2 tensor-parallel by 1 pipeline-parallel ranks",

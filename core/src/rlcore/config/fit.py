@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
     from rlcore.spec import Part
 
 TENSOR, PIPELINE = "tensor_model_parallel_size", "pipeline_model_parallel_size"
-CONTEXT = "context_parallel_size"
+CONTEXT, EXPERT = "context_parallel_size", "expert_model_parallel_size"
 VIRTUAL = "virtual_pipeline_model_parallel_size"
+EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts")
+"""What config.json calls the number of experts, by family."""
+
+_ON = ("true", "1", "yes", "on", "t", "y")
 
 
 def fit(resolved: Resolved, settings: Mapping[str, Setting]) -> Resolved:
@@ -44,8 +49,9 @@ def _absolute(run: RunConfig) -> dict[str, str]:
 
 
 def parallel_size(megatron: Mapping[str, Any]) -> int:
-    """Ranks that hold one replica of the model."""
-    return _size(megatron, TENSOR) * _size(megatron, PIPELINE) * _size(megatron, CONTEXT)
+    """Ranks that hold one replica of the model, its experts included."""
+    dense = _size(megatron, TENSOR) * _size(megatron, CONTEXT)
+    return math.lcm(dense, _size(megatron, EXPERT)) * _size(megatron, PIPELINE)
 
 
 def needed(resolved: Resolved) -> frozenset[Input]:
@@ -107,8 +113,8 @@ def _complaints(resolved: Resolved, parallel: int) -> Iterator[str]:
         )
     if run.ranks % parallel:
         yield (
-            f"--ranks: found {run.ranks}, expected a multiple of {parallel}, the product of megatron's "
-            "tensor, pipeline and context parallel sizes."
+            f"--ranks: found {run.ranks}, expected a multiple of {parallel}, the ranks that hold one model "
+            "under megatron's parallel sizes."
         )
     yield from _role_complaints(resolved)
     yield from _correction_complaints(resolved)
@@ -268,6 +274,12 @@ def _model_complaints(resolved: Resolved, config: Mapping[str, Any]) -> Iterator
             f"--max-prompt-tokens plus --max-response-tokens: found {longest}, expected at most {context}, "
             f"the context of model {resolved.model.name!r}."
         )
+    quantization = config.get("quantization_config")
+    if quantization:
+        yield (
+            f"--model: found weights quantized by {quantization.get('quant_method')!r}, expected full ones, "
+            "which an engine can take updates of; rlcore convert makes them of FP8 weights."
+        )
     divided: Mapping[str, tuple[str, ...]] = {
         TENSOR: ("num_attention_heads", "num_key_value_heads", "intermediate_size"),
         PIPELINE: ("num_hidden_layers",),
@@ -282,6 +294,7 @@ def _model_complaints(resolved: Resolved, config: Mapping[str, Any]) -> Iterator
                     f"{name} ({count})."
                 )
     yield from _virtual_complaints(resolved, config.get("num_hidden_layers"))
+    yield from _expert_complaints(resolved, config)
 
 
 def _virtual_complaints(resolved: Resolved, layers: Any) -> Iterator[str]:
@@ -293,3 +306,25 @@ def _virtual_complaints(resolved: Resolved, layers: Any) -> Iterator[str]:
             f"{flag_name(f'megatron.{VIRTUAL}')}: found {chunks}, expected that times {PIPELINE} ({stages}) "
             f"it divides the model's num_hidden_layers ({layers})."
         )
+
+
+def _expert_complaints(resolved: Resolved, config: Mapping[str, Any]) -> Iterator[str]:
+    """A model with experts is divided differently; a dense one has none to divide."""
+    megatron = resolved.megatron
+    experts = next((config[name] for name in EXPERTS if isinstance(config.get(name), int)), 0)
+    parts, tensor = _size(megatron, EXPERT), _size(megatron, TENSOR)
+    found = f"{flag_name(f'megatron.{TENSOR}')}: found {tensor}"
+    if not experts:
+        if parts > 1:
+            flag = flag_name(f"megatron.{EXPERT}")
+            yield f"{flag}: found {parts}, but the model has no experts; leave it out."
+        return
+    if experts % parts:
+        flag = flag_name(f"megatron.{EXPERT}")
+        yield f"{flag}: found {parts}, expected a divisor of the model's experts ({experts})."
+    shared = (config.get("n_shared_experts") or 0) * (config.get("moe_intermediate_size") or 0)
+    if shared % tensor:
+        yield f"{found}, expected a divisor of the size of the model's shared experts ({shared})."
+    if tensor > 1 and str(megatron.get("sequence_parallel", False)).lower() not in _ON:
+        needed = flag_name("megatron.sequence_parallel")
+        yield f"{found} for a model with experts, which needs {needed} true as well."

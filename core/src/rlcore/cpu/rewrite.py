@@ -98,7 +98,18 @@ def _no_fuser(jit: Any) -> None:
     jit.disable_jit_fuser()
 
 
-AFTER_IMPORT: Mapping[str, Callable[[ModuleType], None]] = {"megatron.core.jit": _no_fuser}
+def _split_sizes(dispatcher: Any) -> None:
+    # it makes numpy arrays of split sizes on a GPU only, and gloo's all-to-all takes no tensors for sizes
+    def to_host(tensor: Any, as_numpy: bool = False, record_stream: bool = False) -> Any:
+        return tensor.numpy() if as_numpy and tensor is not None else tensor
+
+    dispatcher.maybe_move_tensor_to_cpu = to_host
+
+
+AFTER_IMPORT: Mapping[str, Callable[[ModuleType], None]] = {
+    "megatron.core.jit": _no_fuser,
+    "megatron.core.transformer.moe.token_dispatcher": _split_sizes,
+}
 """What no rewriting of names reaches: called once with the imported module."""
 
 

@@ -159,7 +159,10 @@ def _runs(starts: list[int], length: int, device: torch.device) -> Tensor:
 
 
 def causal(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float) -> Tensor:
-    """q [T, heads, D], k and v [T, groups, D] → [T, heads, D]: each token sees its sequence up to itself."""
+    """q [T, heads, D], k [T, groups, D], v [T, groups, V] → [T, heads, V].
+
+    Each token sees its sequence up to itself.
+    """
     if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16):
         return _varlen(q, k, v, pack, scale)
     return _by_length(q, k, v, pack, scale)
@@ -169,11 +172,13 @@ def _varlen(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float) -> Tensor
     """torch's flash attention over packed sequences: half precision on a GPU only."""
     from torch.nn.attention.varlen import varlen_attn
 
+    width = v.shape[-1]
+    if width < q.shape[-1]:  # its kernel takes one size for all three
+        v = functional.pad(v, (0, q.shape[-1] - width))
     ends_q = ends_k = pack.starts
     if pack.share is not None:
         ends_q, ends_k, index = pack.seen
         k, v = (pack.share.gather(x).index_select(0, index) for x in (k, v))
-
     settings: dict[str, Any] = {"scale": scale, "window_size": (-1, 0)}
     if q.shape[1] != k.shape[1]:
         if "enable_gqa" in inspect.signature(varlen_attn).parameters:
@@ -182,7 +187,7 @@ def _varlen(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float) -> Tensor
             k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
     out = varlen_attn(q, k, v, ends_q, ends_k, pack.longest, pack.longest, **settings)
     assert isinstance(out, Tensor)  # a pair is returned only where `return_aux` asks for it
-    return out
+    return out[..., :width]
 
 
 def _by_length(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float) -> Tensor:

@@ -1,21 +1,33 @@
-"""The layers of a dense decoder in plain torch: what TransformerEngine's spec would give, without it."""
+"""The layers of a decoder in plain torch: what TransformerEngine's spec would give, without it."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from megatron.core.fusions.fused_bias_dropout import get_bias_dropout_add
+from megatron.core.tensor_parallel.layers import ColumnParallelLinear
 from megatron.core.transformer.attention import SelfAttention, SelfAttentionSubmodules
 from megatron.core.transformer.enums import AttnMaskType
 from megatron.core.transformer.identity_op import IdentityOp
 from megatron.core.transformer.mlp import MLPSubmodules
+from megatron.core.transformer.moe.moe_layer import MoELayer, MoESubmodules
+from megatron.core.transformer.moe.shared_experts import SharedExpertMLP
 from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
 from megatron.core.transformer.transformer_config import TransformerConfig
-from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
+from megatron.core.transformer.transformer_layer import (
+    TransformerLayer,
+    TransformerLayerSubmodules,
+    get_transformer_layer_offset,
+)
 
 from rlcore.megatron.attention import CoreAttention
+from rlcore.megatron.experts import Experts
+from rlcore.megatron.latent import Latent, LatentAttention
 from rlcore.megatron.linear import GatedMLP, NormLinear, OutputLinear
 from rlcore.megatron.norms import Norm
 from rlcore.megatron.rotary import Rotary
+from rlcore.megatron.router import Router
+from rlcore.megatron.routing import Routing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +40,38 @@ class Linears:
     down: type = OutputLinear
 
 
-def layer_spec(config: TransformerConfig, rotary: Rotary, linears: Linears | None = None) -> ModuleSpec:
-    """One pre-norm decoder layer; both norms are fused in front of the linear layers that they feed."""
+def layer_spec(
+    config: TransformerConfig,
+    rotary: Rotary,
+    linears: Linears | None = None,
+    *,
+    latent: Latent | None = None,
+    routing: Routing | None = None,
+) -> ModuleSpec:
+    """One pre-norm decoder layer; a norm that feeds one linear layer is fused in front of it.
+
+    `latent`: sizes of a latent attention. `routing`: of experts in the place of the dense MLP.
+    """
     linears = linears or Linears()
+    is_latent, has_experts = latent is not None, routing is not None
+    return ModuleSpec(
+        module=TransformerLayer,
+        submodules=TransformerLayerSubmodules(
+            input_layernorm=Norm if is_latent else IdentityOp,
+            self_attention=_latent_attention(rotary, latent)
+            if latent
+            else _attention(config, rotary, linears),
+            self_attn_bda=get_bias_dropout_add,
+            pre_mlp_layernorm=Norm if has_experts else IdentityOp,
+            mlp=_experts(routing) if routing else _mlp(linears),
+            mlp_bda=get_bias_dropout_add,
+        ),
+    )
+
+
+def _attention(config: TransformerConfig, rotary: Rotary, linears: Linears) -> ModuleSpec:
     qk_norm = Norm if config.qk_layernorm else IdentityOp
-    attention = ModuleSpec(
+    return ModuleSpec(
         module=SelfAttention,
         params={"attn_mask_type": AttnMaskType.causal},
         submodules=SelfAttentionSubmodules(
@@ -43,16 +82,26 @@ def layer_spec(config: TransformerConfig, rotary: Rotary, linears: Linears | Non
             k_layernorm=qk_norm,
         ),
     )
-    mlp = ModuleSpec(
+
+
+def _latent_attention(rotary: Rotary, latent: Latent) -> ModuleSpec:
+    return ModuleSpec(module=LatentAttention, params={"rotary": rotary, "latent": latent})
+
+
+def _mlp(linears: Linears) -> ModuleSpec:
+    return ModuleSpec(
         module=GatedMLP, submodules=MLPSubmodules(linear_fc1=linears.up, linear_fc2=linears.down)
     )
+
+
+def _experts(routing: Routing) -> ModuleSpec:
+    shared = MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=OutputLinear)
     return ModuleSpec(
-        module=TransformerLayer,
-        submodules=TransformerLayerSubmodules(
-            self_attention=attention,
-            self_attn_bda=get_bias_dropout_add,
-            mlp=mlp,
-            mlp_bda=get_bias_dropout_add,
+        module=MoELayer,
+        submodules=MoESubmodules(
+            experts=Experts,
+            shared_experts=ModuleSpec(module=SharedExpertMLP, submodules=shared),
+            router=partial(Router, routing=routing),
         ),
     )
 
@@ -62,9 +111,19 @@ def block_spec(
     rotary: Rotary,
     linears: Linears | None = None,
     vp_stage: int | None = None,
+    *,
+    latent: Latent | None = None,
+    routing: Routing | None = None,
 ) -> TransformerBlockSubmodules:
-    """The layers that this pipeline stage builds, and the final norm, which the last stage applies."""
+    """The layers that this pipeline stage builds, and the final norm, which the last stage applies.
+
+    With `routing`, `config.moe_layer_freq` says of each layer of the model whether it has experts.
+    """
     count = get_num_layers_to_build(config, vp_stage=vp_stage)
-    return TransformerBlockSubmodules(
-        layer_specs=[layer_spec(config, rotary, linears)] * count, layer_norm=Norm
-    )
+    first = get_transformer_layer_offset(config, vp_stage=vp_stage)
+    sparse = [False] * count if routing is None else config.moe_layer_freq[first : first + count]
+    layers = [
+        layer_spec(config, rotary, linears, latent=latent, routing=routing if has_experts else None)
+        for has_experts in sparse
+    ]
+    return TransformerBlockSubmodules(layer_specs=layers, layer_norm=Norm)

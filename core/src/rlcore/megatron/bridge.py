@@ -17,7 +17,7 @@ from transformers import AutoConfig, PretrainedConfig
 
 from rlcore.config.base import Config
 from rlcore.errors import ConfigError, ModelError
-from rlcore.megatron import heads, parallel, transfer
+from rlcore.megatron import fp8, heads, parallel, transfer
 from rlcore.megatron.backend import Linears, block_spec
 from rlcore.megatron.imports import device
 from rlcore.megatron.rotary import Rotary
@@ -118,8 +118,12 @@ class MBridge:
             raise ModelError(f"{self.path}: partial_rotary_factor is not supported for this family.")
         if hf_config.hidden_act != "silu":
             raise ModelError(f"{self.path}: hidden_act {hf_config.hidden_act!r} is not supported; 'silu' is.")
-        if getattr(hf_config, "quantization_config", None):
-            raise ModelError(f"{self.path}: quantized weights cannot be trained; give the unquantized model.")
+        quantization = getattr(hf_config, "quantization_config", None)
+        if quantization and fp8.block_of(quantization) is None:
+            raise ModelError(
+                f"{self.path}: its weights are quantized by {quantization.get('quant_method')!r}; give the "
+                "unquantized model, or one in FP8 with a weight_block_size."
+            )
 
     def linears(self) -> Linears:
         """The classes of the linear modules of a layer."""
@@ -130,9 +134,12 @@ class MBridge:
 
         `vp_stage`: the chunk's place in the stage, None without a virtual pipeline.
         """
+        return block_spec(self.config, self.rotary(), self.linears(), vp_stage)
+
+    def rotary(self) -> Rotary:
+        """The rotary positions of every layer."""
         kind = self.hf_config.rope_parameters["rope_type"]
-        rotary = Rotary.of(self.hf_config, kind, device(), interleaved=self.interleaved)
-        return block_spec(self.config, rotary, self.linears(), vp_stage)
+        return Rotary.of(self.hf_config, kind, device(), interleaved=self.interleaved)
 
     def build(self) -> list[nn.Module]:
         return [self._chunk(place) for place in range(parallel.virtual_size())]

@@ -23,6 +23,7 @@ LAYOUT = (
     "pipeline_model_parallel_size",
     "virtual_pipeline_model_parallel_size",
     "context_parallel_size",
+    "expert_model_parallel_size",
     "sequence_parallel",
 )
 """The fields that `rlcore.megatron.parallel.start` takes."""
@@ -95,6 +96,17 @@ OF_THE_MODEL = frozenset(
         "normalization",
         "qk_layernorm",
         "num_moe_experts",
+        "moe_layer_freq",
+        "moe_ffn_hidden_size",
+        "moe_shared_expert_intermediate_size",
+        "moe_router_topk",
+        "moe_router_num_groups",
+        "moe_router_group_topk",
+        "moe_router_score_function",
+        "moe_router_pre_softmax",
+        "moe_router_topk_scaling_factor",
+        "moe_router_enable_expert_bias",
+        "multi_latent_attention",
         "rotary_interleaved",
         "softmax_scale",
     )
@@ -107,7 +119,10 @@ REASONS: Mapping[str, str] = {
     r"precision_aware|transformer_impl|kitchen|symmetric|persist_layer": "it needs TransformerEngine or apex",
     r"context_parallel|cp_comm|dp_cp|hierarchical": "context parallelism has one form here: keys and values "
     "are gathered",
-    r"^moe_|expert|deepep": "models with experts are not supported yet",
+    r"aux_loss|z_loss|load_balancing|bias_update": "the policy alone moves the router: a balancing loss "
+    "depends on how a batch is divided",
+    r"expert_tensor": "experts are divided by --megatron.expert-model-parallel-size, and none is cut",
+    r"^moe_|expert|deepep": "rlcore's layers of experts do not use it",
     r"_vp_|overlap_p2p|first_pipeline_stage|last_pipeline_stage|pipeline_model_parallel_layout|"
     r"_pipeline_split": "pipeline stages are of equal size here",
     r"dropout": "with dropout, old and new log-probs would be those of different models",
@@ -174,7 +189,7 @@ def _check_name(name: str, value: Any) -> None:
         raise ConfigError(f"{_flag(name)} is set by rlcore: use {OWNED[name]}.")
     if name in OF_THE_MODEL:
         raise ConfigError(f"{_flag(name)} cannot be set: it belongs to the model, whose config.json says it.")
-    if name == "expert_model_parallel_size" and _parse(name, value) == 1:
+    if name == "expert_tensor_parallel_size" and _parse(name, value) == 1:
         return
     reason = next((why for pattern, why in REASONS.items() if re.search(pattern, name)), None)
     raise ConfigError(f"{_flag(name)} cannot be honored: {reason or 'this build does not use it'}.")

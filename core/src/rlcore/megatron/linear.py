@@ -21,10 +21,16 @@ class NormLinear(ColumnParallelLinear):  # type: ignore[misc] # megatron-core is
     """
 
     def __init__(
-        self, input_size: int, output_size: int, *, config: TransformerConfig, **settings: Any
+        self,
+        input_size: int,
+        output_size: int,
+        *,
+        config: TransformerConfig,
+        eps: float | None = None,
+        **settings: Any,
     ) -> None:
         super().__init__(input_size, output_size, config=config, **settings)
-        self.eps = config.layernorm_epsilon
+        self.eps = config.layernorm_epsilon if eps is None else eps
         self.layer_norm_weight = norm_weight(input_size, config)
 
     def forward(self, x: Tensor, *args: Any, **settings: Any) -> Any:

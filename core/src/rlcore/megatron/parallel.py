@@ -74,6 +74,8 @@ def start(
         pipeline_model_parallel_size=pipeline_model_parallel_size,
         virtual_pipeline_model_parallel_size=virtual_pipeline_model_parallel_size,
         context_parallel_size=context_parallel_size,
+        expert_model_parallel_size=expert_model_parallel_size,
+        expert_tensor_parallel_size=1,  # experts are divided between ranks, none is cut
         distributed_timeout_minutes=timeout / 60.0,
         # a second set of groups is of use only where the first is not gloo
         create_gloo_process_groups=on_gpu,
@@ -119,15 +121,17 @@ def check_layout(
     world_size: int, *, tensor: int, pipeline: int, context: int, expert: int, sequence_parallel: bool
 ) -> None:
     """Refuse (ConfigError) what cannot be laid out on `world_size` ranks."""
-    if expert > 1:
-        raise ConfigError(
-            f"--megatron.expert-model-parallel-size {expert} is not supported yet: leave it at 1."
-        )
     if world_size % (tensor * pipeline * context):
         by_context = f" by {context} context-parallel" if context > 1 else ""
         raise ConfigError(
             f"{world_size} ranks cannot hold models of {tensor} tensor-parallel "
             f"by {pipeline} pipeline-parallel{by_context} ranks: "
+            "the number of ranks must be a multiple of the product."
+        )
+    if world_size % (expert * pipeline):
+        raise ConfigError(
+            f"{world_size} ranks cannot hold the experts of {expert} expert-parallel "
+            f"by {pipeline} pipeline-parallel ranks: "
             "the number of ranks must be a multiple of the product."
         )
     if sequence_parallel and tensor == 1:
@@ -220,6 +224,20 @@ def pipeline_group() -> dist.ProcessGroup:
 def virtual_size() -> int:
     """Chunks of the model that each stage holds: 1 without a virtual pipeline."""
     return parallel_state.get_virtual_pipeline_model_parallel_world_size() or 1
+
+
+def expert_rank() -> int:
+    """This rank among those that share the experts of a layer."""
+    return int(parallel_state.get_expert_model_parallel_rank())
+
+
+def expert_size() -> int:
+    return int(parallel_state.get_expert_model_parallel_world_size())
+
+
+def expert_group() -> dist.ProcessGroup:
+    group: dist.ProcessGroup = parallel_state.get_expert_model_parallel_group()
+    return group
 
 
 def is_first_stage(chunk: int = 0) -> bool:

@@ -130,6 +130,8 @@ class Role:
             for mine, theirs in zip(self.built.chunks, other.built.chunks, strict=True):
                 for to, source in zip(mine.parameters(), theirs.parameters(), strict=True):
                     to.copy_(source)
+                for kept, wanted in zip(mine.buffers(), theirs.buffers(), strict=True):
+                    kept.copy_(wanted)
 
     def save(self, folder: Path) -> None:
         """Weights, optimizer, schedule and random states into `folder`, which is made if needed.

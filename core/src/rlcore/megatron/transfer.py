@@ -1,7 +1,8 @@
 """Weights between Hugging Face names and megatron's parallel parameters, over mbridge's layouts.
 
 Loading takes no collective: each rank reads what its stage needs and keeps its slice. Export gathers over the
-tensor-parallel ranks of the stage that owns a tensor, then hands it to the other stages.
+tensor-parallel ranks of the stage that owns a tensor, or takes an expert from the rank that has it, then
+hands it to the other stages.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from rlcore.errors import ModelError
-from rlcore.megatron import parallel
+from rlcore.megatron import fp8, parallel
 from rlcore.megatron.imports import device
 
 if TYPE_CHECKING:
     from rlcore.megatron.bridge import MBridge
 
 _OUTPUT = "output_layer.weight"
+_EXPERTS = ".mlp.experts."
 
 Read = Callable[[Tensor], Tensor]
 """The values of a tensor of the model: itself, or what a model on the meta device has elsewhere."""
@@ -44,10 +46,14 @@ def copy_into(tensor: Tensor, values: Tensor) -> None:
 
 
 class SafetensorsDir:
-    """The safetensors of a Hugging Face directory, whatever their number and index."""
+    """The safetensors of a Hugging Face directory, whatever their number and index.
 
-    def __init__(self, path: Path) -> None:
+    `block`: of its FP8 weights, which come out as fp32.
+    """
+
+    def __init__(self, path: Path, block: fp8.Block | None = None) -> None:
         self.path = path
+        self._block = block
         self._stack = ExitStack()
         self._handles: dict[str, Any] = {}
 
@@ -75,14 +81,23 @@ class SafetensorsDir:
             raise ModelError(f"{self.path} lacks the weight {name!r} that its config.json calls for.")
         tensor = self._handles[name].get_tensor(name)
         assert isinstance(tensor, Tensor)
-        return tensor
+        return self._dequantized(name, tensor) if tensor.dtype == fp8.DTYPE else tensor
+
+    def _dequantized(self, name: str, weight: Tensor) -> Tensor:
+        if self._block is None:
+            raise ModelError(f"{self.path}: {name!r} is FP8, but its config.json says no weight_block_size.")
+        try:
+            return fp8.dequantize(weight, self[name + fp8.SCALE_SUFFIX], self._block)
+        except ValueError as error:
+            raise ModelError(f"{self.path}: {name + fp8.SCALE_SUFFIX!r} has {error}.") from error
 
 
 def load(bridge: MBridge, inner: Any, chunks: Sequence[nn.Module], write: Write) -> None:
     """Give the parameters of `chunks` what `bridge.path` has for them."""
-    with SafetensorsDir(bridge.path) as source, torch.no_grad():
+    block = fp8.block_of(getattr(bridge.hf_config, "quantization_config", None))
+    with SafetensorsDir(bridge.path, block) as source, torch.no_grad():
         for chunk in chunks:
-            for name, parameter in _named(inner, chunk):
+            for name, parameter in _named(inner, chunk).items():
                 hf_names = inner._weight_name_mapping_mcore_to_hf(name)
                 if bridge.value_head and name == _OUTPUT:
                     if hf_names[0] in source:  # else a critic that starts from a policy: its head is zero
@@ -106,8 +121,11 @@ def _fill(
 ) -> None:
     try:
         whole = inner._weight_to_mcore_format(name, tensors)
-        part = inner._weight_split_across_tp(name, whole, parameter, parallel.tensor_size())
-        mine = part[parallel.tensor_rank()]
+        if _EXPERTS in name:
+            mine = whole
+        else:
+            parts = inner._weight_split_across_tp(name, whole, parameter, parallel.tensor_size())
+            mine = parts[parallel.tensor_rank()]
         fits = mine.shape == parameter.shape
     except (AssertionError, RuntimeError, IndexError):
         fits = False
@@ -122,10 +140,14 @@ def _fill(
 
 @dataclass(frozen=True)
 class _Entry:
-    """One parameter of the whole model: the stage that has it, and its shape once gathered."""
+    """One tensor of the whole model: the stage that has it, and its shape once gathered.
+
+    `owner`: the expert-parallel rank that has it; None where each rank of the stage has (a part of) it.
+    """
 
     name: str
     stage: int
+    owner: int | None
     shape: tuple[int, ...]
     dtype: torch.dtype
 
@@ -134,47 +156,58 @@ def export(
     bridge: MBridge, inner: Any, chunks: Sequence[nn.Module], read: Read
 ) -> Iterator[tuple[str, Tensor]]:
     """See `rlcore.megatron.weights.hf_tensors`."""
-    mine = {name: parameter for chunk in chunks for name, parameter in _named(inner, chunk)}
+    mine = {name: tensor for chunk in chunks for name, tensor in _named(inner, chunk).items()}
     if bridge.tied:
         mine.pop(_OUTPUT, None)  # the last stage's copy of the embedding
-    for entry in _plan(mine):
-        parameter = mine.get(entry.name)
-        whole = _gather(inner, entry, parameter if parameter is None else read(parameter))
+    for entry in _plan(inner, mine):
+        tensor = mine.get(entry.name)
+        whole = _gather(inner, entry, tensor if tensor is None else read(tensor))
         if bridge.value_head and entry.name == _OUTPUT:
             yield inner._weight_name_mapping_mcore_to_hf(entry.name)[0], whole  # no vocabulary to cut to size
         else:
             yield from zip(*inner._weight_to_hf_format(entry.name, whole), strict=True)
 
 
-def _gather(inner: Any, entry: _Entry, parameter: Tensor | None) -> Tensor:
-    """The whole tensor of `entry` on every rank; `parameter` is this rank's part, None on other stages."""
-    if parameter is None:
+def _gather(inner: Any, entry: _Entry, tensor: Tensor | None) -> Tensor:
+    """The whole tensor of `entry` on every rank; `tensor` is this rank's part, None where it has none."""
+    if entry.stage != parallel.pipeline_rank():
         whole = torch.empty(entry.shape, dtype=entry.dtype, device=device())
+    elif entry.owner is not None:
+        whole = _from_owner(entry, entry.owner, tensor)
     else:
-        whole = _gather_tensor_parallel(inner, entry.name, parameter)
+        assert tensor is not None
+        whole = _gather_tensor_parallel(inner, entry.name, tensor)
     if parallel.pipeline_size() > 1:
         group = parallel.pipeline_group()
         dist.broadcast(whole, src=dist.get_global_rank(group, entry.stage), group=group)
     return whole
 
 
-def _gather_tensor_parallel(inner: Any, name: str, parameter: Tensor) -> Tensor:
-    own = parameter.detach().contiguous()
-    if parallel.tensor_size() == 1 or not getattr(parameter, "tensor_model_parallel", False):
+def _from_owner(entry: _Entry, owner: int, tensor: Tensor | None) -> Tensor:
+    if tensor is None:
+        whole = torch.empty(entry.shape, dtype=entry.dtype, device=device())
+    else:
+        whole = tensor.detach().contiguous()
+    if parallel.expert_size() > 1:
+        group = parallel.expert_group()
+        dist.broadcast(whole, src=dist.get_global_rank(group, owner), group=group)
+    return whole
+
+
+def _gather_tensor_parallel(inner: Any, name: str, tensor: Tensor) -> Tensor:
+    own = tensor.detach().contiguous()
+    if parallel.tensor_size() == 1 or not getattr(tensor, "tensor_model_parallel", False):
         return own
     parts = [torch.empty_like(own) for _ in range(parallel.tensor_size())]
     dist.all_gather(parts, own, group=parallel.tensor_group())
-    whole = inner._weight_merge_across_tp(name, parts, parameter)
+    whole = inner._weight_merge_across_tp(name, parts, tensor)
     assert isinstance(whole, Tensor)
     return whole
 
 
-def _plan(mine: Mapping[str, Tensor]) -> list[_Entry]:
-    """The parameters of all stages, the same list on every rank."""
-    entries = [
-        _Entry(name, parallel.pipeline_rank(), _whole_shape(parameter), parameter.dtype)
-        for name, parameter in mine.items()
-    ]
+def _plan(inner: Any, mine: Mapping[str, Tensor]) -> list[_Entry]:
+    """The tensors of all stages, the same list on every rank."""
+    entries = [entry for name, tensor in mine.items() for entry in _entries(inner, name, tensor)]
     if parallel.pipeline_size() == 1:
         return entries
     stages: list[list[_Entry]] = [[] for _ in range(parallel.pipeline_size())]
@@ -182,14 +215,39 @@ def _plan(mine: Mapping[str, Tensor]) -> list[_Entry]:
     return [entry for stage in stages for entry in stage]
 
 
-def _whole_shape(parameter: Tensor) -> tuple[int, ...]:
-    shape = list(parameter.shape)
-    if getattr(parameter, "tensor_model_parallel", False):
-        shape[parameter.partition_dim] *= parallel.tensor_size()  # type: ignore[attr-defined] # megatron's mark
+def _entries(inner: Any, name: str, tensor: Tensor) -> Iterator[_Entry]:
+    """One; for an expert, one for it and one for its peer on each of the other expert-parallel ranks."""
+    stage = parallel.pipeline_rank()
+    if _EXPERTS not in name:
+        yield _Entry(name, stage, None, _whole_shape(tensor), tensor.dtype)
+        return
+    prefix, _, expert = name.rpartition("weight")
+    count = inner.config.num_moe_experts // parallel.expert_size()
+    for owner in range(parallel.expert_size()):
+        peer = owner * count + int(expert) % count
+        yield _Entry(f"{prefix}weight{peer}", stage, owner, tuple(tensor.shape), tensor.dtype)
+
+
+def _whole_shape(tensor: Tensor) -> tuple[int, ...]:
+    shape = list(tensor.shape)
+    if getattr(tensor, "tensor_model_parallel", False):
+        shape[tensor.partition_dim] *= parallel.tensor_size()  # type: ignore[attr-defined] # megatron's mark
     return tuple(shape)
 
 
-def _named(inner: Any, chunk: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """The parameters of a chunk, its layers numbered through the whole model."""
-    numbers = inner._weight_name_mapping_mcore_local_to_global(chunk)
-    return [(numbers[name], parameter) for name, parameter in chunk.named_parameters()]
+def _named(inner: Any, chunk: nn.Module) -> dict[str, Tensor]:
+    """What a chunk holds, parameters and saved buffers, its layers numbered through the whole model.
+
+    Of the experts of this rank, each is a view by itself, numbered through the layer.
+    """
+    numbers = inner._weight_name_mapping_mcore_local_to_global(chunk, consider_ep=False)
+    buffers = {name: buffer for name, buffer in chunk.named_buffers() if name in numbers}
+    found: dict[str, Tensor] = {}
+    for local, tensor in {**dict(chunk.named_parameters()), **buffers}.items():
+        name = numbers[local]
+        if _EXPERTS not in name:
+            found[name] = tensor
+            continue
+        first = parallel.expert_rank() * len(tensor)
+        found.update({f"{name}{first + place}": one for place, one in enumerate(tensor.unbind())})
+    return found

@@ -28,6 +28,9 @@ CARRIED = (
 )
 """What is copied beside the weights; config.json is too, with the dtype that was written."""
 
+MTP_LAYERS = "num_nextn_predict_layers"
+"""In config.json: layers for multi-token prediction, which the trainer leaves out."""
+
 MAX_SHARD_BYTES = 5 * 1024**3
 
 
@@ -131,6 +134,9 @@ def carry(source: Path, work: Path, dtype: str) -> None:
     """Copy config (whose weights are now of `dtype`), tokenizer, chat template and generation config."""
     config = json.loads((source / "config.json").read_text())
     config.pop("torch_dtype", None)  # the older name of `dtype`
+    config.pop("quantization_config", None)  # what was quantized is written in full
+    if MTP_LAYERS in config:
+        config[MTP_LAYERS] = 0  # the model here has none
     config["dtype"] = dtype
     (work / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     for pattern in CARRIED:

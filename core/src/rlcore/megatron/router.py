@@ -1,0 +1,43 @@
+"""The router of a layer with experts: megatron's, with the exact rules of the Hugging Face model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from megatron.core.transformer.moe.router import TopKRouter
+from megatron.core.transformer.transformer_config import TransformerConfig
+from torch import Tensor
+from torch.nn import functional
+
+from rlcore.megatron.imports import device
+from rlcore.megatron.routing import Routing
+
+
+class Router(TopKRouter):  # type: ignore[misc] # megatron-core is untyped
+    """Megatron's own always normalizes the weights of sigmoids, judges a group by another number of experts,
+    and needs TransformerEngine for its linear layer."""
+
+    def __init__(self, *, config: TransformerConfig, routing: Routing, pg_collection: Any = None) -> None:
+        super().__init__(config=config, pg_collection=pg_collection)
+        self.rule = routing
+        self.weight.data = self.weight.data.to(device())
+        if routing.biased:
+            # megatron's own flag for it moves the biases after each step, and they are the policy's
+            del self.expert_bias
+            self.register_buffer("expert_bias", torch.zeros(config.num_moe_experts, device=device()))
+
+    def gating(self, hidden: Tensor) -> Tensor:
+        """[…, H] → logits […, E], in fp32 where `moe_router_dtype` asks for it."""
+        dtype = torch.float32 if self.config.moe_router_dtype == "fp32" else hidden.dtype
+        return functional.linear(hidden.to(dtype), self.weight.to(dtype))
+
+    def routing(self, logits: Tensor, padding_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """logits […, E] → weights [T, E], zero where an expert was not chosen, and bool [T, E]: who was."""
+        logits_TE = logits.view(-1, logits.shape[-1])
+        scores_TE = self.rule.scores(logits_TE)
+        experts_TK = self.rule.choose(scores_TE, self.expert_bias)
+        weights_TK = self.rule.weigh(scores_TE, experts_TK).to(logits.dtype)
+        weights_TE = torch.zeros_like(logits_TE).scatter(1, experts_TK, weights_TK)
+        chosen_TE = torch.zeros_like(logits_TE, dtype=torch.bool).scatter(1, experts_TK, True)
+        return weights_TE, chosen_TE
