@@ -21,6 +21,8 @@ from rlcore.errors import EngineError
 FILE = "model.safetensors"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 DTYPE_NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+FP32_SUFFIX = "e_score_correction_bias"
+"""Of weights that transformers and SGLang hold in fp32 whatever the model's dtype."""
 KEPT_VERSIONS = 2
 """The version that engines may still be reading, and the one that is being written."""
 
@@ -61,10 +63,11 @@ def write_version(
 ) -> Location:
     """Writes `root/<version>/`, complete or not at all, and removes versions that nobody reads any more.
 
-    `tensors`: Hugging Face names; values are cast to `dtype` ("fp32" or "bf16") and moved to the CPU.
+    `tensors`: Hugging Face names; values are cast to `dtype` ("fp32" or "bf16") and moved to the CPU; those
+    whose names end with `FP32_SUFFIX` are fp32 always.
     `model_path`: the directory whose config and tokenizer are copied beside the weights.
     """
-    values = {name: _ready(tensor, DTYPES[dtype]) for name, tensor in tensors}
+    values = {name: _ready(name, tensor, DTYPES[dtype]) for name, tensor in tensors}
     target, draft = root / str(version), root / f"{version}.draft"
     try:
         _discard(draft)
@@ -96,7 +99,9 @@ def layout(file: str) -> list[tuple[str, str, list[int], int]]:
     ]
 
 
-def _ready(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+def _ready(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    if name.endswith(FP32_SUFFIX):
+        dtype = torch.float32
     return tensor.detach().to(device="cpu", dtype=dtype).contiguous()
 
 
