@@ -167,6 +167,16 @@ def _check_placement(resolved: Resolved, gpu: bool) -> None:
     raise ConfigError(f"--placement: found split, but {reason}; leave the flag out.")
 
 
+def left_out(hf_config: Mapping[str, Any]) -> str | None:
+    """What of the model takes no part in a run, as a sentence."""
+    layers = hf_config.get("num_nextn_predict_layers")
+    if not layers:
+        return None
+    return (
+        f"The model's multi-token prediction ({layers} layers) is left out: not trained, published or saved."
+    )
+
+
 def read_config(path: Path) -> Mapping[str, Any]:
     """`config.json` of a Hugging Face directory."""
     file = path / "config.json"

@@ -25,7 +25,16 @@ from rlcore.runtime.cluster import Cluster, connect
 from rlcore.runtime.engines import EngineGroup
 from rlcore.runtime.loop import Loop
 from rlcore.runtime.placement import Placement, place
-from rlcore.runtime.prepare import CHECKPOINTS, PLUGINS, RUN_TOML, Prepared, prepare, run_folder, writing
+from rlcore.runtime.prepare import (
+    CHECKPOINTS,
+    PLUGINS,
+    RUN_TOML,
+    Prepared,
+    left_out,
+    prepare,
+    run_folder,
+    writing,
+)
 from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
 from rlcore.runtime.signals import StopSignals, sigterm_raises
 from rlcore.runtime.state import RunState
@@ -55,6 +64,8 @@ def train(
             console.phase("Checking the model, the data and the parts")
             checkpoint = _checkpoint(folder) if resume is not None else None
             prepared = prepare(resolved, folder.resolve(), checkpoint)
+            if note := left_out(prepared.hf_config):
+                console.note(note)
             state = _first_state(prepared) if checkpoint is None else _resumed_state(prepared, checkpoint)
             _write_settings(folder, resolved)
             console.phase("Starting Ray")

@@ -58,6 +58,10 @@ class Display:
         """What the run does before its first step, or between steps, from now on."""
         self._screen.phase(text)
 
+    def note(self, line: str) -> None:
+        """What the user should know of the run, without an error in it."""
+        self._screen.print(f"note: {line}")
+
     def step(self, row: Mapping[str, Json]) -> None:
         """The metrics of one step, its evaluation included; step 0 is the evaluation before training."""
         self._screen.step(row)
