@@ -174,7 +174,11 @@ def _one(path: Path, bridge: Part, fields: Mapping[str, Any], ids: Tensor, mask:
     with torch.no_grad():  # the gradients take the way of the weights
         for chunk in built.chunks:
             for parameter in chunk.parameters():
-                parameter.copy_(parameter.main_grad)  # type: ignore[attr-defined] # of megatron
+                # summed over the data-parallel ranks, which see the same input
+                gradient = parameter.main_grad  # type: ignore[attr-defined] # of megatron
+                parameter.copy_(gradient / parallel.data_size())
+            for buffer in chunk.buffers():
+                buffer.zero_()
     gradients = {key: tensor.clone() for key, tensor in hf_tensors(built)}
     return {"logits": logits, "loss": sum(losses), "gradients": gradients, "weights": weights}
 

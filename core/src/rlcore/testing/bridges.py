@@ -11,6 +11,7 @@ what transformers computes with them: fp32, on the CPU, real gloo ranks. Needs p
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import shutil
@@ -38,7 +39,7 @@ from rlcore.testing.grid import HEADS, ROPES, TIED, Choice, pairwise
 from rlcore.testing.local_engine import Local
 from rlcore.testing.ranks import free_port, run_ranks
 
-__all__ = ["HEADS", "LAYOUTS", "ROPES", "TIED", "BridgeConformance", "Choice", "Models"]
+__all__ = ["EXPERT_LAYOUTS", "HEADS", "LAYOUTS", "ROPES", "TIED", "BridgeConformance", "Choice", "Models"]
 
 RANKS = "rlcore.testing.bridge_ranks"
 
@@ -57,7 +58,15 @@ LAYOUTS: Mapping[str, tuple[int, Choice]] = {
     "TP2 PP2 SP": (4, TP2 | PP2 | SP),
     "TP2 CP2 SP": (4, TP2 | CP2 | SP),
 }
-
+EP2 = {"expert_model_parallel_size": "2"}
+EXPERT_LAYOUTS: Mapping[str, tuple[int, Choice]] = {
+    "EP2": (2, EP2),
+    "TP2 SP": (2, TP2 | SP),
+    "TP2 SP EP2": (2, TP2 | SP | EP2),
+    "CP2 EP2": (2, CP2 | EP2),
+    "VPP2": (2, VPP2),
+}
+"""For families with experts, whose tensor parallelism needs sequence parallelism."""
 
 _MODELS: Any = AutoModelForCausalLM  # transformers leaves much of it untyped
 
@@ -106,7 +115,9 @@ class BridgeConformance:
     @classmethod
     def config(cls, **fields: Any) -> PretrainedConfig:
         """A config of the family: `shape` with `fields` above it."""
-        return cls.config_class(**{**cls.shape, **fields})
+        return cls.config_class(
+            **copy.deepcopy({**cls.shape, **fields})
+        )  # some configs write into their fields
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -191,9 +202,9 @@ class BridgeConformance:
         call = (self.bridge, grid.root, grid.inputs)
         found = run_ranks(f"{RANKS}:half_logits", 1, *call)[0]
         for name, reference in grid.references.items():
-            theirs = (reference.half - reference.logits).square().mean().sqrt()
-            ours = (found[name] - reference.logits).square().mean().sqrt()
-            assert 0 < ours <= 2 * theirs, (name, float(ours), float(theirs))
+            theirs = _typical(reference.half - reference.logits)
+            ours = _typical(found[name] - reference.logits)
+            assert 0 < ours <= 2 * theirs, (name, ours, theirs)
 
     def test_a_saved_directory_is_the_source_again(self, grid: Models, tmp_path: Path) -> None:
         run_ranks(f"{RANKS}:save_again", 1, self.bridge, grid.root, tmp_path, {})
@@ -270,6 +281,11 @@ def sample(path: Path, ids: Tensor, mask: Tensor) -> tuple[TrainBatch, Tensor]:
 def _apart(found: Tensor, expected: Tensor) -> float:
     assert found.shape == expected.shape
     return float((found - expected).abs().max())
+
+
+def _typical(errors: Tensor) -> float:
+    """Of errors [n, V], that of the middle token: rounding sends a token to other experts now and then."""
+    return float(errors.square().mean(1).sqrt().median())
 
 
 def _norm(gradients: Mapping[str, Tensor]) -> float:

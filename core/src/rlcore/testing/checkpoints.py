@@ -123,5 +123,7 @@ def _gradients(model: Any, path: Path) -> dict[str, Tensor]:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
+        for buffer in model.buffers():
+            buffer.zero_()
     model.save_pretrained(path)
     return tensors_of(path)

@@ -39,6 +39,40 @@ def make_qwen3(path: Path, **changes: Any) -> Path:
     return path
 
 
+def make_experts(path: Path, **changes: Any) -> Path:
+    """A random GLM-4.5 of 2 layers, the first dense, at `path`; router biases too are random."""
+    from transformers import Glm4MoeConfig, Glm4MoeForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    settings: dict[str, Any] = {
+        "vocab_size": VOCAB_SIZE,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "initializer_range": 0.1,
+        "tie_word_embeddings": False,
+        "max_position_embeddings": 512,
+        "moe_intermediate_size": 32,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "first_k_dense_replace": 1,
+        "num_mtp_layers": 0,
+        **changes,
+    }
+    torch.manual_seed(0)
+    model = Glm4MoeForCausalLM(Glm4MoeConfig(**settings))
+    with torch.no_grad():
+        for buffer in model.buffers():
+            if buffer.shape == (settings["n_routed_experts"],):
+                buffer.normal_(std=0.1)
+    model.save_pretrained(path)
+    return path
+
+
 def random_batch(samples: int, seed: int = 0, longest: int = 12) -> TrainBatch:
     """Prompts of 1 to `longest` and responses of 0 to `longest` tokens, a third of them masked.
 

@@ -8,10 +8,16 @@ from rlcore.plugins.records import ModelFamily
 
 @hookimpl
 def rlcore_models() -> Iterable[ModelFamily]:
-    """GLM-4, dense."""
+    """GLM-4 dense, and GLM-4.5 to 4.7."""
     yield ModelFamily(
         name="glm4",
         factory="rlcore_glm.dense:GlmBridge",
         summary="GLM-4 dense, with norms around each block",
         architectures=("Glm4ForCausalLM",),
+    )
+    yield ModelFamily(
+        name="glm4_moe",
+        factory="rlcore_glm.moe:GlmMoeBridge",
+        summary="GLM-4.5, 4.6 and 4.7: experts",
+        architectures=("Glm4MoeForCausalLM",),
     )

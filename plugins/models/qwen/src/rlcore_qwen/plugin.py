@@ -25,7 +25,7 @@ TINY = MappingProxyType(
 
 @hookimpl
 def rlcore_models() -> Iterable[ModelFamily]:
-    """Qwen2, Qwen2.5 and Qwen3, dense."""
+    """Qwen2, Qwen2.5 and Qwen3, dense, and Qwen3-MoE."""
     yield ModelFamily(
         name="qwen3",
         factory="rlcore_qwen.bridge:QwenBridge",
@@ -41,4 +41,11 @@ def rlcore_models() -> Iterable[ModelFamily]:
         summary="Qwen2 and Qwen2.5 dense",
         config=QwenConfig,
         architectures=("Qwen2ForCausalLM",),
+    )
+    yield ModelFamily(
+        name="qwen3_moe",
+        factory="rlcore_qwen.moe:QwenMoeBridge",
+        summary="Qwen3 with experts",
+        config=QwenConfig,
+        architectures=("Qwen3MoeForCausalLM",),
     )

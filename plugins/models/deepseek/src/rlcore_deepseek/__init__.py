@@ -1,0 +1,1 @@
+"""DeepSeek for rlcore."""

@@ -1,0 +1,17 @@
+"""What this package offers to rlcore."""
+
+from collections.abc import Iterable
+
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import ModelFamily
+
+
+@hookimpl
+def rlcore_models() -> Iterable[ModelFamily]:
+    """DeepSeek-V3, V3.1 and R1."""
+    yield ModelFamily(
+        name="deepseek_v3",
+        factory="rlcore_deepseek.bridge:DeepseekBridge",
+        summary="DeepSeek-V3, V3.1 and R1: latent attention and experts",
+        architectures=("DeepseekV3ForCausalLM",),
+    )

@@ -1,0 +1,88 @@
+"""A DeepSeek-V3 as it is published: FP8 blocks with scales, and a layer for multi-token prediction."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn import functional
+from transformers import AutoModelForCausalLM, DeepseekV3Config
+
+from rlcore.spec import Part
+from rlcore.testing.checkpoints import make_checkpoint, tensors_of
+from rlcore.testing.ranks import run_ranks
+
+MODELS: Any = AutoModelForCausalLM  # transformers leaves much of it untyped
+BLOCK = (8, 16)
+BRIDGE = Part(name="deepseek_v3", factory="rlcore_deepseek.bridge:DeepseekBridge")
+CONFIG = DeepseekV3Config(
+    vocab_size=64,
+    hidden_size=40,  # no multiple of a block
+    intermediate_size=40,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=2,
+    q_lora_rank=20,
+    kv_lora_rank=16,
+    qk_nope_head_dim=12,
+    qk_rope_head_dim=8,
+    v_head_dim=10,
+    moe_intermediate_size=24,
+    n_routed_experts=4,
+    num_experts_per_tok=2,
+    n_group=1,
+    topk_group=1,
+    first_k_dense_replace=1,
+    max_position_embeddings=64,
+)
+
+
+def _quantized(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """FP8, scales, and what they stand for, block by block."""
+    rows, columns = weight.shape
+    scale = torch.empty(-(-rows // BLOCK[0]), -(-columns // BLOCK[1]))
+    small, full = torch.empty(weight.shape, dtype=torch.float8_e4m3fn), torch.empty(weight.shape)
+    for i in range(scale.shape[0]):
+        for j in range(scale.shape[1]):
+            part = (slice(i * BLOCK[0], (i + 1) * BLOCK[0]), slice(j * BLOCK[1], (j + 1) * BLOCK[1]))
+            scale[i, j] = weight[part].abs().max() / 448.0
+            small[part] = (weight[part] / scale[i, j]).to(torch.float8_e4m3fn)
+            full[part] = small[part].float() * scale[i, j]
+    return small, scale, full
+
+
+def test_fp8_is_made_full_and_the_prediction_layer_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "in" / "published"
+    make_checkpoint(path, CONFIG)
+    expected, published = {}, {"model.layers.2.eh_proj.weight": torch.zeros(40, 80)}
+    for name, tensor in tensors_of(path).items():
+        expected[name] = published[name] = tensor
+        if name.endswith("proj.weight") or "kv_a_proj" in name:
+            published[name], published[f"{name}_scale_inv"], expected[name] = _quantized(tensor)
+    for file in [*path.glob("*.safetensors"), path / "model.safetensors.index.json"]:
+        file.unlink()
+    save_file(published, path / "model.safetensors")
+    config = json.loads((path / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": list(BLOCK)}
+    config["num_nextn_predict_layers"] = 1
+    (path / "config.json").write_text(json.dumps(config))
+    for extra in path.parent.glob("*.gradients"):
+        extra.rename(tmp_path / extra.name)
+
+    run_ranks("rlcore.testing.bridge_ranks:save_again", 1, BRIDGE, path.parent, tmp_path / "out", {})
+
+    out = tmp_path / "out" / "published"
+    written = {name: tensor for file in out.glob("*.safetensors") for name, tensor in load_file(file).items()}
+    assert written.keys() == expected.keys()
+    assert sum(not torch.equal(expected[name], tensor) for name, tensor in tensors_of(out).items()) == 0
+    saved = json.loads((out / "config.json").read_text())
+    assert "quantization_config" not in saved
+    assert saved["num_nextn_predict_layers"] == 0
+    model, info = MODELS.from_pretrained(out, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    ids = torch.arange(8)[None]
+    loss = functional.cross_entropy(model(ids).logits[0, :-1], ids[0, 1:])
+    assert torch.isfinite(loss)

@@ -1,0 +1,15 @@
+"""GLM-4.5, 4.6 and 4.7 on megatron-core."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlcore.megatron.moe_bridge import SharedExpertsBridge
+
+
+class GlmMoeBridge(SharedExpertsBridge):
+    """`Glm4MoeForCausalLM`."""
+
+    partial_rotary = True
+
+    def fields(self) -> Mapping[str, Any]:
+        return {"qk_layernorm": self.hf_config.use_qk_norm, "add_qkv_bias": self.hf_config.attention_bias}

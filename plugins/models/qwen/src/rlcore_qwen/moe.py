@@ -1,0 +1,41 @@
+"""Qwen3-MoE on megatron-core."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from transformers import PretrainedConfig
+
+from rlcore.errors import ModelError
+from rlcore.megatron.moe_bridge import MoeBridge
+from rlcore.megatron.routing import Routing
+
+
+class QwenMoeBridge(MoeBridge):
+    """`Qwen3MoeForCausalLM`."""
+
+    def check(self, hf_config: PretrainedConfig) -> None:
+        super().check(hf_config)
+        if hf_config.use_sliding_window:
+            raise ModelError(f"{self.path}: use_sliding_window is not supported.")
+        if hf_config.attention_bias:
+            raise ModelError(f"{self.path}: attention_bias is not supported for Qwen3-MoE.")
+
+    def routing(self) -> Routing:
+        return Routing(
+            top_k=self.hf_config.num_experts_per_tok,
+            score="softmax",
+            normalize=self.hf_config.norm_topk_prob,
+        )
+
+    def experts(self) -> int:
+        return int(self.hf_config.num_experts)
+
+    def sparse_layers(self) -> Sequence[bool]:
+        config = self.hf_config
+        return [
+            number not in config.mlp_only_layers and (number + 1) % config.decoder_sparse_step == 0
+            for number in range(config.num_hidden_layers)
+        ]
+
+    def fields(self) -> Mapping[str, Any]:
+        return {"qk_layernorm": True}
