@@ -1,4 +1,4 @@
-# make demo | test | test-sglang | lint | bench | setup. Each sets up what it needs.
+# make demo | test | test-sglang | lint | mutants | bench | setup. Each sets up what it needs.
 #
 # PYTHON=python3.12     the interpreter to make the environments with
 # TORCH_INDEX=URL|DIR   where to take torch from: the URL of a package index, or a folder of wheels
@@ -17,7 +17,7 @@ PROJECTS := $(wildcard core/pyproject.toml cli/pyproject.toml plugins/*/*/pyproj
 
 export TORCH_INDEX TORCH_SPEC
 
-.PHONY: demo test test-sglang lint bench setup
+.PHONY: demo test test-sglang lint mutants bench setup
 .DELETE_ON_ERROR:
 
 demo: setup
@@ -36,6 +36,9 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+mutants: setup
+	$(BIN)/python scripts/mutants.py
 
 bench: setup
 	$(BIN)/python benchmarks/run.py

@@ -148,6 +148,27 @@ def test_a_loss_that_puts_nan_in_masked_slots_is_masked() -> None:
     assert result.metrics["bad"] == 0
 
 
+def test_a_loss_need_not_mask_anything() -> None:
+    """What it sees is finite, or the slope of its arithmetic would carry a NaN on."""
+
+    def unaware(inputs: LossInputs) -> LossOutput:
+        ratio = (inputs.log_probs - inputs.old_log_probs).exp()
+        assert inputs.entropy is not None
+        return LossOutput(per_token=-ratio * inputs.advantages / (1 + inputs.entropy))
+
+    batch = prepared(make_batch([4, 6, 3]))
+    mask = batch.per_token["loss_mask"]
+    new, entropy = (
+        torch.where(mask > 0, torch.rand(13, dtype=torch.float64), math.nan).requires_grad_()
+        for _ in range(2)
+    )
+    result = Objective(unaware)(TokenOutputs(log_probs=new, entropy=entropy), batch)
+    for gradient in torch.autograd.grad(result.total, [new, entropy]):
+        assert gradient.isfinite().all()
+        assert not gradient[mask == 0].any()
+        assert gradient[mask > 0].all()
+
+
 def test_a_fully_masked_sample_contributes_nothing() -> None:
     """The loss of a batch is the same with and without it, under the default normalizer."""
     batch = make_batch([4, 6, 3])
