@@ -246,6 +246,21 @@ def test_rollout_log_probs_as_old(tmp_path: Path) -> None:
     assert metrics["train/kl_engine_max"] > 1e-6
 
 
+@pytest.mark.parametrize("coef", [0.0, 0.01])
+def test_the_entropy_has_a_gradient_only_where_it_is_trained_on(coef: float, tmp_path: Path) -> None:
+    """Without a coefficient it is a metric: the policy is not asked for its gradient."""
+    asked: list[tuple[bool, bool]] = []
+
+    class Recording(Bigram):
+        def train(self, *given: Any, entropy: bool = False, entropy_grad: bool = False, **known: Any) -> Any:
+            asked.append((entropy, entropy_grad))
+            return super().train(*given, entropy=entropy, entropy_grad=entropy_grad, **known)
+
+    policy = Recording()
+    make_learner(policy, tmp_path, entropy_coef=coef).update(make_batch(policy), step=0, first=True)
+    assert asked == [(True, coef > 0)]
+
+
 class Halve:
     def weigh(self, inputs: CorrectionInputs) -> Weights:
         half = torch.full_like(inputs.log_probs, 0.5)

@@ -52,3 +52,20 @@ def test_links_of_the_readme_lead_somewhere() -> None:
         link for link in re.findall(r"\]\(([^)#]+)", (ROOT / "README.md").read_text()) if "://" not in link
     ]
     assert not [link for link in links if not (ROOT / link).exists()]
+
+
+CONFORMANCE = (DOCS / "conformance.md").read_text()
+
+
+@pytest.mark.parametrize("test", sorted(set(re.findall(r"`(\S+\.py::\w+)`", CONFORMANCE))))
+def test_what_the_conformance_page_names_is_a_test(test: str) -> None:
+    path, _, name = test.partition("::")
+    assert re.search(rf"^ *(?:async )?def {name}\(", (ROOT / path).read_text(), re.MULTILINE)
+
+
+def test_each_convention_of_the_conformance_page_is_a_setting() -> None:
+    table = CONFORMANCE.partition("## Conventions")[2].partition("Fixed:")[0]
+    flags = re.findall(r"`(--[\w.-]+)`", table)
+    settings = (DOCS / "settings.md").read_text()
+    assert len(flags) > 10
+    assert not [flag for flag in flags if f"`{flag}`" not in settings]

@@ -19,6 +19,10 @@ class Config(BaseModel):
     min_group_size: ClassVar[int] = 1
     """The smallest group that the component works with; 2 for estimators that compare siblings."""
 
+    def needed_group_size(self) -> int:
+        """`min_group_size`, unless a setting changes what the component does with a group of one."""
+        return self.min_group_size
+
     needs: ClassVar[frozenset[Input]] = frozenset()
     """The columns that the component reads and that cost a forward pass."""
 

@@ -85,7 +85,7 @@ def _complaints(resolved: Resolved, parallel: int) -> Iterator[str]:
     longest = run.max_prompt_tokens + run.max_response_tokens
     yield from _given_complaints(resolved)
     for kind, part in _parts(resolved):
-        need = part.config.min_group_size
+        need = part.config.needed_group_size()
         if run.group_size < need:
             yield (
                 f"--group-size: found {run.group_size}, but {kind} {part.name!r} compares the samples of a "

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from rlcore_grpo.filters import KeepAll, ZeroStd
 
 
 def estimate(
-    rewards: list[float], groups: list[int], rollouts: list[int] | None = None, std: bool = True
+    rewards: list[float], groups: list[int], rollouts: list[int] | None = None, **settings: Any
 ) -> list[float]:
     """One advantage a sample; each sample has two response tokens, which must agree."""
     n = len(rewards)
@@ -35,7 +36,7 @@ def estimate(
             "rollout": torch.tensor(rollouts or list(range(n))),
         },
     )
-    advantages = GroupAdvantage(GroupAdvantageConfig(std=std)).estimate(batch)
+    advantages = GroupAdvantage(GroupAdvantageConfig(**settings)).estimate(batch)
     assert advantages.dtype == torch.float32
     assert torch.equal(advantages[0::2], advantages[1::2])
     return advantages[0::2].tolist()
@@ -46,6 +47,15 @@ def test_advantage() -> None:
     found = estimate([1, 2, 3, 1, 1.01, 2, 0.1], [4, 0, 4, 1, 1, 0, 9])
     assert found == pytest.approx([-0.7071, 0, 0.7071, -0.7070, 0.7070, 0, 0], abs=1e-4)
     assert estimate([6, 3, 9, 12], [0, 0, 1, 1], std=False) == [1.5, -1.5, -1.5, 1.5]
+
+
+def test_a_group_of_one_keeps_its_reward_on_request() -> None:
+    """And only that: a group of two samples of one rollout is such a group, one of equal rewards is not."""
+    found = estimate([5, 2, 2, 3, 3], [0, 1, 1, 2, 2], [0, 1, 2, 3, 3], single="reward")
+    assert found == [5, 0, 0, 3, 3]
+    assert estimate([5, 2, 2], [0, 1, 1]) == [0, 0, 0]
+    assert GroupAdvantageConfig(single="reward").needed_group_size() == 1
+    assert GroupAdvantageConfig().needed_group_size() == 2
 
 
 def test_equal_rewards_give_exactly_zero() -> None:

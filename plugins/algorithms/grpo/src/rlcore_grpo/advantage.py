@@ -28,4 +28,7 @@ class GroupAdvantage:
         group_N = torch.zeros_like(count_N)
         group_N[index_B] = batch.per_sample["group"]
         advantage_N = group_advantages(reward_N, group_N, std=self._config.std, eps=self._config.eps)
+        if self._config.single == "reward":
+            of_group_N, size_G = indices_of(group_N)
+            advantage_N = torch.where(size_G[of_group_N] == 1, reward_N, advantage_N)
         return advantage_N[index_B][batch.segments].float()

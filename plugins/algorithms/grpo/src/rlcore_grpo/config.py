@@ -1,6 +1,6 @@
 """The settings of the parts."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -8,12 +8,19 @@ from rlcore.config.base import Config
 
 
 class GroupAdvantageConfig(Config):
-    """Settings of the advantage `grpo`. A group of one would have no advantage: group size 2 or more."""
+    """Settings of the advantage `grpo`. A group of one has no advantage, so the group size is 2 or more."""
 
     min_group_size: ClassVar[int] = 2
 
     std: bool = Field(True, description="divide by the standard deviation of the group")
     eps: float = Field(1e-6, gt=0, le=1, description="added to the standard deviation")
+    single: Literal["zero", "reward"] = Field(
+        "zero", description="advantage of a group of one: 0, or its reward as it is"
+    )
+
+    def needed_group_size(self) -> int:
+        """A group of one that keeps its reward can be trained on."""
+        return 1 if self.single == "reward" else self.min_group_size
 
 
 class PpoClipConfig(Config):
