@@ -9,7 +9,17 @@ import time
 
 from common import BENCHMARKS, say
 
-ORDER = ("startup", "demo", "rollout", "trainer_step", "asynchrony", "vs_trl", "curves")
+ORDER = (
+    "startup",
+    "demo",
+    "rollout",
+    "trainer_step",
+    "profile_step",
+    "memory",
+    "asynchrony",
+    "vs_trl",
+    "curves",
+)
 
 
 def main() -> int:

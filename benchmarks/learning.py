@@ -1,0 +1,235 @@
+"""Does each recipe learn? Every RL recipe on the procedural tasks, from several seeds, and negative controls.
+
+Each run is the real command. It is kept in a JSON file as soon as it ends, and not made again: the whole can
+be made in pieces (`--recipes`, `--tasks`, `--seeds`), in any order. The table and the picture show what was
+chosen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from common import BENCHMARKS, IMAGES, Row, machine, parser, publish, say, table, train, verdict
+
+from rlcore.plugins.loader import load
+from rlcore.plugins.records import Kind
+
+TASKS: dict[str, tuple[str, ...]] = {
+    "copy": ("--steps", "100"),
+    "reverse": ("--steps", "300"),
+    "sort": ("--steps", "300", "--lr-schedule", "linear"),
+}
+"""What each task needs beyond the preset. `reverse` and `sort` are hard enough that recipes differ."""
+
+CONTROLS_FILE = BENCHMARKS.parent / "tests" / "e2e" / "controls.py"
+CONTROLS: dict[str, tuple[str, ...]] = {
+    "shuffled advantages": ("--plugin", str(CONTROLS_FILE), "--advantage", "shuffled"),
+    "random reward": ("--plugin", str(CONTROLS_FILE), "--reward", "random"),
+    "learning rate 0": ("--lr", "0"),
+}
+"""`grpo` without a signal, which must learn nothing."""
+
+NOT_BY_REWARD = frozenset({"sft", "dpo", "opd"})
+"""Recipes that learn from something else than a reward."""
+
+SEVERAL_UPDATES = ("--minibatches", "4")
+LEARNT, NOTHING = 0.9, 0.1
+Points = list[tuple[int, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """One finished run. `points`: (step, held-out exact match), the first before any training."""
+
+    recipe: str
+    task: str
+    seed: int
+    flags: tuple[str, ...]
+    seconds: float
+    points: Points
+
+    @property
+    def before(self) -> float:
+        return self.points[0][1]
+
+    @property
+    def after(self) -> float:
+        return self.points[-1][1]
+
+
+def recipes() -> dict[str, tuple[str, ...]]:
+    """The flags of each recipe that learns by a reward.
+
+    Four updates a batch: with a single one every ratio is 1, and most losses are the same.
+    """
+    names = [name for name in load().registry.names(Kind.ALGORITHM) if name not in NOT_BY_REWARD]
+    return {name: ("--algo", name, *SEVERAL_UPDATES) for name in names}
+
+
+def main() -> None:
+    """Make what is missing, then show all that was asked for."""
+    chosen = recipes()
+    options = parser(__doc__)
+    options.add_argument(
+        "--recipes", nargs="*", default=list(chosen), choices=list(chosen), help="which ones"
+    )
+    options.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS), help="which ones")
+    options.add_argument("--seeds", type=int, default=3, help="runs of each, with the seeds 0, 1, …")
+    options.add_argument("--no-controls", action="store_true", help="leave the negative controls out")
+    options.add_argument("--steps", type=int, help="fewer steps (for a trial)")
+    options.add_argument("--runs", type=Path, default=None, help="the finished runs (default: in --work)")
+    args = options.parse_args()
+    facts = machine(args.threads)
+    kept = Kept(args.runs or args.work / "learning_runs.json")
+    found = [run_of(kept, args, *job) for job in jobs(chosen, args)]
+    rows = [_row(group) for group in grouped(found) if group[0].recipe in chosen]
+    controls = [_control(group) for group in grouped(found) if group[0].recipe in CONTROLS]
+    images = args.work if args.dry else IMAGES
+    text = "\n\n".join(table(part) for part in (rows, controls) if part)
+    if rows:
+        picture = draw([run for run in found if run.recipe in chosen], images / "learning.svg")
+        text += f"\n\n![Held-out exact match of each recipe](images/{picture.name})"
+    publish("learning", facts, {"runs": [asdict(run) for run in found]}, text, dry=args.dry)
+
+
+def jobs(
+    chosen: dict[str, tuple[str, ...]], args: argparse.Namespace
+) -> Iterator[tuple[str, str, int, tuple[str, ...]]]:
+    """(recipe or control, task, seed, flags): seed by seed, so that what is cut short is even."""
+    entries = [(name, task, chosen[name]) for name in args.recipes for task in args.tasks]
+    if not args.no_controls:
+        entries += [(name, args.tasks[0], ("--algo", "grpo", *flags)) for name, flags in CONTROLS.items()]
+    for seed in range(args.seeds):
+        for name, task, flags in entries:
+            steps = ("--steps", str(args.steps)) if args.steps else ()
+            yield name, task, seed, (*flags, *TASKS[task], *steps)
+
+
+class Kept:
+    """The finished runs, in a JSON file that is written anew after each."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        rows: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
+        self._runs = [
+            Learned(**{**row, "flags": tuple(row["flags"]), "points": [(s, x) for s, x in row["points"]]})
+            for row in rows
+        ]
+
+    def find(self, recipe: str, task: str, seed: int, flags: tuple[str, ...]) -> Learned | None:
+        """The run of exactly these settings."""
+        key = (recipe, task, seed, flags)
+        return next((run for run in self._runs if (run.recipe, run.task, run.seed, run.flags) == key), None)
+
+    def add(self, run: Learned) -> None:
+        """Keep it."""
+        self._runs.append(run)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_text(json.dumps([asdict(each) for each in self._runs], indent=1) + "\n")
+
+
+def run_of(
+    kept: Kept, args: argparse.Namespace, name: str, task: str, seed: int, flags: tuple[str, ...]
+) -> Learned:
+    """The kept run, or a new one."""
+    if (known := kept.find(name, task, seed, flags)) is not None:
+        return known
+    folder = args.work / f"learning-{name}-{task}-{seed}".replace(" ", "_")
+    made = train(folder, "--model", "qwen3", "--task", task, "--seed", str(seed), *flags)
+    score = f"eval/{task}/score"
+    run = Learned(
+        recipe=name,
+        task=task,
+        seed=seed,
+        flags=flags,
+        seconds=made.seconds,
+        points=[(row["step"], row[score]) for row in made.rows if score in row],
+    )
+    kept.add(run)
+    say(f"{name}, {task}, seed {seed}: {run.before:.3f} to {run.after:.3f} in {run.seconds:.0f} s")
+    return run
+
+
+def grouped(found: Sequence[Learned]) -> list[list[Learned]]:
+    """The seeds of each recipe and task."""
+    groups: dict[tuple[str, str], list[Learned]] = {}
+    for run in found:
+        groups.setdefault((run.recipe, run.task), []).append(run)
+    return list(groups.values())
+
+
+def _mean(runs: Sequence[Learned], value: Callable[[Learned], float]) -> float:
+    return statistics.fmean(map(value, runs))
+
+
+def _row(runs: Sequence[Learned]) -> Row:
+    after = [run.after for run in runs]
+    return {
+        "recipe": f"`{runs[0].recipe}`",
+        "task": f"`{runs[0].task}`",
+        "seeds": len(runs),
+        "held-out before": _mean(runs, lambda run: run.before),
+        "after": _mean(runs, lambda run: run.after),
+        "least and most": f"{min(after):.3f} to {max(after):.3f}",
+        "steps": runs[0].points[-1][0],
+        "seconds": _mean(runs, lambda run: run.seconds),
+        f"seeds ≥ {LEARNT}": sum(score >= LEARNT for score in after),
+    }
+
+
+def _control(runs: Sequence[Learned]) -> Row:
+    most = max(run.after for run in runs)
+    return {
+        "negative control": runs[0].recipe,
+        "task": f"`{runs[0].task}`",
+        "seeds": len(runs),
+        "held-out before": _mean(runs, lambda run: run.before),
+        "most after": most,
+        "steps": runs[0].points[-1][0],
+        f"learns nothing (< {NOTHING})": verdict(most < NOTHING),
+    }
+
+
+def draw(runs: Sequence[Learned], path: Path) -> Path:
+    """One panel a task, one line a recipe: the mean of the seeds, and from the least to the most a band."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    pyplot.rcParams["svg.hashsalt"] = "rlcore"  # the same file for the same numbers
+    tasks = list(dict.fromkeys(run.task for run in runs))
+    names = list(dict.fromkeys(run.recipe for run in runs))
+    colors = {name: pyplot.colormaps["tab20"](number % 20) for number, name in enumerate(names)}
+    figure, panels = pyplot.subplots(
+        1, len(tasks), figsize=(4.2 * len(tasks) + 1.8, 3.4), sharey=True, squeeze=False, layout="constrained"
+    )
+    for panel, task in zip(panels[0], tasks, strict=True):
+        for group in grouped([run for run in runs if run.task == task]):
+            steps = [step for step, _ in group[0].points]
+            scores = list(zip(*([score for _, score in run.points] for run in group), strict=True))
+            mean, low, high = (list(map(of, scores)) for of in (statistics.fmean, min, max))
+            color, label = colors[group[0].recipe], group[0].recipe
+            panel.plot(steps, mean, color=color, label=label, linewidth=1.4)
+            panel.fill_between(steps, low, high, color=color, alpha=0.12)
+        panel.set(title=task, xlabel="step", ylim=(-0.02, 1.02))
+        panel.grid(alpha=0.25)
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[0][0].set_ylabel("held-out exact match")
+    shown = [pair for panel in panels[0] for pair in zip(*panel.get_legend_handles_labels(), strict=True)]
+    lines = {text: line for line, text in shown}
+    figure.legend(lines.values(), lines.keys(), loc="outside right center", frameon=False, fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+    return path
+
+
+if __name__ == "__main__":
+    main()
