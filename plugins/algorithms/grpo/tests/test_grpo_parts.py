@@ -132,7 +132,11 @@ def test_recipes_name_parts_and_settings_that_exist() -> None:
 
     configs = {component.name: component.config for component in components()}
     recipes = list(plugin.rlcore_algorithms())
-    assert [recipe.name for recipe in recipes] == ["grpo", "dr_grpo", "dapo"]
+    assert {recipe.name: (recipe.settings["normalizer"], recipe.tables) for recipe in recipes} == {
+        "grpo": ("per_rollout", {}),
+        "dr_grpo": ("constant", {"advantage": {"std": False}}),
+        "dapo": ("per_token", {"loss": {"clip_high": 0.28}}),
+    }
     for recipe in recipes:
         RunConfig.model_validate(recipe.settings)
         for kind, names in recipe.parts.items():
