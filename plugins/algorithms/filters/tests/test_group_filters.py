@@ -15,10 +15,10 @@ from rlcore.interfaces import Filter, Verdict
 from rlcore.plugins.records import Component, Kind
 from rlcore.plugins.registry import check
 from rlcore.spec import Part
-from rlcore.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Score
+from rlcore.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Score, Span
 from rlcore_filters import plugin
-from rlcore_filters.config import DuplicatesConfig, OverlongConfig, RewardRangeConfig
-from rlcore_filters.filters import Duplicates, Overlong, RewardRange
+from rlcore_filters.config import DuplicatesConfig, OverlongConfig, RewardRangeConfig, StalenessConfig
+from rlcore_filters.filters import Duplicates, Overlong, RewardRange, Staleness
 
 PROMPT = Prompt(prompt_id="p", text="?")
 
@@ -160,6 +160,51 @@ def test_a_split_rollout_is_one_response() -> None:
     assert Duplicates(DuplicatesConfig()).judge(group(*other)).group is not None
 
 
+# --- staleness -----------------------------------------------------------------------------------------
+
+
+def made_by(*versions: int) -> Sample:
+    """One response token for each of these weight versions."""
+    spans = tuple(Span(start=place, version=version) for place, version in enumerate(versions))
+    return replace(sample([7] * len(versions)), spans=spans)
+
+
+@pytest.mark.parametrize(
+    ("versions", "max_age", "trained_on"),
+    [
+        ([(4,), (4,)], 0, [True, True]),
+        ([(4,), (3,)], 0, [True, False]),
+        ([(4, 5), (5,)], 0, [False, True]),
+        ([(4, 5, 6), (5, 6), (6,)], 1, [False, True, True]),
+        ([(4, 5, 6), (5, 6), (6,)], 2, [True, True, True]),
+        ([(2,), (7,), (6, 7)], 1, [False, True, True]),
+    ],
+)
+def test_old_samples_are_masked(
+    versions: list[tuple[int, ...]], max_age: int, trained_on: list[bool]
+) -> None:
+    """By the oldest weights of the sample and the newest of the group; rewards, tokens and places stay."""
+    found = group(*(made_by(*each) for each in versions))
+    verdict = Staleness(StalenessConfig(max_age=max_age)).judge(found)
+    assert verdict.group is not None
+    assert [any(s.loss_mask) for s in verdict.group.samples] == trained_on
+    for after, before, live in zip(verdict.group.samples, found.samples, trained_on, strict=True):
+        gone = {"loss_mask": (0,) * len(before.loss_mask), "log_probs": (0.0,) * len(before.log_probs)}
+        assert after == (before if live else replace(before, **gone))
+
+
+def test_a_group_of_old_samples_is_dropped() -> None:
+    """On request for one of them; always where each of them spans too many publications."""
+    one, both = group(made_by(1), made_by(3)), group(made_by(1, 3), made_by(1, 2))
+    drop = Staleness(StalenessConfig(max_age=1, mode="drop"))
+    mask = Staleness(StalenessConfig(max_age=1))
+    assert (drop.judge(one).group, drop.judge(one).reason) == (None, "stale")
+    assert mask.judge(one).group is not None
+    for each in (drop, mask):
+        assert each.judge(both).reason == "stale"
+        assert each.judge(group(made_by(2), made_by(3))).group is not None
+
+
 # --- reward range --------------------------------------------------------------------------------------
 
 
@@ -216,6 +261,8 @@ def test_each_component_is_made_from_its_defaults(component: Component) -> None:
         (OverlongConfig, {"mode": "penalty", "max_tokens": 4, "buffer": 5}, "larger than max_tokens"),
         (OverlongConfig, {"mode": "penalty", "max_tokens": 4, "buffer": 0}, "greater than"),
         (OverlongConfig, {"max_tokens": 4}, "belong to mode penalty"),
+        (StalenessConfig, {"max_age": -1}, "greater than"),
+        (StalenessConfig, {"mode": "penalty"}, "drop"),
         (DuplicatesConfig, {"min_distinct": 1}, "greater than"),
         (RewardRangeConfig, {"low": 0.9}, "above high"),
         (RewardRangeConfig, {"high": float("nan")}, "finite"),

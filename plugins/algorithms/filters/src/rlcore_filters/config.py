@@ -38,6 +38,17 @@ class DuplicatesConfig(Config):
     min_distinct: int = Field(2, ge=2, le=100_000, description="distinct responses that a group must have")
 
 
+class StalenessConfig(Config):
+    """Settings of the filter `staleness`. Only asynchronous runs have samples of several weight versions."""
+
+    max_age: int = Field(
+        1, ge=0, le=100_000, description="publications that a token may be behind the newest of its group"
+    )
+    mode: Literal["mask", "drop"] = Field(
+        "mask", description="older samples are not trained on, or their whole group is dropped"
+    )
+
+
 class RewardRangeConfig(Config):
     """Settings of the filter `reward_range`. The defaults are for rewards from 0 to 1."""
 

@@ -1,11 +1,12 @@
 """Group filters. They see scored groups: every sample has a score."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
 from rlcore.interfaces import Verdict
 from rlcore.types import GenerationStatus, Group, Sample, Score
-from rlcore_filters.config import DuplicatesConfig, OverlongConfig, RewardRangeConfig
+from rlcore_filters.config import DuplicatesConfig, OverlongConfig, RewardRangeConfig, StalenessConfig
 
 
 class Overlong:
@@ -27,10 +28,7 @@ class Overlong:
         truncated = [sample.status is GenerationStatus.TRUNCATED for sample in group.samples]
         if all(truncated):
             return Verdict(group=None, reason="overlong")
-        samples = (
-            _masked(sample) if cut else sample for sample, cut in zip(group.samples, truncated, strict=True)
-        )
-        return Verdict(group=replace(group, samples=tuple(samples)))
+        return Verdict(group=_with_masked(group, truncated))
 
     def _penalized(self, sample: Sample) -> Sample:
         penalty = self._penalty(len(sample.response_ids))
@@ -58,6 +56,29 @@ class Duplicates:
         if len(distinct) < self._min_distinct:
             return Verdict(group=None, reason="duplicates")
         return Verdict(group=group)
+
+
+class Staleness:
+    """Keeps samples of old weights out of the training.
+
+    The age of a sample: publications from the oldest weights that made a token of it to the newest ones that
+    made a token of its group, which is judged as soon as it is complete. Samples older than `max_age` are
+    masked, with their rewards still part of the group, and a group of nothing else is dropped for `stale`;
+    or any such sample drops its group.
+    """
+
+    def __init__(self, config: StalenessConfig) -> None:
+        self._config = config
+
+    def judge(self, group: Group) -> Verdict:
+        """The group, without a token of its stale samples to train on, or dropped."""
+        newest = max((version for sample in group.samples for version in sample.versions), default=0)
+        stale = [newest - min(s.versions, default=newest) > self._config.max_age for s in group.samples]
+        if not any(stale):
+            return Verdict(group=group)
+        if self._config.mode == "drop" or all(stale):
+            return Verdict(group=None, reason="stale")
+        return Verdict(group=_with_masked(group, stale))
 
 
 class RewardRange:
@@ -93,10 +114,15 @@ def _score(sample: Sample) -> Score:
     return sample.score
 
 
-def _masked(sample: Sample) -> Sample:
-    """`sample` without a token to train on; a log-prob is 0 where the mask is 0."""
-    tokens = len(sample.response_ids)
-    return replace(sample, loss_mask=(0,) * tokens, log_probs=(0.0,) * tokens)
+def _with_masked(group: Group, chosen: Sequence[bool]) -> Group:
+    """`group` without a token of the chosen samples to train on; a log-prob is 0 where the mask is 0."""
+
+    def masked(sample: Sample) -> Sample:
+        tokens = len(sample.response_ids)
+        return replace(sample, loss_mask=(0,) * tokens, log_probs=(0.0,) * tokens)
+
+    samples = (masked(s) if out else s for s, out in zip(group.samples, chosen, strict=True))
+    return replace(group, samples=tuple(samples))
 
 
 def _lowered(sample: Sample, penalty: float) -> Score:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore.plugins.records import Component
-from rlcore_filters.config import DuplicatesConfig, OverlongConfig, RewardRangeConfig
+from rlcore_filters.config import DuplicatesConfig, OverlongConfig, RewardRangeConfig, StalenessConfig
 
 
 @hookimpl
@@ -21,6 +21,12 @@ def rlcore_filters() -> Iterable[Component]:
         factory="rlcore_filters.filters:Duplicates",
         summary="drop groups with too few distinct responses",
         config=DuplicatesConfig,
+    )
+    yield Component(
+        name="staleness",
+        factory="rlcore_filters.filters:Staleness",
+        summary="mask or drop samples of weights that are too old",
+        config=StalenessConfig,
     )
     yield Component(
         name="reward_range",
