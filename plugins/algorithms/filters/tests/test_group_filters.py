@@ -189,8 +189,9 @@ def test_old_samples_are_masked(
     assert verdict.group is not None
     assert [any(s.loss_mask) for s in verdict.group.samples] == trained_on
     for after, before, live in zip(verdict.group.samples, found.samples, trained_on, strict=True):
-        gone = {"loss_mask": (0,) * len(before.loss_mask), "log_probs": (0.0,) * len(before.log_probs)}
-        assert after == (before if live else replace(before, **gone))
+        tokens = len(before.response_ids)
+        masked = replace(before, loss_mask=(0,) * tokens, log_probs=(0.0,) * tokens)
+        assert after == (before if live else masked)
 
 
 def test_a_group_of_old_samples_is_dropped() -> None:
