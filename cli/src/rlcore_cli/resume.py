@@ -12,6 +12,7 @@ RUN_TOML = "run.toml"
 FREE = {
     "steps",
     "save_every",
+    "save_rollouts_every",
     "eval_every",
     "keep_checkpoints",
     "engine_concurrency",

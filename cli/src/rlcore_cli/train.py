@@ -15,6 +15,7 @@ from rlcore.config.resolve import ModelChoice, Resolved, resolve, resolve_model
 from rlcore.config.select import CHOICES, Selection, select
 from rlcore.errors import CheckpointError, ConfigError, Terminated
 from rlcore.plugins.records import Kind
+from rlcore.trains_on import TrainsOn
 from rlcore_cli import options
 from rlcore_cli.program import Program
 from rlcore_cli.resume import RUN_TOML, check_same_past
@@ -103,9 +104,11 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: Params) -> 
     run_dir = _run_dir(params["run_dir"], resume, resolved)
     resolved = replace(resolved, model=_with_weights(resolved.model))
     from rlcore.runtime.train import train
+    from rlcore.tracking.columns import COLUMNS, GIVEN_COLUMNS
     from rlcore.tracking.console import Display
 
-    with Display(json=params["as_json"], steps=resolved.run.steps) as console:
+    columns = COLUMNS if resolved.trains_on is TrainsOn.ROLLOUTS else GIVEN_COLUMNS
+    with Display(json=params["as_json"], steps=resolved.run.steps, columns=columns) as console:
         summary = train(
             resolved, run_dir=run_dir, resume=resume, ray_address=params["ray_address"], console=console
         )

@@ -64,6 +64,9 @@ class RunConfig(Config):
     )
     eval_every: int = Field(10, ge=0, description="steps between evaluations; 0: only at start and end")
     eval_prompts: int = Field(256, ge=1, description="at most this many prompts of each held-out set")
+    save_rollouts_every: int = Field(
+        0, ge=0, description="steps between rollouts whose samples are written to samples/; 0: none"
+    )
     save_every: int = Field(0, ge=0, description="steps between checkpoints; 0: only at the end")
     keep_checkpoints: int = Field(2, ge=1, description="newest checkpoints to keep")
     max_staleness: int = Field(0, ge=0, description="weight versions that generation may run ahead; 0: none")

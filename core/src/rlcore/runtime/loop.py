@@ -54,11 +54,11 @@ class Loop:
         rollouts = self.producer.run(self.state.step, self._run.steps)
         async with self._saver, contextlib.aclosing(rollouts):
             async for rollout in rollouts:
-                if await self._finish_step(await self._step(rollout)):
+                if await self._finish_step(rollout, await self._step(rollout)):
                     return "sigterm"
         return "completed"
 
-    async def _finish_step(self, row: dict[str, float]) -> bool:
+    async def _finish_step(self, rollout: Rollout, row: dict[str, float]) -> bool:
         """Refresh the reference, evaluate and save where due; a row is on disk before its checkpoint.
 
         A checkpoint is written while the next steps are taken; the end of the run waits for it.
@@ -69,6 +69,8 @@ class Loop:
         self._saver.check()
         if run.reference_refresh_every and step % run.reference_refresh_every == 0:
             await self.trainer.refresh_reference()
+        if run.save_rollouts_every and step % run.save_rollouts_every == 0:
+            self.tracker.rollout(step, (sample for group in rollout.groups for sample in group.samples))
         last = step == run.steps
         if last or (run.eval_every and step % run.eval_every == 0):
             row |= await self._evaluate(step)
@@ -102,7 +104,8 @@ class Loop:
                     await self.engines.publish(result.location, keep_cache=self._run.on_publish == "in_place")
             metrics |= dict(result.metrics)
             metrics["time/train_s"] = trained - begin - result.write_seconds
-            metrics["time/publish_s"] = time.perf_counter() - trained + result.write_seconds
+            if self.producer.samples:
+                metrics["time/publish_s"] = time.perf_counter() - trained + result.write_seconds
         else:
             version = self.state.version
             metrics |= {"time/train_s": 0.0, "time/publish_s": 0.0}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rlcore.types import Json
@@ -35,6 +35,19 @@ COLUMNS = (
 """KL: of the policies before and after the update; gap: trainer against engine; the last four: seconds."""
 
 
+GIVEN_COLUMNS = (
+    Column("loss", "train/loss"),
+    Column("eval", "eval"),
+    Column("margin", "train/reward_margin"),
+    Column("acc.", "train/accuracy"),
+    Column("entr.", "train/entropy"),
+    Column("grad", "train/grad_norm"),
+    Column("tok/s", "rollout/tokens_per_s"),
+    Column("train", "time/train_s"),
+)
+"""Those of a run on given responses; margin and accuracy are of pairs."""
+
+
 def evaluations(row: Mapping[str, Json]) -> dict[str, float]:
     """The score of each held-out set in the row of a step; empty where there was no evaluation."""
     prefix, suffix = _EVAL
@@ -45,11 +58,11 @@ def evaluations(row: Mapping[str, Json]) -> dict[str, float]:
     }
 
 
-def cells(row: Mapping[str, Json]) -> list[str]:
-    """The row's texts, one for each of COLUMNS; empty where the step has no such metric."""
+def cells(row: Mapping[str, Json], columns: Sequence[Column] = COLUMNS) -> list[str]:
+    """The row's texts, one for each of `columns`; empty where the step has no such metric."""
     scores = evaluations(row)
     values = {**row, "eval": sum(scores.values()) / len(scores)} if scores else row
-    return [compact(values.get(column.key)) for column in COLUMNS]
+    return [compact(values.get(column.key)) for column in columns]
 
 
 def compact(value: Json) -> str:

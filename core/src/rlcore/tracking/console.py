@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from rlcore.tracking.columns import COLUMNS, cells, evaluations
+from rlcore.tracking.columns import COLUMNS, Column, cells, evaluations
 from rlcore.tracking.curve import MARKS, Points, curve
 from rlcore.tracking.metrics import read_metrics
 from rlcore.types import Json
@@ -37,16 +37,16 @@ class Display:
     With `json`, progress goes to stderr and stdout gets one JSON object, at the end.
     """
 
-    def __init__(self, *, json: bool, steps: int) -> None:
-        self._json, self._steps = json, steps
-        self._screen: _Screen = _PlainScreen(self._stream, steps)
+    def __init__(self, *, json: bool, steps: int, columns: Sequence[Column] = COLUMNS) -> None:
+        self._json, self._steps, self._columns = json, steps, columns
+        self._screen: _Screen = _PlainScreen(self._stream, steps, columns)
 
     def __enter__(self) -> Display:
         stream = self._stream
         if stream.isatty() and stream.encoding.lower().startswith("utf"):
             from rlcore.tracking.live import LiveScreen
 
-            self._screen = LiveScreen(stream, self._steps)
+            self._screen = LiveScreen(stream, self._steps, self._columns)
         return self
 
     def __exit__(
@@ -67,7 +67,7 @@ class Display:
         self._screen.step(row)
 
     def finish(self, summary: Summary) -> None:
-        """The reward curve of the whole run (earlier parts included), its scores and its folder."""
+        """The curve of the whole run (earlier parts included), its scores and its folder."""
         self._screen.close()
         for line in self._closing(summary):
             self._screen.print(line)
@@ -88,17 +88,16 @@ class Display:
 
     def _plot(self, metrics: Path) -> list[str]:
         rows = read_metrics(metrics) if metrics.exists() else []  # a run may end before its first row
-        reward: Points = [
-            (row["step"], row["rollout/reward_mean"])
-            for row in rows
-            if row.get("rollout/reward_mean") is not None
-        ]
+        line, key = "mean reward", "rollout/reward_mean"
+        if not any(key in row for row in rows):
+            line, key = "loss", "train/loss"
+        points: Points = [(row["step"], row[key]) for row in rows if row.get(key) is not None]
         sets: dict[str, list[tuple[float, float]]] = {}
         for row in rows:
             for name, score in evaluations(row).items():
                 sets.setdefault(name, []).append((row["step"], score))
-        legend = ["⠤ mean reward", *(f"{mark} eval {name}" for mark, name in zip(MARKS, sets, strict=False))]
-        plot = curve(reward, sets, width=min(self._screen.width, 100))
+        legend = [f"⠤ {line}", *(f"{mark} eval {name}" for mark, name in zip(MARKS, sets, strict=False))]
+        plot = curve(points, sets, width=min(self._screen.width, 100))
         return ["  ".join(legend), *plot] if plot else []
 
 
@@ -107,15 +106,15 @@ class _PlainScreen:
 
     width = PLAIN_WIDTH
 
-    def __init__(self, stream: TextIO, steps: int) -> None:
-        self._stream, self._steps = stream, steps
+    def __init__(self, stream: TextIO, steps: int, columns: Sequence[Column]) -> None:
+        self._stream, self._steps, self._columns = stream, steps, columns
         self._begin = time.monotonic()
 
     def phase(self, text: str) -> None:
         self.print(f"[{time.monotonic() - self._begin:6.1f} s] {text}")
 
     def step(self, row: Mapping[str, Json]) -> None:
-        pairs = zip(COLUMNS, cells(row), strict=True)
+        pairs = zip(self._columns, cells(row, self._columns), strict=True)
         shown = "  ".join(f"{column.title} {cell}" for column, cell in pairs if cell)
         self.phase(f"step {row['step']}/{self._steps}  {shown}")
 

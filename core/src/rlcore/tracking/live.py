@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -21,7 +21,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from rlcore.tracking.columns import COLUMNS, cells
+from rlcore.tracking.columns import Column, cells
 from rlcore.tracking.curve import MARKS
 from rlcore.types import Json
 
@@ -33,7 +33,8 @@ TRAINING = "Training"
 class LiveScreen:
     """The last steps as a table, above a progress bar; phases of the start stay above it as lines."""
 
-    def __init__(self, stream: TextIO, steps: int) -> None:
+    def __init__(self, stream: TextIO, steps: int, columns: Sequence[Column]) -> None:
+        self._columns = columns
         self._console = Console(file=stream)
         self._rows: deque[tuple[int, list[str]]] = deque(maxlen=SHOWN_STEPS)
         self._progress = Progress(
@@ -67,7 +68,7 @@ class LiveScreen:
     def step(self, row: Mapping[str, Json]) -> None:
         """Add a row to the table."""
         self._end_phase()
-        self._rows.append((row["step"], cells(row)))
+        self._rows.append((row["step"], cells(row, self._columns)))
         self._progress.update(self._task, completed=row["step"], description=TRAINING)
 
     def print(self, line: str) -> None:
@@ -90,7 +91,7 @@ class LiveScreen:
 
     def _table(self) -> Table:
         table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold cyan")
-        for title in ("step", *(column.title for column in COLUMNS)):
+        for title in ("step", *(column.title for column in self._columns)):
             table.add_column(title, justify="right", no_wrap=True)
         for step, texts in self._rows:
             table.add_row(str(step), *texts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -25,7 +25,7 @@ class Evaluated(Protocol):
 
 
 class Tracker:
-    """Writes `metrics.jsonl` and `samples/eval-<step>.jsonl` in `run_dir`.
+    """Writes `metrics.jsonl` and files in `samples/` of `run_dir`.
 
     `resumed_step`: the step that the run goes on from; rows beyond it are removed. A context manager.
     """
@@ -43,6 +43,11 @@ class Tracker:
         """What the policy answered in the evaluation after `step`, by the name of the held-out set."""
         rows = [_row(name, sample) for name, result in results.items() for sample in result.samples]
         write_lines(self._run_dir / SAMPLES / f"eval-{step}.jsonl", rows)
+
+    def rollout(self, step: int, samples: Iterable[Sample]) -> None:
+        """What the policy answered in the rollout of `step`: `samples/rollout-<step>.jsonl`."""
+        rows = [_row("rollout", sample) for sample in samples]
+        write_lines(self._run_dir / SAMPLES / f"rollout-{step}.jsonl", rows)
 
     def __enter__(self) -> Tracker:
         return self

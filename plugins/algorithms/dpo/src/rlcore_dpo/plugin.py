@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable
 
+import click
+
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore.plugins.records import Algorithm, Component
 from rlcore.trains_on import TrainsOn
 from rlcore_dpo.config import DpoConfig
+from rlcore_dpo.pairs import pairs
 
 
 @hookimpl
@@ -19,6 +22,12 @@ def rlcore_algorithms() -> Iterable[Algorithm]:
         settings={"normalizer": "per_rollout", "group_size": 2, "entropy_coef": 0.0},
         trains_on=TrainsOn.PAIRS,
     )
+
+
+@hookimpl
+def rlcore_commands() -> Iterable[click.Command]:
+    """`pairs`."""
+    yield pairs
 
 
 @hookimpl
