@@ -55,6 +55,17 @@ def test_held_out_rows_of_the_same_file(tmp_path: Path) -> None:
     assert len(found.train) + len(found.held_out["held_out"]) == 40
 
 
+def test_held_out_rows_need_a_label_or_a_response(tmp_path: Path) -> None:
+    path = tmp_path / "held.jsonl"
+    path.write_text('{"prompt": "c", "label": "d"}\n{"prompt": "e", "response": "f"}\n')
+    row = {"prompt": "a", "response": "b"}
+    found = source(tmp_path, row, eval_path=str(path)).with_responses().held_out["held"]
+    assert [(prompt.text, prompt.label) for prompt in found] == [("c", "d"), ("e", "f")]
+    with pytest.raises(DataError, match=r"held.jsonl, line 2: no 'chosen'"):
+        pair = {"prompt": "a", "chosen": "b", "rejected": "c"}
+        source(tmp_path, pair, eval_path=str(path)).with_pairs()
+
+
 def test_rollouts_ignore_what_a_row_gives(tmp_path: Path) -> None:
     [prompt] = source(tmp_path, {"prompt": "a", "response": 3}).prompts().train
     assert prompt.responses == ()

@@ -119,7 +119,10 @@ def test_the_samples_of_an_evaluation(tmp_path: Path) -> None:
     )
     with Tracker(tmp_path, Display(json=False, steps=1), resumed_step=0) as tracker:
         tracker.samples(10, {"easy": Answers((good,)), "hard": Answers((late,))})
+        tracker.rollout(11, [good])
     first, second = map(json.loads, (tmp_path / "samples" / "eval-10.jsonl").read_text().splitlines())
+    [third] = map(json.loads, (tmp_path / "samples" / "rollout-11.jsonl").read_text().splitlines())
+    assert third == {**first, "set": "rollout"}
     assert first == {
         "set": "easy",
         "prompt_id": "p7",

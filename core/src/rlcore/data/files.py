@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Never
 
@@ -44,7 +45,7 @@ class FileSource:
         rows = self._read(Path(config.path), "row", parse)
         if config.eval_path is not None:
             path = Path(config.eval_path)
-            held_out = self._read(path, "eval", parse)
+            held_out = self._read(path, "eval", partial(self._held_out, parse))
             self._refuse_overlap(rows, held_out, path)
             return Prompts(train=rows, held_out={path.stem: held_out})
         if config.eval_fraction == 0:
@@ -67,6 +68,11 @@ class FileSource:
         if not prompts:
             raise DataError(f"{path}: the file holds no prompts.")
         return prompts
+
+    def _held_out(self, parse: _Parse, row: Row, where: str, prompt_id: str) -> Prompt:
+        """A row that is only evaluated needs no response where it has a label."""
+        labeled = all(row.get(key) is not None for key in (self._config.prompt_key, self._config.label_key))
+        return (self._prompt if labeled else parse)(row, where, prompt_id)
 
     def _prompt(self, row: Row, where: str, prompt_id: str) -> Prompt:
         key = self._config.prompt_key
