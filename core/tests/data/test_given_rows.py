@@ -61,9 +61,9 @@ def test_held_out_rows_need_a_label_or_a_response(tmp_path: Path) -> None:
     row = {"prompt": "a", "response": "b"}
     found = source(tmp_path, row, eval_path=str(path)).with_responses().held_out["held"]
     assert [(prompt.text, prompt.label) for prompt in found] == [("c", "d"), ("e", "f")]
+    pairs = source(tmp_path, {"prompt": "a", "chosen": "b", "rejected": ""}, eval_path=str(path))
     with pytest.raises(DataError, match=r"held.jsonl, line 2: no 'chosen'"):
-        pair = {"prompt": "a", "chosen": "b", "rejected": "c"}
-        source(tmp_path, pair, eval_path=str(path)).with_pairs()
+        pairs.with_pairs()
 
 
 def test_rollouts_ignore_what_a_row_gives(tmp_path: Path) -> None:
@@ -108,10 +108,13 @@ def test_a_row_that_gives_no_response(tmp_path: Path, row: Any, said: str) -> No
 
 
 def test_a_row_that_gives_no_pair(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="line 2: no 'rejected'"):
-        source(
-            tmp_path, {"prompt": "a", "chosen": "b", "rejected": "c"}, {"prompt": "a", "chosen": "b"}
-        ).with_pairs()
+    good = {"prompt": "a", "chosen": "b", "rejected": ""}
+    for bad, said in (
+        ({"prompt": "a", "chosen": "b"}, "no 'rejected'"),
+        ({"prompt": "a", "chosen": "", "rejected": "b"}, "'chosen' is empty"),
+    ):
+        with pytest.raises(DataError, match=f"line 2: {said}"):
+            source(tmp_path, good, bad).with_pairs()
 
 
 def test_a_task_knows_the_answers() -> None:

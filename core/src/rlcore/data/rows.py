@@ -50,7 +50,12 @@ def whole_chat(row: Row, config: FileConfig, where: str) -> tuple[Messages, Mess
 
 
 def response(row: Row, key: str, prompt: str | Messages, config: FileConfig, where: str) -> str | Messages:
-    """What `row[key]` answers to `prompt`: a text, or to a chat also messages that go on with it."""
+    """What `row[key]` answers to `prompt`: a text, or to a chat also messages that go on with it.
+
+    Only a rejected text may be empty: a policy that ends at once is worth rejecting.
+    """
+    if key == config.rejected_key and row[key] == "":
+        return ""
     where = f"{where}: {key!r}"
     found = text_or_chat(row[key], where)
     if isinstance(found, str):
