@@ -32,10 +32,9 @@ def test_sft_goes_on_as_if_nothing_had_happened(run: Run, tmp_path: Path) -> Non
 @pytest.mark.timeout(700)
 def test_sft_then_grpo_then_dpo_on_its_rollouts(run: Run, tmp_path: Path) -> None:
     taught, model = tmp_path / "sft", tmp_path / "model"
-    run(*SFT, "--steps", "60", "--lr", "3e-3", "--run-dir", str(taught))
+    run(*SFT, "--steps", "60", "--lr", "3e-3", "--run-dir", str(taught), "--export", str(model))
     score = rows(taught)[-1]["eval/copy/score"]
     assert score > 0.5
-    run("convert", str(taught / "checkpoints" / "60"), str(model))
     limits = ("--max-prompt-tokens", "32", "--max-response-tokens", "8")
     warm = tmp_path / "grpo"
     run(
