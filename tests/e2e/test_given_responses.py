@@ -8,7 +8,7 @@ from command import SMALL, Run, rows, untimed
 
 SFT = (
     *("train", "--algo", "sft", "--model", "qwen3", "--prompts-per-step", "16", "--minibatches", "2"),
-    *("--eval-every", "2", "--eval-prompts", "16"),
+    *("--eval-every", "0", "--eval-prompts", "16"),
 )
 
 
