@@ -255,7 +255,7 @@ class BridgeConformance:
         said = run_ranks(f"{RANKS}:refusals", 1, self.bridge, paths)[0]
         for expected, message in zip(self.refused, said, strict=True):
             assert message.startswith(("ModelError", "ConfigError")), (expected, message)
-            assert expected in message
+            assert expected in message, (expected, message)
 
 
 def sample(path: Path, ids: Tensor, mask: Tensor) -> tuple[TrainBatch, Tensor]:

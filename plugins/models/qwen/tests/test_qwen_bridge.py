@@ -18,7 +18,7 @@ REFUSED: dict[str, Choice] = {
         "rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
     },
     "hidden_act 'gelu' is not supported": {"hidden_act": "gelu"},
-    "quantized weights cannot be trained": {"quantization_config": {"quant_method": "fp8"}},
+    "its weights are quantized by 'fp8'": {"quantization_config": {"quant_method": "fp8"}},
     "config.json cannot be read: ValueError: `num_hidden_layers` (3)": {"num_hidden_layers": 3},
     "lacks the weight 'model.layers.2.": {"num_hidden_layers": 3, "layer_types": ["full_attention"] * 3},
     "do not fit its config.json: model.embed_tokens.weight (99, 48)": {"vocab_size": 98},
