@@ -7,13 +7,15 @@ import click
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore_cli.convert import convert, export
 from rlcore_cli.listing import plugins
+from rlcore_cli.plan import plan
 from rlcore_cli.train import TrainCommand
 
 
 @hookimpl
 def rlcore_commands() -> Iterable[click.Command]:
-    """`train`, `plugins`, `convert` and `export`."""
+    """`train`, `plugins`, `plan`, `convert` and `export`."""
     yield TrainCommand("train", help="Train a model with reinforcement learning.")
     yield plugins
     yield convert
     yield export
+    yield plan

@@ -1,0 +1,102 @@
+"""`rlcore plan`: what fits, why others do not, and what is refused."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from rlcore_cli.main import run
+
+GPUS = ["--gpus", "8", "--gpu-memory", "80"]
+
+
+def _json(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
+    assert run(["plan", *args, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_the_best_is_the_least_divided_that_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    found = _json(capsys, "--model", "qwen2.5-7b", *GPUS)
+    assert found["parameters"] == found["active_parameters"] == 7_615_616_512
+    assert found["publication_bytes"] == 2 * found["parameters"]
+    assert found["cache_bytes_per_token"] == 28 * 2 * 4 * 128 * 2
+    best = found["layouts"][0]
+    assert best["fits"]
+    assert best["memory"]["total"] <= found["usable_bytes"]
+    kept = [one["layout"] for one in found["layouts"] if one["fits"] and not one["layout"]["recompute"]]
+    assert best["layout"] == kept[0]
+    assert 2 == kept[0]["tensor"] == min(layout["tensor"] * layout["pipeline"] for layout in kept)
+    for one in found["layouts"]:
+        assert one["fits"] == (one["reason"] is None)
+        if not one["fits"] and one["memory"]:
+            assert one["memory"]["total"] > found["usable_bytes"]
+            assert "needs" in one["reason"]
+
+
+def test_given_sizes_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    found = _json(
+        capsys, "--model", "qwen3-30b-a3b", "--gpus", "64", "--gpu-memory", "80", "--ep", "8", "--tp", "2"
+    )
+    assert found["layouts"]
+    for one in found["layouts"]:
+        assert (one["layout"]["expert"], one["layout"]["tensor"]) == (8, 2)
+
+
+def test_the_table_names_layouts_flags_and_reasons(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--model", "llama-3-8b", *GPUS]) == 0
+    out = capsys.readouterr().out
+    for part in ("8.03 B parameters", "layouts fit into 72.0 GB", "TP 2, DP 4", "--ranks 8"):
+        assert part in out
+    assert run(["plan", "--model", "llama-3-70b", *GPUS]) == 0
+    out = capsys.readouterr().out
+    for part in ("No layout fits into 72.0 GB", "why not", "GB of it for optimizer"):
+        assert part in out
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (["--model", "qwen2.5-7", *GPUS], "Did you mean 'qwen2.5-7b'?"),
+        (
+            ["--model", "qwen2.5-7b", *GPUS, "--tp", "8"],
+            "--tp: TP 8 does not divide the attention heads (28)",
+        ),
+        (["--model", "qwen2.5-7b", *GPUS, "--pp", "5"], "--pp: PP 5 does not divide the 28 layers"),
+        (["--model", "qwen2.5-7b", *GPUS, "--ep", "2"], "--ep: EP 2, but the model has no experts"),
+        (["--model", "qwen3-30b-a3b", *GPUS, "--ep", "3"], "--ep: EP 3 does not divide the 128 experts"),
+        (["--model", "qwen2.5-7b", *GPUS, "--tp", "16"], "--tp: found 16, expected at most --gpus (8)"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], args: list[str], reason: str
+) -> None:
+    assert run(["plan", *args]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert reason in line
+
+
+def test_a_config_that_is_none_is_refused(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "config.json"
+    for text, reason in (
+        ("{", "cannot be read"),
+        ('{"model_type": "bert"}', "found model_type 'bert', expected one of"),
+        ('{"model_type": "qwen3", "hidden_size": 8, "num_attention_heads": 2}', "is missing"),
+    ):
+        file.write_text(text)
+        assert run(["plan", "--model", str(tmp_path), *GPUS]) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert reason in line
+
+
+def test_no_heavy_library_is_imported() -> None:
+    code = (
+        "import sys; from rlcore_cli.main import run; "
+        f"code = run(['plan', '--model', 'qwen3-8b', *{GPUS}]); "
+        "heavy = {'torch', 'ray', 'megatron', 'transformers', 'sglang'} & set(sys.modules); "
+        "sys.exit(code or (3 if heavy else 0))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr.decode()

@@ -1,0 +1,134 @@
+"""Bytes that the trainer keeps of one micro-batch for the backward pass, tensor by tensor.
+
+What `rlcore.megatron` saves on plain torch: every norm keeps its input (in fp32) and what the next linear
+layer reads, the gated MLP five times its width, attention queries, keys, values and its output.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlcore.plan.facts import Experts, Facts, Latent
+from rlcore.plan.layout import Layout
+
+FLOAT, LONG = 4, 8
+GATED, GATED_ON_CPU = 5, 3
+"""Of a gated MLP's width: gate and up (2), the product, and both halves as they are multiplied (2)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """`tokens` of a micro-batch on each context-parallel rank, `rows` of which predict response tokens.
+
+    `bytes`: of a number of the parameters' dtype, 4 or 2. `on_cpu`: with the CPU's kernels for fp32.
+    """
+
+    tokens: int
+    rows: int
+    bytes: int
+    on_cpu: bool = False
+
+    @property
+    def gated(self) -> int:
+        """Values that a gated MLP keeps of a token for each of its width."""
+        return GATED_ON_CPU if self.on_cpu and self.bytes == FLOAT else GATED
+
+
+def saved(facts: Facts, layout: Layout, batch: Batch, stage: int) -> int:
+    """Bytes of one micro-batch on a rank of pipeline stage `stage`."""
+    count = facts.layers // layout.pipeline
+    layers = range(stage * count, (stage + 1) * count)
+    each = [_layer(facts, layout, batch, number) for number in layers]
+    if layout.recompute:
+        # the inputs of all layers, and one layer at a time as it is computed again
+        total = max(each) + count * _split(layout, batch) * facts.hidden * batch.bytes
+    else:
+        total = sum(each)
+    total += _tables(facts, batch)
+    if stage == layout.pipeline - 1:
+        total += _head(facts, layout, batch)
+    return total
+
+
+def workspace(facts: Facts, layout: Layout, batch: Batch, stage: int) -> int:
+    """Bytes of the largest tensor that exists for a moment: the gradient of the logits."""
+    if stage != layout.pipeline - 1:
+        return 0
+    return _logits(facts, layout, batch)
+
+
+def _split(layout: Layout, batch: Batch) -> int:
+    """Tokens of a rank where the sequence is divided between tensor-parallel ranks."""
+    return batch.tokens // layout.tensor if layout.sequence else batch.tokens
+
+
+def _norm(size: int, batch: Batch, *, output: bool) -> int:
+    """Bytes a token of a norm over `size` values; `output`: of what it gives as well."""
+    kept = size * FLOAT + FLOAT + size * batch.bytes
+    return kept + size * batch.bytes if output else kept
+
+
+def _layer(facts: Facts, layout: Layout, batch: Batch, number: int) -> int:
+    split = _split(layout, batch)
+    attention = (
+        _latent(facts, facts.latent, layout, batch) if facts.latent else _attention(facts, layout, batch)
+    )
+    total = attention + split * _norm(facts.hidden, batch, output=True)
+    experts = facts.experts
+    if experts is not None and number >= experts.first_dense:
+        total += split * _norm(facts.hidden, batch, output=True) + _mixture(facts, experts, layout, batch)
+    else:
+        total += split * _norm(facts.hidden, batch, output=True)
+        total += batch.tokens * batch.gated * facts.width // layout.tensor * batch.bytes
+    if facts.sandwich:
+        total += 2 * split * _norm(facts.hidden, batch, output=False)
+    return total
+
+
+def _attention(facts: Facts, layout: Layout, batch: Batch) -> int:
+    heads, groups = facts.heads // layout.tensor, facts.groups // layout.tensor
+    queries, keys = heads * facts.head, groups * facts.head
+    each = (queries + 2 * keys) * batch.bytes  # what the linear layer gave: the values stay in it
+    each += (2 * queries + keys) * batch.bytes + heads * FLOAT  # turned queries and keys, output, log-sums
+    if facts.qk_norm:
+        each += (heads + groups) * _norm(facts.head, batch, output=False)
+        if batch.bytes == FLOAT:
+            each -= keys * FLOAT  # their input is a part of what the linear layer gave
+    return batch.tokens * each
+
+
+def _tables(facts: Facts, batch: Batch) -> int:
+    """Token ids, and cosine and sine of their places."""
+    turned = facts.latent.rotated if facts.latent else facts.head
+    return batch.tokens * (LONG + (turned + turned // 2) * batch.bytes)
+
+
+def _head(facts: Facts, layout: Layout, batch: Batch) -> int:
+    split = _split(layout, batch)
+    total = split * _norm(facts.hidden, batch, output=False) + _logits(facts, layout, batch)
+    if layout.sequence:
+        return total + split * facts.hidden * batch.bytes + batch.rows * LONG
+    return total + batch.rows * (facts.hidden * batch.bytes + LONG)
+
+
+def _logits(facts: Facts, layout: Layout, batch: Batch) -> int:
+    return batch.rows * -(-facts.vocabulary // layout.tensor) * batch.bytes
+
+
+def _latent(facts: Facts, latent: Latent, layout: Layout, batch: Batch) -> int:
+    heads, size = facts.heads // layout.tensor, batch.bytes
+    inner = latent.unrotated + latent.rotated
+    each = latent.key_value * size + _norm(latent.key_value, batch, output=True)
+    if latent.query:
+        each += latent.query * size + _norm(latent.query, batch, output=True)
+    each += heads * (2 * inner + 2 * latent.value) * size + heads * FLOAT
+    each += heads * (latent.unrotated + latent.value) * size
+    return batch.tokens * each
+
+
+def _mixture(facts: Facts, experts: Experts, layout: Layout, batch: Batch) -> int:
+    routed = _split(layout, batch) * experts.active  # on average: tokens spread over the experts evenly
+    each = facts.hidden * 2 + batch.gated * experts.width
+    total = routed * each * batch.bytes
+    total += _split(layout, batch) * experts.count * FLOAT * 2
+    return total + batch.tokens * batch.gated * experts.shared // layout.tensor * batch.bytes

@@ -1,0 +1,78 @@
+"""How a model is divided between ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rlcore.plan.facts import Facts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """`world` ranks; what tensor, pipeline and context parallelism leave over is data parallel.
+
+    Experts are divided over `expert` ranks, none of them is cut. `sequence`: sequence parallelism.
+    `recompute`: only the input of each layer is kept for the backward pass.
+    """
+
+    world: int
+    tensor: int = 1
+    pipeline: int = 1
+    context: int = 1
+    expert: int = 1
+    sequence: bool = False
+    recompute: bool = False
+
+    @property
+    def replica(self) -> int:
+        """Ranks that hold one replica of the model."""
+        return self.tensor * self.pipeline * self.context
+
+    @property
+    def data(self) -> int:
+        """Data-parallel replicas."""
+        return self.world // self.replica
+
+    @property
+    def shards(self) -> int:
+        """Ranks that share the optimizer states of what is no expert."""
+        return self.data * self.context
+
+    @property
+    def expert_shards(self) -> int:
+        """Ranks that share the optimizer states of an expert."""
+        return self.world // (self.expert * self.pipeline)
+
+    @property
+    def name(self) -> str:
+        """Such as `TP 2, PP 4, DP 16`."""
+        sizes = {"TP": self.tensor, "PP": self.pipeline, "CP": self.context, "EP": self.expert}
+        parts = [f"{name} {size}" for name, size in sizes.items() if size > 1]
+        return ", ".join([*parts, f"DP {self.data}"])
+
+
+def objections(facts: Facts, layout: Layout) -> Iterator[str]:
+    """Why the trainer cannot divide the model so: one clause each."""
+    tensor, pipeline = layout.tensor, layout.pipeline
+    counts = {"attention heads": facts.heads, "intermediate size": facts.width}
+    if facts.latent is None:
+        counts["key-value heads"] = facts.groups
+    if facts.experts is not None and facts.experts.shared:
+        counts["width of the shared experts"] = facts.experts.shared
+    for name, count in counts.items():
+        if count % tensor:
+            yield f"TP {tensor} does not divide the {name} ({count})"
+    if facts.layers % pipeline:
+        yield f"PP {pipeline} does not divide the {facts.layers} layers"
+    if layout.world % layout.replica:
+        yield f"TP × PP × CP = {layout.replica} does not divide {layout.world} GPUs"
+    if layout.expert > 1 and facts.experts is None:
+        yield f"EP {layout.expert}, but the model has no experts"
+    if facts.experts is not None:
+        if facts.experts.count % layout.expert:
+            yield f"EP {layout.expert} does not divide the {facts.experts.count} experts"
+        if layout.world % (layout.expert * pipeline):
+            yield f"EP × PP = {layout.expert * pipeline} does not divide {layout.world} GPUs"
+    if layout.sequence and tensor == 1:
+        yield "sequence parallelism needs TP 2 or more"

@@ -1,0 +1,103 @@
+"""The parameters of one rank, in the order in which megatron-core registers them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rlcore.plan.facts import Experts, Facts, Latent
+from rlcore.plan.layout import Layout
+
+
+@dataclass(frozen=True)
+class Weight:
+    """`numel` numbers on this rank. `is_shared`: the embedding that the output layer uses as well."""
+
+    name: str
+    numel: int
+    is_expert: bool = False
+    is_shared: bool = False
+
+
+def whole(facts: Facts) -> list[Weight]:
+    """The whole model on one rank."""
+    return stage(facts, Layout(world=1), 0)
+
+
+def stage(facts: Facts, layout: Layout, number: int) -> list[Weight]:
+    """What each rank of pipeline stage `number` has. Stages have equally many layers."""
+    return list(_stage(facts, layout, number))
+
+
+def _stage(facts: Facts, layout: Layout, number: int) -> Iterator[Weight]:
+    tensor, last = layout.tensor, layout.pipeline - 1
+    vocabulary = -(-facts.vocabulary // tensor)  # padded to a multiple of the tensor-parallel size
+    if number == 0:
+        yield Weight("embedding", vocabulary * facts.hidden, is_shared=facts.tied)
+    count = facts.layers // layout.pipeline
+    for layer in range(number * count, (number + 1) * count):
+        yield from _attention(facts, tensor)
+        yield from _mlp(facts, layout, layer)
+    if number == last:
+        yield Weight("final_norm", facts.hidden)
+        if not facts.tied or last > 0:
+            yield Weight("output", vocabulary * facts.hidden, is_shared=facts.tied)
+
+
+def _attention(facts: Facts, tensor: int) -> Iterator[Weight]:
+    hidden = facts.hidden
+    if facts.latent is not None:
+        yield from _latent(facts, facts.latent, tensor)
+        return
+    rows = (facts.heads + 2 * facts.groups) * facts.head // tensor
+    yield Weight("proj", facts.heads * facts.head // tensor * hidden)
+    if facts.sandwich:
+        yield Weight("post_attention_norm", hidden)
+    yield Weight("qkv", rows * hidden)
+    if facts.qkv_bias:
+        yield Weight("qkv_bias", rows)
+    yield Weight("attention_norm", hidden)
+    if facts.qk_norm:
+        yield Weight("q_norm", facts.head)
+        yield Weight("k_norm", facts.head)
+
+
+def _latent(facts: Facts, latent: Latent, tensor: int) -> Iterator[Weight]:
+    hidden, heads = facts.hidden, facts.heads // tensor
+    query = heads * (latent.unrotated + latent.rotated)
+    yield Weight("attention_norm", hidden)
+    yield Weight("proj", heads * latent.value * hidden)
+    if latent.query:
+        yield Weight("q_down", latent.query * hidden)
+        yield Weight("q_up", query * latent.query)
+        yield Weight("q_up_norm", latent.query)
+    else:
+        yield Weight("q", query * hidden)
+    yield Weight("kv_down", (latent.key_value + latent.rotated) * hidden)
+    yield Weight("kv_up", heads * (latent.unrotated + latent.value) * latent.key_value)
+    yield Weight("kv_up_norm", latent.key_value)
+
+
+def _mlp(facts: Facts, layout: Layout, layer: int) -> Iterator[Weight]:
+    experts = facts.experts
+    if experts is not None and layer >= experts.first_dense:
+        yield from _mixture(facts, experts, layout)
+        return
+    width = facts.width // layout.tensor
+    yield Weight("fc1", 2 * width * facts.hidden)
+    yield Weight("mlp_norm", facts.hidden)
+    yield Weight("fc2", facts.hidden * width)
+    if facts.sandwich:
+        yield Weight("post_mlp_norm", facts.hidden)
+
+
+def _mixture(facts: Facts, experts: Experts, layout: Layout) -> Iterator[Weight]:
+    hidden, held = facts.hidden, experts.count // layout.expert
+    yield Weight("mlp_norm", hidden)
+    yield Weight("router", experts.count * hidden)
+    yield Weight("experts_fc1", held * 2 * experts.width * hidden, is_expert=True)
+    yield Weight("experts_fc2", held * experts.width * hidden, is_expert=True)
+    if experts.shared:
+        width = experts.shared // layout.tensor
+        yield Weight("shared_fc1", 2 * width * hidden)
+        yield Weight("shared_fc2", width * hidden)

@@ -1,0 +1,165 @@
+"""The plan against the trainer: bytes of real models on real ranks, and of what autograd saves."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.utils import logging
+
+from rlcore.config.models import find
+from rlcore.data.batch import TrainBatch
+from rlcore.megatron import parallel
+from rlcore.megatron.fields import split
+from rlcore.megatron.role import Role
+from rlcore.plan.activations import Batch, saved
+from rlcore.plan.facts import Facts
+from rlcore.plan.layout import Layout
+from rlcore.plan.memory import BYTES, states
+from rlcore.plugins.loader import load
+from rlcore.settings import OptimizerSettings
+from rlcore.spec import ModelSpec, Part
+from rlcore.testing.ranks import run_ranks
+from rlcore.testing.tiny import VOCAB_SIZE, policy_loss
+
+SAMPLES, PROMPT, RESPONSE = 4, 16, 48
+TOKENS, ROWS = SAMPLES * (PROMPT + RESPONSE - 1), SAMPLES * RESPONSE
+ACTIVATIONS_WITHIN = 0.06
+
+TENSOR, PIPELINE = {"tensor_model_parallel_size": 2}, {"pipeline_model_parallel_size": 2}
+SEQUENCE = {**TENSOR, "sequence_parallel": True}
+FULL = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+LAYOUTS: list[tuple[Layout, dict[str, Any]]] = [
+    (Layout(world=1), {}),
+    (Layout(world=1, recompute=True), FULL),
+    (Layout(world=2), {}),
+    (Layout(world=2, tensor=2), TENSOR),
+    (Layout(world=2, tensor=2, sequence=True), SEQUENCE),
+    (Layout(world=2, pipeline=2), PIPELINE),
+    (Layout(world=2, context=2), {"context_parallel_size": 2}),
+]
+SIZES = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+}
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen3": ("qwen3", {"head_dim": 16}),
+    "qwen3 tied": ("qwen3", {"head_dim": 16, "tie_word_embeddings": True}),
+    "qwen2": ("qwen2", {}),
+    "llama": ("llama", {"head_dim": 32}),
+    "glm4": ("glm4", {"head_dim": 16, "attention_bias": True, "pad_token_id": 0}),
+}
+"""model_type, and what differs from `SIZES`."""
+
+
+def _batch() -> TrainBatch:
+    return TrainBatch(
+        tokens=torch.randint(0, VOCAB_SIZE, (SAMPLES * (PROMPT + RESPONSE),)),
+        prompt_lengths=torch.full((SAMPLES,), PROMPT),
+        response_lengths=torch.full((SAMPLES,), RESPONSE),
+        per_token={
+            "loss_mask": torch.ones(ROWS),
+            "weights": torch.ones(ROWS) / ROWS,
+            "advantages": torch.randn(ROWS),
+        },
+        per_sample={"position": torch.arange(SAMPLES), "group": torch.arange(SAMPLES)},
+    )
+
+
+def _measure(
+    rank: int, world: int, port: int, path: str, part: Part, megatron: dict[str, Any], dtype: str
+) -> tuple[int, tuple[int, int, int], int]:
+    """This rank's stage; bytes of weights, gradients and optimizer states; bytes saved for backward."""
+    os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
+    parallel.start(rank, world, "127.0.0.1", port, **split(megatron).layout)
+    role = Role(ModelSpec(path=path, bridge=part, megatron=megatron, dtype=dtype), OptimizerSettings(lr=1e-3))
+    own = {param.untyped_storage().data_ptr() for model in role.models for param in model.parameters()}
+    kept: dict[int, torch.Tensor] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor stays, so that no other one gets its place in memory."""
+        place = tensor.untyped_storage().data_ptr()
+        if place not in own:
+            kept[place] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        role.train(_batch(), policy_loss, temperature=1.0, tokens_per_rank=TOKENS + SAMPLES)
+    stage = parallel.pipeline_rank()
+    parallel.stop()
+    return stage, _states(role), sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+
+def _states(role: Role) -> tuple[int, int, int]:
+    buffers = [buffer for model in role.models for buffer in (*model.buffers, *model.expert_parallel_buffers)]
+    weights = {param.untyped_storage().data_ptr() for model in role.models for param in model.parameters()}
+    held = [
+        tensor
+        for part in role.optimizer.chained_optimizers
+        for param, state in part.optimizer.state.items()
+        for tensor in (param, *state.values())  # the parameter is an fp32 copy, or a part of the weights
+    ]
+    optimizer = sum(one.nbytes for one in held if one.untyped_storage().data_ptr() not in weights)
+    return (
+        sum(one.param_data.nbytes for one in buffers),
+        sum(one.grad_data.nbytes for one in buffers),
+        optimizer,
+    )
+
+
+def _saved_in_all(facts: Facts, layout: Layout, batch: Batch, stage: int) -> int:
+    """What the hooks see: with recomputation the layers save all that they would, one after another."""
+    if not layout.recompute:
+        return saved(facts, layout, batch, stage)
+    inputs = facts.layers // layout.pipeline * batch.tokens * facts.hidden * batch.bytes
+    return saved(facts, replace(layout, recompute=False), batch, stage) + inputs
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Part]]:
+    """A random model of each kind, and its bridge."""
+    logging.disable_progress_bar()
+    registry, made = load().registry, {}
+    for name, (model_type, changes) in MODELS.items():
+        path = tmp_path_factory.mktemp("model")
+        config = AutoConfig.for_model(model_type, **{**SIZES, "tie_word_embeddings": False, **changes})
+        AutoModelForCausalLM.from_config(config).save_pretrained(path)
+        family = find(str(path), registry, "--model").family
+        made[name] = path, Part(name=family.name, factory=family.factory, config=family.config())
+    return made
+
+
+@pytest.mark.parametrize(
+    ("layout", "megatron", "dtype", "name"),
+    [
+        *[(*LAYOUTS[number], "bf16", "qwen3") for number in range(len(LAYOUTS))],
+        (*LAYOUTS[0], "fp32", "qwen3"),
+        (*LAYOUTS[4], "fp32", "qwen3 tied"),
+        (*LAYOUTS[5], "bf16", "qwen3 tied"),
+        *[(*LAYOUTS[4], dtype, name) for name in ("qwen2", "llama", "glm4") for dtype in ("bf16", "fp32")],
+    ],
+)
+def test_states_are_exact_and_activations_close(
+    models: dict[str, tuple[Path, Part]], layout: Layout, megatron: dict[str, Any], dtype: str, name: str
+) -> None:
+    path, part = models[name]
+    facts = Facts.read(str(path))
+    found = run_ranks(_measure, layout.world, str(path), part, megatron, dtype)
+    tokens = TOKENS // layout.context
+    batch = Batch(tokens=tokens, rows=ROWS // layout.context, bytes=BYTES[dtype], on_cpu=True)
+    for number in range(layout.pipeline):
+        of_stage = [(held, bytes_) for stage, held, bytes_ in found if stage == number]
+        planned = states(facts, layout, dtype, number)
+        assert {held[:2] for held, _ in of_stage} == {planned[:2]}, "weights and gradients"
+        assert max(held[2] for held, _ in of_stage) == planned[2], "the rank with most optimizer states"
+        expected = _saved_in_all(facts, layout, batch, number)
+        for _, bytes_ in of_stage:
+            assert abs(bytes_ - expected) <= ACTIVATIONS_WITHIN * expected

@@ -1,0 +1,104 @@
+"""The published sizes, built without memory: by transformers, and by megatron where a bridge claims them."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from rlcore.megatron import parallel
+from rlcore.megatron.streaming import Shape
+from rlcore.plan.facts import Facts, presets, read_config
+from rlcore.plan.layout import Layout
+from rlcore.plan.weights import stage
+from rlcore.plugins.loader import load
+from rlcore.plugins.records import Kind, ModelFamily
+from rlcore.spec import ModelSpec, Part
+from rlcore.testing.ranks import run_ranks
+
+PUBLISHED = {
+    "deepseek-v3": (671e9, 37e9),
+    "glm-4-32b": (32.6e9, None),
+    "glm-4-9b": (9.4e9, None),
+    "glm-4.5": (355e9, 32e9),
+    "glm-4.5-air": (106e9, 12e9),
+    "llama-3-70b": (70.6e9, None),
+    "llama-3-8b": (8.03e9, None),
+    "qwen2.5-0.5b": (0.49e9, None),
+    "qwen2.5-1.5b": (1.54e9, None),
+    "qwen2.5-3b": (3.09e9, None),
+    "qwen2.5-7b": (7.61e9, None),
+    "qwen2.5-14b": (14.7e9, None),
+    "qwen2.5-32b": (32.5e9, None),
+    "qwen2.5-72b": (72.7e9, None),
+    "qwen3-0.6b": (0.6e9, None),
+    "qwen3-1.7b": (1.7e9, None),
+    "qwen3-4b": (4.0e9, None),
+    "qwen3-8b": (8.2e9, None),
+    "qwen3-14b": (14.8e9, None),
+    "qwen3-32b": (32.8e9, None),
+    "qwen3-30b-a3b": (30.5e9, 3.3e9),
+    "qwen3-235b-a22b": (235e9, 22e9),
+}
+"""Parameters, and active ones of a mixture, as the model cards say. Their rounding, and whether heads of
+multi-token prediction and embeddings are counted, differ."""
+
+WITHIN, ACTIVE_WITHIN = 0.013, 0.13
+
+
+def test_every_published_size_is_known() -> None:
+    assert set(presets()) == set(PUBLISHED)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_transformers_counts_as_many_parameters_as_were_published(name: str) -> None:
+    facts, config = Facts.read(name), read_config(name)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
+    assert sum(param.numel() for param in model.parameters()) == facts.parameters
+    total, active = PUBLISHED[name]
+    assert facts.parameters == pytest.approx(total, rel=WITHIN)
+    assert facts.active == pytest.approx(active or facts.parameters, rel=ACTIVE_WITHIN)
+
+
+def _by_megatron(rank: int, world: int, port: int, root: str, bridges: dict[str, Part]) -> dict[str, int]:
+    parallel.start(rank, world, "127.0.0.1", port)
+    found = {}
+    for name, bridge in bridges.items():
+        folder = Path(root) / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(read_config(name)))
+        shape = Shape.of(ModelSpec(path=str(folder), bridge=bridge, dtype="bf16"))
+        found[name] = sum(param.numel() for param in shape.chunk.parameters())
+    parallel.stop()
+    return found
+
+
+def test_megatron_builds_the_same_number(tmp_path: Path) -> None:
+    bridges = {}
+    for entry in load().registry.entries(Kind.MODEL):
+        family = entry.record
+        assert isinstance(family, ModelFamily)
+        for name in presets():
+            if read_config(name)["architectures"][0] in family.architectures:
+                bridges[name] = Part(name=family.name, factory=family.factory, config=family.config())
+    assert bridges
+    for name, count in run_ranks(_by_megatron, 1, str(tmp_path), bridges)[0].items():
+        assert count == Facts.read(name).parameters, name
+
+
+@pytest.mark.parametrize("name", ["qwen2.5-72b", "qwen3-235b-a22b", "deepseek-v3"])
+def test_the_stages_of_all_ranks_are_the_whole_model(name: str) -> None:
+    facts = Facts.read(name)
+    pipeline = 2 if facts.layers % 2 == 0 else facts.layers
+    layout = Layout(world=2 * pipeline, tensor=2, pipeline=pipeline, expert=2)
+    norms = 0
+    total = 0
+    for number in range(pipeline):
+        for weight in stage(facts, layout, number):
+            is_whole = "norm" in weight.name or weight.name in ("router", "q_down", "kv_down")
+            norms += weight.numel if is_whole else 0
+            total += weight.numel * (1 if is_whole else 2)
+    assert total == facts.parameters
+    assert norms > 0
