@@ -198,4 +198,10 @@ def test_a_reference_that_is_not_the_policy_is_found() -> None:
 
 
 def test_inputs_name_columns() -> None:
-    assert set(Input) == {"old_log_probs", "reference_log_probs", "values"}
+    assert set(Input) == {
+        "old_log_probs",
+        "reference_log_probs",
+        "teacher_log_probs",
+        "greedy_reward",
+        "values",
+    }

@@ -43,7 +43,14 @@ class Bigram:
         return TokenOutputs(log_probs=log_probs, entropy=-(log_p.exp() * log_p).sum(-1))
 
     def forward(
-        self, batch: TrainBatch, *, temperature: float, tokens_per_rank: int, entropy: bool = False
+        self,
+        batch: TrainBatch,
+        *,
+        temperature: float,
+        tokens_per_rank: int,
+        entropy: bool = False,
+        top: int = 0,
+        chosen: str | None = None,
     ) -> dict[str, Tensor]:
         self.forwards += 1
         return {"log_probs": self.outputs(batch, temperature).log_probs.detach() + self.noise}
@@ -57,6 +64,7 @@ class Bigram:
         tokens_per_rank: int,
         entropy: bool = False,
         entropy_grad: bool = False,
+        chosen: str | None = None,
     ) -> StepResult:
         self.optimizer.zero_grad()
         result = loss(self.outputs(batch, temperature), batch)

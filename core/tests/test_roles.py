@@ -20,6 +20,7 @@ from rlcore.megatron.critic import Critic
 from rlcore.megatron.fields import split
 from rlcore.megatron.packing import balance
 from rlcore.megatron.role import Role
+from rlcore.megatron.swapped import SwappedRole, load_host_weights
 from rlcore.megatron.weights import hf_tensors
 from rlcore.settings import KlSettings, LearnerSettings, OptimizerSettings
 from rlcore.spec import ModelSpec, Part
@@ -63,10 +64,12 @@ class _Still:
 class _Models:
     """A policy, its reference and a critic, of the same directory."""
 
-    def __init__(self, path: str, megatron: dict[str, Any]) -> None:
+    def __init__(self, path: str, megatron: dict[str, Any], *, swapped: bool = False) -> None:
         part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
         spec = ModelSpec(path=path, bridge=part, megatron=megatron)
-        self.policy, self.reference = Role(spec, OPTIMIZER), Role(spec, None)
+        weights = load_host_weights(spec) if swapped else None
+        self.policy = Role(spec, OPTIMIZER)
+        self.reference = Role(spec, None) if weights is None else SwappedRole(self.policy, weights)
         self.critic = Critic(spec, OPTIMIZER)
 
     def learner(self, estimator: Any = None, **changes: Any) -> Learner:
@@ -195,6 +198,7 @@ def _on_one_rank(rank: int, world: int, port: int, path: str, folder: str) -> bo
     _check_constant_reward(path)
     _check_warmup(path, Path(folder))
     _check_resume(path, Path(folder))
+    _check_swapped(path, Path(folder))
     parallel.stop()
     return True
 
@@ -218,6 +222,7 @@ def _check_shortcut_and_kl(path: str) -> None:
         # k3 is 0 at the reference, and so is its slope
         assert metrics == results["none"][0]
         assert all(torch.equal(tensor, results["none"][1][name]) for name, tensor in weights.items())
+    assert isinstance(models.reference, Role)
     with torch.no_grad():
         next(models.reference.built.chunks[0].parameters()).mul_(1.1)
     learner = models.learner(kl=IN_REWARD, needs=SETTINGS.needs | {Input.OLD_LOG_PROBS})
@@ -291,6 +296,24 @@ def _check_resume(path: str, folder: Path) -> None:
         assert expected["train/kl_reference"] > 0
     _same(models.weights(), other.weights())
     shutil.rmtree(folder / "saved")
+
+
+def _check_swapped(path: str, folder: Path) -> None:
+    """A reference that borrows the policy's model: the same numbers and weights, bit by bit."""
+    found, ends = [], []
+    for swapped in (True, False):
+        models = _Models(path, {}, swapped=swapped)
+        steps = [models.learner(minibatches=2).update(_batch(models), step=1, first=True)]
+        models.save(folder / f"swapped-{swapped}")
+        models.reference.copy_weights(models.policy)
+        steps.append(models.learner().update(_batch(models, 5), step=2, first=False))
+        models.load(folder / "swapped-True")
+        steps.append(models.learner().update(_batch(models, 6), step=3, first=False))
+        found.append([_untimed(metrics) for metrics in steps])
+        ends.append(models.weights())
+    assert found[0] == found[1]
+    _same(ends[0], ends[1])
+    assert found[0][1]["train/kl_reference"] < found[0][2]["train/kl_reference"], "the old one was loaded"
 
 
 def _same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:

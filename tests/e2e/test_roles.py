@@ -12,13 +12,17 @@ PPO = (
 )
 
 
-@pytest.mark.timeout(700)
+@pytest.mark.timeout(900)
 def test_ppo_goes_on_as_if_nothing_had_happened(run: Run, tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     run(*PPO, "--steps", "3", "--run-dir", str(whole))
     run(*PPO, "--steps", "2", "--run-dir", str(broken))
     run("train", "--resume", str(broken), "--steps", "3")
     assert untimed(broken) == untimed(whole)
+    apart = tmp_path / "apart"
+    elsewhere = ("--critic-workers", "separate", "--reference-placement", "swapped")
+    run(*PPO, *elsewhere, "--steps", "2", "--run-dir", str(apart))
+    assert untimed(apart) == untimed(whole)[:3], "wherever critic and reference are, the numbers are the same"
     metrics = rows(whole)[1:]
     assert not undocumented({key for row in metrics for key in row})
     for row in metrics:
@@ -27,8 +31,9 @@ def test_ppo_goes_on_as_if_nothing_had_happened(run: Run, tmp_path: Path) -> Non
         assert row["critic/grad_norm"] > 0
         assert row["critic/explained_variance"] <= 1
         assert abs(row["train/advantage_mean"]) < 1e-6, "whitened"
-    saved = {path.name for path in (broken / "checkpoints" / "3").iterdir() if path.is_dir()}
-    assert saved == {"policy", "critic", "reference"}
+    for checkpoint in (broken / "checkpoints" / "3", apart / "checkpoints" / "2"):
+        saved = {path.name for path in checkpoint.iterdir() if path.is_dir()}
+        assert saved == {"policy", "critic", "reference"}
 
 
 def test_grpo_with_a_kl_in_the_loss(run: Run, tmp_path: Path) -> None:

@@ -11,17 +11,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from transformers import AutoTokenizer, Qwen3ForCausalLM
 
+from rlcore.config.run import RunConfig
+from rlcore.data.tokens import load_tokenizer
 from rlcore.engines.client import EngineClient, PauseMode, Request
 from rlcore.engines.publish import Publisher, publish, verify
-from rlcore.errors import EngineError, StaleWeightsError
+from rlcore.errors import ConfigError, EngineError, StaleWeightsError
+from rlcore.inputs import Input
 from rlcore.interfaces import Completion
-from rlcore.types import Sampling, Span
+from rlcore.rollout.teacher import TOKEN, TeacherEngine, check_vocabulary
+from rlcore.types import Group, Prompt, Sample, Sampling, Span
 
 PROMPT = (10, 20, 30, 40, 50, 60, 70)
 END, VOCAB, CONTEXT = 2, 512, 1024
@@ -163,6 +168,68 @@ async def test_scores_of_given_tokens(client: EngineClient, references: Referenc
     found = torch.tensor(await client.score(ids))
     assert found.shape == wanted.shape
     assert float((found - wanted).abs().max()) <= TOLERANCE
+    for start in (len(PROMPT), len(ids) - 1):
+        late = torch.tensor(await client.score(ids, start=start))
+        assert late.shape == (len(ids) - start,)
+        assert float((late - wanted[start - 1 :]).abs().max()) <= TOLERANCE
+
+
+async def test_the_servers_tokenizer_is_the_models(
+    client: EngineClient, tiny_models: tuple[Path, Path]
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_models[0])
+    for text in ("1 2 3", f"{tokenizer.eos_token}4 + 5"):
+        assert list(await client.tokenize(text)) == tokenizer.encode(text)
+
+
+async def test_it_teaches(
+    client: EngineClient,
+    references: References,
+    tiny_models: tuple[Path, Path],
+    served: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The engine as the teacher of a run: log-probs of the responses of whole groups, and its vocabulary."""
+    monkeypatch.setenv(TOKEN, served.token)
+    run = RunConfig(teacher_url=client.url)
+    responses: tuple[tuple[int, ...], ...] = ((11, 12, 13), (), (300, 5))
+    samples = tuple(
+        Sample(
+            prompt=Prompt(prompt_id="p", text=""),
+            prompt_ids=PROMPT,
+            group_id=0,
+            index=index,
+            rollout_id=f"0.{index}",
+            response_ids=ids,
+            extras={"kept": 1},
+        )
+        for index, ids in enumerate(responses)
+    )
+    groups = [
+        Group(group_id=number, prompt=samples[0].prompt, samples=part)
+        for number, part in enumerate((samples[:1], samples[1:]))
+    ]
+    teacher = TeacherEngine(run)
+    try:
+        scored = await teacher.score(groups)
+    finally:
+        await teacher.close()
+    assert [len(group.samples) for group in scored] == [1, 2]
+    for sample in (one for group in scored for one in group.samples):
+        wanted = log_probs(references[0], PROMPT, sample.response_ids)
+        wanted = wanted.gather(1, torch.tensor(sample.response_ids, dtype=torch.int64)[:, None])[:, 0]
+        found = torch.tensor(sample.extras[Input.TEACHER_LOG_PROBS])
+        torch.testing.assert_close(found, wanted, atol=TOLERANCE, rtol=0)
+        assert sample.extras["kept"] == 1
+    mine = load_tokenizer(tiny_models[0])
+    await asyncio.to_thread(check_vocabulary, run, mine)
+    other: Any = AutoTokenizer.from_pretrained(tiny_models[0])
+    other.add_tokens(["<extra>"], special_tokens=True)
+    with pytest.raises(ConfigError, match=r"its tokenizer makes .*<extra>.*the same vocabulary"):
+        await asyncio.to_thread(check_vocabulary, run, other)
+    monkeypatch.setenv(TOKEN, "wrong")
+    with pytest.raises(ConfigError, match=r"--teacher-url .*401"):
+        await asyncio.to_thread(check_vocabulary, run, mine)
 
 
 # --- how it ends ---------------------------------------------------------------------------------------

@@ -3,62 +3,103 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-import torch
 from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
-from rlcore.inputs import Input
+from rlcore.inputs import TEACHER_TOP_LOG_PROBS, TOP_IDS, Input
 from rlcore.minibatch import samples_of, tokens_of
 from rlcore.roles import Scorer, ValueModel
 from rlcore.settings import LearnerSettings
 
+_Score = Callable[[TrainBatch], Mapping[str, Tensor]]
+"""From samples to columns of their response tokens."""
+
 
 class Forwards:
-    """The columns of `rlcore.inputs.Input`, on one rank."""
+    """The columns of `rlcore.inputs`, on one rank."""
 
     def __init__(
         self,
         policy: Scorer,
-        reference: Scorer | None,
-        critic: ValueModel | None,
         settings: LearnerSettings,
+        *,
+        reference: Scorer | None,
+        teacher: Scorer | None,
+        critic: ValueModel | None,
     ) -> None:
         self._settings = settings
+        top = settings.top_tokens
+        self._student_top = top.count if top and top.of == "student" else 0
         # One step after the rollout batch takes its old log-probs from its own forward.
         several = settings.minibatches > 1 and settings.sampled and not settings.rollout_as_old
-        self._old = policy if several or Input.OLD_LOG_PROBS in settings.needs else None
+        is_read = several or Input.OLD_LOG_PROBS in settings.needs or self._student_top > 0
+        self._old = policy if is_read else None
         self._reference = reference
+        self._teacher = teacher
         self._critic = critic
 
     def columns(self, local: TrainBatch, times: dict[str, float]) -> TrainBatch:
         """`local`, which has the column `minibatch`, with the inputs; seconds go into `times`."""
         if self._old is not None:
+            names = {"log_probs": Input.OLD_LOG_PROBS.value, "top_ids": TOP_IDS}
             with clock(times, "time/old_log_probs_s"):
-                local = self._with(local, Input.OLD_LOG_PROBS, self._log_probs(self._old))
+                local = self._with(local, self._scores(self._old, names, top=self._student_top))
         if self._reference is not None:
+            names = {"log_probs": Input.REFERENCE_LOG_PROBS.value}
             with clock(times, "time/reference_log_probs_s"):
-                local = self._with(local, Input.REFERENCE_LOG_PROBS, self._log_probs(self._reference))
+                local = self._with(local, self._scores(self._reference, names))
+        if self._teacher is not None:
+            with clock(times, "time/teacher_log_probs_s"):
+                local = self._with(local, self._teacher_scores(self._teacher))
         if self._critic is not None:
             critic, budget = self._critic, self._settings.tokens_per_rank
             with clock(times, "time/values_s"):
                 local = self._with(
-                    local, Input.VALUES, lambda part: critic.values(part, tokens_per_rank=budget)
+                    local, lambda part: {Input.VALUES.value: critic.values(part, tokens_per_rank=budget)}
                 )
         return local
 
-    def _log_probs(self, model: Scorer) -> Callable[[TrainBatch], Tensor]:
-        temperature, budget = self._settings.temperature, self._settings.tokens_per_rank
-        return lambda part: model.forward(part, temperature=temperature, tokens_per_rank=budget)["log_probs"]
+    def _teacher_scores(self, teacher: Scorer) -> _Score:
+        names = {
+            "log_probs": Input.TEACHER_LOG_PROBS.value,
+            "top_ids": TOP_IDS,
+            "top_log_probs": TEACHER_TOP_LOG_PROBS,
+        }
+        top = self._settings.top_tokens
+        if top is not None and top.of == "student":
+            return self._scores(teacher, names, chosen=TOP_IDS)
+        return self._scores(teacher, names, top=top.count if top else 0)
 
-    def _with(self, local: TrainBatch, name: Input, score: Callable[[TrainBatch], Tensor]) -> TrainBatch:
+    def _scores(
+        self, model: Scorer, names: Mapping[str, str], *, top: int = 0, chosen: str | None = None
+    ) -> _Score:
+        """The columns of `model.forward` that are in `names`, by the name that stands there."""
+        settings = self._settings
+
+        def score(part: TrainBatch) -> dict[str, Tensor]:
+            found = model.forward(
+                part,
+                temperature=settings.temperature,
+                tokens_per_rank=settings.tokens_per_rank,
+                top=top,
+                chosen=chosen,
+            )
+            return {names[name]: column for name, column in found.items() if name in names}
+
+        return score
+
+    def _with(self, local: TrainBatch, score: _Score) -> TrainBatch:
         """Scored mini-batch by mini-batch: the packs are then those of training, and so is the rounding."""
-        column_R = torch.zeros(int(local.response_lengths.sum()))
+        columns: dict[str, Tensor] = {}
         for number in range(self._settings.minibatches):
-            column_R[tokens_of(local, number)] = score(local.select(samples_of(local, number)))
-        return local.with_columns(per_token={name.value: column_R})
+            place_R = tokens_of(local, number)
+            for name, part in score(local.select(samples_of(local, number))).items():
+                whole = columns.setdefault(name, part.new_zeros(len(place_R), *part.shape[1:]))
+                whole[place_R] = part
+        return local.with_columns(per_token=columns)
 
 
 @contextmanager

@@ -1,15 +1,38 @@
 """What a part may ask for beside the samples themselves; each input is a column of the batch."""
 
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 
 class Input(StrEnum):
-    """A per-token column that costs a forward pass; it is made only where a part's config `needs` it.
+    """A column that costs a forward pass or a generation; it is made only where a part's config `needs` it.
 
-    `OLD_LOG_PROBS`: the policy's before the update. `REFERENCE_LOG_PROBS`: the frozen reference's. `VALUES`:
-    the critic's, before its update, each of the state before the token.
+    Per token:
+    `OLD_LOG_PROBS`: the policy's before the update. `REFERENCE_LOG_PROBS`: the frozen reference's.
+    `TEACHER_LOG_PROBS`: the frozen teacher's. `VALUES`: the critic's, before its update, each of the state
+    before the token. Per sample: `GREEDY_REWARD`: of the greedy response to the prompt.
     """
 
     OLD_LOG_PROBS = "old_log_probs"
     REFERENCE_LOG_PROBS = "reference_log_probs"
+    TEACHER_LOG_PROBS = "teacher_log_probs"
+    GREEDY_REWARD = "greedy_reward"
     VALUES = "values"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopTokens:
+    """The `count` tokens that a model, before the update, holds likeliest in each response token's place.
+
+    Whoever's config asks for them finds two more columns in the batch, `TOP_IDS` int64 [R, count] and
+    `TEACHER_TOP_LOG_PROBS` float32 [R, count], and the policy's log-probs of the same tokens in
+    `rlcore.interfaces.LossInputs`.
+    """
+
+    count: int
+    of: Literal["teacher", "student"]
+
+
+TOP_IDS = "top_ids"
+TEACHER_TOP_LOG_PROBS = "teacher_top_log_probs"

@@ -178,10 +178,11 @@ class LossInputs:
 
     `log_probs` [R] carries the gradient; `old_log_probs` [R] are the trainer's before the update,
     `rollout_log_probs` [R] the engine's; `advantages` [R]; `mask` [R] 0 or 1; `segments` int64 [R] the
-    sample of each token; `samples` = B. `entropy` [R] is there where the run asked for it. `batch` holds
-    every further column. Where the responses were given, nobody sampled them: old and rollout log-probs are
-    `log_probs`, detached, and the advantages 0; of pairs, `batch.per_sample["chosen"]` int64 [B] is 1 for the
-    chosen response of its `group` and 0 for the rejected one.
+    sample of each token; `samples` = B. `entropy` [R] is there where the run asked for it, `top_log_probs`
+    [R, K], with gradient, where the loss's config has `top_tokens`. `batch` holds every further column. Where
+    the responses were given, nobody sampled them: old and rollout log-probs are `log_probs`, detached, and
+    the advantages 0; of pairs, `batch.per_sample["chosen"]` int64 [B] is 1 for the chosen response of its
+    `group` and 0 for the rejected one.
     """
 
     log_probs: Tensor
@@ -193,6 +194,7 @@ class LossInputs:
     samples: int
     entropy: Tensor | None
     batch: TrainBatch
+    top_log_probs: Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

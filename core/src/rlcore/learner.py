@@ -14,9 +14,10 @@ from torch.distributed import ProcessGroup
 from rlcore import kl
 from rlcore.critic_learner import CriticLearner
 from rlcore.data.batch import TrainBatch
-from rlcore.errors import NotFiniteError
+from rlcore.errors import NotFiniteError, RunError
 from rlcore.forwards import Forwards, clock
 from rlcore.gather import gather_batch, gather_rows, rows_of
+from rlcore.inputs import TOP_IDS
 from rlcore.interfaces import AdvantageEstimator, Correction, Loss, ValueLoss
 from rlcore.invariants import check_first_step, check_reference
 from rlcore.megatron.imports import device
@@ -25,6 +26,7 @@ from rlcore.minibatch import assign_minibatches, samples_of, select, tokens_of
 from rlcore.objective import WEIGHTED, Objective, advantage_metrics, prepare
 from rlcore.roles import Policy, Scorer, ValueModel
 from rlcore.settings import LearnerSettings
+from rlcore.teacher import WithTeacher
 from rlcore.value_objective import with_value_weights
 
 __all__ = ["METRICS", "ROLE_METRICS", "Learner", "LearnerSettings", "Policy", "save_batch"]
@@ -57,14 +59,16 @@ Without fresh tokens there is no `train/kl_engine…` but `train/kl_engine_compa
 
 ROLE_METRICS = {
     "train/kl_reference": "KL(policy || reference), by --kl-estimator",
+    "train/kl_teacher": "mean old log-prob minus the teacher's: an estimate of KL(policy || teacher)",
     "critic/loss": "mean loss of the critic's mini-batches",
     "critic/grad_norm": "mean gradient norm of the critic's mini-batches, before clipping",
     "critic/lr": "learning rate of the critic's last optimizer step",
     "critic/explained_variance": "1 - Var(returns - values) / Var(returns), by the values before the update",
     "time/reference_log_probs_s": "seconds for the log-probs of the reference",
+    "time/teacher_log_probs_s": "seconds for the log-probs of the teacher",
     "time/values_s": "seconds for the values of the critic",
 }
-"""What there is beside `METRICS` where the run has a reference or a critic."""
+"""What there is beside `METRICS` where the run has a reference, a teacher or a critic."""
 
 
 class Learner:
@@ -79,17 +83,20 @@ class Learner:
         settings: LearnerSettings,
         corrections: Sequence[Correction] = (),
         reference: Scorer | None = None,
+        teacher: Scorer | None = None,
         critic: ValueModel | None = None,
         value_loss: ValueLoss | None = None,
     ) -> None:
         """`estimator` None: the responses were given, and have no advantages.
 
-        `value_loss` comes with a `critic`; a `reference` with whatever reads its log-probs.
+        `value_loss` comes with a `critic`; `reference` and `teacher` with whatever reads their log-probs. The
+        log-probs of a teacher that is not here are a column of the batch.
         """
         self._policy = policy
-        self._estimator = estimator
+        coef = settings.distill_coef
+        self._estimator = WithTeacher(estimator, coef) if coef and estimator else estimator
         self._settings = settings
-        self._forwards = Forwards(policy, reference, critic, settings)
+        self._forwards = Forwards(policy, settings, reference=reference, teacher=teacher, critic=critic)
         self._objective = Objective(
             loss,
             settings.entropy_coef,
@@ -119,6 +126,7 @@ class Learner:
             return {"train/tokens": 0.0, "train/samples": float(samples), "train/updates": 0.0}
         times: dict[str, float] = {}
         local = self._forwards.columns(self._with_minibatches(local), times)
+        self._check_inputs(local)
         with clock(times, "time/advantages_s"):
             whole = self._prepared(local)
             mine = select(whole, rows_of(local.per_sample["position"], whole.per_sample["position"]))
@@ -158,6 +166,13 @@ class Learner:
         comparable = float(self._settings.whole)
         metrics = {**_summary(results), "train/kl_engine_comparable": comparable}
         return {**metrics, "train/kl_engine_max": max(gaps)} if metrics["train/fresh"] else metrics
+
+    def _check_inputs(self, local: TrainBatch) -> None:
+        """RunError where a part reads what neither a model nor the rollout has made."""
+        made = {*local.per_token, *local.per_sample}
+        missing = sorted(name for name in self._settings.needs if name not in made)
+        if missing:
+            raise RunError(f"A part of the run reads {missing[0]!r}, which the batch does not have.")
 
     def _count(self, local: TrainBatch) -> tuple[int, int]:
         """Live tokens and samples over all ranks."""
@@ -201,6 +216,7 @@ class Learner:
             tokens_per_rank=self._settings.tokens_per_rank,
             entropy=True,
             entropy_grad=self._settings.entropy_coef > 0,
+            chosen=TOP_IDS if self._settings.top_tokens else None,
         )
         return result, _largest(self._objective.take_gap_max())
 

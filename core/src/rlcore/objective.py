@@ -48,6 +48,7 @@ CORE_METRICS = frozenset(
         "kl_engine_k3",
         "kl_engine_max",
         "kl_reference",
+        "kl_teacher",
         "loss",
         "lr",
         "ppo_kl",
@@ -241,6 +242,7 @@ class Objective:
             samples=len(batch),
             entropy=None if entropy_R is None else where_live(entropy_R, mask_R),
             batch=batch,
+            top_log_probs=None if outputs.chosen is None else where_live(outputs.chosen, mask_R[:, None]),
         )
 
     def _corrected(self, loss_R: Tensor, inputs: LossInputs, named: dict[str, Tensor]) -> Tensor:
@@ -279,6 +281,7 @@ class Objective:
         if gap_R.numel():
             largest = gap_R.max()
             self._gap_max = largest if self._gap_max is None else torch.maximum(self._gap_max, largest)
+        teacher_R = inputs.batch.per_token.get(Input.TEACHER_LOG_PROBS)
         of_sampling = {
             "ppo_kl": old_R - inputs.log_probs,
             "kl_engine": gap_R,
@@ -287,6 +290,7 @@ class Objective:
         }
         values = {
             **(of_sampling if "rollout_log_probs" in inputs.batch.per_token else {}),
+            **({} if teacher_R is None else {"kl_teacher": old_R - teacher_R}),
             **({} if inputs.entropy is None else {"entropy": inputs.entropy}),
             **{name: value.to(gap_R.dtype) for name, value in named.items()},
         }

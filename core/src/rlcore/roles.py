@@ -15,9 +15,16 @@ class Scorer(Protocol):
     """A policy that is not trained here, such as a reference."""
 
     def forward(
-        self, batch: TrainBatch, *, temperature: float, tokens_per_rank: int, entropy: bool = False
+        self,
+        batch: TrainBatch,
+        *,
+        temperature: float,
+        tokens_per_rank: int,
+        entropy: bool = False,
+        top: int = 0,
+        chosen: str | None = None,
     ) -> dict[str, Tensor]:
-        """`log_probs` fp32 [R], without gradient."""
+        """`log_probs` fp32 [R], without gradient; with `top` or `chosen` the columns of `Role.forward`."""
         ...
 
 
@@ -33,6 +40,7 @@ class Policy(Scorer, Protocol):
         tokens_per_rank: int,
         entropy: bool = False,
         entropy_grad: bool = False,
+        chosen: str | None = None,
     ) -> StepResult:
         """One optimizer step, or none where something is not finite."""
         ...

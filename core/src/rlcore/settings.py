@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from rlcore.inputs import Input
+from rlcore.inputs import Input, TopTokens
 from rlcore.maths import KlKind, Normalizer
 
 LrSchedule = Literal["constant", "linear", "cosine"]
@@ -49,12 +49,13 @@ class KlSettings:
 class LearnerSettings:
     """Plain values, for they travel to the worker.
 
-    `needs`: the inputs that the parts read. `sampled`: the policy sampled the responses; else the data gave
-    them, without log-probs of an engine. `rollout_as_old`: the engine's log-probs serve as the old ones.
-    `critic_warmup_steps`: the first steps, which leave the policy as it is. `reference_is_initial`: the first
-    step must find the policy equal to the reference. `whole`: the engine samples from the whole distribution
-    (`Sampling.is_whole`). `max_kl_engine`: bound of the largest gap in fp32. `folder`: of the run; a batch
-    whose loss is not finite is saved there.
+    `needs`: the inputs that the parts read; `top_tokens`: what the loss compares with the teacher beside the
+    sampled tokens. `sampled`: the policy sampled the responses; else the data gave them, without log-probs of
+    an engine. `distill_coef`: of the KL to the teacher in the advantages. `rollout_as_old`: the engine's
+    log-probs serve as the old ones. `critic_warmup_steps`: the first steps, which leave the policy as it is.
+    `reference_is_initial`: the first step must find the policy equal to the reference. `whole`: the engine
+    samples from the whole distribution (`Sampling.is_whole`). `max_kl_engine`: bound of the largest gap in
+    fp32. `folder`: of the run; a batch whose loss is not finite is saved there.
     """
 
     minibatches: int
@@ -68,6 +69,8 @@ class LearnerSettings:
     sampled: bool = True
     rollout_as_old: bool = False
     needs: frozenset[Input] = frozenset()
+    top_tokens: TopTokens | None = None
+    distill_coef: float = 0.0
     whiten_advantages: bool = False
     kl: KlSettings = KlSettings()
     reference_is_initial: bool = False

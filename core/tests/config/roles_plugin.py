@@ -1,12 +1,12 @@
-"""Parts that need a critic or the reference, given as a file beside the toy plugin."""
+"""Parts that need a critic, the reference or a teacher, given as a file beside the toy plugin."""
 
 from collections.abc import Iterable
 from typing import ClassVar
 
 from rlcore.config.base import Config
-from rlcore.inputs import Input
+from rlcore.inputs import Input, TopTokens
 from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Component
+from rlcore.plugins.records import Algorithm, Component
 
 
 class JudgeConfig(Config):
@@ -17,6 +17,27 @@ class NearConfig(Config):
     needs: ClassVar[frozenset[Input]] = frozenset({Input.REFERENCE_LOG_PROBS, Input.OLD_LOG_PROBS})
 
 
+class TaughtConfig(Config):
+    needs: ClassVar[frozenset[Input]] = frozenset({Input.TEACHER_LOG_PROBS})
+
+    top: int = 0
+
+    @property
+    def top_tokens(self) -> TopTokens | None:
+        return TopTokens(count=self.top, of="student") if self.top else None
+
+
+@hookimpl
+def rlcore_algorithms() -> Iterable[Algorithm]:
+    yield Algorithm(
+        name="scaled",
+        summary="a recipe with small advantages",
+        paper="",
+        parts={"advantage": "estimate", "loss": "clip", "filter": []},
+        scales={"lr": 0.25},
+    )
+
+
 @hookimpl
 def rlcore_advantages() -> Iterable[Component]:
     yield Component(name="judge", factory="roles:Judge", summary="x", config=JudgeConfig)
@@ -25,3 +46,4 @@ def rlcore_advantages() -> Iterable[Component]:
 @hookimpl
 def rlcore_losses() -> Iterable[Component]:
     yield Component(name="near", factory="roles:Near", summary="x", config=NearConfig)
+    yield Component(name="taught", factory="roles:Taught", summary="x", config=TaughtConfig)

@@ -14,10 +14,13 @@ from rlcore.config.select import select
 from rlcore.errors import ConfigError
 from rlcore.inputs import Input
 from rlcore.plugins.loader import Switches, load
+from rlcore.plugins.records import Algorithm, Kind
+from rlcore.plugins.registry import check
 
 HERE = Path(__file__).parent
 BASE = {"algo": "toy", "model": "tiny", "engine": "local"}
 CRITIC = {"advantage": "judge", "value_loss": "square"}
+URL = {"teacher_url": "http://127.0.0.1:30000"}
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +43,8 @@ NEEDS: list[tuple[dict[str, Any], set[Input]]] = [
     ({"kl_coef": "0.1"}, {Input.REFERENCE_LOG_PROBS}),
     ({"kl_coef": "0.1", "kl_place": "reward"}, {Input.REFERENCE_LOG_PROBS, Input.OLD_LOG_PROBS}),
     ({**CRITIC, "kl_coef": "0.1"}, {Input.REFERENCE_LOG_PROBS, Input.VALUES}),
+    ({"loss": "taught", **URL}, {Input.TEACHER_LOG_PROBS}),
+    ({"distill_coef": "0.5", "teacher_model": "x"}, {Input.TEACHER_LOG_PROBS, Input.OLD_LOG_PROBS}),
 ]
 
 
@@ -60,6 +65,10 @@ MISFITS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"critic_model": "x"}, "--critic-model: found {cwd}/x, but there is no critic; add --algo ppo."),
     ({"critic_warmup_steps": "2"}, "--critic-warmup-steps: found 2, but there is no critic; add --algo ppo."),
+    (
+        {"critic_workers": "separate"},
+        "--critic-workers: found separate, but there is no critic; add --algo ppo.",
+    ),
     (
         {"reference_model": "/x"},
         "--reference-model: found /x, but nothing reads the reference; add --kl-coef.",
@@ -86,6 +95,48 @@ MISFITS: list[tuple[dict[str, Any], str]] = [
         {**CRITIC, "min_lr": "0.01", "critic_lr": "0.001"},
         "--min-lr: found 0.01, expected at most --critic-lr (0.001).",
     ),
+    (
+        {"loss": "taught"},
+        "--teacher-model: found none, but loss 'taught' compares with a teacher; add --teacher-model PATH or "
+        "--teacher-url URL.",
+    ),
+    (
+        {"distill_coef": "0.1"},
+        "--teacher-model: found none, but --distill-coef compares with a teacher; add --teacher-model PATH "
+        "or --teacher-url URL.",
+    ),
+    (
+        {"teacher_model": "/x"},
+        "--teacher-model: found '/x', but nothing reads the teacher; add --algo opd or --distill-coef.",
+    ),
+    (
+        {"loss": "taught", "teacher_model": "/x", **URL},
+        "--teacher-model: found '/x', and --teacher-url: found 'http://127.0.0.1:30000'; expected "
+        "one teacher.",
+    ),
+    (
+        {"loss": "taught", "teacher_url": "127.0.0.1:30000"},
+        "--teacher-url: found '127.0.0.1:30000', expected a URL such as http://127.0.0.1:30000.",
+    ),
+    (
+        {"loss": "taught", **URL, "temperature": "0.5"},
+        "--temperature: found 0.5, but the engine of --teacher-url scores at temperature 1; expected 1, or "
+        "--teacher-model.",
+    ),
+    (
+        {"loss": "taught", "loss.top": "4", **URL},
+        "--teacher-url: found 'http://127.0.0.1:30000', but the loss compares 4 tokens of each position, and "
+        "an engine scores the sampled token alone; use --teacher-model.",
+    ),
+    (
+        {"reference_placement": "swapped"},
+        "--reference-placement: found swapped, but nothing reads the reference; add --kl-coef.",
+    ),
+    (
+        {"kl_coef": "0.1", "reference_placement": "swapped", "megatron.overlap_param_gather": "true"},
+        "--reference-placement: found swapped with --megatron.overlap-param-gather, which fills in weights "
+        "late; expected resident.",
+    ),
     ({"kl_place": "both"}, '--kl-place: found \'both\', expected one of "loss", "reward".'),
 ]
 
@@ -97,6 +148,23 @@ def test_a_misfit(make: Callable[..., Resolved], flags: dict[str, Any], sentence
     assert str(caught.value) == sentence.replace("{cwd}", os.getcwd())
 
 
+def test_a_recipe_scales_what_the_preset_suggests(make: Callable[..., Resolved]) -> None:
+    """0.2 is the preset's, 0.5 the other recipe's. What the user says is left alone."""
+    scaled = {"algo": "scaled", "group_size": "3"}
+    assert make(scaled).run.lr == 0.05
+    assert make({**scaled, "lr": "0.2"}).run.lr == 0.2
+    assert make({}).run.lr == 0.5
+
+
+def test_a_scale_of_no_number_is_refused() -> None:
+    wrong = Algorithm(name="a", summary="", paper="", parts={}, scales={"entropy": 2.0})
+    assert check(Kind.ALGORITHM, wrong) == (
+        "algorithm 'a': scales: 'entropy' is no setting of a run that is a number"
+    )
+
+
 def test_a_directory_is_found_again_from_anywhere(make: Callable[..., Resolved]) -> None:
     run = make({"kl_coef": "0.1", "reference_model": "some/model"}).run
     assert run.reference_model == str(Path("some/model").resolve())
+    run = make({"loss": "taught", "teacher_model": "runs/t/checkpoints/9"}).run
+    assert run.teacher_model == str(Path("runs/t/checkpoints/9").resolve())

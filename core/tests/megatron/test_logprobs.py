@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rlcore.megatron.logprobs import vocab_parallel_log_probs
+from rlcore.megatron.logprobs import vocab_parallel_log_probs, vocab_parallel_top
 from rlcore.testing.ranks import run_ranks
 
 T, V, PADDED = 37, 50, 64
@@ -61,13 +61,41 @@ def _check(rank: int, tp: int, group: dist.ProcessGroup | None) -> None:
             torch.testing.assert_close(mine.grad.double(), expected_grad[:, part], atol=2e-6, rtol=1e-4)
 
 
+def _check_several(rank: int, tp: int, group: dist.ProcessGroup | None) -> None:
+    """The likeliest tokens of each row, their log-probs, and the gradients of all of them at once."""
+    logits, targets, *_ = _inputs()
+    width, k = PADDED // tp, 7
+    mine = logits[:, rank * width : (rank + 1) * width].clone().requires_grad_()
+    full = logits.double().requires_grad_()
+    log_p = torch.log_softmax(full[:, :V] / 0.7, -1)
+    top = vocab_parallel_top(mine, k, vocab_size=V, group=group)
+    assert torch.equal(top, log_p.topk(k, 1).indices)
+    ids = torch.cat([targets[:, None], top], 1)
+    weight = torch.randn(T, k + 1, generator=torch.Generator().manual_seed(1))
+    log_probs, _ = vocab_parallel_log_probs(mine, ids, temperature=0.7, vocab_size=V, chunk=8, group=group)
+    torch.testing.assert_close(log_probs.double(), log_p.gather(1, ids), atol=2e-5, rtol=1e-5)
+    alone, _ = vocab_parallel_log_probs(mine, targets, temperature=0.7, vocab_size=V, chunk=8, group=group)
+    assert torch.equal(alone, log_probs[:, 0])
+    (log_probs * weight).sum().backward()
+    (log_p.gather(1, ids) * weight).sum().backward()
+    assert mine.grad is not None
+    assert full.grad is not None
+    expected = full.grad[:, rank * width : (rank + 1) * width]
+    torch.testing.assert_close(mine.grad.double(), expected, atol=5e-6, rtol=1e-4)
+    if group is None:
+        whole = vocab_parallel_top(mine, V, vocab_size=V)
+        assert torch.equal(whole.sort(1).values, torch.arange(V).expand(T, V))
+
+
 def test_one_rank_matches_float64() -> None:
     _check(0, 1, None)
+    _check_several(0, 1, None)
 
 
 def _two_ranks(rank: int, world: int, port: int) -> bool:
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
     _check(rank, world, dist.group.WORLD)
+    _check_several(rank, world, dist.group.WORLD)
     _check_slice_of_padding(rank)
     dist.destroy_process_group()
     return True
@@ -85,6 +113,8 @@ def _check_slice_of_padding(rank: int) -> None:
     torch.testing.assert_close(log_probs.double(), log_p.gather(1, low[:, None])[:, 0], atol=2e-5, rtol=1e-5)
     assert entropy is not None
     torch.testing.assert_close(entropy.double(), -(log_p.exp() * log_p).sum(-1), atol=2e-5, rtol=1e-5)
+    top = vocab_parallel_top(mine, 5, vocab_size=32, group=dist.group.WORLD)
+    assert torch.equal(top, log_p.topk(5, 1).indices)
 
 
 def test_two_tensor_parallel_ranks_match_float64() -> None:

@@ -70,6 +70,25 @@ def test_by_hand() -> None:
     assert set(dtypes.values()) == {torch.int64}
 
 
+@pytest.mark.parametrize(
+    ("mask", "given", "expected"),
+    [
+        ((1, 1, 0, 0, 1), (0, 0, 0, 2.0, 1.0), [0, 2, 0, 0, 1]),
+        ((0, 1, 1, 0), (0.5, 0, 1.0, 4.0), [0, 0.5, 5, 0]),
+        ((1, 0, 1), (1.0, 2.0, 4.0), [3, 0, 4]),
+        ((0, 0), (1.0, 2.0), [0, 0]),
+    ],
+)
+def test_rewards_of_turns_stand_on_sampled_tokens(
+    mask: tuple[int, ...], given: tuple[float, ...], expected: list[float]
+) -> None:
+    """What stands on a tool's tokens belongs to the turn before them; nothing of it is lost."""
+    ids = tuple(range(len(mask)))
+    scored = sample(0, 0, ids, loss_mask=mask, score=Score(value=9.0, per_token=given))
+    batch = to_batch([group(0, scored)], minibatches=1, version=5)
+    assert batch.per_token["rewards"].tolist() == expected
+
+
 def test_siblings_share_a_rollout_and_a_response_may_be_dead_or_empty() -> None:
     first, second = sample(0, 0, (1, 2), loss_mask=(0, 0)), sample(0, 1, ())
     third = replace(sample(0, 0, (3,)), rollout_id=first.rollout_id)

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from rlcore.inputs import Input
+from rlcore.inputs import Input, TopTokens
 from rlcore.trains_on import TrainsOn
 
 
@@ -24,13 +24,18 @@ class Config(BaseModel):
         return self.min_group_size
 
     needs: ClassVar[frozenset[Input]] = frozenset()
-    """The columns that the component reads and that cost a forward pass."""
+    """The columns that the component reads and that cost a forward pass or a generation."""
 
     trains_on: ClassVar[frozenset[TrainsOn]] = frozenset({TrainsOn.ROLLOUTS})
     """Of what works on the train batch: the runs that it can be a part of."""
 
     compares: ClassVar[tuple[str, str] | None] = None
     """Of a correction: the two of `new`, `old` and `rollout` that it compares, whose equality idles it."""
+
+    @property
+    def top_tokens(self) -> TopTokens | None:
+        """The likeliest tokens of each position, where a loss compares them with the teacher's."""
+        return None
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.config.layers import Setting, flag_name
 from rlcore.config.models import read_config
+from rlcore.config.teacher import teacher_complaints
 from rlcore.errors import ConfigError
 from rlcore.inputs import Input
 from rlcore.trains_on import TrainsOn
@@ -44,7 +45,8 @@ def fit(resolved: Resolved, settings: Mapping[str, Setting]) -> Resolved:
 
 def _absolute(run: RunConfig) -> dict[str, str]:
     """Directories that a resumed run must find again, wherever it is resumed."""
-    given = {name: getattr(run, name) for name in ("reference_model", "critic_model", "weights")}
+    names = ("reference_model", "teacher_model", "critic_model", "weights")
+    given = {name: getattr(run, name) for name in names}
     return {name: str(Path(path).resolve()) for name, path in given.items() if path}
 
 
@@ -63,6 +65,8 @@ def needed(resolved: Resolved) -> frozenset[Input]:
         found |= {Input.REFERENCE_LOG_PROBS}
         if run.kl_place == "reward":
             found |= {Input.OLD_LOG_PROBS}
+    if run.distill_coef:
+        found |= {Input.TEACHER_LOG_PROBS, Input.OLD_LOG_PROBS}
     return found
 
 
@@ -117,6 +121,13 @@ def _complaints(resolved: Resolved, parallel: int) -> Iterator[str]:
             "under megatron's parallel sizes."
         )
     yield from _role_complaints(resolved)
+    teachers = [
+        f"{kind} {part.name!r}"
+        for kind, part in _parts(resolved)
+        if Input.TEACHER_LOG_PROBS in part.config.needs
+    ]
+    teachers += ["--distill-coef"] if run.distill_coef else []
+    yield from teacher_complaints(run, teachers, resolved.loss.config.top_tokens)
     yield from _correction_complaints(resolved)
     if resolved.sglang and resolved.engine.name != "sglang":
         first = flag_name(f"sglang.{next(iter(resolved.sglang))}")
@@ -137,7 +148,7 @@ def _parts(resolved: Resolved) -> Iterator[tuple[str, Part]]:
 _OF_SAMPLING = (
     *("temperature", "top_p", "top_k", "min_p", "max_staleness", "max_refills", "max_attempts", "on_publish"),
     *("over_sample", "partial_rollouts", "mask_stale_tokens", "old_log_probs", "whiten_advantages"),
-    *("kl_coef", "kl_place", "kl_unbiased", "save_rollouts_every"),
+    *("kl_coef", "kl_place", "kl_unbiased", "distill_coef", "save_rollouts_every"),
 )
 """Settings of the run that mean something only where the policy samples what it is trained on."""
 
@@ -187,9 +198,13 @@ def _role_complaints(resolved: Resolved) -> Iterator[str]:
         )
     if not readers:
         yield from _unread(run, ("critic_model", "critic_warmup_steps"), "there is no critic; add --algo ppo")
+        if run.critic_workers == "separate":
+            yield "--critic-workers: found separate, but there is no critic; add --algo ppo."
     if Input.REFERENCE_LOG_PROBS not in needs:
         names = ("reference_model", "reference_refresh_every", "kl_unbiased")
         yield from _unread(run, names, "nothing reads the reference; add --kl-coef")
+    if run.reference_placement == "swapped":
+        yield from _swap_complaints(resolved, Input.REFERENCE_LOG_PROBS in needs)
     if run.kl_unbiased and run.kl_place != "loss":
         yield f"--kl-unbiased: found true with --kl-place {run.kl_place}, expected --kl-place loss."
     if run.critic_warmup_steps >= run.steps:
@@ -227,6 +242,14 @@ def _asynchrony_complaints(run: RunConfig) -> Iterator[str]:
             f"--over-sample: found {run.over_sample:g}, expected at most {most}, because more groups would "
             f"grow too old for --max-staleness {run.max_staleness}; add{instead} --mask-stale-tokens."
         )
+
+
+def _swap_complaints(resolved: Resolved, is_read: bool) -> Iterator[str]:
+    found = "--reference-placement: found swapped"
+    if not is_read:
+        yield f"{found}, but nothing reads the reference; add --kl-coef."
+    if str(resolved.megatron.get("overlap_param_gather", "false")).lower() == "true":
+        yield f"{found} with --megatron.overlap-param-gather, which fills in weights late; expected resident."
 
 
 def _correction_complaints(resolved: Resolved) -> Iterator[str]:
@@ -267,6 +290,12 @@ def _model_complaints(resolved: Resolved, config: Mapping[str, Any]) -> Iterator
         yield (
             f"--model: found weights quantized by {quantization.get('quant_method')!r}, expected full ones, "
             "which an engine can take updates of; rlcore convert makes them of FP8 weights."
+        )
+    vocabulary, top = config.get("vocab_size"), resolved.loss.config.top_tokens
+    if top is not None and isinstance(vocabulary, int) and top.count > vocabulary:
+        yield (
+            f"loss {resolved.loss.name!r}: found {top.count} tokens to compare in each position, expected at "
+            f"most {vocabulary}, the vocabulary of model {resolved.model.name!r}."
         )
     divided: Mapping[str, tuple[str, ...]] = {
         TENSOR: ("num_attention_heads", "num_key_value_heads", "intermediate_size"),

@@ -57,8 +57,22 @@ class RunConfig(Config):
     reference_refresh_every: int = Field(
         0, ge=0, description="steps between copies of the policy into the reference; 0: never"
     )
+    reference_placement: Literal["resident", "swapped"] = Field(
+        "resident",
+        description="the reference is a model of its own, or weights in host memory that borrow the policy's",
+    )
+    teacher_model: str = Field(
+        "", description="the teacher: a model directory, or RUN/checkpoints/N of another run"
+    )
+    teacher_url: str = Field("", description="the teacher: URL of an engine that scores tokens")
+    distill_coef: float = Field(
+        0.0, ge=0, description="coefficient of the KL to the teacher that is taken from the advantages"
+    )
     critic_lr: float = Field(1e-5, ge=0, le=10, description="peak learning rate of the critic")
     critic_warmup_steps: int = Field(0, ge=0, description="first steps that train the critic alone")
+    critic_workers: Literal["same", "separate"] = Field(
+        "same", description="the critic shares the policy's workers, or has as many of its own"
+    )
     critic_model: str = Field(
         "", description="directory of the critic's first weights; empty: the run's model, with a new head"
     )

@@ -188,7 +188,9 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     is_preset = model is not None and model.path is None
     suggesting = (Kind.MODEL, Kind.SOURCE) if is_preset else (Kind.SOURCE,)
     weaker = [_suggestions(entries[kind]) for kind in suggesting if kind in entries]
-    weaker += [_recipe_layer(entries[Kind.ALGORITHM])] if Kind.ALGORITHM in entries else []
+    if Kind.ALGORITHM in entries:
+        weaker = [_scaled(layer, entries[Kind.ALGORITHM]) for layer in weaker]
+        weaker.append(_recipe_layer(entries[Kind.ALGORITHM]))
     choices = layers.merge([_defaults(registry), *weaker, *given])
     recipe = entries.get(Kind.ALGORITHM)
     if recipe and isinstance(recipe.record, Algorithm) and recipe.record.trains_on is not _SAMPLED:
@@ -291,6 +293,14 @@ def _who(entry: Entry) -> str:
 
 def _suggestions(entry: Entry) -> Layer:
     return Layer(label=_who(entry), values=dict(entry.component.suggests))
+
+
+def _scaled(layer: Layer, entry: Entry) -> Layer:
+    """What a preset suggests, as the recipe takes it."""
+    assert isinstance(entry.record, Algorithm)
+    scales = entry.record.scales.items()
+    scaled = {name: layer.values[name] * factor for name, factor in scales if name in layer.values}
+    return replace(layer, values={**layer.values, **scaled})
 
 
 def _recipe_layer(entry: Entry) -> Layer:

@@ -58,6 +58,12 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     return cast(Tokenizer, found)
 
 
+def vocabulary(path: str | Path) -> dict[str, int]:
+    """Token → id, of the tokenizer of a local Hugging Face directory."""
+    found: dict[str, int] = cast(Any, load_tokenizer(path)).get_vocab()
+    return found
+
+
 class PromptEncoder:
     """Text becomes ids without special tokens; messages go through the tokenizer's chat template."""
 

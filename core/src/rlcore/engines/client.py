@@ -135,18 +135,28 @@ class EngineClient:
             finally:
                 del self._running[rid]
 
-    async def score(self, token_ids: Sequence[int]) -> tuple[float, ...]:
-        """log p(token i | tokens before i) for i = 1 … len - 1, at temperature 1."""
+    async def score(self, token_ids: Sequence[int], *, start: int = 1) -> tuple[float, ...]:
+        """log p(token i | tokens before i) for i = `start` … len - 1, at temperature 1; `start` > 0."""
         self._check_ids(token_ids)
+        entries = await self._read({"input_ids": list(token_ids)}, start - 1)
+        return tuple(float(entry[0]) for entry in entries[1:])
+
+    async def tokenize(self, text: str) -> tuple[int, ...]:
+        """The ids that the server's tokenizer makes of `text`, as a prompt."""
+        return tuple(int(entry[1]) for entry in await self._read({"text": text}, 0))
+
+    async def _read(self, prompt: Mapping[str, Any], start: int) -> list[list[Any]]:
+        """[log-prob, id, …] of each token of `prompt` from `start` on; the first has no log-prob."""
         body = {
-            "input_ids": list(token_ids),
+            **prompt,
             "sampling_params": {"max_new_tokens": 0, "temperature": 1.0},
             "return_logprob": True,
-            "logprob_start_len": 0,
+            "logprob_start_len": start,
         }
         async with self._slots:
             answer = await self._http.post("/generate", body, timeout_s=self._timeout_s)
-        return tuple(float(entry[0]) for entry in answer["meta_info"]["input_token_logprobs"][1:])
+        entries: list[list[Any]] = answer["meta_info"]["input_token_logprobs"]
+        return entries
 
     async def abort(self, rid: str | None = None) -> None:
         """Ends request `rid` of this client, or every request of the server; what was sampled comes back."""

@@ -16,11 +16,20 @@ from rlcore.megatron.packing import Bins
 
 def in_order(values: Tensor, batch: TrainBatch, bins: Bins) -> Tensor:
     """Values of the response tokens of the samples in `bins`, one after another → in `batch`'s order."""
-    slots = torch.split(torch.arange(values.numel()), batch.response_lengths.tolist())
+    slots = torch.split(torch.arange(len(values)), batch.response_lengths.tolist())
     order = [slots[row] for rows in bins for row in rows]
     out = torch.empty_like(values)
     out[torch.cat(order) if order else slots] = values
     return out
+
+
+def on_every_stage(parts: Sequence[Tensor], shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """`parts`, which the last stage of the pipeline has, as one tensor of the CPU on every stage."""
+    whole = torch.cat(list(parts)) if parts else torch.empty(shape, dtype=dtype, device=device())
+    if mpu.get_pipeline_model_parallel_world_size() > 1:
+        last = mpu.get_pipeline_model_parallel_last_rank()
+        dist.broadcast(whole, src=last, group=mpu.get_pipeline_model_parallel_group())
+    return whole.cpu()
 
 
 def sum_over_ranks(found: Sequence[dict[str, Tensor]]) -> dict[str, float]:

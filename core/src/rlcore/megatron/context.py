@@ -113,14 +113,14 @@ def shared_params(params: PackedSeqParams, share: Share) -> PackedSeqParams:
 
 
 def whole(values: Tensor, part: Pack) -> Tensor:
-    """Values [m] of the rows of a `narrow` pack → those of all n response tokens, [n], on every rank.
+    """Values [m, …] of the rows of a `narrow` pack → those of all n response tokens, [n, …], on every rank.
 
     The gradient of each goes back to the rank that made it, once: every rank computes the same loss.
     """
     if part.kept is None:
         return values
     count = int(part.batch.response_lengths.sum())
-    out = values.new_zeros(count).index_put((part.kept,), values)
+    out = values.new_zeros(count, *values.shape[1:]).index_put((part.kept,), values)
     summed = reduce_from_tensor_model_parallel_region(out, group=parallel.context_group())
     assert isinstance(summed, Tensor)
     return summed

@@ -1,4 +1,4 @@
-"""Log-probabilities and entropy of sampled tokens from vocabulary-parallel logits.
+"""Log-probabilities of tokens, entropy and likeliest tokens from vocabulary-parallel logits.
 
 One pass over the logits, two small collectives, and a backward pass that recomputes the probabilities:
 nothing of the size of the logits is saved besides the logits themselves.
@@ -19,7 +19,7 @@ _CHUNK_ELEMENTS = 1 << 22
 
 def vocab_parallel_log_probs(
     logits_TV: Tensor,
-    targets_T: Tensor,
+    targets: Tensor,
     *,
     temperature: float = 1.0,
     entropy: bool = False,
@@ -31,21 +31,18 @@ def vocab_parallel_log_probs(
     """Log-probability of each target under `softmax(logits / temperature)`, and the entropy of that softmax.
 
     `logits_TV` [T, V/tp]: this rank's contiguous slice of the vocabulary, any floating dtype.
-    `targets_T` int64 [T]: ids of the whole vocabulary. `group`: the tensor-parallel ranks in the order of
-    their slices (None: one rank holds all). `vocab_size`: real tokens; the columns from there on are padding
-    and take no part. `chunk`: rows held in fp32 at once.
-    Returns fp32 [T] in nats, twice; the second is None unless `entropy`. The entropy carries a gradient only
-    with `entropy_grad`. The same values on every rank of `group`.
+    `targets` int64 [T], or [T, K] for several of each row: ids of the whole vocabulary. `group`: the
+    tensor-parallel ranks in the order of their slices (None: one rank holds all). `vocab_size`: real tokens;
+    the columns from there on are padding and take no part. `chunk`: rows held in fp32 at once.
+    Returns fp32 of the shape of `targets` and fp32 [T], in nats; the second is None unless `entropy`. The
+    entropy carries a gradient only with `entropy_grad`. The same values on every rank of `group`.
     """
     tp = group.size() if group is not None else 1
-    start = (group.rank() if group is not None else 0) * logits_TV.shape[1]
-    columns = (
-        logits_TV.shape[1] if vocab_size is None else min(max(vocab_size - start, 0), logits_TV.shape[1])
-    )
-    rows = chunk or max(1, _CHUNK_ELEMENTS // max(1, logits_TV.shape[1]))
-    log_probs_T, entropy_T = _LogProbs.apply(  # type: ignore[no-untyped-call]  # torch leaves `apply` untyped
+    start, columns = _slice(logits_TV, vocab_size, group)
+    rows = chunk or _rows_at_once(logits_TV)
+    log_probs_TK, entropy_T = _LogProbs.apply(  # type: ignore[no-untyped-call]  # torch leaves `apply` untyped
         logits_TV,
-        targets_T,
+        targets if targets.dim() == 2 else targets[:, None],
         temperature,
         entropy,
         entropy_grad,
@@ -54,7 +51,44 @@ def vocab_parallel_log_probs(
         rows,
         group if tp > 1 else None,
     )
-    return log_probs_T, entropy_T if entropy else None
+    return log_probs_TK.view(targets.shape), entropy_T if entropy else None
+
+
+def vocab_parallel_top(
+    logits_TV: Tensor, k: int, *, vocab_size: int | None = None, group: ProcessGroup | None = None
+) -> Tensor:
+    """The ids of the `k` largest logits of each row, int64 [T, k], the largest first; without gradient.
+
+    Logits, `vocab_size` and `group` are those of `vocab_parallel_log_probs`. `k` is at most the vocabulary.
+    The same ids on every rank of `group`.
+    """
+    start, columns = _slice(logits_TV, vocab_size, group)
+    width = min(k, logits_TV.shape[1])
+    found_TK = logits_TV.new_full((len(logits_TV), width), -torch.inf, dtype=torch.float32)
+    ids_TK = torch.zeros(found_TK.shape, dtype=torch.int64, device=logits_TV.device)
+    rows, mine = _rows_at_once(logits_TV), min(width, columns)
+    for low in range(0, len(logits_TV) if mine else 0, rows):
+        part = slice(low, low + rows)
+        found_TK[part, :mine], ids_TK[part, :mine] = logits_TV[part, :columns].detach().float().topk(mine, 1)
+    ids_TK += start
+    if group is None or group.size() == 1:
+        return ids_TK
+    all_found = [torch.empty_like(found_TK) for _ in range(group.size())]
+    all_ids = [torch.empty_like(ids_TK) for _ in range(group.size())]
+    dist.all_gather(all_found, found_TK, group=group)
+    dist.all_gather(all_ids, ids_TK, group=group)
+    return torch.cat(all_ids, 1).gather(1, torch.cat(all_found, 1).topk(k, 1).indices)
+
+
+def _slice(logits_TV: Tensor, vocab_size: int | None, group: ProcessGroup | None) -> tuple[int, int]:
+    """The first id of this rank's slice, and how many of its columns are no padding."""
+    width = logits_TV.shape[1]
+    start = (group.rank() if group is not None else 0) * width
+    return start, width if vocab_size is None else min(max(vocab_size - start, 0), width)
+
+
+def _rows_at_once(logits_TV: Tensor) -> int:
+    return max(1, _CHUNK_ELEMENTS // max(1, logits_TV.shape[1]))
 
 
 class _LogProbs(torch.autograd.Function):
@@ -62,7 +96,7 @@ class _LogProbs(torch.autograd.Function):
     def forward(
         ctx: Any,
         logits_TV: Tensor,
-        targets_T: Tensor,
+        targets_TK: Tensor,
         temperature: float,
         entropy: bool,
         entropy_grad: bool,
@@ -71,26 +105,27 @@ class _LogProbs(torch.autograd.Function):
         rows: int,
         group: ProcessGroup | None,
     ) -> tuple[Tensor, Tensor]:
-        local_T = targets_T - start
-        mine_T = (local_T >= 0) & (local_T < columns)
-        index_T = torch.where(mine_T, local_T, 0)
-        max_T, sums_3T = _local_sums(logits_TV, index_T, mine_T, temperature, entropy, columns, rows)
-        max_T, (total_T, shifted_T, target_T) = _combine(max_T, sums_3T, group)
+        local_TK = targets_TK - start
+        mine_TK = (local_TK >= 0) & (local_TK < columns)
+        index_TK = torch.where(mine_TK, local_TK, 0)
+        max_T, sums_ST = _local_sums(logits_TV, index_TK, mine_TK, temperature, entropy, columns, rows)
+        max_T, (total_T, shifted_T, *target_KT) = _combine(max_T, sums_ST, group)
         log_total_T = total_T.log()
         log_z_T = max_T + log_total_T
         entropy_T = log_total_T - shifted_T / total_T
         saved = [entropy_T] if entropy_grad else []
-        ctx.save_for_backward(logits_TV, index_T, mine_T, log_z_T, *saved)
+        ctx.save_for_backward(logits_TV, index_TK, mine_TK, log_z_T, *saved)
         ctx.settings = (temperature, columns, rows)
         if not entropy_grad:
             ctx.mark_non_differentiable(entropy_T)
-        return target_T - log_z_T, entropy_T
+        return torch.stack(target_KT, 1) - log_z_T[:, None], entropy_T
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        logits_TV, index_T, mine_T, log_z_T, *saved = ctx.saved_tensors
+        logits_TV, index_TK, mine_TK, log_z_T, *saved = ctx.saved_tensors
         temperature, columns, rows = ctx.settings
-        grad_T = grads[0] / temperature
+        grad_TK = grads[0] / temperature
+        grad_T = grad_TK.sum(1)
         entropy_grad_T = grads[1] / temperature if saved else None
         out_TV = torch.empty_like(logits_TV)
         out_TV[:, columns:] = 0
@@ -100,12 +135,12 @@ class _LogProbs(torch.autograd.Function):
             if entropy_grad_T is None:
                 grad = log_p.exp_().mul_(-grad_T[part, None])
             else:
-                # d logp/dz_j = [j = target] - p_j;  dH/dz_j = -p_j (log p_j + H)
+                # d logp_k/dz_j = [j = k] - p_j;  dH/dz_j = -p_j (log p_j + H)
                 grad = log_p.exp()
                 log_p.add_(saved[0][part, None]).mul_(entropy_grad_T[part, None]).add_(grad_T[part, None])
                 grad.mul_(log_p.neg_())
             if columns:
-                grad.scatter_add_(1, index_T[part, None], (grad_T[part] * mine_T[part])[:, None])
+                grad.scatter_add_(1, index_TK[part], grad_TK[part] * mine_TK[part])
             out_TV[part, :columns] = grad
         return out_TV, *[None] * 8
 
@@ -117,42 +152,42 @@ def _scaled(logits: Tensor, temperature: float) -> Tensor:
 
 def _local_sums(
     logits_TV: Tensor,
-    index_T: Tensor,
-    mine_T: Tensor,
+    index_TK: Tensor,
+    mine_TK: Tensor,
     temperature: float,
     entropy: bool,
     columns: int,
     rows: int,
 ) -> tuple[Tensor, Tensor]:
-    """Per row of this slice: max m, and [Σ e^(z-m), Σ e^(z-m)(z-m), z_target or 0]."""
+    """Per row of this slice: max m, and [Σ e^(z-m), Σ e^(z-m)(z-m), z or 0 of each of the K targets]."""
     length = logits_TV.shape[0]
     max_T = torch.full((length,), -torch.inf, device=logits_TV.device)
-    sums_3T = torch.zeros((3, length), device=logits_TV.device)
+    sums_ST = torch.zeros((2 + index_TK.shape[1], length), device=logits_TV.device)
     if columns == 0:
-        return max_T, sums_3T
+        return max_T, sums_ST
     for low in range(0, length, rows):
         part = slice(low, low + rows)
         z = _scaled(logits_TV[part, :columns], temperature)
-        sums_3T[2, part] = z.gather(1, index_T[part, None])[:, 0]
+        sums_ST[2:, part] = z.gather(1, index_TK[part]).T
         max_T[part] = z.amax(1)
         z.sub_(max_T[part, None])
         e = z.exp() if entropy else z.exp_()
-        sums_3T[0, part] = e.sum(1)
+        sums_ST[0, part] = e.sum(1)
         if entropy:
-            sums_3T[1, part] = e.mul_(z).sum(1)
-    sums_3T[2].masked_fill_(~mine_T, 0.0)
-    return max_T, sums_3T
+            sums_ST[1, part] = e.mul_(z).sum(1)
+    sums_ST[2:].masked_fill_(~mine_TK.T, 0.0)
+    return max_T, sums_ST
 
 
-def _combine(max_T: Tensor, sums_3T: Tensor, group: ProcessGroup | None) -> tuple[Tensor, Tensor]:
+def _combine(max_T: Tensor, sums_ST: Tensor, group: ProcessGroup | None) -> tuple[Tensor, Tensor]:
     """The same quantities of the whole vocabulary."""
     if group is None:
-        return max_T, sums_3T
+        return max_T, sums_ST
     whole_T = max_T.clone()
     dist.all_reduce(whole_T, dist.ReduceOp.MAX, group=group)
     shift_T = (max_T - whole_T).clamp_min(torch.finfo(torch.float32).min)  # -inf of an empty slice times 0
     scale_T = shift_T.exp()
-    sums_3T[1] = scale_T * (sums_3T[1] + shift_T * sums_3T[0])
-    sums_3T[0] *= scale_T
-    dist.all_reduce(sums_3T, group=group)
-    return whole_T, sums_3T
+    sums_ST[1] = scale_T * (sums_ST[1] + shift_T * sums_ST[0])
+    sums_ST[0] *= scale_T
+    dist.all_reduce(sums_ST, group=group)
+    return whole_T, sums_ST

@@ -16,11 +16,10 @@ from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
 from rlcore.megatron.build import build_model
-from rlcore.megatron.collect import in_order, sum_over_ranks
-from rlcore.megatron.context import narrow, whole
+from rlcore.megatron.collect import in_order, on_every_stage, sum_over_ranks
+from rlcore.megatron.context import narrow
 from rlcore.megatron.fields import check_fields, split
 from rlcore.megatron.imports import device
-from rlcore.megatron.logprobs import vocab_parallel_log_probs
 from rlcore.megatron.optimizer import (
     apply_gradients,
     build_optimizer,
@@ -32,6 +31,7 @@ from rlcore.megatron.packing import Bins, Pack, check_longest, equal_bins, micro
 from rlcore.megatron.rows import RowSelector
 from rlcore.megatron.saving import StagedRole, load_role, stage_role
 from rlcore.megatron.schedule import learning_rate
+from rlcore.megatron.scoring import score_columns, token_outputs
 from rlcore.megatron.step import LossResult, StepResult, TokenOutputs
 from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec
@@ -40,8 +40,6 @@ __all__ = ["Loss", "LossResult", "Role", "StepResult", "TokenOutputs"]
 
 Loss = Callable[[TokenOutputs, TrainBatch], LossResult]
 """Called once a micro-batch that has response tokens, on the ranks of the last pipeline stage."""
-
-_Scores = Callable[[Tensor, Pack], tuple[Tensor, Tensor | None]]
 
 
 class Role:
@@ -76,26 +74,46 @@ class Role:
             self._align *= 2 * self._context_size
 
     def forward(
-        self, batch: TrainBatch, *, temperature: float, tokens_per_rank: int, entropy: bool = False
+        self,
+        batch: TrainBatch,
+        *,
+        temperature: float,
+        tokens_per_rank: int,
+        entropy: bool = False,
+        top: int = 0,
+        chosen: str | None = None,
     ) -> dict[str, Tensor]:
-        """`log_probs` (and `entropy`) of the response tokens: fp32 [sum(R_i)] on the CPU, in `batch`'s order.
+        """Columns of the R = sum(R_i) response tokens, on the CPU and in `batch`'s order, without gradients.
 
-        Without gradients; on every tensor- and pipeline-parallel rank.
+        `log_probs` fp32 [R]; with `entropy` also `entropy` fp32 [R]. With `top` = K also `top_ids` int64
+        [R, K], the tokens that the model holds likeliest in the place of each, and `top_log_probs` fp32
+        [R, K]; with `chosen` the latter of the tokens in that column of `batch`, int64 [R, K]. On every
+        tensor- and pipeline-parallel rank.
         """
         bins = self._plan(batch, tokens_per_rank)
 
-        def score(logits: Tensor, part: Pack) -> tuple[Tensor, tuple[Tensor | None, ...]]:
-            scores = self._scores(logits, part, temperature, entropy, False)
-            return logits.new_zeros(()), scores
+        def score(logits: Tensor, part: Pack) -> tuple[Tensor, dict[str, Tensor]]:
+            return logits.new_zeros(()), score_columns(
+                logits,
+                part,
+                vocab_size=self._vocab_size,
+                temperature=temperature,
+                entropy=entropy,
+                top=top,
+                ids=chosen,
+            )
 
         with torch.no_grad():
             found = self._run(batch, bins, score, forward_only=True)
-        names = ["log_probs", "entropy"] if entropy else ["log_probs"]
-        columns: dict[str, Tensor] = {}
-        for index, name in enumerate(names):
-            parts = [scores[index] for scores in found]
-            columns[name] = self._column(parts, batch, bins)
-        return columns
+        width = batch.per_token[chosen].shape[1] if chosen else top
+        kinds: dict[str, tuple[int, torch.dtype]] = {"log_probs": (0, torch.float32)}
+        kinds |= {"entropy": (0, torch.float32)} if entropy else {}
+        kinds |= {"top_ids": (width, torch.int64)} if top else {}
+        kinds |= {"top_log_probs": (width, torch.float32)} if width else {}
+        return {
+            name: self._column([scores[name] for scores in found], batch, bins, *kind)
+            for name, kind in kinds.items()
+        }
 
     def train(
         self,
@@ -106,19 +124,29 @@ class Role:
         tokens_per_rank: int,
         entropy: bool = False,
         entropy_grad: bool = False,
+        chosen: str | None = None,
     ) -> StepResult:
         """One optimizer step over this rank's minibatch.
 
         The gradient is the sum of d total / dθ over micro-batches and data-parallel ranks; `tokens_per_rank`
-        bounds the tokens of a micro-batch. With a loss or gradient norm that is not finite nothing changes.
+        bounds the tokens of a micro-batch. `chosen`: as in `forward`, for `TokenOutputs.chosen`. With a loss
+        or gradient norm that is not finite nothing changes.
         """
 
         def score(logits: Tensor, part: Pack) -> tuple[Tensor, dict[str, Tensor]]:
-            log_probs, entropies = self._scores(logits, part, temperature, entropy, entropy_grad)
-            total = log_probs[:0].sum()  # an exact zero that keeps the graph whole for every loss
-            if log_probs.numel() == 0:
+            outputs = token_outputs(
+                logits,
+                part,
+                vocab_size=self._vocab_size,
+                temperature=temperature,
+                entropy=entropy,
+                entropy_grad=entropy_grad,
+                ids=part.batch.per_token[chosen] if chosen else None,
+            )
+            total = outputs.log_probs[:0].sum()  # an exact zero that keeps the graph whole for every loss
+            if outputs.log_probs.numel() == 0:
                 return total, {}
-            result = loss(TokenOutputs(log_probs=log_probs, entropy=entropies), part.batch)
+            result = loss(outputs, part.batch)
             total = total + result.total
             return total, {"": total.detach().clone(), **result.metrics}
 
@@ -228,36 +256,20 @@ class Role:
         )
         return list(found)
 
-    def _scores(
-        self, logits: Tensor, part: Pack, temperature: float, entropy: bool, entropy_grad: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        count = part.targets.numel()
-        log_probs, entropies = vocab_parallel_log_probs(
-            logits,
-            part.targets if count else part.tokens[0, :1],
-            temperature=temperature,
-            entropy=entropy,
-            entropy_grad=entropy_grad,
-            vocab_size=self._vocab_size,
-            group=mpu.get_tensor_model_parallel_group(),
-        )
-        found = [None if values is None else whole(values[:count], part) for values in (log_probs, entropies)]
-        assert found[0] is not None
-        return found[0], found[1]
+    def _column(
+        self,
+        parts: Sequence[Tensor],
+        batch: TrainBatch,
+        bins: Bins,
+        width: int = 0,
+        dtype: torch.dtype = torch.float32,
+    ) -> Tensor:
+        """What the micro-batches gave for their response tokens, on every rank and in `batch`'s order.
 
-    def _column(self, parts: Sequence[Tensor], batch: TrainBatch, bins: Bins) -> Tensor:
-        """What the micro-batches gave for their response tokens, on every rank and in `batch`'s order."""
-        return in_order(self._from_last_stage(parts, batch), batch, bins)
-
-    def _from_last_stage(self, parts: Sequence[Tensor], batch: TrainBatch) -> Tensor:
-        if parts:
-            whole = torch.cat(list(parts))
-        else:
-            whole = torch.empty(int(batch.response_lengths.sum()), device=device())
-        if mpu.get_pipeline_model_parallel_world_size() > 1:
-            last = mpu.get_pipeline_model_parallel_last_rank()
-            dist.broadcast(whole, src=last, group=mpu.get_pipeline_model_parallel_group())
-        return whole.cpu()
+        [R, width], or [R] where that is 0.
+        """
+        shape = (int(batch.response_lengths.sum()), *((width,) if width else ()))
+        return in_order(on_every_stage(parts, shape, dtype), batch, bins)
 
 
 def _finalize(models: list[Any], num_tokens: Tensor | None = None, **known: Any) -> None:

@@ -42,7 +42,10 @@ def stage_role(chunks: Sequence[torch.nn.Module], optimizer: Any, steps: int) ->
 
 
 def load_role(folder: Path, chunks: Sequence[torch.nn.Module], optimizer: Any) -> int:
-    """Read `folder` into `chunks` and `optimizer`; returns the steps taken. Collective; CheckpointError."""
+    """Read `folder` into `chunks` and `optimizer`; returns the steps taken. Collective; CheckpointError.
+
+    A frozen model, without an optimizer, leaves the random states of the process alone.
+    """
     saved = torch_dist.load_common(folder).get("distributed_optimizer")
     if optimizer is not None and saved != _is_distributed(optimizer):
         raise CheckpointError(
@@ -56,7 +59,7 @@ def load_role(folder: Path, chunks: Sequence[torch.nn.Module], optimizer: Any) -
     if optimizer is not None:
         with torch.no_grad():
             optimizer.load_state_dict(loaded["optimizer"])
-    if loaded.get("layout") == _layout():
+    if optimizer is not None and loaded.get("layout") == _layout():
         set_random_states(read_tensors(_random_file(folder)))
     return int(loaded["steps"])
 

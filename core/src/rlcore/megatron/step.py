@@ -14,10 +14,12 @@ class TokenOutputs:
 
     `log_probs` fp32 [n], with gradient: of the distribution divided by the sampling temperature.
     `entropy` fp32 [n], where it was asked for; with gradient only where that was asked for too.
+    `chosen` fp32 [n, K], with gradient: log-probs of K tokens in the place of each, where they were named.
     """
 
     log_probs: Tensor
     entropy: Tensor | None = None
+    chosen: Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

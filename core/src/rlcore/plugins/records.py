@@ -49,7 +49,8 @@ class Algorithm:
 
     `parts`: kind → component name (filters and corrections: a list of names). `settings`: run-level defaults.
     `tables`: part kind → defaults of the selected part's config. `trains_on`: where the responses come from;
-    of given ones a recipe names only the loss.
+    of given ones a recipe names only the loss. `scales`: setting → factor of what a model's preset suggests
+    for it: an entropy bonus that fits advantages near 1 would drown those of another scale.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Algorithm:
     settings: Mapping[str, Json] = field(default_factory=dict)
     tables: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
     trains_on: TrainsOn = TrainsOn.ROLLOUTS
+    scales: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

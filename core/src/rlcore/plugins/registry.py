@@ -109,6 +109,9 @@ def _check_recipe(record: Algorithm) -> str | None:
     if unknown:
         near = did_you_mean(unknown[0], RunConfig.model_fields)
         return f"settings: {unknown[0]!r} is no setting of a run.{near}"
+    for key in record.scales:
+        if key not in RunConfig.model_fields or RunConfig.model_fields[key].annotation is not float:
+            return f"scales: {key!r} is no setting of a run that is a number"
     for kind, names in record.parts.items():
         if isinstance(names, str) == (kind in LIST_KINDS):
             return f"part {kind!r}: found {names!r}, expected {'a list' if kind in LIST_KINDS else 'a name'}"

@@ -29,12 +29,13 @@ def to_batch(
     """All samples of `groups`, which are scored, in order, for a trainer whose weights are `version`.
 
     Per token: `loss_mask`, `rollout_log_probs` and `rewards` float32 (a scalar reward sits on the last live
-    token); `fresh` float32, 1 where the engine's log-prob is what the trainer's weights give: sampled with
-    `version`, and where engines have `kept_caches` through publications, after nothing of another version.
-    Per sample: `reward` float32; int64 `position` (0 … B - 1), `group` and `rollout` (dense from
-    0), `minibatch` (`rlcore.minibatch.assign_minibatches`) and `version` (of the first token). An extra of a
-    sample is a per-token column where it has one entry for each response token, and a per-sample column where
-    it is a number.
+    token, rewards of tokens or turns on live ones); `fresh` float32, 1 where the engine's log-prob is what
+    the trainer's weights give: sampled with `version`, and where engines have `kept_caches` through
+    publications, after nothing of another version. Per sample: `reward` float32; int64 `position`
+    (0 … B - 1), `group` and `rollout` (dense from 0), `minibatch`
+    (`rlcore.minibatch.assign_minibatches`) and `version` (of the first token). An extra of a sample is a
+    per-token column where it has one entry for each response token, and a per-sample column where it is a
+    number.
 
     Samples without spans were given by the data: they have no log-probs, rewards, version or extras, but
     `chosen`, int64, 1 for the first response to each prompt and 0 for the second; each group is a `unit`.
@@ -176,8 +177,22 @@ def _token_rewards(
                     f"The reward gave {len(sample.score.per_token)} per-token values to sample"
                     f" {sample.rollout_id}, which has {responses[number]} response tokens."
                 )
-            rewards[ends[number] - responses[number] : ends[number]] = sample.score.per_token
+            own = slice(ends[number] - responses[number], ends[number])
+            rewards[own] = _on_live(np.asarray(sample.score.per_token, dtype=np.float32), mask[own])
     return rewards
+
+
+def _on_live(rewards: NDArray[np.float32], mask: NDArray[np.float32]) -> NDArray[np.float32]:
+    """A reward that stands on a token of a tool counts at the last sampled token before it, or the first one.
+
+    Without sampled tokens there is nobody to credit: zeros.
+    """
+    live = np.flatnonzero(mask)
+    credited = np.zeros_like(rewards)
+    if len(live):
+        place = (np.searchsorted(live, np.arange(len(rewards)), side="right") - 1).clip(min=0)
+        np.add.at(credited, live[place], rewards)
+    return credited
 
 
 def _extras(

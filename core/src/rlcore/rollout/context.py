@@ -78,30 +78,35 @@ class Engines:
         self._concurrency = concurrency
         self._rounds = 0
 
-    @property
-    def width(self) -> int:
-        """Groups whose first requests can be in flight at once."""
-        return self._concurrency * len(self.clients)
+    def width(self, requests: int = 1) -> int:
+        """Groups that can have `requests` requests each in flight at once."""
+        return self._concurrency // requests * len(self.clients)
 
     def client_of(self, group_id: int) -> Client:
         """The engine that answers all of a group."""
         return self.clients[group_id % len(self.clients)]
 
-    def contexts(self, count: int, sampling: Sampling, *, together: bool) -> list[EngineContext]:
-        """The contexts of a round of `count` groups.
+    def contexts(
+        self, count: int, sampling: Sampling, *, together: bool, baseline: bool = False
+    ) -> list[EngineContext]:
+        """The contexts of a round of `count` groups, each followed by that of its `baseline`.
 
-        `together`: on each engine, the groups' first requests begin together; `count` is at most `width`.
+        `together`: on each engine, the first requests of all contexts begin together; `count` is at most
+        `width`.
         """
-        assert count <= self.width or not together, "a session that is not all in flight would never begin"
+        each = [sampling, greedy(sampling)] if baseline else [sampling]
+        fits = count <= self.width(len(each))
+        assert fits or not together, "a session that is not all in flight would never begin"
         self._rounds += 1
         engines = len(self.clients)
         gates = [
-            Gate(str(self._rounds), len(range(place, count, engines))) if together else None
+            Gate(str(self._rounds), len(range(place, count, engines)) * len(each)) if together else None
             for place in range(engines)
         ]
         return [
-            EngineContext(self.clients[order % engines], self.tokenizer, sampling, gates[order % engines])
+            EngineContext(self.clients[order % engines], self.tokenizer, how, gates[order % engines])
             for order in range(count)
+            for how in each
         ]
 
 

@@ -7,8 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from rlcore.inputs import Input
 from rlcore.rollout.group import CRASHED, Outcome
 from rlcore.types import GenerationStatus, Group, Sample
+
+GREEDY = Input.GREEDY_REWARD.value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +63,9 @@ class Tally:
         }
         scored = [sample for samples in self._scored.values() for sample in samples]
         metrics["rollout/samples"] = len(scored)
+        greedy = [sample.extras[GREEDY] for sample in scored if GREEDY in sample.extras]
+        if greedy:
+            metrics["rollout/greedy_reward_mean"] = mean(greedy)
         return metrics | sample_metrics(scored)
 
     def split(self, groups: Iterable[Group], waiting: Iterable[Group]) -> Tally:

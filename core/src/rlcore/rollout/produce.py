@@ -42,7 +42,9 @@ class Producer:
         rewards: Scorer,
         filters: Sequence[Filter] = (),
         version: int = 0,
+        baseline: bool = False,
     ) -> None:
+        """`baseline`: a greedy response is made beside each group, for its reward (`Input.GREEDY_REWARD`)."""
         self._run = run
         self._version = version
         self._engines = Engines(clients, encoder.tokenizer, run.engine_concurrency)
@@ -50,7 +52,13 @@ class Producer:
         buffer = DataBuffer(run.prompts_per_step * (run.max_staleness + 2 + math.ceil(run.over_sample)))
         self._supply = Supply(PromptCursor(prompts, run.seed), buffer)
         self._workshop = Workshop(
-            run=run, encoder=encoder, generator=generator, rewards=rewards, filters=filters, buffer=buffer
+            run=run,
+            encoder=encoder,
+            generator=generator,
+            rewards=rewards,
+            filters=filters,
+            buffer=buffer,
+            baseline=baseline,
         )
         self.sampling = Sampling(
             max_tokens=run.max_response_tokens,

@@ -51,6 +51,7 @@ class Rounds:
                     self._sampling,
                     versions,
                     count=self._run.group_size,
+                    baseline=self._workshop.baseline,
                 )
                 generating += max(outcome.generated for outcome in outcomes) - started
                 groups += [group for one in outcomes if (group := self._workshop.settle(one, tally))]
@@ -82,22 +83,32 @@ async def make_all(
     count: int,
     prefix: str = "",
     in_step: bool = True,
+    baseline: bool = False,
 ) -> list[Outcome]:
     """The outcomes of all draws, in their order.
 
     `in_step`: runs repeat exactly, so the engines are to batch alike: where one request makes one group,
-    all requests begin together, in as many turns as it takes to have all of a turn in flight.
+    all requests begin together, in as many turns as it takes to have all of a turn in flight. `baseline`:
+    each group has a greedy response beside it.
     """
-    at_once = workshop.by_group and in_step
-    turn = engines.width if at_once else len(draws)
+    width = engines.width(2 if baseline else 1)
+    at_once = workshop.by_group and in_step and width > 0
+    turn = width if at_once else len(draws)
     outcomes: list[Outcome] = []
     for start in range(0, len(draws), turn):
         part = draws[start : start + turn]
-        contexts = engines.contexts(len(part), sampling, together=at_once)
-        outcomes += await together(
-            workshop.make(draw, ctx, lambda: versions, count=count, prefix=prefix)
-            for draw, ctx in zip(part, contexts, strict=True)
-        )
+        contexts = engines.contexts(len(part), sampling, together=at_once, baseline=baseline)
+        if baseline:
+            made = [
+                workshop.make_with_baseline(draw, ctx, greedy, lambda: versions, count=count)
+                for draw, ctx, greedy in zip(part, contexts[::2], contexts[1::2], strict=True)
+            ]
+        else:
+            made = [
+                workshop.make(draw, ctx, lambda: versions, count=count, prefix=prefix)
+                for draw, ctx in zip(part, contexts, strict=True)
+            ]
+        outcomes += await together(made)
     return outcomes
 
 

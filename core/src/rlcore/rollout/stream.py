@@ -12,7 +12,7 @@ from functools import partial
 
 from rlcore.config.run import RunConfig
 from rlcore.rollout.buffer import Draw
-from rlcore.rollout.context import Engines
+from rlcore.rollout.context import Engines, greedy
 from rlcore.rollout.flow import ContinuingContext, Flow
 from rlcore.rollout.group import Versions
 from rlcore.rollout.measure import Rollout, Tally, staleness_metrics
@@ -124,19 +124,20 @@ class Stream:
         task.add_done_callback(partial(self._ended, draw.group_id))
 
     async def _make(self, draw: Draw, begun: int) -> None:
-        ctx = ContinuingContext(
-            self._engines.client_of(draw.group_id),
-            self._engines.tokenizer,
-            self._sampling,
-            self._flow,
-            self._buffer,
-            draw.group_id,
-        )
+        def context(sampling: Sampling) -> ContinuingContext:
+            engine = self._engines.client_of(draw.group_id)
+            tokenizer = self._engines.tokenizer
+            return ContinuingContext(engine, tokenizer, sampling, self._flow, self._buffer, draw.group_id)
 
         def versions() -> Versions:
             return Versions(oldest=begun, newest=self._newest)
 
-        outcome = await self._workshop.make(draw, ctx, versions, count=self._run.group_size)
+        ctx, count = context(self._sampling), self._run.group_size
+        if self._workshop.baseline:
+            beside = context(greedy(self._sampling))
+            outcome = await self._workshop.make_with_baseline(draw, ctx, beside, versions, count=count)
+        else:
+            outcome = await self._workshop.make(draw, ctx, versions, count=count)
         self._workshop.settle(outcome, self._tally)
 
     def _ended(self, group_id: int, task: asyncio.Task[None]) -> None:

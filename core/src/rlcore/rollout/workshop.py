@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 
 from rlcore.config.run import RunConfig
 from rlcore.data.tokens import PromptEncoder
+from rlcore.engines.client import together
 from rlcore.errors import PluginError, RlcoreError
 from rlcore.interfaces import Filter, Generator, Verdict
+from rlcore.rollout.baseline import PREFIX, with_baseline
 from rlcore.rollout.buffer import DataBuffer, Draw
 from rlcore.rollout.context import EngineContext
 from rlcore.rollout.group import CRASHED, GroupMaker, Outcome, Scorer, Versions, new_samples
@@ -30,11 +32,14 @@ class Workshop:
         rewards: Scorer,
         filters: Sequence[Filter],
         buffer: DataBuffer,
+        baseline: bool = False,
     ) -> None:
+        """`baseline`: a greedy response is made beside each group to train on, for its reward."""
         self._run = run
         self._encoder = encoder
         self._maker = GroupMaker(generator, rewards, run.seed)
         self._filters = filters
+        self.baseline = baseline
         self._buffer = buffer
         self._failing: set[int] = set()
 
@@ -63,6 +68,24 @@ class Workshop:
         finally:
             ctx.close()
         return await self._maker.score(made)
+
+    async def make_with_baseline(
+        self,
+        draw: Draw,
+        ctx: EngineContext,
+        greedy: EngineContext,
+        versions: Callable[[], Versions],
+        *,
+        count: int,
+    ) -> Outcome:
+        """As `make`; the samples know the reward of the response that `greedy` gives to their prompt."""
+        made, baseline = await together(
+            [
+                self.make(draw, ctx, versions, count=count),
+                self.make(draw, greedy, versions, count=1, prefix=PREFIX),
+            ]
+        )
+        return with_baseline(made, baseline)
 
     def settle(self, outcome: Outcome, tally: Tally) -> Group | None:
         """Book what became of a draw in flight; the group that waits to be trained on, if it does.

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from rlcore.checkpoint.folder import MARKER, newest_complete, read_marker, write_atomically
 from rlcore.checkpoint.report import Report
 from rlcore.errors import CheckpointError, ModelError
-from rlcore.runtime.prepare import CHECKPOINTS, MODEL_DIR, read_config
-from rlcore.runtime.state import RunState
+from rlcore.runtime.prepare import CHECKPOINTS
+from rlcore.runtime.role_models import read_config
+from rlcore.runtime.state import MODEL_DIR, RunState
 from rlcore.runtime.weights_check import check_weights
 from rlcore.runtime.worker import POLICY
 from rlcore.spec import ModelSpec, Part

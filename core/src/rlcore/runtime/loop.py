@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rlcore.rollout.given import GivenProducer
     from rlcore.rollout.measure import Rollout
     from rlcore.rollout.produce import Producer
+    from rlcore.rollout.teacher import TeacherEngine
     from rlcore.runtime.engines import EngineGroup
     from rlcore.runtime.signals import StopSignals
     from rlcore.runtime.state import RunState
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Loop:
-    """One consumer of rollouts. `state` is what the next checkpoint holds, but for the producer's part."""
+    """One consumer of rollouts. `state` is what the next checkpoint holds, but for the producer's part.
+
+    `teacher`: one behind a URL.
+    """
 
     prepared: Prepared
     producer: Producer | GivenProducer
@@ -35,6 +39,7 @@ class Loop:
     tracker: Tracker
     stop: StopSignals
     state: RunState
+    teacher: TeacherEngine | None = None
 
     def __post_init__(self) -> None:
         self._run = self.prepared.resolved.run
@@ -87,8 +92,9 @@ class Loop:
         step = self.state.step + 1
         metrics: dict[str, float] = {"step": step, "weight_version": self.state.version, **rollout.metrics}
         if rollout.groups:
+            groups = rollout.groups if self.teacher is None else await self.teacher.score(rollout.groups)
             batch = to_batch(
-                rollout.groups,
+                groups,
                 minibatches=self._run.minibatches,
                 version=self.state.version,
                 kept_caches=self._run.on_publish == "in_place",

@@ -11,6 +11,7 @@ from rlcore.runtime.prepare import CPU_ENGINE
 from rlcore.runtime.trainer import Slot
 
 if TYPE_CHECKING:
+    from rlcore.config.run import RunConfig
     from rlcore.runtime.cluster import Cluster
     from rlcore.runtime.prepare import Prepared
 
@@ -20,17 +21,19 @@ _SHARED = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """A slot for each train worker and for each engine's supervisor."""
+    """A slot for each train worker, each worker that has only a critic, and each engine's supervisor."""
 
     workers: list[Slot]
+    critics: list[Slot]
     engines: list[Slot]
 
 
 def place(cluster: Cluster, prepared: Prepared) -> Placement:
     """Reserve the devices of the whole run in one placement group, or refuse in one sentence.
 
-    On GPUs a worker takes one; `colocate` puts engine i on the device of worker i, `split` gives it devices
-    of its own (as many as its tensor-parallel size). Without a GPU there are only CPUs to count.
+    On GPUs a worker takes one, and so does one that has only a critic; `colocate` puts engine i on the device
+    of worker i, `split` gives it devices of its own (as many as its tensor-parallel size). Without a GPU
+    there are only CPUs to count.
     """
     run, engines = prepared.resolved.run, prepared.engines
     engine_gpus = _engine_gpus(prepared)
@@ -40,30 +43,42 @@ def place(cluster: Cluster, prepared: Prepared) -> Placement:
             f"{'some' if prepared.gpu else 'none'} where this command runs: start it on a machine like the "
             "cluster's, or hide the GPUs from one of them with CUDA_VISIBLE_DEVICES."
         )
+    ranks, critics = run.ranks, critic_ranks(run)
+    apart = range(ranks, ranks + critics)
     if not prepared.gpu:
-        group = cluster.place([{"CPU": 1}] * (run.ranks + engines), "The train workers and engines")
-        return Placement(
-            workers=[Slot(bundle=(group, index), gpus=0) for index in range(run.ranks)],
-            engines=[Slot(bundle=(group, run.ranks + index), gpus=0) for index in range(engines)],
-        )
-    if run.placement == "split" or not engine_gpus:
-        an_engine = {"CPU": 1, "GPU": engine_gpus} if engine_gpus else {"CPU": 1}
-        bundles = [{"CPU": 1, "GPU": 1}] * run.ranks + [an_engine] * engines
+        bundles: list[dict[str, float]] = [{"CPU": 1}] * (ranks + critics + engines)
         group = cluster.place(bundles, "The train workers and engines")
         return Placement(
-            workers=[Slot(bundle=(group, index), gpus=1) for index in range(run.ranks)],
-            engines=[Slot(bundle=(group, run.ranks + i), gpus=engine_gpus) for i in range(engines)],
+            workers=[Slot(bundle=(group, index), gpus=0) for index in range(ranks)],
+            critics=[Slot(bundle=(group, index), gpus=0) for index in apart],
+            engines=[Slot(bundle=(group, apart.stop + index), gpus=0) for index in range(engines)],
+        )
+    if run.placement == "split" or not engine_gpus:
+        an_engine: dict[str, float] = {"CPU": 1, "GPU": engine_gpus} if engine_gpus else {"CPU": 1}
+        a_worker: dict[str, float] = {"CPU": 1, "GPU": 1}
+        bundles = [a_worker] * (ranks + critics) + [an_engine] * engines
+        group = cluster.place(bundles, "The train workers and engines")
+        return Placement(
+            workers=[Slot(bundle=(group, index), gpus=1) for index in range(ranks)],
+            critics=[Slot(bundle=(group, index), gpus=1) for index in apart],
+            engines=[Slot(bundle=(group, apart.stop + i), gpus=engine_gpus) for i in range(engines)],
         )
     if engine_gpus > 1 or engines > run.ranks:
         raise ConfigError(
             f"--placement colocate puts each engine on the device of one train worker, and --engines "
             f"{engines} with {engine_gpus} GPUs each do not fit on {run.ranks}: use --placement split."
         )
-    group = cluster.place([{"CPU": 2, "GPU": 1}] * run.ranks, "The train workers")
+    group = cluster.place([{"CPU": 2, "GPU": 1}] * (ranks + critics), "The train workers")
     return Placement(
-        workers=[Slot(bundle=(group, index), gpus=_SHARED) for index in range(run.ranks)],
+        workers=[Slot(bundle=(group, index), gpus=_SHARED) for index in range(ranks)],
+        critics=[Slot(bundle=(group, index), gpus=1) for index in apart],
         engines=[Slot(bundle=(group, index), gpus=_SHARED) for index in range(engines)],
     )
+
+
+def critic_ranks(run: RunConfig) -> int:
+    """Workers that have only a critic: as many as the policy's, or none."""
+    return run.ranks if run.critic_workers == "separate" else 0
 
 
 def _engine_gpus(prepared: Prepared) -> int:

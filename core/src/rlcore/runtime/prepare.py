@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.checkpoint.folder import disk_sentence
 from rlcore.config.fit import check_model
-from rlcore.config.layers import flag_name
 from rlcore.errors import CheckpointError, ConfigError, DataError, ModelError, PluginError, RlcoreError
 from rlcore.interfaces import PairSource, ResponseSource
-from rlcore.runtime.weights_check import check_weights, shapes_in
+from rlcore.rollout.teacher import check_vocabulary
+from rlcore.runtime.role_models import check_same, read_config, role_model, teacher_model
+from rlcore.runtime.state import MODEL_DIR, RUN_TOML
+from rlcore.runtime.weights_check import check_weights
 from rlcore.spec import ModelSpec, Part
 from rlcore.trains_on import TrainsOn
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from rlcore.data.tokens import PromptEncoder
     from rlcore.interfaces import Prompts, PromptSource
 
-MODEL_DIR = "model"
-RUN_TOML = "run.toml"
 CHECKPOINTS = "checkpoints"
 PLUGINS = "plugins"
 METRICS = "metrics.jsonl"
@@ -40,7 +39,8 @@ CPU_ENGINE = "local"
 class Prepared:
     """A run that may start. `reference`, `critic`: where their first weights come from, if there are such.
 
-    `gpu`: whether torch can use one here; the cluster must agree (`rlcore.runtime.placement.place`).
+    `teacher`: None where there is none, or an engine is it. `gpu`: whether torch can use one here; the
+    cluster must agree (`rlcore.runtime.placement.place`).
     """
 
     resolved: Resolved
@@ -49,6 +49,7 @@ class Prepared:
     model: ModelSpec
     reference: ModelSpec
     critic: ModelSpec
+    teacher: ModelSpec | None
     hf_config: Mapping[str, Any]
     encoder: PromptEncoder
     prompts: Prompts
@@ -137,6 +138,8 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     if not prompts.train:
         raise DataError(f"The source {resolved.source.name!r} offers no prompts to train on.")
     _check_prompts(encoder, prompts, resolved)
+    if run.teacher_url:
+        check_vocabulary(run, encoder.tokenizer)
     dtype = run.dtype if run.dtype != "auto" else ("bf16" if gpu else "fp32")
     model = ModelSpec(
         path=str(path),
@@ -150,8 +153,9 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         run_dir=run_dir,
         resume_from=resume_from,
         model=model,
-        reference=_role_model(resolved, "reference_model", model, hf_config),
-        critic=_role_model(resolved, "critic_model", replace(model, weights=None), hf_config),
+        reference=role_model(resolved, "reference_model", model, hf_config),
+        critic=role_model(resolved, "critic_model", replace(model, weights=None), hf_config),
+        teacher=teacher_model(resolved, model, hf_config),
         hf_config=hf_config,
         encoder=encoder,
         prompts=prompts,
@@ -177,41 +181,6 @@ def left_out(hf_config: Mapping[str, Any]) -> str | None:
     )
 
 
-def read_config(path: Path) -> Mapping[str, Any]:
-    """`config.json` of a Hugging Face directory."""
-    file = path / "config.json"
-    try:
-        config: Mapping[str, Any] = json.loads(file.read_text())
-    except FileNotFoundError:
-        raise ModelError(f"{file}: not found, so {path} is not a Hugging Face model directory.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ModelError(f"{file}: not JSON ({error}).") from error
-    except OSError as error:
-        raise ModelError(f"{file}: {error.strerror or error}.") from error
-    if not isinstance(config, dict):
-        raise ModelError(f"{file}: holds no table.")
-    return config
-
-
-def _role_model(
-    resolved: Resolved, setting: str, model: ModelSpec, hf_config: Mapping[str, Any]
-) -> ModelSpec:
-    """The model of another role: `model`, or the directory that `setting` names, which must be its like."""
-    given, flag = getattr(resolved.run, setting), flag_name(setting)
-    if not given:
-        return model
-    path = Path(given).resolve()
-    if not path.is_dir():
-        raise ConfigError(f"{flag}: found {given!r}, which is no directory.")
-    config = read_config(path)
-    _check_same(f"{flag} {given}", config, hf_config, ("model_type", "vocab_size"))
-    check_model(resolved, config)
-    check_weights(path, output_head=setting != "critic_model")
-    if setting == "reference_model" and resolved.run.reference_refresh_every:
-        _check_shapes(flag, path, Path(model.path))
-    return replace(model, path=str(path), weights=None)
-
-
 def _weights(given: str, hf_config: Mapping[str, Any]) -> str | None:
     """The checkpoint that `--weights` names, which must be of the run's model."""
     if not given:
@@ -222,30 +191,8 @@ def _weights(given: str, hf_config: Mapping[str, Any]) -> str | None:
     if not is_dist(path):
         raise ConfigError(f"--weights: found {given!r}, which is no checkpoint made by rlcore convert.")
     same = ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-    _check_same(f"--weights {given}", read_config(path), hf_config, same)
+    check_same(f"--weights {given}", read_config(path), hf_config, same)
     return str(path / WEIGHTS)
-
-
-def _check_same(
-    asked: str, config: Mapping[str, Any], expected: Mapping[str, Any], keys: Sequence[str]
-) -> None:
-    for key in keys:
-        if config.get(key) != expected.get(key):
-            raise ModelError(
-                f"{asked}: its {key} is {config.get(key)!r}, expected {expected.get(key)!r}, "
-                "that of the run's model."
-            )
-
-
-def _check_shapes(flag: str, path: Path, own: Path) -> None:
-    """The policy's weights are copied into the reference: both must have the same tensors."""
-    theirs, ours = shapes_in(path), shapes_in(own)
-    for name in sorted(theirs.keys() | ours.keys()):
-        if theirs.get(name) != ours.get(name):
-            raise ModelError(
-                f"{flag} {path}: its {name} is {theirs.get(name, 'missing')}, expected "
-                f"{ours.get(name, 'none')}, that of the run's model, which --reference-refresh-every copies."
-            )
 
 
 def _megatron_fields(resolved: Resolved) -> Mapping[str, Any]:

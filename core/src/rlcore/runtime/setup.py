@@ -43,6 +43,8 @@ def worker_setups(prepared: Prepared, publisher: Publisher, threads: int) -> lis
         entropy_coef=run.entropy_coef,
         needs=needs,
         sampled=resolved.trains_on is TrainsOn.ROLLOUTS,
+        top_tokens=resolved.loss.config.top_tokens,
+        distill_coef=run.distill_coef,
         rollout_as_old=run.old_log_probs == "rollout",
         whiten_advantages=run.whiten_advantages,
         kl=KlSettings(
@@ -68,6 +70,8 @@ def worker_setups(prepared: Prepared, publisher: Publisher, threads: int) -> lis
             advantage=resolved.advantage,
             corrections=resolved.corrections,
             reference=prepared.reference if Input.REFERENCE_LOG_PROBS in needs else None,
+            teacher=prepared.teacher,
+            is_swapped=run.reference_placement == "swapped",
             critic=_critic(prepared),
             publisher=publisher,
             seed=run.seed,

@@ -14,21 +14,23 @@ import torch
 
 from rlcore.checkpoint.folder import newest_complete, read_marker
 from rlcore.config import toml
+from rlcore.config.fit import needed
 from rlcore.data.responses import ResponseEncoder
 from rlcore.errors import CheckpointError, EngineError, WorkerError
+from rlcore.inputs import Input
 from rlcore.plugins.files import write_all
 from rlcore.rollout.given import GivenProducer, NoReward
 from rlcore.rollout.group import Scorer
 from rlcore.rollout.produce import Producer
 from rlcore.rollout.rewards import RewardPool
+from rlcore.rollout.teacher import TeacherEngine
 from rlcore.runtime.cluster import Cluster, connect
 from rlcore.runtime.engines import EngineGroup
 from rlcore.runtime.loop import Loop
-from rlcore.runtime.placement import Placement, place
+from rlcore.runtime.placement import Placement, critic_ranks, place
 from rlcore.runtime.prepare import (
     CHECKPOINTS,
     PLUGINS,
-    RUN_TOML,
     Prepared,
     left_out,
     prepare,
@@ -37,7 +39,7 @@ from rlcore.runtime.prepare import (
 )
 from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
 from rlcore.runtime.signals import StopSignals, sigterm_raises
-from rlcore.runtime.state import RunState
+from rlcore.runtime.state import RUN_TOML, RunState
 from rlcore.runtime.summary import Summary
 from rlcore.runtime.trainer import TrainerGroup
 from rlcore.tracking.tracker import Tracker
@@ -70,7 +72,7 @@ def train(
             _write_settings(folder, resolved)
             console.phase("Starting Ray")
             run = resolved.run
-            cpus = run.ranks + prepared.engines + 1
+            cpus = run.ranks + critic_ranks(run) + prepared.engines + 1
             cluster = stack.enter_context(connect(ray_address, cpus=cpus, gpus=torch.cuda.device_count()))
             placement = place(cluster, prepared)
         session = _Session(
@@ -126,7 +128,9 @@ class _Session:
             threads = cpu_threads(resolved.run)
             # Trainer and engine take turns on the same cores: who waits spins for microseconds only.
             env = {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": "1500"}
-            trainer = TrainerGroup(self.cluster, placement.workers, resolved.plugin_files, env)
+            trainer = TrainerGroup(
+                self.cluster, placement.workers, resolved.plugin_files, env, placement.critics
+            )
             stack.callback(trainer.kill)
             rewards: Scorer = NoReward()
             if resolved.reward is not None:
@@ -142,6 +146,9 @@ class _Session:
             setups = worker_setups(prepared, engines.publisher, threads)
             await _all_or_first_error(engines.start(), trainer.start(setups))
             loop = await self._loop(engines, trainer, rewards, stop)
+            if resolved.run.teacher_url:
+                loop.teacher = TeacherEngine(resolved.run)
+                stack.push_async_callback(loop.teacher.close)
             with loop.tracker:
                 stop.can_save = True
                 reason = await self._watched(loop, engines, trainer)
@@ -186,6 +193,7 @@ class _Session:
                 rewards=rewards,
                 filters=[part.build() for part in resolved.filters],
                 version=self.state.version,
+                baseline=Input.GREEDY_REWARD in needed(resolved),
             )
         if resolved.trains_on is TrainsOn.ROLLOUTS:
             assert generating is not None, "a run of rollouts has engines"

@@ -1,4 +1,7 @@
-"""`TrainerGroup`: the train workers, as the loop sees them. Each holds a rank of every role."""
+"""`TrainerGroup`: the train workers, as the loop sees them.
+
+Each holds a rank of every role, but of a critic that has workers of its own.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.runtime.cluster import Cluster, stop_actor, within
-from rlcore.runtime.worker import TrainWorker, UpdateResult, WorkerSetup
+from rlcore.runtime.critic_worker import CriticWorker
+from rlcore.runtime.worker import CRITIC, TrainWorker, UpdateResult, WorkerSetup
 
 if TYPE_CHECKING:
     from rlcore.data.batch import TrainBatch
@@ -21,6 +25,8 @@ UPDATE_SECONDS = 3600.0
 SAVE_SECONDS = 1800.0
 STOP_SECONDS = 20.0
 _LOOPBACK = "127.0.0.1"
+TRAINING, CRITICS = "Train worker", "Critic worker"
+"""What the two kinds of worker are called in errors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,26 +41,42 @@ class TrainerGroup:
     """One actor a rank. Every call waits for all ranks, with a time limit."""
 
     def __init__(
-        self, cluster: Cluster, slots: Sequence[Slot], files: Sequence[PluginFile], env: Mapping[str, str]
+        self,
+        cluster: Cluster,
+        slots: Sequence[Slot],
+        files: Sequence[PluginFile],
+        env: Mapping[str, str],
+        critics: Sequence[Slot] = (),
     ) -> None:
+        """`critics`: as many slots again, for the ranks of a critic that has workers of its own; or none."""
         self._cluster = cluster
-        self._actors = [
-            cluster.actor(TrainWorker, rank, files, cpus=1, gpus=slot.gpus, env=env, bundle=slot.bundle)
-            for rank, slot in enumerate(slots)
-        ]
+
+        def actor(cls: type, rank: int, slot: Slot) -> Any:
+            return cluster.actor(cls, rank, files, cpus=1, gpus=slot.gpus, env=env, bundle=slot.bundle)
+
+        self._actors = [actor(TrainWorker, rank, slot) for rank, slot in enumerate(slots)]
+        self._critics = [actor(CriticWorker, rank, slot) for rank, slot in enumerate(critics)]
         self._data_ranks: list[int] = []
 
     async def start(self, setups: Sequence[WorkerSetup]) -> None:
-        """Build the model on every rank."""
-        nodes = await self._all("node", START_SECONDS, lambda rank: ())
+        """Build the models on every rank."""
+        peers = self._critics or [None] * len(self._actors)
+        place = await self._meeting(TRAINING, self._actors)
+        given = [(setup, *place, peer) for setup, peer in zip(setups, peers, strict=True)]
+        starting = [_answers(TRAINING, self._actors, "start", START_SECONDS, given, None)]
+        if self._critics:
+            place = await self._meeting(CRITICS, self._critics)
+            apart = [(setup, *place) for setup in setups]
+            starting.append(_answers(CRITICS, self._critics, "start", START_SECONDS, apart, None))
+        self._data_ranks, *_ = await asyncio.gather(*starting)
+
+    @staticmethod
+    async def _meeting(kind: str, actors: Sequence[Any]) -> tuple[str, int]:
+        """Host and port where the process group of `actors` meets."""
+        nodes = await _answers(kind, actors, "node", START_SECONDS, [()] * len(actors), None)
         host = nodes[0] if len(set(nodes)) > 1 else _LOOPBACK
-        port = await within(START_SECONDS, "Train worker 0", self._actors[0].listen.remote(host))
-        self._data_ranks = await asyncio.gather(
-            *(
-                within(START_SECONDS, f"Train worker {rank}", actor.start.remote(setups[rank], host, port))
-                for rank, actor in enumerate(self._actors)
-            )
-        )
+        port: int = await within(START_SECONDS, f"{kind} 0", actors[0].listen.remote(host))
+        return host, port
 
     @property
     def data_parallel(self) -> int:
@@ -65,9 +87,10 @@ class TrainerGroup:
         """Raises `WorkerError` when a worker dies; never returns."""
         calls = [
             asyncio.ensure_future(
-                within(None, f"Train worker {rank}", actor.watch.options(concurrency_group="watch").remote())
+                within(None, f"{kind} {rank}", actor.watch.options(concurrency_group="watch").remote())
             )
-            for rank, actor in enumerate(self._actors)
+            for kind, actors in ((TRAINING, self._actors), (CRITICS, self._critics))
+            for rank, actor in enumerate(actors)
         ]
         try:
             await asyncio.gather(*calls)
@@ -103,36 +126,61 @@ class TrainerGroup:
 
     async def stage(self, roles: Sequence[str]) -> None:
         """Copy the state of `roles` to host memory; training may go on afterwards."""
-        await self._all("stage", SAVE_SECONDS, lambda rank: (list(roles),))
+        apart = [role for role in roles if role == CRITIC and self._critics]
+        rest = [role for role in roles if role not in apart]
+        await self._all("stage", SAVE_SECONDS, lambda rank: (rest,))
+        if apart:
+            await self._of_critics("stage", SAVE_SECONDS, apart)
 
     async def write(self, folder: Path) -> None:
         """Write what was staged, each role into a folder of its name in `folder`."""
         await self._all("write", SAVE_SECONDS, lambda rank: (str(folder),), thread="write")
+        await self._of_critics("write", SAVE_SECONDS, str(folder), thread="write")
 
     async def load(self, folder: Path, roles: Sequence[str]) -> None:
         """Load what `save` wrote."""
         for role in roles:
-            await self._all("load", SAVE_SECONDS, lambda rank, role=role: (role, str(folder / role)))
+            if role == CRITIC and self._critics:
+                await self._of_critics("load", SAVE_SECONDS, role, str(folder / role))
+            else:
+                await self._all("load", SAVE_SECONDS, lambda rank, role=role: (role, str(folder / role)))
 
     async def stop(self) -> None:
         """Leave the process group in order where that is still possible, then end every worker."""
-        leaving = [within(STOP_SECONDS, "Train worker", actor.stop.remote()) for actor in self._actors]
+        everyone = [*self._actors, *self._critics]
+        leaving = [within(STOP_SECONDS, TRAINING, actor.stop.remote()) for actor in everyone]
         await asyncio.gather(*leaving, return_exceptions=True)
         self.kill()
 
     def kill(self) -> None:
         """End every worker at once."""
-        for actor in self._actors:
+        for actor in [*self._actors, *self._critics]:
             stop_actor(self._cluster.ray, actor)
 
     async def _all(self, method: str, seconds: float, arguments: Any, thread: str | None = None) -> list[Any]:
-        options = {"concurrency_group": thread} if thread else {}
-        calls = [
-            within(
-                seconds,
-                f"Train worker {rank}",
-                getattr(actor, method).options(**options).remote(*arguments(rank)),
-            )
-            for rank, actor in enumerate(self._actors)
-        ]
-        return list(await asyncio.gather(*calls))
+        """The answers of the train workers, in the order of their ranks."""
+        given = [arguments(rank) for rank in range(len(self._actors))]
+        return await _answers(TRAINING, self._actors, method, seconds, given, thread)
+
+    async def _of_critics(
+        self, method: str, seconds: float, *arguments: Any, thread: str | None = None
+    ) -> list[Any]:
+        """The answers of the workers that have only a critic; none where there are none."""
+        given = [arguments] * len(self._critics)
+        return await _answers(CRITICS, self._critics, method, seconds, given, thread)
+
+
+async def _answers(
+    kind: str,
+    actors: Sequence[Any],
+    method: str,
+    seconds: float,
+    arguments: Sequence[Sequence[Any]],
+    thread: str | None,
+) -> list[Any]:
+    options = {"concurrency_group": thread} if thread else {}
+    calls = [
+        within(seconds, f"{kind} {rank}", getattr(actor, method).options(**options).remote(*given))
+        for rank, (actor, given) in enumerate(zip(actors, arguments, strict=True))
+    ]
+    return list(await asyncio.gather(*calls))

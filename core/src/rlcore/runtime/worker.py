@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlcore.spec import ModelSpec, Part
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rlcore.engines.publish_file import Location
     from rlcore.megatron.role import Role
     from rlcore.megatron.saving import StagedRole
+    from rlcore.megatron.swapped import SwappedRole
     from rlcore.plugins.files import PluginFile
     from rlcore.settings import LearnerSettings, OptimizerSettings
 
@@ -39,7 +40,8 @@ class CriticSetup:
 class WorkerSetup:
     """Everything a rank needs, by value: it reads no file of the driver and builds no plugin manager.
 
-    `reference`, `critic`: None where nothing reads them. `advantage`: None where the responses were given.
+    `reference`, `teacher`, `critic`: None where nothing reads them. `advantage`: None where the responses
+    were given. `is_swapped`: the reference borrows the policy's model.
     """
 
     rank: int
@@ -51,6 +53,8 @@ class WorkerSetup:
     advantage: Part | None
     corrections: tuple[Part, ...]
     reference: ModelSpec | None
+    is_swapped: bool
+    teacher: ModelSpec | None
     critic: CriticSetup | None
     publisher: Publisher
     seed: int
@@ -67,8 +71,8 @@ class UpdateResult:
     write_seconds: float
 
 
-class TrainWorker:
-    """One rank. Its methods run one after another; `watch` and `write` have threads of their own."""
+class RankWorker:
+    """One rank of some roles. Its methods run one after another; `watch` and `write` have own threads."""
 
     def __init__(self, rank: int, plugin_files: Sequence[PluginFile]) -> None:
         from rlcore.cpu.allocator import keep_memory
@@ -79,6 +83,8 @@ class TrainWorker:
         install(plugin_files)
         self._rank = rank
         self._listener: socket.socket | None = None
+        self._roles: dict[str, Role | SwappedRole] = {}
+        self._staged: dict[str, StagedRole] = {}
 
     def node(self) -> str:
         """The address of this node."""
@@ -94,20 +100,45 @@ class TrainWorker:
         port: int = self._listener.getsockname()[1]
         return port
 
-    def start(self, setup: WorkerSetup, host: str, port: int) -> int:
-        """Join the process group, build the model; returns the data-parallel rank."""
+    def stage(self, roles: Sequence[str]) -> None:
+        """Copy weights, optimizer, schedule and RNGs of `roles` to host memory."""
+        self._staged = {role: self._roles[role].stage() for role in roles}
+
+    def write(self, folder: str) -> None:
+        """Write what was staged, each role into a folder of its name; runs beside the other methods."""
+        for role in list(self._staged):
+            self._staged.pop(role).write(Path(folder) / role, self._writers)
+
+    def load(self, role: str, folder: str) -> None:
+        """The state that `save` wrote."""
+        self._roles[role].load(Path(folder))
+
+    def pid(self) -> int:
+        """This process."""
+        return os.getpid()
+
+    def watch(self) -> None:
+        """Never returns: the driver learns of this process's death by the failure of the call."""
+        threading.Event().wait()
+
+    def stop(self) -> None:
+        """Leave the process group in order."""
+        from rlcore.megatron import parallel
+
+        parallel.stop()
+
+    def _join(self, setup: WorkerSetup, host: str, port: int) -> None:
+        """Join the process group under the run's layout."""
         import torch
         import torch.distributed as dist
 
         from rlcore import cpu
-        from rlcore.learner import Learner
-        from rlcore.megatron import parallel
-        from rlcore.megatron.critic import Critic
-        from rlcore.megatron.fields import split
-        from rlcore.megatron.role import Role
 
         torch.set_num_threads(setup.threads)
         cpu.install()
+        from rlcore.megatron import parallel
+        from rlcore.megatron.fields import split
+
         layout = split(setup.model.megatron).layout
         parallel.start(
             setup.rank,
@@ -118,10 +149,40 @@ class TrainWorker:
             seed=setup.seed,
             **layout,
         )
+        # checkpoints are written beside the training, whose collectives must not mix with theirs
+        self._writers = dist.new_group(backend="gloo")
+
+
+class TrainWorker(RankWorker):
+    """One rank of the policy, and of the roles beside it."""
+
+    def start(self, setup: WorkerSetup, host: str, port: int, peer: Any = None) -> int:
+        """Join the process group, build the models; returns the data-parallel rank.
+
+        `peer`: the worker that has the critic, where that is not this one.
+        """
+        self._join(setup, host, port)
+        from rlcore.learner import Learner
+        from rlcore.megatron import parallel
+        from rlcore.megatron.critic import Critic
+        from rlcore.megatron.role import Role
+        from rlcore.megatron.swapped import SwappedRole, load_host_weights
+        from rlcore.runtime.critic_worker import RemoteCritic
+
+        # before the policy, so that the two models are not on the device at the same time
+        swapped = load_host_weights(setup.reference) if setup.reference and setup.is_swapped else None
         self._role = Role(setup.model, setup.optimizer)
-        self._reference = Role(setup.reference, None) if setup.reference else None
-        critic = setup.critic
-        self._critic = Critic(critic.model, critic.optimizer) if critic else None
+        self._roles[POLICY] = self._role
+        self._reference: Role | SwappedRole | None = None
+        if swapped is not None:
+            self._reference = SwappedRole(self._role, swapped)
+        elif setup.reference:
+            self._reference = Role(setup.reference, None)
+        if self._reference is not None:
+            self._roles[REFERENCE] = self._reference
+        critic: Critic | RemoteCritic | None = RemoteCritic(peer) if peer is not None else None
+        if setup.critic is not None and critic is None:
+            critic = self._roles[CRITIC] = Critic(setup.critic.model, setup.critic.optimizer)
         self._learner = Learner(
             self._role,
             loss=setup.loss.build(),
@@ -129,13 +190,11 @@ class TrainWorker:
             settings=setup.learner,
             corrections=[part.build() for part in setup.corrections],
             reference=self._reference,
-            critic=self._critic,
-            value_loss=critic.loss.build() if critic else None,
+            teacher=Role(setup.teacher, None) if setup.teacher else None,
+            critic=critic,
+            value_loss=setup.critic.loss.build() if setup.critic else None,
         )
         self._publisher = setup.publisher
-        self._staged: dict[str, StagedRole] = {}
-        # checkpoints are written beside the training, whose collectives must not mix with theirs
-        self._writers = dist.new_group(backend="gloo")
         return parallel.data_rank()
 
     def update(self, batch: TrainBatch, step: int, first: bool, version: int | None) -> UpdateResult:
@@ -167,34 +226,3 @@ class TrainWorker:
         """From now on the reference is the policy as it is."""
         assert self._reference is not None, "there is no reference to refresh"
         self._reference.copy_weights(self._role)
-
-    def stage(self, roles: Sequence[str]) -> None:
-        """Copy weights, optimizer, schedule and RNGs of `roles` to host memory."""
-        self._staged = {role: self._roles()[role].stage() for role in roles}
-
-    def write(self, folder: str) -> None:
-        """Write what was staged, each role into a folder of its name; runs beside the other methods."""
-        for role in list(self._staged):
-            self._staged.pop(role).write(Path(folder) / role, self._writers)
-
-    def load(self, role: str, folder: str) -> None:
-        """The state that `save` wrote."""
-        self._roles()[role].load(Path(folder))
-
-    def _roles(self) -> dict[str, Role]:
-        named = {POLICY: self._role, REFERENCE: self._reference, CRITIC: self._critic}
-        return {name: role for name, role in named.items() if role is not None}
-
-    def pid(self) -> int:
-        """This process."""
-        return os.getpid()
-
-    def watch(self) -> None:
-        """Never returns: the driver learns of this process's death by the failure of the call."""
-        threading.Event().wait()
-
-    def stop(self) -> None:
-        """Leave the process group in order."""
-        from rlcore.megatron import parallel
-
-        parallel.stop()

@@ -14,14 +14,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
+from rlcore.inputs import Input
 from rlcore.testing.estimators import EstimatorConformance
 from rlcore_reinforce.advantage import (
     LeaveOneOut,
     ReinforceAdvantage,
     ReinforcePlusPlus,
     ReinforcePlusPlusBaseline,
+    ReMax,
 )
-from rlcore_reinforce.config import ReinforceConfig, ReinforcePlusPlusConfig, SiblingsConfig
+from rlcore_reinforce.config import ReinforceConfig, ReinforcePlusPlusConfig, ReMaxConfig, SiblingsConfig
 
 NAN = math.nan
 
@@ -129,6 +131,29 @@ def test_baseline_is_the_mean_return_of_the_tokens() -> None:
 
 def test_a_rollout_without_live_tokens_is_not_in_the_baseline() -> None:
     check(reinforce(), [Row([4]), Row([9, 9], [0, 0]), Row([0])], [2, 0, 0, -2])
+
+
+# --- the greedy response ---------------------------------------------------------------------------------
+
+
+def remax(rows: list[Row], greedy: list[float], gamma: float = 1.0) -> list[float]:
+    batch = batch_of(*rows).with_columns(per_sample={Input.GREEDY_REWARD: torch.tensor(greedy)})
+    found = ReMax(ReMaxConfig(gamma=gamma)).estimate(batch)
+    assert found.dtype == torch.float32
+    values: list[float] = found.tolist()
+    return values
+
+
+def test_remax_is_the_reward_less_that_of_the_greedy_response() -> None:
+    """Two prompts with greedy rewards 1 and 0.5: every live token has what its sample earned beyond them."""
+    rows = [Row([0, 4]), Row([2]), Row([0, 0, 3], [1, 0, 1], group=1)]
+    assert remax(rows, [1.0, 1.0, 0.5]) == [3, 3, 1, 2.5, 0, 2.5]
+
+
+def test_remax_of_rewards_of_tokens_and_turns() -> None:
+    """What is still to come, less the greedy reward; a tool's token takes no time step, its NaN no part."""
+    assert remax([Row([1, NAN, 2, 3], [1, 0, 1, 1])], [2.0]) == [4, 0, 3, 1]
+    assert remax([Row([0, 4])], [1.0], gamma=0.5) == [1, 3]
 
 
 # --- leave one out -------------------------------------------------------------------------------------

@@ -95,11 +95,24 @@ def test_recipes_name_parts_and_settings_that_exist() -> None:
         assert (recipe.parts["loss"] == "ppo_clip") == name.startswith("reinforce++")
 
 
+def test_the_presets_entropy_bonus_shrinks_with_unscaled_advantages() -> None:
+    scales = {recipe.name: dict(recipe.scales) for recipe in plugin.rlcore_algorithms()}
+    small = {"entropy_coef": 0.1}
+    assert scales == {
+        "reinforce": small,
+        "rloo": small,
+        "remax": small,
+        "reinforce++": {},
+        "reinforce++-baseline": {},
+    }
+
+
 def test_only_what_compares_siblings_needs_a_group() -> None:
     needs = {c.name: c.config.min_group_size for c in plugin.rlcore_advantages()}
     assert needs == {
         "reinforce": 1,
         "rloo": 2,
+        "remax": 1,
         "reinforce_plus_plus": 1,
         "reinforce_plus_plus_baseline": 2,
     }

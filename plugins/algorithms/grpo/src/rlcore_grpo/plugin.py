@@ -24,6 +24,7 @@ def rlcore_algorithms() -> Iterable[Algorithm]:
         parts={"advantage": "grpo", "loss": "ppo_clip", "filter": ["keep_all"]},
         settings={"normalizer": "constant"},
         tables={"advantage": {"std": False}},
+        scales={"entropy_coef": 0.1},  # the advantages have the scale of the rewards
     )
     yield Algorithm(
         name="dapo",

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from rlcore.config.base import Config
 from rlcore.data.batch import TrainBatch
+from rlcore.inputs import Input
 from rlcore.maths import (
     discounted_sums,
     group_advantages,
@@ -17,7 +18,7 @@ from rlcore.maths import (
     where_live,
     whiten,
 )
-from rlcore_reinforce.config import ReinforceConfig, ReinforcePlusPlusConfig
+from rlcore_reinforce.config import ReinforceConfig, ReinforcePlusPlusConfig, ReMaxConfig
 
 
 def returns(batch: TrainBatch, gamma: float) -> Tensor:
@@ -73,6 +74,23 @@ class LeaveOneOut:
         index_B, reward_N, group_N = rollouts(batch)
         advantage_N = reward_N - leave_one_out_baseline(reward_N, group_N)
         return advantage_N[index_B][batch.segments].float()
+
+
+class ReMax:
+    """ReMax: return-to-go, less the reward of the prompt's greedy response (https://arxiv.org/abs/2310.10505).
+
+    The baseline does not depend on what was sampled, so it changes no expected gradient. Without a discount
+    and with one reward a sample: the reward minus the greedy reward, on every token.
+    """
+
+    def __init__(self, config: ReMaxConfig) -> None:
+        self._gamma = config.gamma
+
+    def estimate(self, batch: TrainBatch) -> Tensor:
+        """Advantages, float32 [R]."""
+        return_R = returns(batch, self._gamma)
+        baseline_R = batch.per_sample[Input.GREEDY_REWARD].double()[batch.segments]
+        return where_live(return_R - baseline_R, batch.per_token["loss_mask"]).float()
 
 
 class ReinforcePlusPlus:

@@ -5,6 +5,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from rlcore.config.base import Config
+from rlcore.inputs import Input
 
 GAMMA = "discount per live token; 1: none"
 
@@ -20,6 +21,14 @@ class ReinforceConfig(Config):
 
 class ReinforcePlusPlusConfig(Config):
     """Settings of the advantage `reinforce_plus_plus`."""
+
+    gamma: float = Field(1.0, ge=0, le=1, description=GAMMA)
+
+
+class ReMaxConfig(Config):
+    """Settings of the advantage `remax`."""
+
+    needs: ClassVar[frozenset[Input]] = frozenset({Input.GREEDY_REWARD})
 
     gamma: float = Field(1.0, ge=0, le=1, description=GAMMA)
 

@@ -4,27 +4,42 @@ from collections.abc import Iterable
 
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore.plugins.records import Algorithm, Component
-from rlcore_reinforce.config import ReinforceConfig, ReinforcePlusPlusConfig, SiblingsConfig
+from rlcore_reinforce.config import (
+    ReinforceConfig,
+    ReinforcePlusPlusConfig,
+    ReMaxConfig,
+    SiblingsConfig,
+)
 
 
 @hookimpl
 def rlcore_algorithms() -> Iterable[Algorithm]:
     """The recipes. Learning rate and batch sizes belong to the model and the task, not to a recipe."""
-    # REINFORCE and RLOO sum over the tokens of a response, as the gradient of its log-prob does. Their
-    # advantages have the scale of the rewards: an entropy bonus suggested for those near 1 would drown them.
+    # REINFORCE, RLOO and ReMax sum over the tokens of a response, as the gradient of its log-prob does. Their
+    # advantages have the scale of the rewards.
     yield Algorithm(
         name="reinforce",
         summary="policy gradient with return-to-go and the batch's mean as baseline",
         paper="https://doi.org/10.1007/BF00992696",
         parts={"advantage": "reinforce", "loss": "reinforce", "filter": []},
-        settings={"normalizer": "constant", "entropy_coef": 0.0},
+        settings={"normalizer": "constant"},
+        scales={"entropy_coef": 0.1},
     )
     yield Algorithm(
         name="rloo",
         summary="REINFORCE with the other rollouts of the prompt as baseline",
         paper="https://arxiv.org/abs/2402.14740",
         parts={"advantage": "rloo", "loss": "reinforce", "filter": []},
-        settings={"normalizer": "constant", "entropy_coef": 0.0},
+        settings={"normalizer": "constant"},
+        scales={"entropy_coef": 0.1},
+    )
+    yield Algorithm(
+        name="remax",
+        summary="REINFORCE with the reward of the greedy response as baseline",
+        paper="https://arxiv.org/abs/2310.10505",
+        parts={"advantage": "remax", "loss": "reinforce", "filter": []},
+        settings={"normalizer": "constant"},
+        scales={"entropy_coef": 0.1},
     )
     yield Algorithm(
         name="reinforce++",
@@ -56,6 +71,12 @@ def rlcore_advantages() -> Iterable[Component]:
         factory="rlcore_reinforce.advantage:LeaveOneOut",
         summary="reward minus the mean of the group's other rollouts",
         config=SiblingsConfig,
+    )
+    yield Component(
+        name="remax",
+        factory="rlcore_reinforce.advantage:ReMax",
+        summary="return-to-go, minus the reward of the greedy response",
+        config=ReMaxConfig,
     )
     yield Component(
         name="reinforce_plus_plus",

@@ -1,0 +1,46 @@
+"""Checks of the teacher's settings: each says in one sentence what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from rlcore.config.run import RunConfig
+from rlcore.inputs import TopTokens
+
+
+def teacher_complaints(run: RunConfig, readers: list[str], top: TopTokens | None) -> Iterator[str]:
+    """`readers`: what reads the teacher's log-probs, in words; `top`: what the loss compares beside them."""
+    given = [
+        f"--{name}: found {value!r}"
+        for name, value in (("teacher-model", run.teacher_model), ("teacher-url", run.teacher_url))
+        if value
+    ]
+    if given and not readers:
+        yield f"{given[0]}, but nothing reads the teacher; add --algo opd or --distill-coef."
+    if readers and not given:
+        yield (
+            f"--teacher-model: found none, but {readers[0]} compares with a teacher; add --teacher-model "
+            "PATH or --teacher-url URL."
+        )
+    if len(given) > 1:
+        yield f"{given[0]}, and {given[1]}; expected one teacher."
+    if run.teacher_url:
+        yield from _url_complaints(run, top)
+
+
+def _url_complaints(run: RunConfig, top: TopTokens | None) -> Iterator[str]:
+    found = f"--teacher-url: found {run.teacher_url!r}"
+    parts = urlsplit(run.teacher_url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        yield f"{found}, expected a URL such as http://127.0.0.1:30000."
+    if run.temperature != 1.0:
+        yield (
+            f"--temperature: found {run.temperature:g}, but the engine of --teacher-url scores at "
+            "temperature 1; expected 1, or --teacher-model."
+        )
+    if top is not None:
+        yield (
+            f"{found}, but the loss compares {top.count} tokens of each position, and an engine scores the "
+            "sampled token alone; use --teacher-model."
+        )

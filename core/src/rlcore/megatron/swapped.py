@@ -1,0 +1,91 @@
+"""A frozen role without a model of its own: its weights wait in the host's memory."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlcore.data.batch import TrainBatch
+from rlcore.megatron.role import Role
+from rlcore.megatron.saving import StagedRole
+from rlcore.spec import ModelSpec
+
+
+def host_weights(role: Role) -> list[Tensor]:
+    """A copy of the parameters of `role`, in host memory (pinned where there is a GPU)."""
+    return [_on_host(parameter) for parameter in _parameters(role)]
+
+
+def load_host_weights(spec: ModelSpec) -> list[Tensor]:
+    """Those of the model that `spec` describes, which is built for it and given up again. Collective."""
+    return host_weights(Role(spec, None))
+
+
+class SwappedRole:
+    """A frozen copy of a policy's model, which borrows that model for each of its forwards.
+
+    Costs no device memory, and two copies of the weights over the host's link a forward. The same numbers as
+    a resident role: the same model computes them. Collective, as `Role` is.
+    """
+
+    def __init__(self, policy: Role, weights: list[Tensor]) -> None:
+        """`weights`: of a model with the architecture of `policy`, in the order of its parameters."""
+        self._view = copy.copy(policy)
+        self._view.optimizer, self._view.settings, self._view.steps = None, None, 0
+        self._weights = weights
+
+    def forward(self, batch: TrainBatch, **options: Any) -> dict[str, Tensor]:
+        """As `Role.forward`."""
+        with self._in_place():
+            return self._view.forward(batch, **options)
+
+    def copy_weights(self, other: Role) -> None:
+        """Take over the weights of `other`. No collective."""
+        self._weights = host_weights(other)
+
+    def save(self, folder: Path) -> None:
+        """As `Role.save` of a frozen role."""
+        self.stage().write(folder)
+
+    def stage(self) -> StagedRole:
+        """As `Role.stage` of a frozen role."""
+        with self._in_place():
+            return self._view.stage()
+
+    def load(self, folder: Path) -> None:
+        """As `Role.load` of a frozen role."""
+        with self._in_place():
+            self._view.load(folder)
+            self._weights = host_weights(self._view)
+
+    @contextmanager
+    def _in_place(self) -> Iterator[None]:
+        """Within, the model has these weights; afterwards its own again, bit by bit."""
+        kept = host_weights(self._view)
+        _fill(self._view, self._weights)
+        try:
+            yield
+        finally:
+            _fill(self._view, kept)
+
+
+def _parameters(role: Role) -> Iterator[Tensor]:
+    for chunk in role.built.chunks:
+        yield from chunk.parameters()
+
+
+def _on_host(parameter: Tensor) -> Tensor:
+    host = torch.empty_like(parameter, device="cpu", pin_memory=parameter.is_cuda)
+    return host.copy_(parameter.detach())
+
+
+def _fill(role: Role, weights: list[Tensor]) -> None:
+    with torch.no_grad():
+        for parameter, value in zip(_parameters(role), weights, strict=True):
+            parameter.copy_(value)

@@ -1,0 +1,90 @@
+"""A teacher behind an engine's URL: its vocabulary is checked, and it scores what the policy sampled."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rlcore.config.run import RunConfig
+from rlcore.data.tokens import Tokenizer
+from rlcore.engines.client import EngineClient, together
+from rlcore.errors import ConfigError, EngineError
+from rlcore.inputs import Input
+from rlcore.types import Group, Sample
+
+TOKEN = "RLCORE_TEACHER_TOKEN"
+"""The environment variable with the bearer token of the teacher's server, which no file may hold."""
+
+PROBES = 512
+"""Tokens whose text is compared, half of them the last ones, where a tokenizer's additions stand."""
+
+_PROBE_TOKENS = 8
+"""Tokens whose text makes one probe: the shortest context will do."""
+
+
+def check_vocabulary(run: RunConfig, tokenizer: Tokenizer) -> None:
+    """`ConfigError` where the engine at `--teacher-url` does not answer, or makes other tokens of a text."""
+    try:
+        asyncio.run(_check(run, tokenizer))
+    except EngineError as error:
+        raise ConfigError(f"--teacher-url {run.teacher_url}: {error}") from error
+
+
+async def _check(run: RunConfig, tokenizer: Tokenizer) -> None:
+    async with _client(run) as client:
+        texts = _probes(tokenizer)
+        found = await together(client.tokenize(text) for text in texts)
+    for text, theirs in zip(texts, found, strict=True):
+        mine = tuple(tokenizer.encode(text, add_special_tokens=True))
+        if theirs != mine:
+            raise ConfigError(
+                f"--teacher-url {run.teacher_url}: its tokenizer makes {list(theirs)} of {text!r}, that of "
+                f"the run's model {list(mine)}; expected a teacher with the same vocabulary."
+            )
+
+
+def _probes(tokenizer: Tokenizer) -> list[str]:
+    size = len(tokenizer)
+    tail = range(max(0, size - PROBES // 2), size)
+    ids = sorted({*range(0, size, max(1, 2 * size // PROBES)), *tail})
+    pieces = [ids[start : start + _PROBE_TOKENS] for start in range(0, len(ids), _PROBE_TOKENS)]
+    texts = [tokenizer.decode(piece, skip_special_tokens=False) for piece in pieces]
+    return [text for text in texts if text]
+
+
+def _client(run: RunConfig) -> EngineClient:
+    return EngineClient(
+        run.teacher_url,
+        os.environ.get(TOKEN) or None,
+        timeout_s=run.engine_timeout,
+        concurrency=run.engine_concurrency,
+    )
+
+
+class TeacherEngine:
+    """Scores whole groups. Belongs to one event loop; `close` it there."""
+
+    def __init__(self, run: RunConfig) -> None:
+        self._client = _client(run)
+
+    async def score(self, groups: Sequence[Group]) -> list[Group]:
+        """The groups with `Input.TEACHER_LOG_PROBS` among the extras of each sample, at temperature 1.
+
+        Raises `EngineError` where the teacher gives none.
+        """
+        samples = await together(self._scored(sample) for group in groups for sample in group.samples)
+        left = iter(samples)
+        return [replace(group, samples=tuple(next(left) for _ in group.samples)) for group in groups]
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def _scored(self, sample: Sample) -> Sample:
+        ids = (*sample.prompt_ids, *sample.response_ids)
+        scores: tuple[float, ...] = ()
+        if sample.response_ids:
+            scores = await self._client.score(ids, start=len(sample.prompt_ids))
+        return replace(sample, extras={**sample.extras, Input.TEACHER_LOG_PROBS.value: scores})

@@ -1,0 +1,134 @@
+"""The models of a run's roles: where their weights are, and whether they are of the policy's kind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlcore.checkpoint.folder import read_marker
+from rlcore.config import models, toml
+from rlcore.config.fit import check_model
+from rlcore.config.layers import flag_name
+from rlcore.errors import ConfigError, ModelError
+from rlcore.runtime.state import FILE, MODEL_DIR, RUN_TOML
+from rlcore.runtime.weights_check import check_weights, shapes_in
+from rlcore.runtime.worker import POLICY
+from rlcore.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from rlcore.config.resolve import Resolved
+
+
+def role_model(resolved: Resolved, setting: str, model: ModelSpec, hf_config: Mapping[str, Any]) -> ModelSpec:
+    """The model of another role: `model`, or the directory that `setting` names, which must be its like."""
+    given, flag = getattr(resolved.run, setting), flag_name(setting)
+    if not given:
+        return model
+    path = _directory(flag, given)
+    _check_like(resolved, f"{flag} {given}", path, hf_config, ("model_type", "vocab_size"))
+    check_weights(path, output_head=setting != "critic_model")
+    if setting == "reference_model" and resolved.run.reference_refresh_every:
+        _check_shapes(flag, path, Path(model.path), "which --reference-refresh-every copies")
+    if setting == "reference_model" and resolved.run.reference_placement == "swapped":
+        _check_shapes(flag, path, Path(model.path), "which it borrows by --reference-placement swapped")
+    return replace(model, path=str(path), weights=None)
+
+
+def teacher_model(resolved: Resolved, model: ModelSpec, hf_config: Mapping[str, Any]) -> ModelSpec | None:
+    """The model of `--teacher-model`, a model directory or a run's checkpoint; None where there is none.
+
+    `UserError` where its tokenizer is not that of `model`: tokens would be compared that stand for different
+    texts.
+    """
+    given = resolved.run.teacher_model
+    if not given:
+        return None
+    path, weights = _directory("--teacher-model", given), None
+    if (path / FILE).is_file():
+        read_marker(path)
+        path, weights = _model_of_run(path.parents[1]), str(path / POLICY)
+    # Models of one tokenizer pad their vocabularies differently; that matters where all of it is compared.
+    like = ("model_type", "vocab_size") if resolved.loss.config.top_tokens else ("model_type",)
+    _check_like(resolved, f"--teacher-model {given}", path, hf_config, like)
+    _check_tokenizer(f"--teacher-model {given}", path, model.path)
+    check_weights(path)
+    return replace(model, path=str(path), weights=weights)
+
+
+def _directory(flag: str, given: str) -> Path:
+    path = Path(given).resolve()
+    if not path.is_dir():
+        raise ConfigError(f"{flag}: found {given!r}, which is no directory.")
+    return path
+
+
+def _model_of_run(run_dir: Path) -> Path:
+    """The directory of the model that a run started from."""
+    if (run_dir / MODEL_DIR).is_dir():
+        return run_dir / MODEL_DIR
+    name = str(toml.read(run_dir / RUN_TOML, "--teacher-model")["model"])
+    return Path(name if Path(name).is_dir() else models.download(name))
+
+
+def _check_like(
+    resolved: Resolved, asked: str, path: Path, hf_config: Mapping[str, Any], keys: tuple[str, ...]
+) -> None:
+    config = read_config(path)
+    check_same(asked, config, hf_config, keys)
+    check_model(resolved, config)
+
+
+def check_same(
+    asked: str, config: Mapping[str, Any], expected: Mapping[str, Any], keys: Sequence[str]
+) -> None:
+    """ModelError where one of `keys` differs from `expected`, the config of the run's model."""
+    for key in keys:
+        if config.get(key) != expected.get(key):
+            raise ModelError(
+                f"{asked}: its {key} is {config.get(key)!r}, expected {expected.get(key)!r}, "
+                "that of the run's model."
+            )
+
+
+def _check_shapes(flag: str, path: Path, own: Path, why: str) -> None:
+    """Where the weights of one are copied into the other, both must have the same tensors."""
+    theirs, ours = shapes_in(path), shapes_in(own)
+    for name in sorted(theirs.keys() | ours.keys()):
+        if theirs.get(name) != ours.get(name):
+            raise ModelError(
+                f"{flag} {path}: its {name} is {theirs.get(name, 'missing')}, expected "
+                f"{ours.get(name, 'none')}, that of the run's model, {why}."
+            )
+
+
+def _check_tokenizer(asked: str, path: Path, policy: str) -> None:
+    from rlcore.data.tokens import vocabulary
+
+    mine, theirs = vocabulary(policy), vocabulary(path)
+    different = sorted(token for token in mine.keys() | theirs.keys() if mine.get(token) != theirs.get(token))
+    if different:
+        first = different[0]
+        raise ModelError(
+            f"{asked}: its vocabulary differs in {len(different)} tokens from that of the run's model (the "
+            f"id of {first!r} is {theirs.get(first)}, expected {mine.get(first)}); expected a teacher with "
+            "the same tokenizer."
+        )
+
+
+def read_config(path: Path) -> Mapping[str, Any]:
+    """`config.json` of a Hugging Face directory."""
+    file = path / "config.json"
+    try:
+        config: Mapping[str, Any] = json.loads(file.read_text())
+    except FileNotFoundError:
+        raise ModelError(f"{file}: not found, so {path} is not a Hugging Face model directory.") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ModelError(f"{file}: not JSON ({error}).") from error
+    except OSError as error:
+        raise ModelError(f"{file}: {error.strerror or error}.") from error
+    if not isinstance(config, dict):
+        raise ModelError(f"{file}: holds no table.")
+    return config
