@@ -26,11 +26,14 @@ def cluster(tmp_path: Path) -> Iterator[tuple[psutil.Popen, str]]:
     host, _, port = address.partition(":")
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=3"]
     command += [f"--node-ip-address={host}", f"--port={port}", f"--temp-dir={folder}"]
+    # Its ranges of ports would hold the one above now and then, or that of another cluster.
+    command += ["--min-worker-port=0", "--max-worker-port=0", f"--dashboard-agent-listen-port={free_port()}"]
     command += ["--include-dashboard=false", "--disable-usage-stats"]
     with log.open("w") as out:
         head = psutil.Popen(command, env={**psutil.Process().environ(), **ENV}, stdout=out, stderr=out)
     try:
-        wait_for(lambda: "Ray runtime started" in log.read_text())
+        wait_for(lambda: "Ray runtime started" in log.read_text() or head.poll() is not None)
+        assert head.poll() is None, log.read_text()
         yield head, address
     finally:
         tree = [head, *head.children(recursive=True)]
