@@ -10,6 +10,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from rlcore.errors import ConfigError, RlcoreError, Terminated, WorkerError
@@ -29,6 +30,9 @@ _ENVIRONMENT = {
 }
 _LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Else Ray replaces the address of the loopback by one that other hosts can reach."""
+_AUTH_MODE = "RAY_AUTH_MODE"
+_TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+_LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]", "::1")
 _OBJECT_STORE_BYTES = 512 * 2**20
 _START_SECONDS = 120.0
 _PROBE_SECONDS = 10.0
@@ -122,6 +126,8 @@ def connect(address: str | None, *, cpus: int, gpus: int) -> Iterator[Cluster]:
 def _connected(address: str | None, cpus: int, gpus: int) -> Iterator[Any]:
     if address is None:
         os.environ |= _LOOPBACK_ONLY  # read when Ray is imported
+    else:
+        _show_token(address)
 
     import ray
 
@@ -143,6 +149,20 @@ def _connected(address: str | None, cpus: int, gpus: int) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _show_token(address: str) -> None:
+    """Have Ray show the user's token to the cluster at `address`, which Ray itself does for `auto` only.
+
+    A token that the environment names was given for this cluster. The file that Ray keeps in the home folder
+    is that of clusters on this machine, and is shown to no other. `RAY_AUTH_MODE` overrules both.
+    """
+    if _AUTH_MODE in os.environ:
+        return
+    host, _, _ = address.removeprefix("ray://").rpartition(":")
+    kept = Path.home() / ".ray" / "auth_token"
+    if any(name in os.environ for name in _TOKENS) or (host in _LOOPBACK_HOSTS and kept.is_file()):
+        os.environ[_AUTH_MODE] = "token"
 
 
 def _init(ray: Any, options: Mapping[str, Any], address: str | None) -> None:
