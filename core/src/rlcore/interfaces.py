@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rlcore.data.batch import TrainBatch
+    from rlcore.data.tokens import Tokenizer
 
 
 # --- prompts -------------------------------------------------------------------------------------------
@@ -84,6 +85,11 @@ class GenerationContext(Protocol):
     @property
     def sampling(self) -> Sampling:
         """How this rollout samples (greedy for evaluation)."""
+        ...
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's, for `rlcore.chat`: chat templates, tool calls."""
         ...
 
     async def complete(

@@ -48,6 +48,7 @@ class Characters:
         add_generation_prompt: bool,
         tokenize: bool,
         return_dict: bool,
+        **variables: Any,
     ) -> Any:
         assert not any("train" in message for message in conversation), "the template sees no key of ours"
         text = "".join(

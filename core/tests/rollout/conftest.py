@@ -37,7 +37,7 @@ class Digits:
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
         return "".join(str(number) for number in token_ids if number != EOS)
 
-    def apply_chat_template(self, conversation: list[Mapping[str, Json]], **options: bool) -> Any:
+    def apply_chat_template(self, conversation: list[Mapping[str, Json]], **options: Any) -> Any:
         raise ValueError("no template")
 
 

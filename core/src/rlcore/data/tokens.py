@@ -38,7 +38,10 @@ class Tokenizer(Protocol):
         add_generation_prompt: bool,
         tokenize: bool,
         return_dict: bool,
-    ) -> Any: ...
+        **variables: Any,
+    ) -> Any:
+        """`variables`: what the template may use beside the messages, such as `tools`."""
+        ...
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from rlcore.config.base import Config
+from rlcore.data.tokens import Tokenizer
 from rlcore.interfaces import Completion, Generator, GroupGenerator
 from rlcore.spec import Part
 from rlcore.types import GenerationStatus, Prompt, Sample, Sampling, Span
@@ -35,6 +36,10 @@ class Context:
             )
             for index in range(n)
         ]
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        raise AssertionError("tokens in, tokens out")
 
     def encode(self, text: str) -> tuple[int, ...]:
         raise AssertionError("tokens in, tokens out")
