@@ -3,9 +3,7 @@
 import ctypes
 import sys
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_LARGEST_BLOCK = 32 * 2**20
-"""The most that glibc takes from its heap by choice; a larger block is mapped on its own."""
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 
 
 def keep_memory() -> None:
@@ -18,5 +16,5 @@ def keep_memory() -> None:
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(_MMAP_THRESHOLD, _LARGEST_BLOCK)
+        mallopt(_MMAP_MAX, 0)  # a block that is mapped on its own goes back to the kernel when it is freed
         mallopt(_TRIM_THRESHOLD, -1)

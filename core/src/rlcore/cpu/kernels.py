@@ -64,12 +64,9 @@ class _SwiGlu(torch.autograd.Function):
         for block in _blocks(len(rows), half):
             gate, up = rows[block].split(half, dim=1)
             of_gate, of_up = out[block].split(half, dim=1)
-            sigmoid = gate.sigmoid()
-            silu = gate * sigmoid
-            torch.mul(incoming[block], silu, out=of_up)
-            # silu' = sigmoid * (1 + gate * (1 - sigmoid)) = sigmoid + silu * (1 - sigmoid)
-            slope = sigmoid.addcmul_(silu, 1 - sigmoid)
-            torch.mul(slope.mul_(up), incoming[block], out=of_gate)
+            torch.mul(incoming[block], up, out=of_gate)
+            torch.ops.aten.silu_backward.grad_input(of_gate, gate, grad_input=of_gate)
+            torch.mul(functional.silu(gate), incoming[block], out=of_up)
         return out.view(*gradient.shape[:-1], 2 * half)
 
 
