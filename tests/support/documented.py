@@ -12,7 +12,7 @@ OF_PARTS = ("train/<name>", "critic/<name>")
 def undocumented(keys: Iterable[str]) -> list[str]:
     """Those of `keys` that no page explains."""
     page = (DOCS / "metrics.md").read_text()
-    names = set(re.findall(r"`([\w/<>]+)`", page)) - set(OF_PARTS)
+    names = set(re.findall(r"`([\w/<>@]+)`", page)) - set(OF_PARTS)
     patterns = [re.compile(re.sub(r"<\w+>", "[^/]+", name)) for name in names]
     unknown = [key for key in keys if not any(pattern.fullmatch(key) for pattern in patterns)]
     pages = "".join(path.read_text() for path in DOCS.rglob("*.md"))

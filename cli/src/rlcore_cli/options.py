@@ -1,19 +1,27 @@
 """The options of `rlcore train`: its own, the choices, and those of the selected parts."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from rlcore.config import layers
+from rlcore.config.evals import EVAL
+from rlcore.config.evals import PARTS as EVAL_PARTS
 from rlcore.config.flags import Flag, flags
 from rlcore.config.layers import flag_name
-from rlcore.config.select import CHOICES, PASS_THROUGH, Selection
+from rlcore.config.select import CHOICES, PASS_THROUGH, REPEATED, Selection
 from rlcore.plugins.registry import LIST_KINDS
 from rlcore_cli.program import early_options
 
+Params = Mapping[str, Any]
 COMMAND, PARTS = "this command", "parts"
 _EMPTIERS = {f"--no-{kind}": kind.value for kind in LIST_KINDS}
+NO_CHOICES = ("config", "resume")
+_METAVARS = {"data": "PATH", EVAL: "NAME=PATH"}
+_EVAL_PART = re.compile(rf"{EVAL}\.\w+\.({'|'.join(EVAL_PARTS)})")
 _PASS_PREFIXES = tuple(f"--{table}." for table in PASS_THROUGH)
 
 
@@ -35,7 +43,10 @@ class SettingOption(GroupedOption):
 
 
 def scan(args: Sequence[str]) -> dict[str, Any]:
-    """The choices in `args`, with `config` and `resume`, before any other flag is known."""
+    """The choices in `args`, those of evaluations too, before any other flag is known.
+
+    With `config` and `resume`, which are no choices.
+    """
     found: dict[str, Any] = {}
     for position, argument in enumerate(args):
         if argument == "--":
@@ -44,13 +55,13 @@ def scan(args: Sequence[str]) -> dict[str, Any]:
         name = flag.removeprefix("--").replace("-", "_")
         if flag in _EMPTIERS:
             found[_EMPTIERS[flag]] = []
-        if not flag.startswith("--") or name not in {*CHOICES, "config", "resume"}:
+        if not flag.startswith("--") or not (name in {*CHOICES, *NO_CHOICES} or _EVAL_PART.fullmatch(name)):
             continue
         if not equals:
             if position + 1 == len(args):
                 break
             value = args[position + 1]
-        found[name] = [*found.get(name, []), value] if name in LIST_KINDS else value
+        found[name] = [*found.get(name, []), value] if name in REPEATED else value
     return found
 
 
@@ -58,10 +69,11 @@ def all_options(selection: Selection, args: Sequence[str]) -> Iterator[click.Par
     """Every option that `train` takes for this selection; pass-through ones as far as `args` has them."""
     yield from _own_options()
     for name, text in CHOICES.items():
-        yield from _choice(name, text, selection)
+        yield from choice(name, text, selection)
+    yield from eval_parts(selection)
     for flag in flags(selection):
-        yield from _setting(flag)
-    yield from _pass_through(args)
+        yield from setting(flag)
+    yield from pass_through(args)
 
 
 def given(options: Sequence[click.Parameter], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,21 +136,37 @@ def _own_options() -> Iterator[click.Parameter]:
     yield from early_options()
 
 
-def _choice(name: str, text: str, selection: Selection) -> Iterator[click.Parameter]:
+def eval_parts(selection: Selection) -> Iterator[click.Parameter]:
+    """An option for each part that an evaluation may have of its own."""
+    for one in selection.evals:
+        for part in EVAL_PARTS:
+            yield _eval_part(f"{one.table}.{part}", part, selection)
+
+
+def _eval_part(name: str, part: str, selection: Selection) -> click.Parameter:
+    chosen = layers.merge(selection.layers).get(name)
+    text = f"its own {part} [{chosen.value if chosen else 'that of the run'}]"
+    heading = ": ".join(name.split(".")[:2])
+    return SettingOption(name, flag_name(name), group=heading, metavar="NAME", help=text)
+
+
+def choice(name: str, text: str, selection: Selection) -> Iterator[click.Parameter]:
+    """The options behind one choice; `text`: its help."""
     now = selection.chosen(name)
     yield SettingOption(
         name,
         flag_name(name),
         group=PARTS,
-        metavar="PATH" if name == "data" else "NAME",
-        multiple=name in LIST_KINDS,
+        metavar=_METAVARS.get(name, "NAME"),
+        multiple=name in REPEATED,
         help=f"{text} [{now}]" if now else text,
     )
     if name in LIST_KINDS:
         yield _emptier(name, f"--no-{name}", PARTS)
 
 
-def _setting(flag: Flag) -> Iterator[click.Parameter]:
+def setting(flag: Flag) -> Iterator[click.Parameter]:
+    """The options of one setting."""
     text = f"{flag.help.removesuffix('.')} [{flag.default}]"
     if flag.switch:
         yield SettingOption(flag.name, f"{flag.option}/{flag.off_option}", group=flag.group, help=text)
@@ -156,7 +184,7 @@ def _emptier(setting: str, option: str, group: str) -> click.Parameter:
     )
 
 
-def _pass_through(args: Sequence[str]) -> Iterator[click.Parameter]:
+def pass_through(args: Sequence[str]) -> Iterator[click.Parameter]:
     """An option for each pass-through field in `args`; one without a value means true."""
     seen = set()
     for position, argument in enumerate(args):

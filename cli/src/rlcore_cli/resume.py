@@ -41,6 +41,7 @@ LAYOUT = {
 }
 """How the work is divided: another layout reads the same weights and optimizer states to the last bit."""
 
+_OF_EVALUATIONS = "eval."
 _FREE_OF_ENGINE = re.compile(r"engine\.\w+_(s|timeout)")
 """Time limits of an engine."""
 
@@ -54,7 +55,8 @@ def check_same_past(old: Resolved, new: Resolved) -> None:
             f"--lr-schedule {old.run.lr_schedule}; leave the flag out."
         )
     for name in {**before, **after}:
-        if name in FREE | LAYOUT or _FREE_OF_ENGINE.fullmatch(name) or before.get(name) == after.get(name):
+        is_free = name in FREE | LAYOUT or name.startswith(_OF_EVALUATIONS) or _FREE_OF_ENGINE.fullmatch(name)
+        if is_free or before.get(name) == after.get(name):
             continue
         raise ConfigError(
             f"{flag_name(name)}: the run was started with {_said(before.get(name))} and cannot go on with "

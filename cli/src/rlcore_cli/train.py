@@ -1,6 +1,6 @@
 """`rlcore train`: a command whose options depend on the parts that its own arguments choose."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -11,16 +11,14 @@ import click
 from rlcore.config import toml
 from rlcore.config.layers import Layer
 from rlcore.config.models import download
-from rlcore.config.resolve import ModelChoice, Resolved, resolve, resolve_model
-from rlcore.config.select import CHOICES, Selection, select
+from rlcore.config.resolve import Inference, ModelChoice, Resolved, resolve, resolve_model
+from rlcore.config.select import Selection, select
 from rlcore.errors import CheckpointError, ConfigError, Terminated
 from rlcore.plugins.records import Kind
 from rlcore.trains_on import TrainsOn
 from rlcore_cli import options
 from rlcore_cli.program import Program
 from rlcore_cli.resume import RUN_TOML, check_same_past
-
-Params = Mapping[str, Any]
 
 
 class TrainCommand(click.Command):
@@ -30,10 +28,9 @@ class TrainCommand(click.Command):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """The context of the made command. Raises `UserError` for a choice that does not exist."""
-        assert parent is not None
         chosen = options.scan(args)
-        program, file = _file_layer(parent.find_object(Program) or _no_program(), chosen)
-        flags = {name: value for name, value in chosen.items() if name in CHOICES}
+        program, file = file_layer(program_of(parent), chosen)
+        flags = {name: value for name, value in chosen.items() if name not in options.NO_CHOICES}
         selection = select(program.plugins.registry, file, Layer(label="", values=flags))
         made = _SelectedCommand(program, file, selection, args, name=self.name, help=self.help)
         return made.make_context(info_name, args, parent=parent, **extra)
@@ -63,11 +60,14 @@ class _SelectedCommand(click.Command):
         options.format_groups(self.get_params(ctx), ctx, formatter)
 
 
-def _no_program() -> Program:
-    raise AssertionError("the train command runs inside the rlcore program")
+def program_of(parent: click.Context | None) -> Program:
+    """The program that a command runs in."""
+    program = parent.find_object(Program) if parent is not None else None
+    assert program is not None, "the command runs inside the rlcore program"
+    return program
 
 
-def _file_layer(program: Program, chosen: Params) -> tuple[Program, Layer | None]:
+def file_layer(program: Program, chosen: options.Params) -> tuple[Program, Layer | None]:
     """The layer of `--config` or of the resumed run, with the plugin files that it names loaded."""
     config, resume = chosen.get("config"), chosen.get("resume")
     if config is not None and resume is not None:
@@ -89,12 +89,12 @@ def _read(program: Program, path: Path, asked: str) -> tuple[Program, Layer]:
     return program, Layer(label=str(path), values=values)
 
 
-def _run(program: Program, file: Layer | None, flags: Layer, params: Params) -> None:
+def _run(program: Program, file: Layer | None, flags: Layer, params: options.Params) -> None:
     resolved = _resolve(program, file, flags)
     resume: Path | None = params["resume"]
     if resume is not None:
         check_same_past(_resolve(program, file, Layer(label="", values={})), resolved)
-    _check_pass_through(resolved)
+    check_pass_through(resolved)
     if params["dry_run"]:
         click.echo(resolved.to_toml(), nl=False)
         return
@@ -102,7 +102,7 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: Params) -> 
     if export is not None:
         _check_target(export)
     run_dir = _run_dir(params["run_dir"], resume, resolved)
-    resolved = replace(resolved, model=_with_weights(resolved.model))
+    resolved = replace(resolved, model=with_weights(resolved.model))
     from rlcore.runtime.train import train
     from rlcore.tracking.columns import COLUMNS, GIVEN_COLUMNS
     from rlcore.tracking.console import Display
@@ -153,17 +153,17 @@ def model_of(program: Program, run: Path, asked: str) -> ModelChoice:
     if Kind.MODEL not in own:
         raise CheckpointError(f"{asked}: {path} names no model, so it is not the {RUN_TOML} of a run.")
     selection = select(program.plugins.registry, replace(file, values=own), Layer(label="", values={}))
-    return _with_weights(resolve_model(selection))
+    return with_weights(resolve_model(selection))
 
 
-def _with_weights(model: ModelChoice) -> ModelChoice:
+def with_weights(model: ModelChoice) -> ModelChoice:
     """Downloads what a hub id still lacks."""
     return replace(model, path=download(model.name), hub=False) if model.hub else model
 
 
-def _check_pass_through(resolved: Resolved) -> None:
+def check_pass_through(resolved: Inference) -> None:
     """Imports megatron-core, or asks sglang for its fields, only where a field of theirs is given."""
-    if resolved.megatron:
+    if isinstance(resolved, Resolved) and resolved.megatron:
         from rlcore.megatron.fields import check_fields
 
         check_fields(resolved.megatron)

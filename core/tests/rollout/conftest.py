@@ -15,6 +15,8 @@ from rlcore.data.tokens import PromptEncoder
 from rlcore.engines.client_http import RefusedError
 from rlcore.errors import EngineError
 from rlcore.interfaces import Completion
+from rlcore.rollout.context import greedy
+from rlcore.rollout.evaluate import EvalResult, Evaluation, Evaluator
 from rlcore.rollout.produce import Producer
 from rlcore.types import Json, Prompt, RewardStatus, Sample, Sampling, Score, Span
 from rlcore_single_turn.generator import SingleTurn
@@ -147,6 +149,7 @@ class World:
         known = {name: options.pop(name) for name in list(options) if name in RunConfig.model_fields}
         self.run = RunConfig(**{**settings, **known})
         self.options = options
+        self.version = 0
         self.producer = self.new_producer()
 
     @property
@@ -169,7 +172,27 @@ class World:
         """What the trainer does after a step."""
         for engine in self.engines:
             engine.version = version
+        self.version = version
         self.producer.published(version)
+
+    async def evaluate(self, prompts: Sequence[Prompt], **settings: Any) -> EvalResult:
+        """One greedy answer to each of `prompts`, by exact match, unless told otherwise."""
+        known = {
+            "name": "set",
+            "prompts": prompts,
+            "generator": self.options.get("generator", SingleTurn(Config())),
+            "scorer": self.rewards,
+            "sampling": greedy(self.producer.sampling),
+            "exact": True,
+        }
+        evaluator = Evaluator(
+            run=self.run,
+            encoder=PromptEncoder(self.tokenizer, self.run.max_prompt_tokens),
+            clients=self.engines,
+            sets=[Evaluation(**{**known, **settings})],
+            in_step=not self.run.is_asynchronous,
+        )
+        return (await evaluator.evaluate(self.version))["set"]
 
     @staticmethod
     def refused() -> RefusedError:

@@ -1,4 +1,4 @@
-"""The producer of given responses: order, state, batches and metrics; evaluation by another producer."""
+"""The producer of given responses: order, state, batches and metrics."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,25 +9,20 @@ from rlcore.data.responses import ResponseEncoder
 from rlcore.data.tokens import PromptEncoder
 from rlcore.errors import CheckpointError
 from rlcore.rollout.batch import split, to_batch
-from rlcore.rollout.given import GivenProducer, NoReward
+from rlcore.rollout.given import GivenProducer
 from rlcore.types import Prompt
 
 MakeWorld = Callable[..., Any]
 
 
-def given_producer(world: Any, *, pairs: bool, evaluates: bool = False) -> GivenProducer:
+def given_producer(world: Any, *, pairs: bool) -> GivenProducer:
     """5 prompts, 4 a step, on the world's tokenizer of digits."""
     prompts = [
         Prompt(prompt_id=f"p{i}", text=f"{i}", label=f"{i}", responses=(f"1{i}", f"2{i}{i}")[: 1 + pairs])
         for i in range(5)
     ]
     encoder = PromptEncoder(world.tokenizer, 3)
-    return GivenProducer(
-        run=world.run,
-        prompts=prompts,
-        encoder=ResponseEncoder(encoder, 3),
-        evaluator=world.producer if evaluates else None,
-    )
+    return GivenProducer(run=world.run, prompts=prompts, encoder=ResponseEncoder(encoder, 3))
 
 
 async def steps(producer: GivenProducer, done: int, last: int) -> list[Any]:
@@ -80,13 +75,3 @@ def test_a_pair_is_never_divided(make_world: MakeWorld, ranks: int) -> None:
         group = share.per_sample["group"].tolist()
         assert all(group.count(number) == 2 for number in group)
     assert sorted(row for share in shares for row in share.per_sample["position"].tolist()) == list(range(8))
-
-
-async def test_evaluation_is_generated_and_knows_no_reward(make_world: MakeWorld) -> None:
-    world = make_world(rewards=NoReward())
-    producer = given_producer(world, pairs=False, evaluates=True)
-    world.engine.version = 7
-    producer.published(7)
-    result = await producer.evaluate(world.prompts[:3])
-    assert (result.exact_match, result.reward) == (1.0, None)
-    assert result.metrics == {"response_length_mean": 4, "truncated": 0}

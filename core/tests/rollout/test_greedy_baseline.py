@@ -40,7 +40,7 @@ async def test_its_reward_is_known_to_the_samples(make_world: MakeWorld) -> None
 
 async def test_an_evaluation_has_none(make_world: MakeWorld) -> None:
     world = make_world(baseline=True)
-    result = await world.producer.evaluate(world.prompts[:2])
+    result = await world.evaluate(world.prompts[:2])
     assert sorted(rid for rid, _ in world.engine.asked) == ["eval-0.0-0", "eval-1.0-0"]
     assert not any(sample.extras for sample in result.samples)
 

@@ -76,8 +76,12 @@ async def test_first_requests_of_a_round_are_one_session_of_each_engine(make_wor
     world = make_world(engines=3)
     world.engines[1].endings["1.0-0"] = "abort"
     await world.producer.rollout(1)
-    await world.producer.evaluate(world.prompts[:1])
-    assert [engine.sessions for engine in world.engines] == [["1/2", "1/2", "2/1"], ["1/1", None], ["1/1"]]
+    await world.evaluate(world.prompts[:1])
+    assert [engine.sessions for engine in world.engines] == [
+        ["1/2", "1/2", "eval-1/1"],
+        ["1/1", None],
+        ["1/1"],
+    ]
 
 
 async def test_a_session_fits_the_requests_in_flight(make_world: MakeWorld) -> None:
@@ -189,7 +193,7 @@ async def test_split_trajectories(make_world: MakeWorld) -> None:
     group = (await world.producer.rollout(1)).groups[0]
     assert [sample.rollout_id for sample in group.samples] == ["0.0", "0.0", "0.1", "0.1", "0.2", "0.2"]
     assert len(world.engine.asked) == 24
-    result = await world.producer.evaluate(world.prompts[:3])
+    result = await world.evaluate(world.prompts[:3])
     assert len(result.samples) == 6
 
 

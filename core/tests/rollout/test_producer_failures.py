@@ -45,7 +45,7 @@ async def test_all_refused_ends_the_run(make_world: MakeWorld) -> None:
     with pytest.raises(EngineError, match="refused the request"):
         await world.producer.rollout(1)
     with pytest.raises(EngineError, match="refused the request"):
-        await world.producer.evaluate(world.prompts)
+        await world.evaluate(world.prompts)
 
 
 async def test_a_dead_engine_ends_the_run_and_loses_no_prompt(make_world: MakeWorld) -> None:
@@ -80,4 +80,4 @@ async def test_stale_weights_are_noticed(make_world: MakeWorld) -> None:
     with pytest.raises(StaleWeightsError, match="generated with weight version 2, expected 3"):
         await world.producer.rollout(1)
     with pytest.raises(StaleWeightsError):
-        await world.producer.evaluate(world.prompts)
+        await world.evaluate(world.prompts)

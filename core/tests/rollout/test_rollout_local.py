@@ -18,9 +18,11 @@ from rlcore.engines.launch import EngineLaunch, LocalEngine
 from rlcore.engines.process import ServerProcess, free_port
 from rlcore.errors import StaleWeightsError
 from rlcore.rollout.batch import to_batch
+from rlcore.rollout.evaluate import Evaluation, Evaluator
 from rlcore.rollout.produce import Producer
 from rlcore.rollout.rewards import RewardPool
 from rlcore.spec import Part
+from rlcore.types import Sampling
 from rlcore_qwen.tiny import tiny
 from rlcore_single_turn.generator import SingleTurn
 from rlcore_text.config import TokenMatchConfig
@@ -110,8 +112,24 @@ async def test_two_runs_are_equal_to_the_bit(model: Path, client: EngineClient, 
     first, second = producer(model, client, rewards), producer(model, client, rewards)
     for step in (1, 2, 3):
         assert (await first.rollout(step)).groups == (await second.rollout(step)).groups
-    prompts = PROMPTS.held_out["copy"][:20]
-    assert await first.evaluate(prompts) == await second.evaluate(prompts)
+
+
+async def test_two_evaluations_are_equal_to_the_bit(
+    model: Path, client: EngineClient, rewards: RewardPool
+) -> None:
+    sets = [
+        Evaluation(
+            name="copy",
+            prompts=PROMPTS.held_out["copy"][:20],
+            generator=SingleTurn(Config()),
+            scorer=rewards,
+            sampling=Sampling(max_tokens=6, temperature=0.8),
+            samples=3,
+        )
+    ]
+    encoder = PromptEncoder.load(model, max_prompt_tokens=16)
+    evaluator = Evaluator(run=RUN, encoder=encoder, clients=[client], sets=sets)
+    assert await evaluator.evaluate(1) == await evaluator.evaluate(1)
 
 
 async def test_stale_weights(model: Path, client: EngineClient, rewards: RewardPool) -> None:

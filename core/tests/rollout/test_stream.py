@@ -234,9 +234,9 @@ async def test_evaluation_beside_generation(make_world: MakeWorld) -> None:
     async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 3)) as rollouts:
         await anext(rollouts)
         world.publish(1)
-        evaluating = asyncio.ensure_future(world.producer.evaluate(world.prompts[:6]))
+        evaluating = asyncio.ensure_future(world.evaluate(world.prompts[:6]))
         second = await anext(rollouts)
-        assert (await evaluating).exact_match == 1
+        assert (await evaluating).score == 1
     assert ids(second) == [4, 5, 6, 7]
 
 

@@ -93,7 +93,7 @@ def test_a_terminal_shows_the_table_the_bar_and_the_curve(run_dir: Path) -> None
         assert text in seen
     assert "…" not in seen, "every column fits into 80 characters"
     assert "● eval easy  ◆ eval hard" in seen
-    assert "held-out exact match: easy 0.500" in seen
+    assert "evaluation: easy 0.500" in seen
 
 
 def test_a_pipe_gets_plain_lines(run_dir: Path) -> None:

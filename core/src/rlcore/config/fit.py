@@ -16,7 +16,7 @@ from rlcore.inputs import Input
 from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
-    from rlcore.config.resolve import Resolved
+    from rlcore.config.resolve import Inference, Resolved
     from rlcore.config.run import RunConfig
     from rlcore.spec import Part
 
@@ -76,6 +76,12 @@ def check_model(resolved: Resolved, config: Mapping[str, Any]) -> None:
         raise ConfigError(sentence)
 
 
+def check_context(chosen: Inference, config: Mapping[str, Any]) -> None:
+    """The check of `check_model` that concerns generation alone."""
+    for sentence in _context_complaints(chosen, config):
+        raise ConfigError(sentence)
+
+
 def _size(megatron: Mapping[str, Any], name: str) -> int:
     value = megatron.get(name, 1)
     if isinstance(value, bool) or not str(value).isdecimal() or int(value) < 1:
@@ -121,6 +127,7 @@ def _complaints(resolved: Resolved, parallel: int) -> Iterator[str]:
             "under megatron's parallel sizes."
         )
     yield from _role_complaints(resolved)
+    yield from eval_complaints(resolved)
     teachers = [
         f"{kind} {part.name!r}"
         for kind, part in _parts(resolved)
@@ -252,6 +259,19 @@ def _swap_complaints(resolved: Resolved, is_read: bool) -> Iterator[str]:
         yield f"{found} with --megatron.overlap-param-gather, which fills in weights late; expected resident."
 
 
+def eval_complaints(chosen: Inference) -> Iterator[str]:
+    """Evaluations that could not tell what they are asked."""
+    for one in chosen.evals:
+        config, at = one.config, f"--eval.{one.name}".replace("_", "-")
+        if config.samples > 1 and config.temperature == 0:
+            yield (
+                f"{at}.samples: found {config.samples}, but at temperature 0 all answers to a prompt are the "
+                f"same; add {at}.temperature."
+            )
+        if config.score_by == "reward" and not (one.reward or chosen.reward):
+            yield f"{at}.score-by: found reward, but there is none; add {at}.reward NAME."
+
+
 def _correction_complaints(resolved: Resolved) -> Iterator[str]:
     """A correction whose two policies are the same log-probs would do nothing."""
     run = resolved.run
@@ -276,15 +296,24 @@ def _unread(run: RunConfig, names: tuple[str, ...], reason: str) -> Iterator[str
             yield f"{flag_name(name)}: found {_said(value)}, but {reason}."
 
 
-def _model_complaints(resolved: Resolved, config: Mapping[str, Any]) -> Iterator[str]:
-    run = resolved.run
+def _context_complaints(chosen: Inference, config: Mapping[str, Any]) -> Iterator[str]:
+    run = chosen.run
     context = config.get("max_position_embeddings")
     longest = run.max_prompt_tokens + run.max_response_tokens
     if isinstance(context, int) and longest > context:
         yield (
             f"--max-prompt-tokens plus --max-response-tokens: found {longest}, expected at most {context}, "
-            f"the context of model {resolved.model.name!r}."
+            f"the context of model {chosen.model.name!r}."
         )
+    if isinstance(context, int) and longest <= context < chosen.context_length:
+        yield (
+            f"--max-prompt-tokens plus the largest --eval.NAME.max-tokens: found {chosen.context_length}, "
+            f"expected at most {context}, the context of model {chosen.model.name!r}."
+        )
+
+
+def _model_complaints(resolved: Resolved, config: Mapping[str, Any]) -> Iterator[str]:
+    yield from _context_complaints(resolved, config)
     quantization = config.get("quantization_config")
     if quantization:
         yield (

@@ -46,19 +46,19 @@ class Flag:
 def flags(selection: Selection) -> Iterator[Flag]:
     """The run's flags, then those of each selected component, in the order of their fields."""
     settings = layers.merge(selection.layers)
-    yield from _of(RunConfig, "", "run", settings)
-    for table, entry in selection.tables():
-        heading = f"{table}: {entry.record.name}" if "." not in table else table.replace(".", ": ")
-        yield from _of(entry.component.config, table, heading, settings, selection.chosen_otherwise())
+    yield from of_config(RunConfig, "", "run", settings)
+    for table, config, heading in selection.configs():
+        yield from of_config(config, table, heading, settings, selection.chosen_otherwise())
 
 
-def _of(
+def of_config(
     config: type[Config],
     table: str,
     group: str,
     settings: Mapping[str, Setting],
     hidden: Collection[str] = (),
 ) -> Iterator[Flag]:
+    """A flag for each field of `config` that is not `hidden`; `settings` say the defaults that apply."""
     for key, field in config.model_fields.items():
         name = f"{table}.{key}" if table else key
         if name in hidden:

@@ -8,14 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlcore.config import fit, layers, toml
+from rlcore.config.evals import DATA_SOURCE, EvalChoice, EvalConfig, EvalSet
 from rlcore.config.layers import Setting
 from rlcore.config.run import RunConfig
-from rlcore.config.select import DATA_SOURCE, PASS_THROUGH, Selection
+from rlcore.config.select import PASS_THROUGH, Selection
 from rlcore.plugins.files import PluginFile
 from rlcore.plugins.records import Kind
 from rlcore.plugins.registry import Entry
 from rlcore.spec import Part
 from rlcore.trains_on import TrainsOn
+
+SHARED_KEYS = ("_key", "chat_template")
+"""Endings of the settings that say how a row of a file is read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,32 +38,49 @@ class ModelChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resolved:
-    """Everything that a run is made of. Travels to workers by pickle.
+class Inference:
+    """What generates and judges: a part of every run, and all of an evaluation alone.
 
-    `advantage`, `reward`: None where the responses are given.
-
-    `megatron`, `sglang`: pass-through fields as given (texts where they came from flags). `plugins`:
-    plugin → version, for the provenance; of a plugin file the version is `sha256:…`.
+    `reward`: None where there is none. `sglang`: pass-through fields as given (texts where they came from
+    flags). `plugins`: plugin → version, for the provenance; of a plugin file the version is `sha256:…`.
     """
 
     run: RunConfig
-    algorithm: str
-    loss: Part
+    model: ModelChoice
     generator: Part
     engine: Part
-    source: Part
-    filters: tuple[Part, ...]
-    model: ModelChoice
-    trains_on: TrainsOn = TrainsOn.ROLLOUTS
-    advantage: Part | None = None
     reward: Part | None = None
-    value_loss: Part | None = None
-    corrections: tuple[Part, ...] = ()
-    megatron: Mapping[str, Any] = field(default_factory=dict)
+    evals: tuple[EvalSet, ...] = ()
     sglang: Mapping[str, Any] = field(default_factory=dict)
     plugins: Mapping[str, str] = field(default_factory=dict)
     plugin_files: tuple[PluginFile, ...] = ()
+
+    @property
+    def context_length(self) -> int:
+        """Tokens of the longest prompt and the longest response together."""
+        return self.run.max_prompt_tokens + max(self.run.max_response_tokens, *self._eval_tokens)
+
+    @property
+    def _eval_tokens(self) -> list[int]:
+        return [0, *(one.config.max_tokens or 0 for one in self.evals)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved(Inference):
+    """Everything that a run is made of. Travels to workers by pickle.
+
+    `advantage`, `reward`: None where the responses are given. `megatron`: as `sglang`.
+    """
+
+    algorithm: str
+    loss: Part
+    source: Part
+    filters: tuple[Part, ...]
+    trains_on: TrainsOn = TrainsOn.ROLLOUTS
+    advantage: Part | None = None
+    value_loss: Part | None = None
+    corrections: tuple[Part, ...] = ()
+    megatron: Mapping[str, Any] = field(default_factory=dict)
 
     def flat(self) -> dict[str, Any]:
         """Every setting by its dotted name; what a file or flags would have to say to get this run."""
@@ -80,6 +101,8 @@ class Resolved:
         flat |= _table("source", self.source)
         if self.source.name == DATA_SOURCE:
             del flat["source.path"]
+        for one in self.evals:
+            flat |= one.flat()
         for table in PASS_THROUGH:
             flat |= {f"{table}.{key}": value for key, value in getattr(self, table).items()}
         return flat
@@ -116,17 +139,18 @@ def resolve(
         algorithm=entries[Kind.ALGORITHM].record.name,
         trains_on=selection.trains_on,
         advantage=_optional(selection, Kind.ADVANTAGE, settings),
-        loss=_part(entries[Kind.LOSS], settings),
-        generator=_part(entries[Kind.GENERATOR], settings),
+        loss=resolve_part(entries[Kind.LOSS], settings),
+        generator=resolve_part(entries[Kind.GENERATOR], settings),
         reward=_optional(selection, Kind.REWARD, settings),
-        engine=_part(entries[Kind.ENGINE], settings),
-        source=_part(entries[Kind.SOURCE], settings),
+        engine=resolve_part(entries[Kind.ENGINE], settings),
+        source=resolve_part(entries[Kind.SOURCE], settings),
         filters=_several(selection, Kind.FILTER, settings),
         model=resolve_model(selection),
         value_loss=_optional(selection, Kind.VALUE_LOSS, settings),
         corrections=_several(selection, Kind.CORRECTION, settings),
-        megatron=_pass_through("megatron", settings),
-        sglang=_pass_through("sglang", settings),
+        evals=resolve_evals(selection, settings),
+        megatron=pass_through("megatron", settings),
+        sglang=pass_through("sglang", settings),
         plugins=dict(plugins),
         plugin_files=tuple(plugin_files),
     )
@@ -142,29 +166,54 @@ def resolve_model(selection: Selection) -> ModelChoice:
         family=found.family.name,
         path=found.path,
         preset=None if found.path else found.family.preset,
-        bridge=_part(found.entry, selection.settings()),
+        bridge=resolve_part(found.entry, selection.settings()),
         hub=found.hub,
     )
 
 
-def _part(entry: Entry, settings: Mapping[str, Setting], table: str | None = None) -> Part:
+def resolve_evals(selection: Selection, settings: Mapping[str, Setting]) -> tuple[EvalSet, ...]:
+    """The evaluations of `selection`; their files have the keys of the run's, unless they say otherwise."""
+    run_source = selection.entries.get(Kind.SOURCE)
+    return tuple(_eval(one, run_source, settings) for one in selection.evals)
+
+
+def _eval(choice: EvalChoice, run_source: Entry | None, settings: Mapping[str, Setting]) -> EvalSet:
+    table = choice.table
+    if run_source is not None and run_source.record.name == choice.source.record.name == DATA_SOURCE:
+        shared = [key for key in choice.source.component.config.model_fields if key.endswith(SHARED_KEYS)]
+        inherited = {f"{table}.source.{key}": settings.get(f"source.{key}") for key in shared}
+        settings = {**{key: one for key, one in inherited.items() if one is not None}, **settings}
+    parts = {kind: resolve_part(entry, settings, f"{table}.{kind}") for kind, entry in choice.parts.items()}
+    return EvalSet(
+        name=choice.name,
+        config=layers.build(EvalConfig, settings, table),
+        source=resolve_part(choice.source, settings, f"{table}.source"),
+        **parts,
+    )
+
+
+def resolve_part(entry: Entry, settings: Mapping[str, Setting], table: str | None = None) -> Part:
+    """The part with its config from `table`, which is that of its kind unless told otherwise."""
     record = entry.component
     config = layers.build(record.config, settings, table or entry.kind)
     return Part(name=record.name, factory=record.factory, config=config)
 
 
 def _optional(selection: Selection, kind: Kind, settings: Mapping[str, Setting]) -> Part | None:
-    return _part(selection.entries[kind], settings) if kind in selection.entries else None
+    return resolve_part(selection.entries[kind], settings) if kind in selection.entries else None
 
 
 def _several(selection: Selection, kind: Kind, settings: Mapping[str, Setting]) -> tuple[Part, ...]:
-    return tuple(_part(entry, settings, f"{kind}.{entry.record.name}") for entry in selection.lists[kind])
+    return tuple(
+        resolve_part(entry, settings, f"{kind}.{entry.record.name}") for entry in selection.lists[kind]
+    )
 
 
 def _table(table: str, part: Part) -> dict[str, Any]:
     return {f"{table}.{key}": value for key, value in part.config.model_dump(mode="json").items()}
 
 
-def _pass_through(table: str, settings: Mapping[str, Setting]) -> dict[str, Any]:
+def pass_through(table: str, settings: Mapping[str, Setting]) -> dict[str, Any]:
+    """The fields of a table that are not rlcore's own."""
     prefix = f"{table}."
     return {name.removeprefix(prefix): s.value for name, s in settings.items() if name.startswith(prefix)}

@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlcore.config import layers, models
+from rlcore.config import evals, layers, models
+from rlcore.config.base import Config
+from rlcore.config.evals import DATA_SOURCE, EVAL, EvalChoice, EvalConfig
 from rlcore.config.layers import Layer, Setting, flag_name
 from rlcore.config.models import Found
 from rlcore.config.run import RunConfig
@@ -21,9 +23,6 @@ from rlcore.plugins.records import Algorithm, Kind, Source
 from rlcore.plugins.registry import LIST_KINDS, OPTIONAL_KINDS, PART_KINDS, Entry, Registry
 from rlcore.trains_on import TrainsOn
 
-DATA_SOURCE = "file"
-"""The source behind `--data PATH`."""
-
 PASS_THROUGH = ("megatron", "sglang")
 """Tables whose fields are the engines' own."""
 
@@ -32,6 +31,7 @@ CHOICES: Mapping[str, str] = {
     "model": "model: a family (its tiny preset), a Hugging Face directory or a hub id",
     "task": "procedural task to train on",
     "data": "prompts to train on: a .jsonl or .parquet file",
+    EVAL: "also evaluate on NAME=PATH, or NAME=TASK",
     "advantage": "advantage estimator",
     "loss": "loss",
     "value_loss": "loss of the critic",
@@ -50,6 +50,9 @@ KINDS: Mapping[str, Kind] = {
     **{kind.value: kind for kind in PART_KINDS},
 }
 """Flag → the kind whose names it takes."""
+
+REPEATED = (*LIST_KINDS, EVAL)
+"""Choices that may be given several times."""
 
 OF_ROLLOUTS = (Kind.ADVANTAGE, Kind.VALUE_LOSS, Kind.CORRECTION, Kind.REWARD, Kind.FILTER)
 """Kinds of which there is none where the responses are given."""
@@ -71,7 +74,8 @@ def default_engine() -> str:
 class Selection:
     """What is chosen. `layers`: every layer of settings, weakest first; `entries`: one a kind.
 
-    `lists`: of each kind that a run takes any number of, those chosen, in order.
+    `lists`: of each kind that a run takes any number of, those chosen, in order. `evals`: the evaluations
+    beside the held-out sets of the source.
     """
 
     registry: Registry
@@ -79,6 +83,7 @@ class Selection:
     entries: Mapping[Kind, Entry]
     lists: Mapping[Kind, tuple[Entry, ...]]
     model: Found | None
+    evals: tuple[EvalChoice, ...] = ()
 
     @property
     def trains_on(self) -> TrainsOn:
@@ -97,6 +102,8 @@ class Selection:
 
     def chosen(self, key: str) -> str | None:
         """The present choice behind the flag `key`, for the help; None: there is none."""
+        if key == EVAL:
+            return " ".join(one.name for one in self.evals) or None
         if key in LIST_KINDS:
             return " ".join(self._names(KINDS[key])) or None
         source = self.entries.get(Kind.SOURCE)
@@ -112,6 +119,20 @@ class Selection:
                 yield kind.value, self.entries[kind]
         for kind, entries in self.lists.items():
             yield from ((f"{kind}.{entry.record.name}", entry) for entry in entries)
+        for one in self.evals:
+            yield from one.tables()
+
+    def configs(self) -> Iterator[tuple[str, type[Config], str]]:
+        """Table name, config class and heading of everything beside the run that has settings."""
+        for table, entry in self.tables():
+            name = entry.record.name
+            yield (
+                table,
+                entry.component.config,
+                table.replace(".", ": ") + ("" if "." in table else f": {name}"),
+            )
+        for one in self.evals:
+            yield one.table, EvalConfig, f"{EVAL}: {one.name}"
 
     def settings(self) -> dict[str, Setting]:
         """The merged settings. Raises `ConfigError` for a name that nothing reads."""
@@ -121,27 +142,33 @@ class Selection:
                 if name not in known and name.partition(".")[0] not in PASS_THROUGH:
                     raise ConfigError(self.unknown(name, layer))
         merged = layers.merge(self.layers)
-        for hidden in self.chosen_otherwise():
-            merged[hidden] = merged["data"]
+        for hidden, choice in self.chosen_otherwise().items():
+            merged[hidden] = merged[choice]
         return merged
 
-    def chosen_otherwise(self) -> tuple[str, ...]:
-        """Fields that have no flag: the `path` of the source `file` is what `--data` says."""
-        is_file = Kind.SOURCE in self.entries and self.entries[Kind.SOURCE].record.name == DATA_SOURCE
-        return (f"{Kind.SOURCE}.path",) if is_file else ()
+    def chosen_otherwise(self) -> dict[str, str]:
+        """Field without a flag → the choice that says it: the `path` of the source `file`, by `data`."""
+        sources = {f"{Kind.SOURCE}.path": ("data", self.entries.get(Kind.SOURCE))}
+        sources |= {f"{one.table}.source.path": (f"{one.table}.data", one.source) for one in self.evals}
+        return {
+            hidden: choice
+            for hidden, (choice, entry) in sources.items()
+            if entry is not None and entry.record.name == DATA_SOURCE
+        }
 
     def known(self) -> list[str]:
         """Every name that something reads, pass-through fields aside."""
         names = [*RunConfig.model_fields, *CHOICES]
-        for table, entry in self.tables():
-            names += [f"{table}.{key}" for key in entry.component.config.model_fields]
+        names += itertools.chain.from_iterable(one.choices() for one in self.evals)
+        for table, config, _ in self.configs():
+            names += [f"{table}.{key}" for key in config.model_fields]
         hidden = self.chosen_otherwise()
         return [name for name in names if name not in hidden]
 
     def unknown(self, name: str, layer: Layer) -> str:
         """The sentence for a name that nothing reads."""
         if name in self.chosen_otherwise():
-            return f"{layer.at(name)} is what {layer.at('data')} says; leave it out."
+            return f"{layer.at(name)} is what {layer.at(self.chosen_otherwise()[name])} says; leave it out."
         owner = self._unselected_owner(name)
         if owner:
             return f"{layer.at(name)} {owner}"
@@ -151,6 +178,9 @@ class Selection:
 
     def _unselected_owner(self, name: str) -> str | None:
         table, _, key = name.rpartition(".")
+        if name.startswith(f"{EVAL}.") and name.split(".")[1] not in {one.name for one in self.evals}:
+            wanted = name.split(".")[1]
+            return f"belongs to the evaluation {wanted!r}, which there is not; add --eval {wanted}=PATH."
         for kind in LIST_KINDS:
             wanted = table.removeprefix(f"{kind}.")
             if wanted != table and wanted in set(self.registry.names(kind)) - set(self._names(kind)):
@@ -172,14 +202,14 @@ class Selection:
 
 def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     """The selection that a file and flags make. Raises `UserError` for a name that does not exist."""
-    given = tuple(layer for layer in (file, flags) if layer is not None)
+    given = tuple(evals.expanded(layer, registry) for layer in (file, flags) if layer is not None)
     chosen = layers.merge(given)
     entries: dict[Kind, Entry] = {}
     model = None
     if "algo" in chosen:
-        entries[Kind.ALGORITHM] = _find(registry, Kind.ALGORITHM, "algo", chosen["algo"])
+        entries[Kind.ALGORITHM] = find_entry(registry, Kind.ALGORITHM, "algo", chosen["algo"])
     if "model" in chosen:
-        model = models.find(_text("model", chosen["model"]), registry, chosen["model"].layer.at("model"))
+        model = models.find(text_of("model", chosen["model"]), registry, chosen["model"].layer.at("model"))
         entries[Kind.MODEL] = model.entry
     source = _source(registry, given)
     if source:
@@ -191,14 +221,14 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     if Kind.ALGORITHM in entries:
         weaker = [_scaled(layer, entries[Kind.ALGORITHM]) for layer in weaker]
         weaker.append(_recipe_layer(entries[Kind.ALGORITHM]))
-    choices = layers.merge([_defaults(registry), *weaker, *given])
+    choices = layers.merge([default_choices(registry), *weaker, *given])
     recipe = entries.get(Kind.ALGORITHM)
     if recipe and isinstance(recipe.record, Algorithm) and recipe.record.trains_on is not _SAMPLED:
         _refuse_idle(recipe.record, chosen)
         # What a task suggests is for rollouts.
         choices = {key: setting for key, setting in choices.items() if key not in OF_ROLLOUTS}
     entries |= {
-        kind: _find(registry, kind, kind.value, choices[kind.value])
+        kind: find_entry(registry, kind, kind.value, choices[kind.value])
         for kind in _ONE
         if kind.value in choices and not (kind in OPTIONAL_KINDS and choices[kind.value].value == NONE)
     }
@@ -207,10 +237,11 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     ordered = (*map(_suggestions, parts), *weaker, *given)
     return Selection(
         registry=registry,
-        layers=tuple(_without_strangers(layer, choices, _source_choice(given)) for layer in ordered),
+        layers=tuple(_without_strangers(layer, choices, given) for layer in ordered),
         entries=entries,
         lists=lists,
         model=model,
+        evals=evals.choose(registry, given),
     )
 
 
@@ -229,21 +260,23 @@ def _refuse_idle(recipe: Algorithm, chosen: Mapping[str, Setting]) -> None:
             )
 
 
-def _defaults(registry: Registry) -> Layer:
+def default_choices(registry: Registry) -> Layer:
     """The choices that need no flag; one whose plugin is not there is left for the user to make."""
     wanted = {Kind.GENERATOR: DEFAULT_GENERATOR, Kind.ENGINE: default_engine()}
     there = {kind.value: name for kind, name in wanted.items() if name in registry.names(kind)}
     return Layer(label="default", values=there)
 
 
-def _text(key: str, setting: Setting) -> str:
+def text_of(key: str, setting: Setting) -> str:
+    """The value of `key`. Raises `ConfigError` where it is no text."""
     if not isinstance(setting.value, str):
         raise ConfigError(f"{setting.layer.at(key)}: found {setting.value!r}, expected a text.")
     return setting.value
 
 
-def _find(registry: Registry, kind: Kind, key: str, setting: Setting) -> Entry:
-    return registry.find(kind, _text(key, setting), setting.layer.at(key))
+def find_entry(registry: Registry, kind: Kind, key: str, setting: Setting) -> Entry:
+    """What the choice `key` names. Raises `UserError`."""
+    return registry.find(kind, text_of(key, setting), setting.layer.at(key))
 
 
 def _source_choice(given: tuple[Layer, ...]) -> tuple[str, Setting] | None:
@@ -265,11 +298,11 @@ def _source(registry: Registry, given: tuple[Layer, ...]) -> Entry | None:
     key, setting = choice
     at = setting.layer.at(key)
     if key == "data":
-        path = _text(key, setting)
+        path = text_of(key, setting)
         if not Path(path).is_file():
             raise ConfigError(f"{at}: found {path!r}, which is no file.")
         return registry.find(Kind.SOURCE, DATA_SOURCE, at)
-    entry = _find(registry, Kind.SOURCE, key, setting)
+    entry = find_entry(registry, Kind.SOURCE, key, setting)
     if isinstance(entry.record, Source) and not entry.record.task:
         raise ConfigError(f"{at}: {entry.record.name!r} is no task; use --data PATH.")
     return entry
@@ -314,9 +347,7 @@ def _recipe_layer(entry: Entry) -> Layer:
     return Layer(label=_who(entry), values=values)
 
 
-def _without_strangers(
-    layer: Layer, choices: Mapping[str, Setting], source: tuple[str, Setting] | None
-) -> Layer:
+def _without_strangers(layer: Layer, choices: Mapping[str, Setting], given: tuple[Layer, ...]) -> Layer:
     """A table belongs to the part that the same layer chose: it is left out where another one won."""
     lost = {
         key
@@ -328,7 +359,8 @@ def _without_strangers(
     for kind in LIST_KINDS:
         kept = choices[kind].value if kind in choices else ()
         gone += [f"{kind}.{name}." for name in layer.values.get(kind, ()) if name not in kept]
-    own = _source_choice((layer,))
+    gone += evals.lost_tables(layer, given)
+    own, source = _source_choice((layer,)), _source_choice(given)
     if own and source and (own[0], own[1].value) != (source[0], source[1].value):
         gone.append("source.")
     values = {name: value for name, value in layer.values.items() if not name.startswith(tuple(gone))}

@@ -2,8 +2,8 @@
 
 In a file, `name` inside a table is the choice of the part that the table sets up (`[loss]` with
 `name = "ppo_clip"`); `loss = "ppo_clip"` is the short form where nothing else is set. `[filter]` holds the
-list of filters under `name` and the settings of each in `[filter.NAME]`, and so does `[correction]`. `"none"`
-stands for None.
+list of filters under `name` and the settings of each in `[filter.NAME]`, and so does `[correction]`. Each
+`[eval.NAME]` holds an evaluation, and tables of its own parts. `"none"` stands for None.
 """
 
 import tomllib
@@ -16,8 +16,8 @@ from rlcore.errors import ConfigError
 CHOICE = "name"
 """The key of a table that holds the choice of its part."""
 
-NESTED = ("filter", "correction")
-"""The tables of tables."""
+NESTED: Mapping[str, int] = {"filter": 2, "correction": 2, "eval": 3}
+"""The tables of tables of settings, and how deep they go; every other table goes 1 deep."""
 
 NONE = "none"
 """None, which TOML lacks."""
@@ -40,27 +40,28 @@ def read(path: Path, asked: str = "--config") -> dict[str, Any]:
 def flatten(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Dotted name and value of every setting; a table's `name` takes the name of the table.
 
-    Only `[filter]` and `[correction]` hold tables of settings; elsewhere a table in a table is the value of
-    one setting.
+    A table deeper than those of `NESTED` is the value of one setting.
     """
     for table, value in tree.items():
-        if not isinstance(value, Mapping):
-            yield table, value
-            continue
-        for key, item in value.items():
-            if key == CHOICE:
-                yield table, item
-            elif table in NESTED and isinstance(item, Mapping):
-                yield from ((f"{table}.{key}.{inner}", setting) for inner, setting in item.items())
-            else:
-                yield f"{table}.{key}", item
+        yield from _flat(table, value, NESTED.get(table, 1))
+
+
+def _flat(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    if depth == 0 or not isinstance(value, Mapping):
+        yield name, value
+        return
+    for key, item in value.items():
+        if key == CHOICE:
+            yield name, item
+        else:
+            yield from _flat(f"{name}.{key}", item, depth - 1)
 
 
 def dump(flat: Mapping[str, Any]) -> str:
     """The inverse of `flatten`, as TOML text."""
     import tomli_w
 
-    heads = {name.partition(".")[0] for name in flat if "." in name}
+    heads = {name[:place] for name in flat for place, letter in enumerate(name) if letter == "."}
     tree: dict[str, Any] = {}
     for name, value in flat.items():
         *tables, key = [*name.split("."), CHOICE] if name in heads else name.split(".")

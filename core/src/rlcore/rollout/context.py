@@ -71,8 +71,12 @@ class Engines:
     The engine of a group follows from its place in the round, not from load, so that a run can be repeated.
     """
 
-    def __init__(self, clients: Sequence[Client], tokenizer: Tokenizer, concurrency: int) -> None:
+    def __init__(
+        self, clients: Sequence[Client], tokenizer: Tokenizer, concurrency: int, *, name: str = ""
+    ) -> None:
+        """`name`: tells its sessions from those of others on the same engines."""
         assert clients, "a run has at least one engine"
+        self._name = name
         self.clients = tuple(clients)
         self.tokenizer = tokenizer
         self._concurrency = concurrency
@@ -100,7 +104,9 @@ class Engines:
         self._rounds += 1
         engines = len(self.clients)
         gates = [
-            Gate(str(self._rounds), len(range(place, count, engines)) * len(each)) if together else None
+            Gate(f"{self._name}{self._rounds}", len(range(place, count, engines)) * len(each))
+            if together
+            else None
             for place in range(engines)
         ]
         return [

@@ -5,21 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 from rlcore.config.run import RunConfig
 from rlcore.data.cursor import PromptCursor
 from rlcore.data.responses import Given, ResponseEncoder
-from rlcore.rollout.measure import EvalResult, Rollout, sample_metrics
-from rlcore.rollout.produce import Producer
+from rlcore.rollout.measure import Rollout, sample_metrics
 from rlcore.types import GenerationStatus, Group, Json, Prompt, Sample
 
 
 class GivenProducer:
     """Takes the responses of `prompts_per_step` prompts for each step, in the cursor's order.
 
-    A group holds the responses to one prompt: one to learn, or a chosen and a rejected one. `evaluator`
-    generates where a held-out set is evaluated, and nowhere else; None: nothing is held out.
+    A group holds the responses to one prompt: one to learn, or a chosen and a rejected one.
     """
 
     samples = False
@@ -30,36 +27,24 @@ class GivenProducer:
         run: RunConfig,
         prompts: Sequence[Prompt],
         encoder: ResponseEncoder,
-        evaluator: Producer | None,
     ) -> None:
         self._run = run
         self._encoder = encoder
-        self._evaluator = evaluator
         self._cursor = PromptCursor(prompts, run.seed)
         self._next_group = 0
 
     def published(self, version: int) -> None:
-        """The engines now hold `version`."""
-        assert self._evaluator is not None, "nothing is published where nothing is evaluated"
-        self._evaluator.published(version)
+        """The engines now hold `version`, of which nothing here depends."""
 
     @asynccontextmanager
     async def publication(self, version: int) -> AsyncIterator[None]:
         """Within, the engines take up `version`."""
         yield
-        self.published(version)
 
     @asynccontextmanager
     async def suspended(self) -> AsyncIterator[None]:
         """Between two rollouts nothing is under way."""
         yield
-
-    async def evaluate(self, prompts: Sequence[Prompt]) -> EvalResult:
-        """One greedy answer to each prompt."""
-        assert self._evaluator is not None, "there are no held-out prompts without one"
-        result = await self._evaluator.evaluate(prompts)
-        metrics = {name: value for name, value in result.metrics.items() if name != "unscored"}
-        return replace(result, metrics=metrics)
 
     async def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
         """Rollouts of the steps `done` + 1 to `steps`."""
@@ -112,11 +97,3 @@ def _sample(given: Given, prompt: Prompt, group_id: int, index: int) -> Sample:
         loss_mask=given.loss_mask,
         status=GenerationStatus.TRUNCATED if given.truncated else GenerationStatus.COMPLETED,
     )
-
-
-class NoReward:
-    """The scorer of runs without a reward: it leaves every sample as it is."""
-
-    async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """`samples`."""
-        return samples

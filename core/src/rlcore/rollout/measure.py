@@ -1,4 +1,4 @@
-"""The metrics of a rollout, and the result of an evaluation."""
+"""The metrics of a rollout."""
 
 from __future__ import annotations
 
@@ -127,42 +127,3 @@ def part_means(samples: Iterable[Sample]) -> dict[str, float]:
 def mean(values: Sequence[float]) -> float:
     """Exactly rounded sum over count, so that no order of the values changes it."""
     return math.fsum(values) / len(values)
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvalResult:
-    """One held-out set, one greedy sample a prompt, in the order of the prompts.
-
-    `exact_match`: share of all prompts whose label the answer equals, white space around both aside.
-    `reward`: mean over the samples that could be scored (None: not one could). `metrics`:
-    `response_length_mean`, `truncated`, `unscored` (a share of the prompts) and `reward/<part>`.
-    """
-
-    exact_match: float
-    reward: float | None
-    samples: tuple[Sample, ...]
-    metrics: Mapping[str, float]
-
-    @classmethod
-    def of(cls, trajectories: Sequence[Sequence[Sample]]) -> EvalResult:
-        """From the samples of each prompt; the last one of a split trajectory holds the answer."""
-        answers = [trajectory[-1] for trajectory in trajectories]
-        rewards = [sample.score.value for sample in answers if sample.score is not None]
-        metrics = {
-            "response_length_mean": mean([len(sample.response_ids) for sample in answers]),
-            "truncated": mean([sample.status is GenerationStatus.TRUNCATED for sample in answers]),
-            "unscored": mean([sample.score is None for sample in answers]),
-        }
-        return cls(
-            exact_match=mean([is_exact(sample) for sample in answers]),
-            reward=mean(rewards) if rewards else None,
-            samples=tuple(sample for trajectory in trajectories for sample in trajectory),
-            metrics=metrics | part_means(answers),
-        )
-
-
-def is_exact(sample: Sample) -> bool:
-    """Whether a finished answer is the label. A prompt without a label has no right answer."""
-    label = sample.prompt.label
-    done = sample.status is GenerationStatus.COMPLETED
-    return done and label is not None and sample.text.strip() == str(label).strip()

@@ -9,13 +9,12 @@ from contextlib import aclosing, asynccontextmanager
 from rlcore.config.run import RunConfig
 from rlcore.data.cursor import PromptCursor
 from rlcore.data.tokens import PromptEncoder
-from rlcore.errors import DataError
 from rlcore.interfaces import Filter, Generator
-from rlcore.rollout.buffer import DataBuffer, Draw
-from rlcore.rollout.context import Client, Engines, greedy
-from rlcore.rollout.group import Scorer, Versions
-from rlcore.rollout.measure import EvalResult, Rollout
-from rlcore.rollout.rounds import Rounds, make_all
+from rlcore.rollout.buffer import DataBuffer
+from rlcore.rollout.context import Client, Engines
+from rlcore.rollout.group import Scorer
+from rlcore.rollout.measure import Rollout
+from rlcore.rollout.rounds import Rounds
 from rlcore.rollout.stream import Stream
 from rlcore.rollout.supply import Supply
 from rlcore.rollout.workshop import Workshop
@@ -123,22 +122,3 @@ class Producer:
     def load(self, state: Mapping[str, Json]) -> None:
         """Go on where `state` was taken. Raises `CheckpointError` where the data are not the same."""
         self._supply.load(state)
-
-    async def evaluate(self, prompts: Sequence[Prompt]) -> EvalResult:
-        """One greedy answer to each prompt, scored. Nothing of it touches the cursor or the buffer."""
-        if not prompts:
-            raise DataError("A held-out set has no prompts to evaluate on.")
-        outcomes = await make_all(
-            self._workshop,
-            self._engines,
-            [Draw(group_id=number, prompt=prompt, epoch=0) for number, prompt in enumerate(prompts)],
-            greedy(self.sampling),
-            Versions(oldest=self._version, newest=self._version),
-            count=1,
-            prefix="eval-",
-            in_step=self._stream is None,
-        )
-        errors = [outcome.error for outcome in outcomes if outcome.error is not None]
-        if errors and len(errors) == len(outcomes):
-            raise errors[0]
-        return EvalResult.of([outcome.group.samples for outcome in outcomes])

@@ -12,7 +12,7 @@ from rlcore.rollout.context import Engines
 from rlcore.rollout.group import Outcome, Versions
 from rlcore.rollout.measure import Rollout, Tally
 from rlcore.rollout.supply import Supply
-from rlcore.rollout.workshop import Workshop
+from rlcore.rollout.workshop import Maker, Workshop
 from rlcore.types import Group, Sampling
 
 
@@ -74,7 +74,7 @@ class Rounds:
 
 
 async def make_all(
-    workshop: Workshop,
+    maker: Maker,
     engines: Engines,
     draws: Sequence[Draw],
     sampling: Sampling,
@@ -92,7 +92,7 @@ async def make_all(
     each group has a greedy response beside it.
     """
     width = engines.width(2 if baseline else 1)
-    at_once = workshop.by_group and in_step and width > 0
+    at_once = maker.by_group and in_step and width > 0
     turn = width if at_once else len(draws)
     outcomes: list[Outcome] = []
     for start in range(0, len(draws), turn):
@@ -100,12 +100,12 @@ async def make_all(
         contexts = engines.contexts(len(part), sampling, together=at_once, baseline=baseline)
         if baseline:
             made = [
-                workshop.make_with_baseline(draw, ctx, greedy, lambda: versions, count=count)
+                maker.make_with_baseline(draw, ctx, greedy, lambda: versions, count=count)
                 for draw, ctx, greedy in zip(part, contexts[::2], contexts[1::2], strict=True)
             ]
         else:
             made = [
-                workshop.make(draw, ctx, lambda: versions, count=count, prefix=prefix)
+                maker.make(draw, ctx, lambda: versions, count=count, prefix=prefix)
                 for draw, ctx in zip(part, contexts, strict=True)
             ]
         outcomes += await together(made)

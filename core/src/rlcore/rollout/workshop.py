@@ -1,4 +1,4 @@
-"""`Workshop`: one draw made into a group, judged, and booked in the buffer."""
+"""`Maker` and `Workshop`: one draw made into a group; and judged, and booked in the buffer."""
 
 from __future__ import annotations
 
@@ -20,28 +20,15 @@ from rlcore.types import Group
 _log = logging.getLogger(__name__)
 
 
-class Workshop:
-    """What synchronous and asynchronous runs, and evaluations, have in common."""
+class Maker:
+    """Makes scored groups: what synchronous and asynchronous runs, and evaluations, have in common."""
 
     def __init__(
-        self,
-        *,
-        run: RunConfig,
-        encoder: PromptEncoder,
-        generator: Generator,
-        rewards: Scorer,
-        filters: Sequence[Filter],
-        buffer: DataBuffer,
-        baseline: bool = False,
+        self, *, run: RunConfig, encoder: PromptEncoder, generator: Generator, rewards: Scorer
     ) -> None:
-        """`baseline`: a greedy response is made beside each group to train on, for its reward."""
         self._run = run
         self._encoder = encoder
         self._maker = GroupMaker(generator, rewards, run.seed)
-        self._filters = filters
-        self.baseline = baseline
-        self._buffer = buffer
-        self._failing: set[int] = set()
 
     @property
     def by_group(self) -> bool:
@@ -86,6 +73,28 @@ class Workshop:
             ]
         )
         return with_baseline(made, baseline)
+
+
+class Workshop(Maker):
+    """Also judges the groups of a run that trains, and books them in the buffer."""
+
+    def __init__(
+        self,
+        *,
+        run: RunConfig,
+        encoder: PromptEncoder,
+        generator: Generator,
+        rewards: Scorer,
+        filters: Sequence[Filter],
+        buffer: DataBuffer,
+        baseline: bool = False,
+    ) -> None:
+        """`baseline`: a greedy response is made beside each group to train on, for its reward."""
+        super().__init__(run=run, encoder=encoder, generator=generator, rewards=rewards)
+        self._filters = filters
+        self.baseline = baseline
+        self._buffer = buffer
+        self._failing: set[int] = set()
 
     def settle(self, outcome: Outcome, tally: Tally) -> Group | None:
         """Book what became of a draw in flight; the group that waits to be trained on, if it does.

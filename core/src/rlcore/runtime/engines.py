@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rlcore.engines.publish import Publisher
     from rlcore.engines.publish_file import Location
     from rlcore.plugins.files import PluginFile
-    from rlcore.runtime.prepare import Prepared
+    from rlcore.runtime.prepare import Served
     from rlcore.spec import Part
 
 START_SECONDS = 900.0
@@ -78,7 +78,7 @@ class EngineSupervisor:
 class EngineGroup:
     """One supervisor and one client for each engine. `clients` is filled by `start`."""
 
-    def __init__(self, cluster: Cluster, slots: Sequence[Slot], prepared: Prepared) -> None:
+    def __init__(self, cluster: Cluster, slots: Sequence[Slot], prepared: Served) -> None:
         self._cluster = cluster
         self._prepared = prepared
         self._part = prepared.resolved.engine
@@ -176,7 +176,7 @@ class EngineGroup:
             weights_dir=str(self._weights),
             log_path=str(prepared.run_dir / LOGS / f"engine-{index}.log"),
             threads=cpu_threads(prepared.resolved.run),
-            shares_gpu=prepared.gpu and prepared.resolved.run.placement == "colocate",
+            shares_gpu=prepared.shares_gpu,
             fields=prepared.resolved.sglang,
         )
 

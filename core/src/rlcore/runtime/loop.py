@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rlcore.rollout.batch import split, to_batch
+from rlcore.rollout.evaluate import eval_metrics
 from rlcore.runtime.prepare import CHECKPOINTS, Prepared
 from rlcore.runtime.saver import Saver
 from rlcore.runtime.setup import saved_roles
 
 if TYPE_CHECKING:
+    from rlcore.rollout.evaluate import Evaluator
     from rlcore.rollout.given import GivenProducer
     from rlcore.rollout.measure import Rollout
     from rlcore.rollout.produce import Producer
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 class Loop:
     """One consumer of rollouts. `state` is what the next checkpoint holds, but for the producer's part.
 
-    `teacher`: one behind a URL.
+    `evaluator`: None where nothing is evaluated. `teacher`: one behind a URL.
     """
 
     prepared: Prepared
@@ -39,6 +41,7 @@ class Loop:
     tracker: Tracker
     stop: StopSignals
     state: RunState
+    evaluator: Evaluator | None = None
     teacher: TeacherEngine | None = None
 
     def __post_init__(self) -> None:
@@ -125,19 +128,14 @@ class Loop:
 
     async def _evaluate(self, step: int) -> dict[str, float]:
         begin = time.perf_counter()
-        if not self.producer.samples and self.prepared.prompts.held_out:
+        if self.evaluator is None:
+            return {"time/eval_s": 0.0}
+        if not self.producer.samples:
             await self.publish()
-        results = {}
-        for name, prompts in self.prepared.prompts.held_out.items():
-            results[name] = await self.producer.evaluate(prompts[: self._run.eval_prompts])
-        self.scores = {name: result.exact_match for name, result in results.items()}
+        results = await self.evaluator.evaluate(self.state.version)
+        self.scores = {name: result.score for name, result in results.items()}
         self.tracker.samples(step, results)
-        metrics: dict[str, float] = {}
-        for name, result in results.items():
-            metrics[f"eval/{name}/score"] = result.exact_match
-            if result.reward is not None:
-                metrics[f"eval/{name}/reward_mean"] = result.reward
-            metrics |= {f"eval/{name}/{key}": value for key, value in result.metrics.items()}
+        metrics = eval_metrics(results)
         return metrics | {"time/eval_s": time.perf_counter() - begin}
 
     async def publish(self) -> None:

@@ -13,7 +13,7 @@ from rlcore.runtime.trainer import Slot
 if TYPE_CHECKING:
     from rlcore.config.run import RunConfig
     from rlcore.runtime.cluster import Cluster
-    from rlcore.runtime.prepare import Prepared
+    from rlcore.runtime.prepare import Prepared, Served
 
 # Trainer and engine on one device: each takes a share, and the shares of both fit into one GPU.
 _SHARED = 0.5
@@ -76,12 +76,25 @@ def place(cluster: Cluster, prepared: Prepared) -> Placement:
     )
 
 
+def place_engines(cluster: Cluster, served: Served) -> list[Slot]:
+    """The devices of engines without a trainer beside them: as many GPUs each as their parallel size."""
+    gpus = _engine_gpus(served)
+    if gpus and not cluster.gpus:
+        raise ConfigError(
+            f"--ray-address {cluster.address}: that cluster offers no GPUs, but torch finds some where this "
+            "command runs; hide them with CUDA_VISIBLE_DEVICES, or name another cluster."
+        )
+    bundle: dict[str, float] = {"CPU": 1, "GPU": gpus} if gpus else {"CPU": 1}
+    group = cluster.place([bundle] * served.resolved.run.engines, "The engines")
+    return [Slot(bundle=(group, index), gpus=gpus) for index in range(served.resolved.run.engines)]
+
+
 def critic_ranks(run: RunConfig) -> int:
     """Workers that have only a critic: as many as the policy's, or none."""
     return run.ranks if run.critic_workers == "separate" else 0
 
 
-def _engine_gpus(prepared: Prepared) -> int:
+def _engine_gpus(prepared: Served) -> int:
     """Devices of one engine; `local` computes on the CPU."""
     if prepared.resolved.engine.name == CPU_ENGINE:
         return 0

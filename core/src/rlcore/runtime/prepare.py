@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import importlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.checkpoint.folder import disk_sentence
-from rlcore.config.fit import check_model
-from rlcore.errors import CheckpointError, ConfigError, DataError, ModelError, PluginError, RlcoreError
+from rlcore.config.fit import check_context, check_model
+from rlcore.errors import CheckpointError, ConfigError, DataError, ModelError
 from rlcore.interfaces import PairSource, ResponseSource
 from rlcore.rollout.teacher import check_vocabulary
+from rlcore.runtime.evals import PreparedEval, asked, asked_for, held_out
 from rlcore.runtime.role_models import check_same, read_config, role_model, teacher_model
 from rlcore.runtime.state import MODEL_DIR, RUN_TOML
 from rlcore.runtime.weights_check import check_weights
@@ -24,9 +25,11 @@ from rlcore.trains_on import TrainsOn
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rlcore.config.resolve import Resolved
+    from rlcore.config.resolve import Inference, Resolved
+    from rlcore.config.run import RunConfig
     from rlcore.data.tokens import PromptEncoder
     from rlcore.interfaces import Prompts, PromptSource
+    from rlcore.types import Prompt
 
 CHECKPOINTS = "checkpoints"
 PLUGINS = "plugins"
@@ -36,36 +39,55 @@ CPU_ENGINE = "local"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """A run that may start. `reference`, `critic`: where their first weights come from, if there are such.
+class Served:
+    """A model that engines may serve. `gpu`: whether torch can use one here; the cluster must agree.
 
-    `teacher`: None where there is none, or an engine is it. `gpu`: whether torch can use one here; the
-    cluster must agree (`rlcore.runtime.placement.place`).
+    `evals`: what is evaluated.
     """
 
-    resolved: Resolved
+    resolved: Inference
     run_dir: Path
-    resume_from: Path | None
     model: ModelSpec
-    reference: ModelSpec
-    critic: ModelSpec
-    teacher: ModelSpec | None
     hf_config: Mapping[str, Any]
     encoder: PromptEncoder
-    prompts: Prompts
+    evals: tuple[PreparedEval, ...]
     gpu: bool
-
-    @property
-    def engines(self) -> int:
-        """Engines to start: none where responses are given and nothing is held out to be evaluated."""
-        idle = self.resolved.trains_on is not TrainsOn.ROLLOUTS and not self.prompts.held_out
-        return 0 if idle else self.resolved.run.engines
 
     @property
     def context_length(self) -> int:
         """Tokens of prompt and response together."""
-        run = self.resolved.run
-        return run.max_prompt_tokens + run.max_response_tokens
+        return self.resolved.context_length
+
+    @property
+    def shares_gpu(self) -> bool:
+        """Whether an engine has a trainer on its device."""
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared(Served):
+    """A run that may start. `reference`, `critic`: where their first weights come from, if there are such.
+
+    `teacher`: None where there is none, or an engine is it.
+    """
+
+    resolved: Resolved
+    resume_from: Path | None
+    reference: ModelSpec
+    critic: ModelSpec
+    teacher: ModelSpec | None
+    prompts: Prompts
+
+    @property
+    def engines(self) -> int:
+        """Engines to start: none where responses are given and nothing is evaluated."""
+        idle = self.resolved.trains_on is not TrainsOn.ROLLOUTS and not self.evals
+        return 0 if idle else self.resolved.run.engines
+
+    @property
+    def shares_gpu(self) -> bool:
+        """Whether an engine has a trainer on its device."""
+        return self.gpu and self.resolved.run.placement == "colocate"
 
 
 @contextmanager
@@ -115,36 +137,30 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     """
     import torch
 
-    from rlcore.data.tokens import PromptEncoder
-
     for part in _parts(resolved):
         part.load()
     megatron = _megatron_fields(resolved)
-    resolved.engine.build().check(resolved.sglang)
+    _check_engine(resolved)
     gpu = torch.cuda.is_available()
     _check_placement(resolved, gpu)
-    path = _model_path(resolved, run_dir)
+    path = model_path(resolved, run_dir)
     hf_config = read_config(path)
     check_model(resolved, hf_config)
-    is_preset = resolved.model.path is None
-    refuse = getattr(resolved.model.bridge.load(), "refuse", None)
-    if refuse is not None:
-        refuse(str(path))
-    check_weights(path, shapes=not is_preset)
+    encoder = _checked_encoder(resolved, path, hf_config)
     run = resolved.run
-    encoder = PromptEncoder.load(path, max_prompt_tokens=run.max_prompt_tokens)
-    _check_vocabulary(path, hf_config, len(encoder.tokenizer))
-    prompts = _prompts(resolved)
+    prompts = asked(resolved.source, lambda source: _asked(source, resolved))
     if not prompts.train:
         raise DataError(f"The source {resolved.source.name!r} offers no prompts to train on.")
-    _check_prompts(encoder, prompts, resolved)
+    evals = held_out(resolved, prompts)
+    evals += asked_for(resolved, evals)
+    source = resolved.flat().get("data") or f"--task {resolved.source.name}"
+    _check_prompts(encoder, run, {str(source): prompts.train} | _named(evals))
     if run.teacher_url:
         check_vocabulary(run, encoder.tokenizer)
-    dtype = run.dtype if run.dtype != "auto" else ("bf16" if gpu else "fp32")
     model = ModelSpec(
         path=str(path),
         bridge=resolved.model.bridge,
-        dtype=dtype,
+        dtype=_dtype(run, gpu),
         megatron=megatron,
         weights=_weights(run.weights, hf_config),
     )
@@ -152,6 +168,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         resolved=resolved,
         run_dir=run_dir,
         resume_from=resume_from,
+        evals=evals,
         model=model,
         reference=role_model(resolved, "reference_model", model, hf_config),
         critic=role_model(resolved, "critic_model", replace(model, weights=None), hf_config),
@@ -161,6 +178,56 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         prompts=prompts,
         gpu=gpu,
     )
+
+
+def prepare_served(chosen: Inference, run_dir: Path) -> Served:
+    """The same for an evaluation alone: of the model as it is, with no trainer."""
+    import torch
+
+    for part in _eval_parts(chosen):
+        part.load()
+    _check_engine(chosen)
+    gpu = torch.cuda.is_available()
+    path = model_path(chosen, run_dir)
+    hf_config = read_config(path)
+    check_context(chosen, hf_config)
+    encoder = _checked_encoder(chosen, path, hf_config)
+    evals = asked_for(chosen)
+    _check_prompts(encoder, chosen.run, _named(evals))
+    return Served(
+        resolved=chosen,
+        run_dir=run_dir,
+        model=ModelSpec(path=str(path), bridge=chosen.model.bridge, dtype=_dtype(chosen.run, gpu)),
+        hf_config=hf_config,
+        encoder=encoder,
+        evals=evals,
+        gpu=gpu,
+    )
+
+
+def _check_engine(chosen: Inference) -> None:
+    chosen.engine.build().check(chosen.sglang)
+
+
+def _checked_encoder(chosen: Inference, path: Path, hf_config: Mapping[str, Any]) -> PromptEncoder:
+    """The tokenizer of the model, whose weights are there and fit."""
+    from rlcore.data.tokens import PromptEncoder
+
+    refuse = getattr(chosen.model.bridge.load(), "refuse", None)
+    if refuse is not None:
+        refuse(str(path))
+    check_weights(path, shapes=chosen.model.path is not None)
+    encoder = PromptEncoder.load(path, max_prompt_tokens=chosen.run.max_prompt_tokens)
+    _check_vocabulary(path, hf_config, len(encoder.tokenizer))
+    return encoder
+
+
+def _dtype(run: RunConfig, gpu: bool) -> str:
+    return run.dtype if run.dtype != "auto" else ("bf16" if gpu else "fp32")
+
+
+def _named(evals: Sequence[PreparedEval]) -> dict[str, Sequence[Prompt]]:
+    return {f"held-out set {one.name!r}": one.prompts for one in evals}
 
 
 def _check_placement(resolved: Resolved, gpu: bool) -> None:
@@ -206,11 +273,19 @@ def _megatron_fields(resolved: Resolved) -> Mapping[str, Any]:
 def _parts(resolved: Resolved) -> list[Part]:
     some = [resolved.advantage, resolved.reward, resolved.value_loss]
     chosen = [resolved.loss, resolved.generator, resolved.engine, *(part for part in some if part)]
-    return [*chosen, resolved.source, resolved.model.bridge, *resolved.filters, *resolved.corrections]
+    parts = [*chosen, resolved.source, resolved.model.bridge, *resolved.filters, *resolved.corrections]
+    return [*parts, *_eval_parts(resolved)]
 
 
-def _model_path(resolved: Resolved, run_dir: Path) -> Path:
-    choice = resolved.model
+def _eval_parts(chosen: Inference) -> list[Part]:
+    own = [(one.source, one.reward, one.generator) for one in chosen.evals]
+    parts = [part for of_one in own for part in of_one if part]
+    return [*parts, chosen.generator, chosen.engine, *([chosen.reward] if chosen.reward else [])]
+
+
+def model_path(chosen: Inference, run_dir: Path) -> Path:
+    """The model's directory; that of a preset is written into `run_dir`."""
+    choice = chosen.model
     if choice.path is not None:
         return Path(choice.path)
     path = run_dir / MODEL_DIR
@@ -219,37 +294,20 @@ def _model_path(resolved: Resolved, run_dir: Path) -> Path:
         module, _, function = choice.preset.partition(":")
         write = getattr(importlib.import_module(module), function)
         with writing(path):
-            write(path, resolved.run.seed)
+            write(path, chosen.run.seed)
     return path
 
 
-def _check_prompts(encoder: PromptEncoder, prompts: Prompts, resolved: Resolved) -> None:
-    source = resolved.flat().get("data") or f"--task {resolved.source.name}"
-    sets = {
-        source: prompts.train,
-        **{f"held-out set {name!r}": rows for name, rows in prompts.held_out.items()},
-    }
+def _check_prompts(encoder: PromptEncoder, run: RunConfig, sets: Mapping[str, Sequence[Prompt]]) -> None:
     from rlcore.data.responses import ResponseEncoder
 
-    given = ResponseEncoder(encoder, resolved.run.max_response_tokens)
+    given = ResponseEncoder(encoder, run.max_response_tokens)
     for where, rows in sets.items():
         try:
             encoder.check(rows)
             given.check(rows)
         except DataError as error:
             raise DataError(f"{where}: {error}") from error
-
-
-def _prompts(resolved: Resolved) -> Prompts:
-    """A source is a plugin: its faults are told as such."""
-    source = resolved.source
-    try:
-        prompts = _asked(source.build(), resolved)
-    except RlcoreError:
-        raise
-    except Exception as error:
-        raise PluginError(f"The source {source.name!r} failed: {type(error).__name__}: {error}.") from error
-    return prompts
 
 
 def _asked(source: PromptSource, resolved: Resolved) -> Prompts:

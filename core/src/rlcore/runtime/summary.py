@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """`eval`: greedy exact match of each held-out set.
+    """`eval`: the score of each set that was evaluated.
 
     `exit_reason`: "completed", "sigterm" or "interrupted".
     """

@@ -19,13 +19,15 @@ from rlcore.data.responses import ResponseEncoder
 from rlcore.errors import CheckpointError, EngineError, WorkerError
 from rlcore.inputs import Input
 from rlcore.plugins.files import write_all
-from rlcore.rollout.given import GivenProducer, NoReward
+from rlcore.rollout.evaluate import Evaluator, NoReward
+from rlcore.rollout.given import GivenProducer
 from rlcore.rollout.group import Scorer
 from rlcore.rollout.produce import Producer
 from rlcore.rollout.rewards import RewardPool
 from rlcore.rollout.teacher import TeacherEngine
 from rlcore.runtime.cluster import Cluster, connect
 from rlcore.runtime.engines import EngineGroup
+from rlcore.runtime.evals import evaluations
 from rlcore.runtime.loop import Loop
 from rlcore.runtime.placement import Placement, critic_ranks, place
 from rlcore.runtime.prepare import (
@@ -146,6 +148,7 @@ class _Session:
             setups = worker_setups(prepared, engines.publisher, threads)
             await _all_or_first_error(engines.start(), trainer.start(setups))
             loop = await self._loop(engines, trainer, rewards, stop)
+            loop.evaluator = await self._evaluator(engines, rewards, stack)
             if resolved.run.teacher_url:
                 loop.teacher = TeacherEngine(resolved.run)
                 stack.push_async_callback(loop.teacher.close)
@@ -180,29 +183,39 @@ class _Session:
             await loop.publish()
         return loop
 
+    async def _evaluator(
+        self, engines: EngineGroup, rewards: Scorer, stack: contextlib.AsyncExitStack
+    ) -> Evaluator | None:
+        prepared, resolved = self.prepared, self.prepared.resolved
+        if not prepared.evals:
+            return None
+        pools = [(resolved.reward, rewards)] if resolved.reward is not None else []
+        return Evaluator(
+            run=resolved.run,
+            encoder=prepared.encoder,
+            clients=engines.clients,
+            sets=await evaluations(resolved, prepared.evals, pools, stack),
+            in_step=not resolved.run.is_asynchronous,
+        )
+
     def _producer(self, engines: EngineGroup, rewards: Scorer) -> Producer | GivenProducer:
         prepared, resolved = self.prepared, self.prepared.resolved
-        generating = None
-        if engines.clients:
-            generating = Producer(
+        if resolved.trains_on is not TrainsOn.ROLLOUTS:
+            return GivenProducer(
                 run=resolved.run,
                 prompts=prepared.prompts.train,
-                encoder=prepared.encoder,
-                clients=engines.clients,
-                generator=resolved.generator.build(),
-                rewards=rewards,
-                filters=[part.build() for part in resolved.filters],
-                version=self.state.version,
-                baseline=Input.GREEDY_REWARD in needed(resolved),
+                encoder=ResponseEncoder(prepared.encoder, resolved.run.max_response_tokens),
             )
-        if resolved.trains_on is TrainsOn.ROLLOUTS:
-            assert generating is not None, "a run of rollouts has engines"
-            return generating
-        return GivenProducer(
+        return Producer(
             run=resolved.run,
             prompts=prepared.prompts.train,
-            encoder=ResponseEncoder(prepared.encoder, resolved.run.max_response_tokens),
-            evaluator=generating,
+            encoder=prepared.encoder,
+            clients=engines.clients,
+            generator=resolved.generator.build(),
+            rewards=rewards,
+            filters=[part.build() for part in resolved.filters],
+            version=self.state.version,
+            baseline=Input.GREEDY_REWARD in needed(resolved),
         )
 
     async def _watched(self, loop: Loop, engines: EngineGroup, trainer: TrainerGroup) -> str:

@@ -83,7 +83,7 @@ class Display:
         scores = ", ".join(f"{name} {score:.3f}" for name, score in summary.eval.items())
         lines.append(f"{summary.exit_reason}: step {summary.steps} after {summary.seconds:.1f} s")
         if scores:
-            lines.append(f"held-out exact match: {scores}")
+            lines.append(f"evaluation: {scores}")
         return [*lines, f"run folder: {summary.run}"]
 
     def _plot(self, metrics: Path) -> list[str]:

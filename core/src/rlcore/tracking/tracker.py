@@ -41,8 +41,7 @@ class Tracker:
 
     def samples(self, step: int, results: Mapping[str, Evaluated]) -> None:
         """What the policy answered in the evaluation after `step`, by the name of the held-out set."""
-        rows = [_row(name, sample) for name, result in results.items() for sample in result.samples]
-        write_lines(self._run_dir / SAMPLES / f"eval-{step}.jsonl", rows)
+        write_samples(self._run_dir / SAMPLES / f"eval-{step}.jsonl", results)
 
     def rollout(self, step: int, samples: Iterable[Sample]) -> None:
         """What the policy answered in the rollout of `step`: `samples/rollout-<step>.jsonl`."""
@@ -56,6 +55,11 @@ class Tracker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._metrics.close()
+
+
+def write_samples(file: Path, results: Mapping[str, Evaluated]) -> None:
+    """A line for each sample, with the name of its set."""
+    write_lines(file, [_row(name, sample) for name, result in results.items() for sample in result.samples])
 
 
 def _row(name: str, sample: Sample) -> Row:

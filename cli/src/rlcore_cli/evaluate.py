@@ -1,0 +1,141 @@
+"""`rlcore eval`: a model on named sets, without a trainer; its options depend on what they choose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rlcore.config.alone import CHOICES, evaluation_flags, resolve_evaluation, select_evaluation
+from rlcore.config.layers import Layer
+from rlcore.config.select import Selection
+from rlcore.errors import ConfigError
+from rlcore_cli import options
+from rlcore_cli.program import Program, early_options
+from rlcore_cli.train import check_pass_through, file_layer, program_of, with_weights
+
+if TYPE_CHECKING:
+    from rlcore.runtime.evaluate import EvalSummary
+
+_PATH = click.Path(path_type=Path)
+
+
+class EvalCommand(click.Command):
+    """Reads the choices first, then makes a command with the flags of what is chosen."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """The context of the made command. Raises `UserError` for a choice that does not exist."""
+        chosen = options.scan(args)
+        program, file = file_layer(program_of(parent), chosen)
+        values = {name: value for name, value in chosen.items() if name.partition(".")[0] in CHOICES}
+        selection = select_evaluation(program.plugins.registry, file, Layer(label="", values=values))
+        made = _SelectedEval(program, file, selection, args, name=self.name, help=self.help)
+        return made.make_context(info_name, args, parent=parent, **extra)
+
+
+class _SelectedEval(click.Command):
+    """`eval` with the flags of one selection."""
+
+    def __init__(
+        self, program: Program, file: Layer | None, selection: Selection, args: Sequence[str], **known: Any
+    ) -> None:
+        super().__init__(params=list(_options(selection, args)), **known)
+        self.program, self.file, self.selection = program, file, selection
+
+    def invoke(self, ctx: click.Context) -> None:
+        _run(
+            self.program,
+            self.file,
+            Layer(label="", values=options.given(self.params, ctx.params)),
+            ctx.params,
+        )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name = error.option_name.lstrip("-").replace("-", "_")
+            raise ConfigError(self.selection.unknown(name, Layer(label="", values={}))) from error
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options.format_groups(self.get_params(ctx), ctx, formatter)
+
+
+def _options(selection: Selection, args: Sequence[str]) -> Iterator[click.Parameter]:
+    own = {"group": options.COMMAND}
+    yield options.GroupedOption(
+        ["--config"], metavar="FILE", type=_PATH, help="Settings from a TOML file.", **own
+    )
+    yield options.GroupedOption(
+        ["--run-dir"],
+        metavar="PATH",
+        type=_PATH,
+        help="Folder of samples and logs.  [default: runs/…]",
+        **own,
+    )
+    yield options.GroupedOption(
+        ["--ray-address"], metavar="ADDR", help="Ray cluster to use.  [default: one of its own]", **own
+    )
+    yield options.GroupedOption(
+        ["--json", "as_json"], is_flag=True, help="Print one JSON object on stdout.", **own
+    )
+    yield from early_options()
+    for name, text in CHOICES.items():
+        yield from options.choice(name, text, selection)
+    yield from options.eval_parts(selection)
+    for flag in evaluation_flags(selection):
+        yield from options.setting(flag)
+    yield from options.pass_through(args)
+
+
+def _run(program: Program, file: Layer | None, flags: Layer, params: options.Params) -> None:
+    plugins = program.plugins
+    given = [layer for layer in (file, flags) if layer is not None]
+    selection = select_evaluation(plugins.registry, file, flags)
+    chosen = resolve_evaluation(selection, given, plugins.versions, plugins.files)
+    check_pass_through(chosen)
+    chosen = replace(chosen, model=with_weights(chosen.model))
+    from rlcore.runtime.evaluate import evaluate
+    from rlcore.tracking.console import Display
+
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    run_dir: Path = params["run_dir"] or Path("runs") / f"{stamp}-eval-{Path(chosen.model.name).name}"
+    with Display(json=params["as_json"], steps=0) as console:
+        summary = evaluate(chosen, run_dir=run_dir, ray_address=params["ray_address"], console=console)
+    if params["as_json"]:
+        click.echo(summary.to_json())
+    else:
+        _print(summary)
+
+
+_FIRST = ("score", "reward_mean")
+_LENGTHS = ("response_length_mean", "truncated", "unscored")
+_TITLES = {"response_length_mean": "tokens", "reward_mean": "reward"}
+
+
+def _print(summary: EvalSummary) -> None:
+    """A table with a row for each set."""
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+
+    names = list(dict.fromkeys(name for metrics in summary.eval.values() for name in metrics))
+    shown = [*_FIRST, *(name for name in names if name not in (*_FIRST, *_LENGTHS)), *_LENGTHS]
+    columns = [name for name in shown if name in names]
+    table = Table(box=SIMPLE)
+    table.add_column("set", no_wrap=True)
+    table.add_column("prompts", justify="right")
+    for column in columns:
+        table.add_column(_TITLES.get(column, column), justify="right")
+    for name, metrics in summary.eval.items():
+        cells = [f"{metrics[column]:.4g}" if column in metrics else "" for column in columns]
+        table.add_row(name, str(summary.prompts[name]), *cells)
+    console = Console()
+    console.print(table)
+    console.print(f"{summary.seconds:.1f} s, samples: {summary.samples}", highlight=False, soft_wrap=True)

@@ -1,0 +1,159 @@
+"""From what was given to an evaluation alone: no recipe, no source to train on, no trainer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rlcore.config import evals, fit, layers, models
+from rlcore.config.evals import EVAL, EvalConfig
+from rlcore.config.flags import Flag, flags, of_config
+from rlcore.config.layers import Layer, flag_name
+from rlcore.config.resolve import Inference, pass_through, resolve_evals, resolve_model, resolve_part
+from rlcore.config.run import RunConfig
+from rlcore.config.select import Selection, default_choices, find_entry, text_of
+from rlcore.errors import ConfigError, did_you_mean
+from rlcore.plugins.files import PluginFile
+from rlcore.plugins.records import Kind
+from rlcore.plugins.registry import LIST_KINDS, Entry, Registry
+
+CHOICES: Mapping[str, str] = {
+    "model": "model: a family (its tiny preset), a Hugging Face directory or a hub id",
+    "data": "prompts to evaluate on: a .jsonl or .parquet file",
+    "task": "procedural task whose held-out prompts to evaluate on",
+    EVAL: "a set to evaluate on, by a name: NAME=PATH, or NAME=TASK",
+    "reward": "reward; without one, an answer must be the label",
+    "generator": "rollout generator",
+    "engine": "generation engine",
+}
+"""The flags that choose a part, with their help."""
+
+OF_RUN = (
+    *("seed", "max_prompt_tokens", "max_response_tokens", "stop", "dtype", "threads", "engines"),
+    *("engine_concurrency", "engine_timeout", "reward_workers", "reward_timeout"),
+)
+"""The settings of a run that mean something without a trainer."""
+
+OF_EVERY_SET = tuple(key for key in EvalConfig.model_fields if key != "max_tokens")
+"""Flags that set what no `[eval.NAME]` sets."""
+
+_PARTS = (Kind.GENERATOR, Kind.ENGINE, Kind.REWARD)
+_ALL_PROMPTS = 2**31 - 1
+
+
+def select_evaluation(registry: Registry, file: Layer | None, given: Layer) -> Selection:
+    """The selection that a file and flags make. Raises `UserError` for a name that does not exist."""
+    own = [evals.expanded(_named(layer), registry) for layer in (file, given) if layer is not None]
+    chosen = layers.merge(own)
+    entries: dict[Kind, Entry] = {}
+    model, weaker = None, []
+    if "model" in chosen:
+        model = models.find(text_of("model", chosen["model"]), registry, chosen["model"].layer.at("model"))
+        entries[Kind.MODEL] = model.entry
+        if model.path is None:
+            suggests = model.entry.component.suggests
+            values = {key: value for key, value in suggests.items() if key in OF_RUN}
+            weaker.append(Layer(label=f"preset {model.name!r}", values=values))
+    choices = layers.merge([default_choices(registry), *own])
+    entries |= {
+        kind: find_entry(registry, kind, kind.value, choices[kind.value])
+        for kind in _PARTS
+        if kind.value in choices
+    }
+    found = evals.choose(registry, own)
+    # Per set, a flag for every set is weaker than what the set's own table says.
+    shared = [_shared(layer, [one.table for one in found]) for layer in own]
+    ordered = [*weaker, Layer(label="default", values={"eval_prompts": _ALL_PROMPTS}), *shared, *own]
+    return Selection(
+        registry=registry,
+        layers=tuple(_without_shared(layer) for layer in ordered),
+        entries=entries,
+        lists={kind: () for kind in LIST_KINDS},
+        model=model,
+        evals=found,
+    )
+
+
+def evaluation_flags(selection: Selection) -> Iterator[Flag]:
+    """The flags of an evaluation alone: of every set, of the run, and of the selected parts."""
+    yield from (flag for flag in of_config(EvalConfig, "", "every set", {}) if flag.name in OF_EVERY_SET)
+    yield from (flag for flag in flags(selection) if "." in flag.name or flag.name in OF_RUN)
+
+
+def resolve_evaluation(
+    selection: Selection,
+    given: Iterable[Layer],
+    plugins: Mapping[str, str],
+    plugin_files: Iterable[PluginFile],
+) -> Inference:
+    """The evaluation that `selection` of the layers `given` describes, checked. Raises `UserError`."""
+    for layer in given:
+        _check_names(layer, selection)
+        layers.build(EvalConfig, layers.merge([layer]))
+    if selection.model is None:
+        raise ConfigError("--model is missing: nothing chooses it; name a directory, a hub id or a preset.")
+    if not selection.evals:
+        raise ConfigError(
+            "--data is missing: there is nothing to evaluate on; add --data PATH, --task NAME or "
+            "--eval NAME=PATH."
+        )
+    settings = selection.settings()
+    entries = selection.entries
+    found = Inference(
+        run=layers.build(RunConfig, settings),
+        model=resolve_model(selection),
+        generator=resolve_part(entries[Kind.GENERATOR], settings),
+        engine=resolve_part(entries[Kind.ENGINE], settings),
+        reward=resolve_part(entries[Kind.REWARD], settings) if Kind.REWARD in entries else None,
+        evals=resolve_evals(selection, settings),
+        sglang=pass_through("sglang", settings),
+        plugins=dict(plugins),
+        plugin_files=tuple(plugin_files),
+    )
+    for sentence in fit.eval_complaints(found):
+        raise ConfigError(sentence)
+    return found
+
+
+def _named(layer: Layer) -> Layer:
+    """`layer` with its `data` and `task` as sets that are named after them."""
+    values = dict(layer.values)
+    sets = [*values.pop(EVAL, [])]
+    if "data" in values:
+        path = str(values.pop("data"))
+        sets.append(f"{_name_of(path)}={path}")
+    if "task" in values:
+        task = values.pop("task")
+        sets.append(f"{task}={task}")
+    return replace(layer, values={**values, EVAL: sets} if sets else values)
+
+
+def _name_of(path: str) -> str:
+    name = re.sub(r"[^a-z0-9]+", "_", Path(path).stem.lower()).strip("_")
+    return name if name[:1].isalpha() else f"set_{name}"
+
+
+def _shared(layer: Layer, tables: Iterable[str]) -> Layer:
+    values: dict[str, Any] = {}
+    for table in tables:
+        values |= {f"{table}.{key}": layer.values[key] for key in OF_EVERY_SET if key in layer.values}
+    return replace(layer, values=values)
+
+
+def _without_shared(layer: Layer) -> Layer:
+    values = {key: value for key, value in layer.values.items() if key not in OF_EVERY_SET}
+    return replace(layer, values=values)
+
+
+def _check_names(layer: Layer, selection: Selection) -> None:
+    """Only names that an evaluation alone reads."""
+    known = [*CHOICES, *OF_RUN, *OF_EVERY_SET]
+    for name in layer.values:
+        if "." in name or name in known:
+            continue
+        shown = str if layer.label else flag_name
+        near = did_you_mean(shown(name), map(shown, known))
+        raise ConfigError(f"{layer.at(name)} is no setting of an evaluation.{near}")

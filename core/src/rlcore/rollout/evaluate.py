@@ -1,0 +1,192 @@
+"""Evaluation: answers to the prompts of named sets, judged; within a run and alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rlcore.config.run import RunConfig
+from rlcore.data.tokens import PromptEncoder
+from rlcore.errors import DataError
+from rlcore.interfaces import Generator
+from rlcore.rollout.buffer import Draw
+from rlcore.rollout.context import Client, Engines
+from rlcore.rollout.group import Scorer, Versions
+from rlcore.rollout.measure import mean, part_means
+from rlcore.rollout.rounds import make_all
+from rlcore.rollout.workshop import Maker
+from rlcore.types import GenerationStatus, Prompt, Sample, Sampling
+
+if TYPE_CHECKING:
+    from rlcore.config.evals import EvalConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """A named set, how its prompts are answered and by what the answers are judged.
+
+    `scorer`: None where there is no reward; then, and with `exact`, the judgment is exact match.
+    """
+
+    name: str
+    prompts: Sequence[Prompt]
+    generator: Generator
+    scorer: Scorer | None
+    sampling: Sampling
+    samples: int = 1
+    exact: bool = False
+    solved_at: float = 1.0
+
+    def score(self, sample: Sample) -> float:
+        """What an answer is worth; 0 where it failed, or could not be scored."""
+        if self.exact or self.scorer is None:
+            return float(is_exact(sample))
+        return 0.0 if sample.score is None else sample.score.value
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalResult:
+    """What came of an `Evaluation`.
+
+    `score`: mean over all answers. `samples`: of all prompts, in their order. `metrics`: `reward_mean` (of
+    the answers that have a reward), `response_length_mean`, `truncated` and `unscored` (shares of the
+    answers), `reward/<part>`; of several answers to a prompt, `avg@<n>` and `pass@<k>` too.
+    """
+
+    score: float
+    samples: tuple[Sample, ...]
+    metrics: Mapping[str, float]
+
+
+class Evaluator:
+    """Evaluates `sets`, one after the other, on the engines behind `clients`.
+
+    `in_step`: runs repeat exactly, so the requests begin together (see `make_all`).
+    """
+
+    def __init__(
+        self,
+        *,
+        run: RunConfig,
+        encoder: PromptEncoder,
+        clients: Sequence[Client],
+        sets: Sequence[Evaluation],
+        in_step: bool = True,
+    ) -> None:
+        self._run = run
+        self._encoder = encoder
+        self._engines = Engines(clients, encoder.tokenizer, run.engine_concurrency, name="eval-")
+        self._sets = sets
+        self._in_step = in_step
+
+    async def evaluate(self, version: int) -> dict[str, EvalResult]:
+        """The result of each set by its name. `version`: the weights that every answer must come from.
+
+        Raises the error of the engine, or of the generator, where not one prompt could be answered.
+        """
+        return {one.name: await self._evaluate(one, version) for one in self._sets}
+
+    async def _evaluate(self, one: Evaluation, version: int) -> EvalResult:
+        if not one.prompts:
+            raise DataError(f"The set {one.name!r} has no prompts to evaluate on.")
+        outcomes = await make_all(
+            Maker(
+                run=self._run,
+                encoder=self._encoder,
+                generator=one.generator,
+                rewards=one.scorer or NoReward(),
+            ),
+            self._engines,
+            [Draw(group_id=number, prompt=prompt, epoch=0) for number, prompt in enumerate(one.prompts)],
+            one.sampling,
+            Versions(oldest=version, newest=version),
+            count=one.samples,
+            prefix="eval-",
+            in_step=self._in_step,
+        )
+        errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+        if errors and len(errors) == len(outcomes):
+            raise errors[0]
+        return result(one, [outcome.group.samples for outcome in outcomes])
+
+
+class NoReward:
+    """The scorer where there is no reward: it leaves every sample as it is."""
+
+    async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        """`samples`."""
+        return samples
+
+
+def result(one: Evaluation, groups: Sequence[Sequence[Sample]]) -> EvalResult:
+    """The result of the samples of each prompt."""
+    answers = [_answers(samples) for samples in groups]
+    scores = [[one.score(answer) for answer in of_prompt] for of_prompt in answers]
+    every = [answer for of_prompt in answers for answer in of_prompt]
+    score = mean([value for of_prompt in scores for value in of_prompt])
+    metrics = {
+        "response_length_mean": mean([len(answer.response_ids) for answer in every]),
+        "truncated": mean([answer.status is GenerationStatus.TRUNCATED for answer in every]),
+    }
+    if one.samples > 1:
+        metrics[f"avg@{one.samples}"] = score
+        metrics |= passes(scores, one.samples, one.solved_at)
+    if one.scorer is not None:
+        rewards = [answer.score.value for answer in every if answer.score is not None]
+        metrics |= {"reward_mean": mean(rewards)} if rewards else {}
+        metrics["unscored"] = mean([answer.score is None for answer in every])
+    return EvalResult(
+        score=score,
+        samples=tuple(sample for samples in groups for sample in samples),
+        metrics=metrics | part_means(every),
+    )
+
+
+def eval_metrics(results: Mapping[str, EvalResult]) -> dict[str, float]:
+    """`eval/<set>/…` of each set by its name."""
+    return {
+        f"eval/{name}/{key}": value
+        for name, result in results.items()
+        for key, value in {"score": result.score, **result.metrics}.items()
+    }
+
+
+def passes(scores: Sequence[Sequence[float]], n: int, solved_at: float) -> dict[str, float]:
+    """`pass@<k>` for the powers of two up to `n`, and for `n`: the mean over the prompts."""
+    solved = [sum(value >= solved_at for value in of_prompt) for of_prompt in scores]
+    sizes = sorted({2**power for power in range(n.bit_length())} | {n})
+    return {f"pass@{k}": mean([pass_at_k(n, c, k) for c in solved]) for k in sizes}
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Chance that at least one of `k` answers is right, by `c` right ones of `n`: 1 - C(n-c, k) / C(n, k).
+
+    Without bias, unlike 1 - (1 - c/n)^k (https://arxiv.org/abs/2107.03374, section 2.1); computed exactly.
+    """
+    return 1.0 - math.comb(n - c, k) / math.comb(n, k)
+
+
+def sampling_of(config: EvalConfig, run: RunConfig) -> Sampling:
+    """How an evaluation of a run samples."""
+    return Sampling(
+        max_tokens=config.max_tokens or run.max_response_tokens,
+        temperature=config.temperature,
+        top_p=config.top_p,
+        top_k=config.top_k,
+        min_p=config.min_p,
+        stop=run.stop,
+    )
+
+
+def is_exact(sample: Sample) -> bool:
+    """Whether a finished answer is the label. A prompt without a label has no right answer."""
+    label = sample.prompt.label
+    done = sample.status is GenerationStatus.COMPLETED
+    return done and label is not None and sample.text.strip() == str(label).strip()
+
+
+def _answers(samples: Sequence[Sample]) -> list[Sample]:
+    """The last sample of each trajectory, which holds its answer."""
+    return list({sample.rollout_id: sample for sample in samples}.values())

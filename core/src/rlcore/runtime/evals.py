@@ -1,0 +1,127 @@
+"""The sets that a run is evaluated on: found before it starts, and given their rewards when it does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rlcore.config.evals import EvalConfig, EvalSet
+from rlcore.errors import ConfigError, DataError, PluginError, RlcoreError
+from rlcore.rollout.evaluate import Evaluation, sampling_of
+from rlcore.rollout.rewards import RewardPool
+from rlcore.spec import Part
+
+if TYPE_CHECKING:
+    from rlcore.config.resolve import Inference, Resolved
+    from rlcore.interfaces import Prompts
+    from rlcore.rollout.group import Scorer
+    from rlcore.types import Prompt
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedEval:
+    """An evaluation and its prompts."""
+
+    settings: EvalSet
+    prompts: Sequence[Prompt]
+
+    @property
+    def name(self) -> str:
+        """As its metrics call it."""
+        return self.settings.name
+
+
+def held_out(resolved: Resolved, prompts: Prompts) -> tuple[PreparedEval, ...]:
+    """The held-out sets of the source that is trained on: greedy, by exact match."""
+    config = EvalConfig(score_by="exact_match")
+    return tuple(
+        PreparedEval(
+            settings=EvalSet(name=name, config=config, source=resolved.source),
+            prompts=rows[: resolved.run.eval_prompts],
+        )
+        for name, rows in prompts.held_out.items()
+    )
+
+
+def asked_for(chosen: Inference, taken: Sequence[PreparedEval] = ()) -> tuple[PreparedEval, ...]:
+    """The sets of `--eval`. Raises `UserError`; also where one has the name of a set of `taken`."""
+    names = {one.name for one in taken}
+    for one in chosen.evals:
+        if one.name in names:
+            raise ConfigError(
+                f"--eval: found the name {one.name!r}, which is that of the held-out set of what is trained "
+                "on; give it another."
+            )
+    return tuple(_prepared(one, chosen) for one in chosen.evals)
+
+
+def asked(source: Part, ask: Callable[[Any], Prompts]) -> Prompts:
+    """What `ask` says of the built source, which is a plugin: its faults are told as such."""
+    try:
+        return ask(source.build())
+    except RlcoreError:
+        raise
+    except Exception as error:
+        raise PluginError(f"The source {source.name!r} failed: {type(error).__name__}: {error}.") from error
+
+
+def _prepared(one: EvalSet, chosen: Inference) -> PreparedEval:
+    """Its held-out prompts where the source has such, else all."""
+    found = asked(one.source, lambda source: source.prompts())
+    rows = next(iter(found.held_out.values()), found.train)[: one.config.prompts or chosen.run.eval_prompts]
+    needs_label = one.config.score_by == "exact_match" or not (one.reward or chosen.reward)
+    if needs_label and not any(prompt.label is not None for prompt in rows):
+        raise DataError(
+            f"--eval {one.name}: no prompt has a label, so no answer can match one; expected labels, or a "
+            f"reward with --eval.{one.name}.reward."
+        )
+    return PreparedEval(settings=one, prompts=rows)
+
+
+async def evaluations(
+    chosen: Inference,
+    sets: Sequence[PreparedEval],
+    pools: Sequence[tuple[Part, Scorer]],
+    stack: AsyncExitStack,
+) -> list[Evaluation]:
+    """`sets` with their generators and rewards. `pools`: the rewards that are already there.
+
+    The processes of further rewards are started, and end with `stack`.
+    """
+    known = list(pools)
+    made = []
+    for one in sets:
+        config = one.settings.config
+        part = one.settings.reward or chosen.reward
+        scorer = None
+        if part is not None:
+            scorer = next((pool for of, pool in known if of == part), None) or await _started(
+                part, chosen, stack
+            )
+            known.append((part, scorer))
+        made.append(
+            Evaluation(
+                name=one.name,
+                prompts=one.prompts,
+                generator=(one.settings.generator or chosen.generator).build(),
+                scorer=scorer,
+                sampling=sampling_of(config, chosen.run),
+                samples=config.samples,
+                exact=config.score_by == "exact_match",
+                solved_at=config.solved_at,
+            )
+        )
+    return made
+
+
+async def _started(part: Part, chosen: Inference, stack: AsyncExitStack) -> RewardPool:
+    run = chosen.run
+    pool = RewardPool(
+        part, workers=run.reward_workers, timeout=run.reward_timeout, plugin_files=chosen.plugin_files
+    )
+    stack.callback(pool.stop)
+    await asyncio.to_thread(pool.start)
+    return pool

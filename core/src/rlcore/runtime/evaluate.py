@@ -1,0 +1,95 @@
+"""`evaluate`: engines, rewards and named sets, without a trainer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from rlcore.data.tokens import PromptEncoder
+from rlcore.rollout.evaluate import EvalResult, Evaluator
+from rlcore.runtime.cluster import Cluster, connect
+from rlcore.runtime.engines import EngineGroup
+from rlcore.runtime.evals import evaluations
+from rlcore.runtime.placement import place_engines
+from rlcore.runtime.prepare import Served, prepare_served, run_folder
+from rlcore.runtime.signals import sigterm_raises
+from rlcore.tracking.tracker import SAMPLES, write_samples
+
+if TYPE_CHECKING:
+    from rlcore.config.resolve import Inference
+    from rlcore.tracking.console import Display
+
+FILE = "eval.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalSummary:
+    """`eval`: score and metrics of each set by its name. `samples`: the file of all answers."""
+
+    model: str
+    eval: Mapping[str, Mapping[str, float]]
+    prompts: Mapping[str, int]
+    samples: str
+    seconds: float
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self))
+
+
+def evaluate(chosen: Inference, *, run_dir: Path, ray_address: str | None, console: Display) -> EvalSummary:
+    """Answer and judge every set, with the weights of the model's directory.
+
+    Raises `UserError` before any process is started, `RunError` afterwards; everything that was started is
+    stopped.
+    """
+    begin = time.monotonic()
+    with sigterm_raises(), run_folder(run_dir, resume=False) as folder:
+        console.phase("Checking the model, the data and the parts")
+        served = prepare_served(chosen, folder.resolve())
+        console.phase("Starting Ray")
+        gpus = torch.cuda.device_count()
+        with connect(ray_address, cpus=chosen.run.engines + 1, gpus=gpus) as cluster:
+            results = asyncio.run(_evaluate(served, cluster, console))
+        file = folder / SAMPLES / FILE
+        write_samples(file, results)
+    return EvalSummary(
+        model=chosen.model.name,
+        eval={name: {"score": result.score, **result.metrics} for name, result in results.items()},
+        prompts={one.name: len(one.prompts) for one in served.evals},
+        samples=str(file),
+        seconds=round(time.monotonic() - begin, 3),
+    )
+
+
+async def _evaluate(served: Served, cluster: Cluster, console: Display) -> dict[str, EvalResult]:
+    chosen = served.resolved
+    async with contextlib.AsyncExitStack() as stack:
+        console.phase("Starting the engines")
+        engines = EngineGroup(cluster, place_engines(cluster, served), served)
+        stack.push_async_callback(engines.stop)
+        sets = await evaluations(chosen, served.evals, [], stack)
+        await engines.start()
+        console.phase(f"Evaluating {', '.join(one.name for one in sets)}")
+        encoder: PromptEncoder = served.encoder
+        evaluator = Evaluator(run=chosen.run, encoder=encoder, clients=engines.clients, sets=sets)
+        version = await engines.clients[0].weight_version()
+        main = asyncio.ensure_future(evaluator.evaluate(version))
+        watcher = asyncio.ensure_future(engines.watch())
+        try:
+            await asyncio.wait({main, watcher}, return_when=asyncio.FIRST_COMPLETED)
+            if watcher.done():
+                watcher.result()
+            return await main
+        finally:
+            for task in (main, watcher):
+                task.cancel()
+            await asyncio.gather(main, watcher, return_exceptions=True)
