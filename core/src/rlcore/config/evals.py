@@ -146,7 +146,9 @@ def choose(registry: Registry, given: Sequence[Layer]) -> tuple[EvalChoice, ...]
 
 def _names(given: Iterable[Layer]) -> list[str]:
     keys = [key.split(".") for layer in given for key in layer.values]
-    return list(dict.fromkeys(key[1] for key in keys if key[0] == EVAL and len(key) > 2))
+    own = [key for key in keys if key[0] == EVAL and len(key) > 2]
+    # A flag of a set may stand before the one that makes it.
+    return list(dict.fromkeys([key[1] for key in own if key[2] in (DATA, TASK)] + [key[1] for key in own]))
 
 
 def source_of(name: str, given: Sequence[Layer]) -> tuple[str, Setting] | None:
