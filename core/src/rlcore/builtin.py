@@ -35,7 +35,7 @@ def rlcore_sources() -> Iterable[Source]:
         config=FileConfig,
         task=False,
     )
-    suggests = {"reward": "token_match"}
+    suggests = {"reward": ["token_match"]}
     yield Source(
         name="copy",
         factory="rlcore.data.tasks:Copy",

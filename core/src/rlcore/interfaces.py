@@ -131,10 +131,22 @@ class GroupGenerator(Protocol):
 
 
 class Reward(Protocol):
-    """Kind `reward`: runs in a killable worker process with a time limit."""
+    """Kind `reward`: runs in a killable worker process with a time limit. May be a `CheckedReward` too."""
 
     def score(self, samples: Sequence[Sample]) -> Sequence[Score]:
-        """One score for each sample. `samples` are siblings of one group, in order."""
+        """One score for each sample. `samples` are all siblings of one group, in order.
+
+        In an evaluation, and for a greedy baseline, the group has one.
+        """
+        ...
+
+
+class CheckedReward(Protocol):
+    """A reward's factory that knows what the machine must have."""
+
+    @classmethod
+    def check(cls, config: Any) -> None:
+        """Raises `UserError` where the reward cannot work here. Called before any process is started."""
         ...
 
 

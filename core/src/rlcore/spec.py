@@ -36,6 +36,13 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RewardPart(Part):
+    """One of a run's rewards. `weight`: what its scores are multiplied by in the sum; 0 only measures."""
+
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelSpec:
     """A model as a worker builds it.
 

@@ -18,6 +18,15 @@ FLAGS: list[tuple[dict[str, Any], str]] = [
     ({"loss": "clop"}, "--loss: found 'clop', expected one of clip, other. Did you mean 'clip'?"),
     ({"filter": ["dorp"]}, "--filter: found 'dorp', expected one of drop, keep. Did you mean 'drop'?"),
     ({"filter": ["drop", "drop"]}, "--filter: found drop, drop, expected each filter once."),
+    ({"reward": ["many", "many=2"]}, "--reward: found many, many=2, expected each reward once."),
+    (
+        {"reward": ["many=high"]},
+        "--reward: found 'many=high', expected NAME=WEIGHT with a weight that is a number.",
+    ),
+    (
+        {"reward.many.mode": "hard"},
+        "--reward.many.mode belongs to reward 'many', which is not chosen; add --reward many.",
+    ),
     ({"task": "file"}, "--task: 'file' is no task; use --data PATH."),
     ({"task": "copy", "data": "x"}, "--task and --data exclude each other; leave one out."),
     ({"data": "gone.jsonl"}, "--data: found 'gone.jsonl', which is no file."),

@@ -152,7 +152,9 @@ def test_data_and_task_are_sets_with_their_names(alone: Callable[..., Inference]
     assert {(one.config.samples, one.config.temperature) for one in found.evals} == {(3, 0.5)}
     assert found.run.max_prompt_tokens == 32, "the preset suggests it"
     assert found.run.eval_prompts > 10**9, "all prompts"
-    assert found.reward is None
+    assert found.rewards == ()
+    found = alone({"data": path, "reward": ["many=0.5", "token_match"], "reward.many.mode": "hard"})
+    assert [(part.name, part.weight) for part in found.rewards] == [("many", 0.5), ("token_match", 1.0)]
 
 
 def test_a_set_may_differ_from_the_others(alone: Callable[..., Inference]) -> None:

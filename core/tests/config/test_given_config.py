@@ -42,7 +42,7 @@ def test_there_is_a_loss_and_none_of_what_works_on_rollouts(run_of: Make) -> Non
     found = run_of("sft", {"task": "reverse"})
     assert found.trains_on is TrainsOn.RESPONSES
     assert (found.loss.name, found.generator.name) == ("sft", "single_turn")
-    assert (found.advantage, found.reward, found.value_loss) == (None, None, None)
+    assert (found.advantage, found.rewards, found.value_loss) == (None, (), None)
     assert (found.filters, found.corrections, needed(found)) == ((), (), frozenset())
     assert (found.run.group_size, found.run.normalizer, found.run.entropy_coef) == (1, "per_token", 0)
     pairs = run_of("dpo")
@@ -61,7 +61,7 @@ def test_what_it_writes_gives_the_same_run(run_of: Make, tmp_path: Path, algorit
 
 GIVEN = "but --algo sft trains on given responses"
 MISFITS: list[tuple[str, dict[str, Any], str]] = [
-    ("sft", {"reward": "f1"}, f"--reward: found 'f1', {GIVEN}, which no reward works on; leave it out."),
+    ("sft", {"reward": "f1"}, f'--reward: found ["f1"], {GIVEN}, which no reward works on; leave it out.'),
     (
         "sft",
         {"generator": "single_turn"},

@@ -22,8 +22,7 @@ def test_each_layer_wins_over_those_before_it(make: Make, write: Write) -> None:
     assert resolved.run.lr == 0.5  # the recipe over the model
     assert resolved.run.seed == 3  # the file
     assert resolved.run.prompts_per_step == 9  # the flag over the file over the model
-    assert resolved.reward is not None
-    assert resolved.reward.name == "token_match"  # the task's suggestion
+    assert [part.name for part in resolved.rewards] == ["token_match"]  # the task's suggestion
 
 
 @pytest.mark.parametrize(
@@ -91,7 +90,7 @@ def test_ranks_follow_the_parallel_sizes(make: Make) -> None:
 def test_data_chooses_the_file_source(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "rows.jsonl").write_text("{}\n")
     monkeypatch.chdir(tmp_path)
-    resolved = make({"data": "rows.jsonl", "reward": "many", "source.prompt_key": "question"})
+    resolved = make({"data": "rows.jsonl", "reward": ["many"], "source.prompt_key": "question"})
     assert resolved.source.name == "file"
     assert resolved.source.config.model_dump()["path"] == str(tmp_path / "rows.jsonl")
     assert resolved.flat()["data"] == str(tmp_path / "rows.jsonl")
@@ -111,14 +110,14 @@ def test_a_preset_suggests_nothing_for_a_directory(make: Make, tmp_path: Path) -
 
 
 MANY: dict[str, object] = {
-    "reward": "many",
-    "reward.words": ["a b", "none"],
-    "reward.numbers": [],
-    "reward.pair": ["1", "2.5"],
-    "reward.mode": "hard",
-    "reward.color": "blue",
-    "reward.folder": "none",
-    "reward.table": '{"x": 1}',
+    "reward": ["many"],
+    "reward.many.words": ["a b", "none"],
+    "reward.many.numbers": [],
+    "reward.many.pair": ["1", "2.5"],
+    "reward.many.mode": "hard",
+    "reward.many.color": "blue",
+    "reward.many.folder": "none",
+    "reward.many.table": '{"x": 1}',
 }
 SELECTIONS: dict[str, dict[str, object]] = {
     "defaults": {},
@@ -146,8 +145,7 @@ def test_a_resolved_run_travels_by_pickle(make: Make, name: str) -> None:
 
 
 def test_texts_of_flags_become_what_the_field_holds(make: Make) -> None:
-    reward = make(MANY).reward
-    assert reward is not None
+    [reward] = make(MANY).rewards
     config = reward.config.model_dump()
     assert config["words"] == ("a b", "none")
     assert config["numbers"] == ()
@@ -158,6 +156,20 @@ def test_texts_of_flags_become_what_the_field_holds(make: Make) -> None:
         None,
         {"x": 1},
     )
+
+
+def test_rewards_have_weights(make: Make, write: Write) -> None:
+    resolved = make({"reward": ["many=-0.5", "token_match"], "reward.many.mode": "hard"})
+    assert [(part.name, part.weight) for part in resolved.rewards] == [("many", -0.5), ("token_match", 1.0)]
+    assert make({}, write(resolved.to_toml())) == resolved
+    again = make({"reward": ["many=2"]}, write(resolved.to_toml()))
+    assert [(part.name, part.weight) for part in again.rewards] == [("many", 2.0)]
+    assert again.rewards[0].config.model_dump()["mode"] == "hard"
+
+
+def test_a_file_may_name_its_one_reward(make: Make, write: Write) -> None:
+    resolved = make({}, write('reward = "many"\n'))
+    assert [part.name for part in resolved.rewards] == ["many"]
 
 
 def test_a_derived_file_may_say_none(make: Make, write: Write) -> None:

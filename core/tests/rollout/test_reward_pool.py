@@ -20,9 +20,9 @@ import pytest
 from rlcore.config.base import Config
 from rlcore.errors import PluginError
 from rlcore.plugins.files import PluginFile, import_content, read
-from rlcore.rollout.reward_worker import Failure, judge
+from rlcore.rollout.judge import Failure, judge
 from rlcore.rollout.rewards import ERROR_KEY, RewardPool
-from rlcore.spec import Part
+from rlcore.spec import RewardPart
 from rlcore.types import Prompt, RewardStatus, Sample, Score
 
 PLUGIN = '''
@@ -70,8 +70,8 @@ def plugin(tmp_path: Path) -> PluginFile:
 
 
 def pool(plugin: PluginFile, *, name: str = "Obedient", workers: int = 1, timeout: float = 60) -> RewardPool:
-    part = Part(name="obedient", factory=f"{plugin.module}:{name}", config=Config())
-    return RewardPool(part, workers=workers, timeout=timeout, plugin_files=[plugin])
+    part = RewardPart(name="obedient", factory=f"{plugin.module}:{name}", config=Config())
+    return RewardPool([part], workers=workers, timeout=timeout, plugin_files=[plugin])
 
 
 def group(order: str, *, size: int = 2, path: Path | None = None) -> list[Sample]:
@@ -182,13 +182,13 @@ import asyncio, json, sys
 from rlcore.plugins.files import import_content, read
 from pathlib import Path
 from rlcore.rollout.rewards import RewardPool
-from rlcore.spec import Part
+from rlcore.spec import RewardPart
 from rlcore.types import Prompt, Sample
 
 file = read(Path(sys.argv[1]))
 import_content(file)
 rewards = RewardPool(
-    Part(name="r", factory=f"{file.module}:Obedient"), workers=1, timeout=600, plugin_files=[file]
+    [RewardPart(name="r", factory=f"{file.module}:Obedient")], workers=1, timeout=600, plugin_files=[file]
 )
 rewards.start()
 sample = Sample(prompt=Prompt(prompt_id="p", text=""), prompt_ids=(), group_id=0, index=0, rollout_id="r",

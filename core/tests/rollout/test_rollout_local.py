@@ -21,7 +21,7 @@ from rlcore.rollout.batch import to_batch
 from rlcore.rollout.evaluate import Evaluation, Evaluator
 from rlcore.rollout.produce import Producer
 from rlcore.rollout.rewards import RewardPool
-from rlcore.spec import Part
+from rlcore.spec import RewardPart
 from rlcore.types import Sampling
 from rlcore_qwen.tiny import tiny
 from rlcore_single_turn.generator import SingleTurn
@@ -66,8 +66,8 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 
 @pytest.fixture(scope="module")
 def rewards() -> Iterator[RewardPool]:
-    part = Part(name="token_match", factory="rlcore_text.rewards:TokenMatch", config=TokenMatchConfig())
-    with RewardPool(part, workers=1, timeout=60.0) as pool:
+    part = RewardPart(name="token_match", factory="rlcore_text.rewards:TokenMatch", config=TokenMatchConfig())
+    with RewardPool([part], workers=1, timeout=60.0) as pool:
         yield pool
 
 

@@ -12,9 +12,24 @@ from rlcore.config import evals, fit, layers, models
 from rlcore.config.evals import EVAL, EvalConfig
 from rlcore.config.flags import Flag, flags, of_config
 from rlcore.config.layers import Layer, flag_name
-from rlcore.config.resolve import Inference, pass_through, resolve_evals, resolve_model, resolve_part
+from rlcore.config.resolve import (
+    Inference,
+    pass_through,
+    resolve_evals,
+    resolve_model,
+    resolve_part,
+    resolve_rewards,
+)
 from rlcore.config.run import RunConfig
-from rlcore.config.select import Selection, default_choices, find_entry, text_of
+from rlcore.config.select import (
+    Selection,
+    default_choices,
+    find_entry,
+    listed,
+    reward_weights,
+    several,
+    text_of,
+)
 from rlcore.errors import ConfigError, did_you_mean
 from rlcore.plugins.files import PluginFile
 from rlcore.plugins.records import Kind
@@ -25,7 +40,7 @@ CHOICES: Mapping[str, str] = {
     "data": "prompts to evaluate on: a .jsonl or .parquet file",
     "task": "procedural task whose held-out prompts to evaluate on",
     EVAL: "a set to evaluate on, by a name: NAME=PATH, or NAME=TASK",
-    "reward": "reward; without one, an answer must be the label",
+    "reward": "reward, NAME or NAME=WEIGHT; without one, an answer must be the label",
     "generator": "rollout generator",
     "engine": "generation engine",
 }
@@ -40,13 +55,13 @@ OF_RUN = (
 OF_EVERY_SET = tuple(key for key in EvalConfig.model_fields if key != "max_tokens")
 """Flags that set what no `[eval.NAME]` sets."""
 
-_PARTS = (Kind.GENERATOR, Kind.ENGINE, Kind.REWARD)
+_PARTS = (Kind.GENERATOR, Kind.ENGINE)
 _ALL_PROMPTS = 2**31 - 1
 
 
 def select_evaluation(registry: Registry, file: Layer | None, given: Layer) -> Selection:
     """The selection that a file and flags make. Raises `UserError` for a name that does not exist."""
-    own = [evals.expanded(_named(layer), registry) for layer in (file, given) if layer is not None]
+    own = [evals.expanded(_named(listed(layer)), registry) for layer in (file, given) if layer is not None]
     chosen = layers.merge(own)
     entries: dict[Kind, Entry] = {}
     model, weaker = None, []
@@ -63,6 +78,7 @@ def select_evaluation(registry: Registry, file: Layer | None, given: Layer) -> S
         for kind in _PARTS
         if kind.value in choices
     }
+    rewards = choices.get(Kind.REWARD.value)
     found = evals.choose(registry, own)
     # Per set, a flag for every set is weaker than what the set's own table says.
     shared = [_shared(layer, [one.table for one in found]) for layer in own]
@@ -71,7 +87,8 @@ def select_evaluation(registry: Registry, file: Layer | None, given: Layer) -> S
         registry=registry,
         layers=tuple(_without_shared(layer) for layer in ordered),
         entries=entries,
-        lists={kind: () for kind in LIST_KINDS},
+        lists={**{kind: () for kind in LIST_KINDS}, Kind.REWARD: several(registry, Kind.REWARD, rewards)},
+        weights=reward_weights(rewards),
         model=model,
         evals=found,
     )
@@ -107,7 +124,7 @@ def resolve_evaluation(
         model=resolve_model(selection),
         generator=resolve_part(entries[Kind.GENERATOR], settings),
         engine=resolve_part(entries[Kind.ENGINE], settings),
-        reward=resolve_part(entries[Kind.REWARD], settings) if Kind.REWARD in entries else None,
+        rewards=resolve_rewards(selection, settings),
         evals=resolve_evals(selection, settings),
         sglang=pass_through("sglang", settings),
         plugins=dict(plugins),

@@ -16,7 +16,7 @@ from rlcore.config.layers import Layer, Setting
 from rlcore.errors import ConfigError
 from rlcore.plugins.records import Kind, Source
 from rlcore.plugins.registry import Entry, Registry
-from rlcore.spec import Part
+from rlcore.spec import Part, RewardPart
 
 EVAL = "eval"
 DATA, TASK = "data", "task"
@@ -56,6 +56,10 @@ class EvalSet:
     source: Part
     reward: Part | None = None
     generator: Part | None = None
+
+    def judged_by(self, of_run: tuple[RewardPart, ...]) -> tuple[RewardPart, ...]:
+        """Its own reward, or else those of the run."""
+        return of_run if self.reward is None else (RewardPart(**vars(self.reward)),)
 
     def flat(self) -> dict[str, Any]:
         """Its settings by their dotted names."""

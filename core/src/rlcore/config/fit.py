@@ -94,7 +94,8 @@ def _complaints(resolved: Resolved, parallel: int) -> Iterator[str]:
     run = resolved.run
     longest = run.max_prompt_tokens + run.max_response_tokens
     yield from _given_complaints(resolved)
-    for kind, part in _parts(resolved):
+    siblings = (*_parts(resolved), *(("reward", part) for part in resolved.rewards))
+    for kind, part in siblings:
         need = part.config.needed_group_size()
         if run.group_size < need:
             yield (
@@ -268,7 +269,7 @@ def eval_complaints(chosen: Inference) -> Iterator[str]:
                 f"{at}.samples: found {config.samples}, but at temperature 0 all answers to a prompt are the "
                 f"same; add {at}.temperature."
             )
-        if config.score_by == "reward" and not (one.reward or chosen.reward):
+        if config.score_by == "reward" and not one.judged_by(chosen.rewards):
             yield f"{at}.score-by: found reward, but there is none; add {at}.reward NAME."
 
 

@@ -15,7 +15,7 @@ from rlcore.config.select import PASS_THROUGH, Selection
 from rlcore.plugins.files import PluginFile
 from rlcore.plugins.records import Kind
 from rlcore.plugins.registry import Entry
-from rlcore.spec import Part
+from rlcore.spec import Part, RewardPart
 from rlcore.trains_on import TrainsOn
 
 SHARED_KEYS = ("_key", "chat_template")
@@ -41,15 +41,16 @@ class ModelChoice:
 class Inference:
     """What generates and judges: a part of every run, and all of an evaluation alone.
 
-    `reward`: None where there is none. `sglang`: pass-through fields as given (texts where they came from
-    flags). `plugins`: plugin → version, for the provenance; of a plugin file the version is `sha256:…`.
+    `rewards`: what judges the samples; there may be none. `sglang`: pass-through fields as given (texts where
+    they came from flags). `plugins`: plugin → version, for the provenance; of a plugin file the version is
+    `sha256:…`.
     """
 
     run: RunConfig
     model: ModelChoice
     generator: Part
     engine: Part
-    reward: Part | None = None
+    rewards: tuple[RewardPart, ...] = ()
     evals: tuple[EvalSet, ...] = ()
     sglang: Mapping[str, Any] = field(default_factory=dict)
     plugins: Mapping[str, str] = field(default_factory=dict)
@@ -109,7 +110,7 @@ class Resolved(Inference):
 
     def _flat_of_rollouts(self) -> dict[str, Any]:
         flat: dict[str, Any] = {}
-        for kind in (Kind.ADVANTAGE, Kind.GENERATOR, Kind.REWARD, Kind.VALUE_LOSS):
+        for kind in (Kind.ADVANTAGE, Kind.GENERATOR, Kind.VALUE_LOSS):
             part: Part | None = getattr(self, kind)
             flat[kind.value] = part.name if part else None
             flat |= _table(kind, part) if part else {}
@@ -117,6 +118,9 @@ class Resolved(Inference):
             flat[kind.value] = [part.name for part in parts]
             for part in parts:
                 flat |= _table(f"{kind}.{part.name}", part)
+        flat[Kind.REWARD.value] = [_with_weight(part) for part in self.rewards]
+        for part in self.rewards:
+            flat |= _table(f"{Kind.REWARD}.{part.name}", part)
         return flat
 
     def to_toml(self) -> str:
@@ -141,7 +145,7 @@ def resolve(
         advantage=_optional(selection, Kind.ADVANTAGE, settings),
         loss=resolve_part(entries[Kind.LOSS], settings),
         generator=resolve_part(entries[Kind.GENERATOR], settings),
-        reward=_optional(selection, Kind.REWARD, settings),
+        rewards=resolve_rewards(selection, settings),
         engine=resolve_part(entries[Kind.ENGINE], settings),
         source=resolve_part(entries[Kind.SOURCE], settings),
         filters=_several(selection, Kind.FILTER, settings),
@@ -207,6 +211,16 @@ def _several(selection: Selection, kind: Kind, settings: Mapping[str, Setting]) 
     return tuple(
         resolve_part(entry, settings, f"{kind}.{entry.record.name}") for entry in selection.lists[kind]
     )
+
+
+def resolve_rewards(selection: Selection, settings: Mapping[str, Setting]) -> tuple[RewardPart, ...]:
+    """The rewards of `selection` with their weights."""
+    parts = _several(selection, Kind.REWARD, settings)
+    return tuple(RewardPart(**vars(part), weight=selection.weights[part.name]) for part in parts)
+
+
+def _with_weight(part: RewardPart) -> str:
+    return part.name if part.weight == 1 else f"{part.name}={part.weight!r}"
 
 
 def _table(table: str, part: Part) -> dict[str, Any]:

@@ -6,6 +6,7 @@ chosen so far.
 
 import importlib.util
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,14 @@ from rlcore.config.run import RunConfig
 from rlcore.config.toml import NONE
 from rlcore.errors import ConfigError, did_you_mean
 from rlcore.plugins.records import Algorithm, Kind, Source
-from rlcore.plugins.registry import LIST_KINDS, OPTIONAL_KINDS, PART_KINDS, Entry, Registry
+from rlcore.plugins.registry import (
+    LIST_KINDS,
+    OPTIONAL_KINDS,
+    PART_KINDS,
+    REQUIRED_LISTS,
+    Entry,
+    Registry,
+)
 from rlcore.trains_on import TrainsOn
 
 PASS_THROUGH = ("megatron", "sglang")
@@ -37,7 +45,7 @@ CHOICES: Mapping[str, str] = {
     "value_loss": "loss of the critic",
     "correction": "weights for off-policy tokens",
     "generator": "rollout generator",
-    "reward": "reward",
+    "reward": "reward, with its weight in the sum where it is not 1: NAME or NAME=WEIGHT",
     "filter": "filter of scored groups",
     "engine": "generation engine",
 }
@@ -74,14 +82,15 @@ def default_engine() -> str:
 class Selection:
     """What is chosen. `layers`: every layer of settings, weakest first; `entries`: one a kind.
 
-    `lists`: of each kind that a run takes any number of, those chosen, in order. `evals`: the evaluations
-    beside the held-out sets of the source.
+    `lists`: of each kind that a run takes any number of, those chosen, in order; `weights`: of each reward.
+    `evals`: the evaluations beside the held-out sets of the source.
     """
 
     registry: Registry
     layers: tuple[Layer, ...]
     entries: Mapping[Kind, Entry]
     lists: Mapping[Kind, tuple[Entry, ...]]
+    weights: Mapping[str, float]
     model: Found | None
     evals: tuple[EvalChoice, ...] = ()
 
@@ -95,7 +104,8 @@ class Selection:
         """Raises `ConfigError` where a part is still to be chosen."""
         idle = () if self.trains_on is _SAMPLED else OF_ROLLOUTS
         for key, kind in KINDS.items():
-            if kind in LIST_KINDS or kind in OPTIONAL_KINDS or kind in idle or kind in self.entries:
+            free = kind in OPTIONAL_KINDS or (kind in LIST_KINDS and kind not in REQUIRED_LISTS)
+            if free or kind in idle or kind in self.entries or self.lists.get(kind):
                 continue
             offer, note = self.registry.offer(kind), self.registry.broken_note()
             raise ConfigError(f"{flag_name(key)} is missing: nothing chooses it, expected {offer}.{note}")
@@ -202,7 +212,7 @@ class Selection:
 
 def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     """The selection that a file and flags make. Raises `UserError` for a name that does not exist."""
-    given = tuple(evals.expanded(layer, registry) for layer in (file, flags) if layer is not None)
+    given = tuple(evals.expanded(listed(layer), registry) for layer in (file, flags) if layer is not None)
     chosen = layers.merge(given)
     entries: dict[Kind, Entry] = {}
     model = None
@@ -232,7 +242,8 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
         for kind in _ONE
         if kind.value in choices and not (kind in OPTIONAL_KINDS and choices[kind.value].value == NONE)
     }
-    lists = {kind: _several(registry, kind, choices.get(kind.value)) for kind in LIST_KINDS}
+    lists = {kind: several(registry, kind, choices.get(kind.value)) for kind in LIST_KINDS}
+    weights = reward_weights(choices.get(Kind.REWARD.value))
     parts = [*(entries[kind] for kind in _ONE if kind in entries), *itertools.chain(*lists.values())]
     ordered = (*map(_suggestions, parts), *weaker, *given)
     return Selection(
@@ -240,6 +251,7 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
         layers=tuple(_without_strangers(layer, choices, given) for layer in ordered),
         entries=entries,
         lists=lists,
+        weights=weights,
         model=model,
         evals=evals.choose(registry, given),
     )
@@ -308,16 +320,47 @@ def _source(registry: Registry, given: tuple[Layer, ...]) -> Entry | None:
     return entry
 
 
-def _several(registry: Registry, kind: Kind, setting: Setting | None) -> tuple[Entry, ...]:
+def several(registry: Registry, kind: Kind, setting: Setting | None) -> tuple[Entry, ...]:
+    """The entries of a list of names. Raises `UserError`."""
     if setting is None:
         return ()
     at = setting.layer.at(kind.value)
     names = setting.value
     if not (isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)):
         raise ConfigError(f"{at}: found {names!r}, expected a list of names.")
-    if len(set(names)) != len(names):
+    found = [_bare(kind, name) for name in names]
+    if len(set(found)) != len(found):
         raise ConfigError(f"{at}: found {', '.join(names)}, expected each {kind} once.")
-    return tuple(registry.find(kind, name, at) for name in names)
+    return tuple(registry.find(kind, name, at) for name in found)
+
+
+def listed(layer: Layer) -> Layer:
+    """A single reward may be given as its name alone, since most runs have one."""
+    name = layer.values.get(Kind.REWARD.value)
+    return (
+        replace(layer, values={**layer.values, Kind.REWARD.value: [name]}) if isinstance(name, str) else layer
+    )
+
+
+def _bare(kind: Kind, name: str) -> str:
+    """`math=0.5` → `math`."""
+    return name.partition("=")[0] if kind is Kind.REWARD else name
+
+
+def reward_weights(setting: Setting | None) -> dict[str, float]:
+    """Reward → weight. Raises `ConfigError` for one that is no number."""
+    weights: dict[str, float] = {}
+    for given in () if setting is None else setting.value:
+        name, equals, text = given.partition("=")
+        try:
+            weights[name] = float(text) if equals else 1.0
+        except ValueError:
+            weights[name] = math.nan
+        if not math.isfinite(weights[name]):
+            assert setting is not None
+            at = setting.layer.at(Kind.REWARD.value)
+            raise ConfigError(f"{at}: found {given!r}, expected NAME=WEIGHT with a weight that is a number.")
+    return weights
 
 
 def _who(entry: Entry) -> str:
@@ -325,7 +368,7 @@ def _who(entry: Entry) -> str:
 
 
 def _suggestions(entry: Entry) -> Layer:
-    return Layer(label=_who(entry), values=dict(entry.component.suggests))
+    return listed(Layer(label=_who(entry), values=dict(entry.component.suggests)))
 
 
 def _scaled(layer: Layer, entry: Entry) -> Layer:
@@ -357,8 +400,9 @@ def _without_strangers(layer: Layer, choices: Mapping[str, Setting], given: tupl
     gone = [f"{key}." for key in lost]
     gone += ["sglang."] if Kind.ENGINE in lost else []
     for kind in LIST_KINDS:
-        kept = choices[kind].value if kind in choices else ()
-        gone += [f"{kind}.{name}." for name in layer.values.get(kind, ()) if name not in kept]
+        kept = [_bare(kind, name) for name in choices[kind].value] if kind in choices else []
+        named = [_bare(kind, name) for name in layer.values.get(kind, ())]
+        gone += [f"{kind}.{name}." for name in named if name not in kept]
     gone += evals.lost_tables(layer, given)
     own, source = _source_choice((layer,)), _source_choice(given)
     if own and source and (own[0], own[1].value) != (source[0], source[1].value):

@@ -116,7 +116,8 @@ def rlcore_generators() -> Iterable[Component]:
 
 @hookspec
 def rlcore_rewards() -> Iterable[Component]:
-    """Yield rewards (`rlcore.interfaces.Reward`), chosen by `--reward NAME`.
+    """Yield rewards (`rlcore.interfaces.Reward`), chosen by `--reward NAME[=WEIGHT]`
+    (repeatable).
 
     >>> from rlcore.plugins.hookspecs import hookimpl
     >>> from rlcore.plugins.records import Component
@@ -191,7 +192,7 @@ def rlcore_sources() -> Iterable[Source]:
     ...         name="parity",
     ...         factory="my_package.parity:Parity",
     ...         summary="is the number of ones even?",
-    ...         suggests={"reward": "exact_match"},
+    ...         suggests={"reward": ["exact_match"]},
     ...     )
     >>> [source.name for source in rlcore_sources()]
     ['parity']

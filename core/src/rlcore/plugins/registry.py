@@ -41,6 +41,9 @@ PART_KINDS = (
 LIST_KINDS = tuple(kind for kind in PART_KINDS if kind in NESTED)
 """Kinds of which a run takes any number, in order; of every other kind it takes one."""
 
+REQUIRED_LISTS = (Kind.REWARD,)
+"""Those of `LIST_KINDS` of which a run that samples takes at least one."""
+
 OPTIONAL_KINDS = (Kind.VALUE_LOSS,)
 """Kinds of which a run may take none."""
 

@@ -1,40 +1,26 @@
 """The process in which a reward runs: started by `RewardPool` with two descriptors, a socket and a leash.
 
 Talks with the pool over a private socket pair: frames of 8 bytes length and a pickle. First frame in:
-the contents of the plugin files; second: the `Part`; then one frame a group. Each is answered by one frame.
-Imports no torch, unless the reward does.
+the contents of the plugin files; second: the `RewardPart`s; then one frame a group. Each but the first is
+answered by one frame. Imports no torch, unless a reward does.
 """
 
 import fcntl
-import math
 import os
 import pickle
 import signal
 import socket
 import struct
 import sys
-import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, SupportsFloat
+from dataclasses import replace
+from typing import Any
 
+from rlcore.errors import PluginError
 from rlcore.plugins.files import install
-from rlcore.types import Sample, Score
+from rlcore.rollout.judge import Failure, failure_of
+from rlcore.rollout.mix import Mix
 
 _LENGTH = struct.Struct("!Q")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """Why there is no score. `kind` groups failures of one cause; `trace` may be empty."""
-
-    kind: str
-    reason: str
-    trace: str = ""
-
-
-Outcome = Score | Failure
-"""What a sample got."""
 
 
 def send_frame(connection: socket.socket, content: object) -> None:
@@ -60,53 +46,6 @@ def _receive_exactly(connection: socket.socket, size: int) -> bytearray:
     return data
 
 
-def judge(reward: Any, samples: Sequence[Sample]) -> list[Outcome]:
-    """What the reward says of each sample; what it says wrongly, or not at all, is a Failure."""
-    try:
-        scores = list(reward.score(samples))
-    except Exception as error:
-        return [_failure(error)] * len(samples)
-    if len(scores) != len(samples):
-        reason = f"the reward gave {len(scores)} scores for {len(samples)} samples"
-        return [Failure(kind="count", reason=reason)] * len(samples)
-    return [_checked(score, sample) for score, sample in zip(scores, samples, strict=True)]
-
-
-def _failure(error: Exception) -> Failure:
-    name = type(error).__name__
-    reason = f"{name}: {error}" if str(error) else name
-    return Failure(kind=name, reason=reason, trace="".join(traceback.format_exception(error)))
-
-
-def _checked(score: object, sample: Sample) -> Outcome:
-    """The score in plain floats, or what is wrong with it."""
-    if not isinstance(score, Score):
-        return Failure(kind="type", reason=f"the reward gave a {type(score).__name__}, not a Score")
-    tokens = score.per_token
-    if tokens is not None and len(tokens) != len(sample.response_ids):
-        reason = f"per_token has {len(tokens)} values for {len(sample.response_ids)} response tokens"
-        return Failure(kind="per_token", reason=reason)
-    lost = [place for place, token in enumerate(tokens or ()) if token and not sample.loss_mask[place]]
-    if lost:
-        reason = f"per_token has a value for response token {lost[0]}, which is masked: it would be lost"
-        return Failure(kind="masked", reason=reason)
-    try:
-        return Score(
-            value=_finite(score.value, "value"),
-            per_token=None if tokens is None else tuple(_finite(token, "per_token") for token in tokens),
-            parts={str(name): _finite(part, f"part {name!r}") for name, part in score.parts.items()},
-        )
-    except ValueError as error:
-        return Failure(kind="number", reason=str(error))
-
-
-def _finite(number: object, name: str) -> float:
-    # `float` comes first because the check of a protocol is slow.
-    if not isinstance(number, float | SupportsFloat) or not math.isfinite(number):
-        raise ValueError(f"the {name} of a score is {number!r}, which is no finite number")
-    return float(number)
-
-
 def _tie_to_parent(leash: int) -> None:
     """Lets the kernel kill this process group when the parent, which holds the leash's other end, is gone.
 
@@ -118,19 +57,19 @@ def _tie_to_parent(leash: int) -> None:
     fcntl.fcntl(leash, fcntl.F_SETFL, fcntl.fcntl(leash, fcntl.F_GETFL) | os.O_ASYNC)
 
 
-def _build(connection: socket.socket) -> Any:
-    install(receive_frame(connection))
-    return receive_frame(connection).build()
-
-
 def main() -> None:
     """Serves until the pool closes the connection. Arguments: the descriptors of socket and leash."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     _tie_to_parent(int(sys.argv[2]))
     try:
-        reward = _build(connection)
+        install(receive_frame(connection))
+        mix = Mix(receive_frame(connection))
+    except PluginError as error:
+        send_frame(connection, Failure(kind="build", reason=str(error)))
+        return
     except Exception as error:
-        send_frame(connection, _failure(error))
+        failure = failure_of(error)
+        send_frame(connection, replace(failure, reason=f"The rewards cannot be built: {failure.reason}."))
         return
     send_frame(connection, None)
     while True:
@@ -138,4 +77,4 @@ def main() -> None:
             samples = receive_frame(connection)
         except EOFError:
             return
-        send_frame(connection, judge(reward, samples))
+        send_frame(connection, mix.judge(samples))

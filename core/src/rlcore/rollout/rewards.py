@@ -21,12 +21,13 @@ from typing import Any
 
 from rlcore.errors import PluginError, RlcoreError, RunError
 from rlcore.plugins.files import PluginFile
-from rlcore.rollout.reward_worker import Failure, Outcome, receive_frame, send_frame
-from rlcore.spec import Part
+from rlcore.rollout.judge import Failure, Outcome
+from rlcore.rollout.reward_worker import receive_frame, send_frame
+from rlcore.spec import RewardPart
 from rlcore.types import RewardStatus, Sample
 
 START_LIMIT_S = 120.0
-"""Seconds for a worker to import and build its reward."""
+"""Seconds for a worker to import and build its rewards."""
 
 EXIT_GRACE_S = 1.0
 """Seconds that a process has to end once its connection is closed, so that its exit code is known."""
@@ -44,25 +45,30 @@ _log = logging.getLogger(__name__)
 
 
 class RewardPool:
-    """`workers` processes, each with its own instance of the reward that `part` names.
+    """`workers` processes, each with its own instance of every reward of `parts`, whose scores they add up.
 
-    `timeout`: seconds that the reward may take for one group. `plugin_files` are installed in each worker
-    before `part` is unpickled there. Workers end with the pool, and with this process however it ends.
+    `timeout`: seconds that the rewards may take for one group. `plugin_files` are installed in each worker
+    before `parts` are unpickled there. Workers end with the pool, and with this process however it ends.
     """
 
     def __init__(
-        self, part: Part, *, workers: int, timeout: float, plugin_files: Sequence[PluginFile] = ()
+        self,
+        parts: Sequence[RewardPart],
+        *,
+        workers: int,
+        timeout: float,
+        plugin_files: Sequence[PluginFile] = (),
     ) -> None:
-        self._workers = [_Worker(part, tuple(plugin_files), timeout) for _ in range(workers)]
+        self._workers = [_Worker(tuple(parts), tuple(plugin_files), timeout) for _ in range(workers)]
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="reward")
         self._logged: set[str] = set()
-        self._name = part.name
+        self._name = _named(parts)
 
     def start(self) -> None:
-        """Starts every worker and waits until each has built the reward.
+        """Starts every worker and waits until each has built the rewards.
 
-        Raises PluginError where the reward cannot be built, RunError where a worker does not come up.
+        Raises PluginError where one cannot be built, RunError where a worker does not come up.
         """
         try:
             for worker in self._workers:
@@ -122,9 +128,13 @@ class RewardPool:
             return
         self._logged.add(failure.kind)
         where = f"prompt {sample.prompt.prompt_id!r}, sample {sample.index}"
-        _log.warning("Reward %r gave no score for %s: %s", self._name, where, failure.reason)
+        _log.warning("Reward %s gave no score for %s: %s", self._name, where, failure.reason)
         if failure.trace:
             _log.info("%s", failure.trace)
+
+
+def _named(parts: Sequence[RewardPart]) -> str:
+    return " + ".join(repr(part.name) for part in parts)
 
 
 class _Worker:
@@ -133,8 +143,10 @@ class _Worker:
     `kill` alone may come from another thread, at any moment, and is final.
     """
 
-    def __init__(self, part: Part, plugin_files: tuple[PluginFile, ...], timeout: float) -> None:
-        self._part, self._plugin_files, self._timeout = part, plugin_files, timeout
+    def __init__(
+        self, parts: tuple[RewardPart, ...], plugin_files: tuple[PluginFile, ...], timeout: float
+    ) -> None:
+        self._parts, self._plugin_files, self._timeout = parts, plugin_files, timeout
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._leash = -1
@@ -149,17 +161,17 @@ class _Worker:
             self._spawn()
 
     def await_ready(self) -> None:
-        """Waits until the reward is built, or raises PluginError with the reason."""
+        """Waits until the rewards are built, or raises PluginError with the reason."""
         try:
             self._send(self._plugin_files, START_LIMIT_S)
-            self._send(self._part, START_LIMIT_S)
+            self._send(self._parts, START_LIMIT_S)
             failure: Failure | None = self._receive(START_LIMIT_S)
         except (OSError, EOFError) as error:
             ended = self._end(EXIT_GRACE_S)
-            raise RunError(f"A worker of reward {self._part.name!r} did not start ({ended}).") from error
+            raise RunError(f"A worker of reward {_named(self._parts)} did not start ({ended}).") from error
         if failure is not None:
             self._end(0)
-            raise PluginError(f"Reward {self._part.name!r} cannot be built: {failure.reason}.")
+            raise PluginError(failure.reason)
 
     def judge(self, samples: list[Sample]) -> list[Outcome]:
         """What the reward says of each sample, or for each the reason why it says nothing."""

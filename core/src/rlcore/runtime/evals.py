@@ -12,7 +12,7 @@ from rlcore.config.evals import EvalConfig, EvalSet
 from rlcore.errors import ConfigError, DataError, PluginError, RlcoreError
 from rlcore.rollout.evaluate import Evaluation, sampling_of
 from rlcore.rollout.rewards import RewardPool
-from rlcore.spec import Part
+from rlcore.spec import Part, RewardPart
 
 if TYPE_CHECKING:
     from rlcore.config.resolve import Inference, Resolved
@@ -72,7 +72,7 @@ def _prepared(one: EvalSet, chosen: Inference) -> PreparedEval:
     """Its held-out prompts where the source has such, else all."""
     found = asked(one.source, lambda source: source.prompts())
     rows = next(iter(found.held_out.values()), found.train)[: one.config.prompts or chosen.run.eval_prompts]
-    needs_label = one.config.score_by == "exact_match" or not (one.reward or chosen.reward)
+    needs_label = one.config.score_by == "exact_match" or not one.judged_by(chosen.rewards)
     if needs_label and not any(prompt.label is not None for prompt in rows):
         raise DataError(
             f"--eval {one.name}: no prompt has a label, so no answer can match one; expected labels, or a "
@@ -84,7 +84,7 @@ def _prepared(one: EvalSet, chosen: Inference) -> PreparedEval:
 async def evaluations(
     chosen: Inference,
     sets: Sequence[PreparedEval],
-    pools: Sequence[tuple[Part, Scorer]],
+    pools: Sequence[tuple[tuple[RewardPart, ...], Scorer]],
     stack: AsyncExitStack,
 ) -> list[Evaluation]:
     """`sets` with their generators and rewards. `pools`: the rewards that are already there.
@@ -95,13 +95,13 @@ async def evaluations(
     made = []
     for one in sets:
         config = one.settings.config
-        part = one.settings.reward or chosen.reward
+        parts = one.settings.judged_by(chosen.rewards)
         scorer = None
-        if part is not None:
-            scorer = next((pool for of, pool in known if of == part), None) or await _started(
-                part, chosen, stack
+        if parts:
+            scorer = next((pool for of, pool in known if of == parts), None) or await _started(
+                parts, chosen, stack
             )
-            known.append((part, scorer))
+            known.append((parts, scorer))
         made.append(
             Evaluation(
                 name=one.name,
@@ -117,10 +117,10 @@ async def evaluations(
     return made
 
 
-async def _started(part: Part, chosen: Inference, stack: AsyncExitStack) -> RewardPool:
+async def _started(parts: tuple[RewardPart, ...], chosen: Inference, stack: AsyncExitStack) -> RewardPool:
     run = chosen.run
     pool = RewardPool(
-        part, workers=run.reward_workers, timeout=run.reward_timeout, plugin_files=chosen.plugin_files
+        parts, workers=run.reward_workers, timeout=run.reward_timeout, plugin_files=chosen.plugin_files
     )
     stack.callback(pool.stop)
     await asyncio.to_thread(pool.start)

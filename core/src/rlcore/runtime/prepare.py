@@ -14,12 +14,13 @@ from rlcore.checkpoint.folder import disk_sentence
 from rlcore.config.fit import check_context, check_model
 from rlcore.errors import CheckpointError, ConfigError, DataError, ModelError
 from rlcore.interfaces import PairSource, ResponseSource
+from rlcore.rollout.mix import check_choices, check_machine
 from rlcore.rollout.teacher import check_vocabulary
 from rlcore.runtime.evals import PreparedEval, asked, asked_for, held_out
 from rlcore.runtime.role_models import check_same, read_config, role_model, teacher_model
 from rlcore.runtime.state import MODEL_DIR, RUN_TOML
 from rlcore.runtime.weights_check import check_weights
-from rlcore.spec import ModelSpec, Part
+from rlcore.spec import ModelSpec, Part, RewardPart
 from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
@@ -155,6 +156,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     evals += asked_for(resolved, evals)
     source = resolved.flat().get("data") or f"--task {resolved.source.name}"
     _check_prompts(encoder, run, {str(source): prompts.train} | _named(evals))
+    _check_rewards([(resolved.rewards, prompts.train), *_judged(resolved, evals)])
     if run.teacher_url:
         check_vocabulary(run, encoder.tokenizer)
     model = ModelSpec(
@@ -194,6 +196,7 @@ def prepare_served(chosen: Inference, run_dir: Path) -> Served:
     encoder = _checked_encoder(chosen, path, hf_config)
     evals = asked_for(chosen)
     _check_prompts(encoder, chosen.run, _named(evals))
+    _check_rewards(_judged(chosen, evals))
     return Served(
         resolved=chosen,
         run_dir=run_dir,
@@ -271,16 +274,16 @@ def _megatron_fields(resolved: Resolved) -> Mapping[str, Any]:
 
 
 def _parts(resolved: Resolved) -> list[Part]:
-    some = [resolved.advantage, resolved.reward, resolved.value_loss]
+    some = [resolved.advantage, resolved.value_loss]
     chosen = [resolved.loss, resolved.generator, resolved.engine, *(part for part in some if part)]
-    parts = [*chosen, resolved.source, resolved.model.bridge, *resolved.filters, *resolved.corrections]
-    return [*parts, *_eval_parts(resolved)]
+    lists = (*resolved.rewards, *resolved.filters, *resolved.corrections)
+    return [*chosen, resolved.source, resolved.model.bridge, *lists, *_eval_parts(resolved)]
 
 
 def _eval_parts(chosen: Inference) -> list[Part]:
     own = [(one.source, one.reward, one.generator) for one in chosen.evals]
     parts = [part for of_one in own for part in of_one if part]
-    return [*parts, chosen.generator, chosen.engine, *([chosen.reward] if chosen.reward else [])]
+    return [*parts, chosen.generator, chosen.engine, *chosen.rewards]
 
 
 def model_path(chosen: Inference, run_dir: Path) -> Path:
@@ -308,6 +311,20 @@ def _check_prompts(encoder: PromptEncoder, run: RunConfig, sets: Mapping[str, Se
             given.check(rows)
         except DataError as error:
             raise DataError(f"{where}: {error}") from error
+
+
+def _judged(
+    chosen: Inference, evals: Sequence[PreparedEval]
+) -> list[tuple[tuple[RewardPart, ...], Sequence[Prompt]]]:
+    return [(one.settings.judged_by(chosen.rewards), one.prompts) for one in evals]
+
+
+def _check_rewards(judged: Sequence[tuple[tuple[RewardPart, ...], Sequence[Prompt]]]) -> None:
+    """Whether this machine has what rewards need, and prompts name no others than are there."""
+    for rewards, prompts in judged:
+        for part in rewards:
+            check_machine(part)
+        check_choices(prompts, rewards)
 
 
 def _asked(source: PromptSource, resolved: Resolved) -> Prompts:

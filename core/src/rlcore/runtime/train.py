@@ -135,9 +135,9 @@ class _Session:
             )
             stack.callback(trainer.kill)
             rewards: Scorer = NoReward()
-            if resolved.reward is not None:
+            if resolved.rewards:
                 pool = RewardPool(
-                    resolved.reward,
+                    resolved.rewards,
                     workers=resolved.run.reward_workers,
                     timeout=resolved.run.reward_timeout,
                     plugin_files=resolved.plugin_files,
@@ -189,7 +189,7 @@ class _Session:
         prepared, resolved = self.prepared, self.prepared.resolved
         if not prepared.evals:
             return None
-        pools = [(resolved.reward, rewards)] if resolved.reward is not None else []
+        pools = [(resolved.rewards, rewards)] if resolved.rewards else []
         return Evaluator(
             run=resolved.run,
             encoder=prepared.encoder,

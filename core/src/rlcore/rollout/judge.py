@@ -1,0 +1,70 @@
+"""What one reward says of the samples of a group, checked: a `Score`, or a `Failure` that says why not."""
+
+import math
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, SupportsFloat
+
+from rlcore.types import Sample, Score
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Why there is no score. `kind` groups failures of one cause; `trace` may be empty."""
+
+    kind: str
+    reason: str
+    trace: str = ""
+
+
+Outcome = Score | Failure
+"""What a sample got."""
+
+
+def judge(reward: Any, samples: Sequence[Sample]) -> list[Outcome]:
+    """What the reward says of each sample; what it says wrongly, or not at all, is a Failure."""
+    try:
+        scores = list(reward.score(samples))
+    except Exception as error:
+        return [failure_of(error)] * len(samples)
+    if len(scores) != len(samples):
+        reason = f"the reward gave {len(scores)} scores for {len(samples)} samples"
+        return [Failure(kind="count", reason=reason)] * len(samples)
+    return [_checked(score, sample) for score, sample in zip(scores, samples, strict=True)]
+
+
+def failure_of(error: Exception) -> Failure:
+    """What went wrong, by the name of its type."""
+    name = type(error).__name__
+    reason = f"{name}: {error}" if str(error) else name
+    return Failure(kind=name, reason=reason, trace="".join(traceback.format_exception(error)))
+
+
+def _checked(score: object, sample: Sample) -> Outcome:
+    """The score in plain floats, or what is wrong with it."""
+    if not isinstance(score, Score):
+        return Failure(kind="type", reason=f"the reward gave a {type(score).__name__}, not a Score")
+    tokens = score.per_token
+    if tokens is not None and len(tokens) != len(sample.response_ids):
+        reason = f"per_token has {len(tokens)} values for {len(sample.response_ids)} response tokens"
+        return Failure(kind="per_token", reason=reason)
+    lost = [place for place, token in enumerate(tokens or ()) if token and not sample.loss_mask[place]]
+    if lost:
+        reason = f"per_token has a value for response token {lost[0]}, which is masked: it would be lost"
+        return Failure(kind="masked", reason=reason)
+    try:
+        return Score(
+            value=_finite(score.value, "value"),
+            per_token=None if tokens is None else tuple(_finite(token, "per_token") for token in tokens),
+            parts={str(name): _finite(part, f"part {name!r}") for name, part in score.parts.items()},
+        )
+    except ValueError as error:
+        return Failure(kind="number", reason=str(error))
+
+
+def _finite(number: object, name: str) -> float:
+    # `float` comes first because the check of a protocol is slow.
+    if not isinstance(number, float | SupportsFloat) or not math.isfinite(number):
+        raise ValueError(f"the {name} of a score is {number!r}, which is no finite number")
+    return float(number)

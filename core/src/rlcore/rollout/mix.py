@@ -1,0 +1,124 @@
+"""Several rewards as one: which of them score a prompt's samples, and the weighted sum of what they say."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from rlcore.errors import DataError, PluginError
+from rlcore.rollout.judge import Failure, Outcome, failure_of, judge
+from rlcore.spec import RewardPart
+from rlcore.types import Json, Prompt, Sample, Score
+
+CHOICE = "reward"
+"""In a prompt's metadata: the name, or a list of names, of the rewards that score its samples."""
+
+CHECKED_AHEAD = 10_000
+"""Prompts whose choice is looked at before the run starts; that of a later one fails its samples."""
+
+
+class Mix:
+    """The rewards of a run, built in the process that makes it.
+
+    Raises `PluginError` where one cannot be built.
+    """
+
+    def __init__(self, parts: Sequence[RewardPart]) -> None:
+        self._weights = {part.name: part.weight for part in parts}
+        self._rewards: Mapping[str, Any] = {part.name: _built(part) for part in parts}
+
+    def judge(self, samples: Sequence[Sample]) -> list[Outcome]:
+        """Of the siblings of one group: the sum of what the rewards that apply say, or the first Failure.
+
+        With several rewards, the sum has each one's own value as the part `<reward>`, and its parts as
+        `<reward>/<part>`.
+        """
+        try:
+            names = choice(samples[0].prompt, list(self._rewards))
+        except DataError as error:
+            return [failure_of(error)] * len(samples)
+        said = {name: judge(self._rewards[name], samples) for name in names}
+        if len(self._rewards) == 1:
+            [(name, outcomes)] = said.items()
+            return [_scaled(outcome, self._weights[name]) for outcome in outcomes]
+        return [
+            self._sum(sample, {name: outcomes[place] for name, outcomes in said.items()})
+            for place, sample in enumerate(samples)
+        ]
+
+    def _sum(self, sample: Sample, outcomes: Mapping[str, Outcome]) -> Outcome:
+        scores: dict[str, Score] = {}
+        parts: dict[str, float] = {}
+        for name, outcome in outcomes.items():
+            if isinstance(outcome, Failure):
+                kind, reason = f"{name} {outcome.kind}", f"{name}: {outcome.reason}"
+                return replace(outcome, kind=kind, reason=reason)
+            parts |= {name: outcome.value, **{f"{name}/{part}": x for part, x in outcome.parts.items()}}
+            scores[name] = _scaled(outcome, self._weights[name])
+        value = math.fsum(score.value for score in scores.values())
+        return Score(value=value, per_token=_per_token(sample, list(scores.values())), parts=parts)
+
+
+def _built(part: RewardPart) -> Any:
+    try:
+        return part.build()
+    except Exception as error:
+        raise PluginError(
+            f"Reward {part.name!r} cannot be built: {failure_of(error).reason.removesuffix('.')}."
+        ) from error
+
+
+def _scaled(outcome: Outcome, weight: float) -> Any:
+    """A score times `weight`, its parts aside, which are what they are."""
+    if isinstance(outcome, Failure):
+        return outcome
+    tokens = outcome.per_token
+    scaled = None if tokens is None else tuple(weight * token for token in tokens)
+    return replace(outcome, value=weight * outcome.value, per_token=scaled)
+
+
+def _per_token(sample: Sample, scores: Sequence[Score]) -> tuple[float, ...] | None:
+    """The sum over tokens; of a score without rewards of tokens, its value on the last live one."""
+    if all(score.per_token is None for score in scores):
+        return None
+    live = [place for place, mask in enumerate(sample.loss_mask) if mask]
+    total = [0.0] * len(sample.response_ids)
+    for score in scores:
+        if score.per_token is not None:
+            total = [left + right for left, right in zip(total, score.per_token, strict=True)]
+        elif live:
+            total[live[-1]] += score.value
+    return tuple(total)
+
+
+def choice(prompt: Prompt, names: Sequence[str]) -> Sequence[str]:
+    """Those of `names` that score the samples of `prompt`: all, unless its metadata names some.
+
+    Raises `DataError` where the metadata names none, or another one.
+    """
+    if CHOICE not in prompt.metadata:
+        return names
+    asked: Json = prompt.metadata[CHOICE]
+    asked = [asked] if isinstance(asked, str) else asked
+    if not isinstance(asked, list | tuple) or not asked or not all(name in names for name in asked):
+        expected = ", ".join(names)
+        raise DataError(
+            f"The prompt {prompt.prompt_id!r} has the metadata {CHOICE} {prompt.metadata[CHOICE]!r}, "
+            f"expected one or several of the run's rewards ({expected}); --reward adds one."
+        )
+    return [name for name in names if name in asked]
+
+
+def check_choices(prompts: Iterable[Prompt], parts: Sequence[RewardPart]) -> None:
+    """Raises `DataError` for the first prompt whose metadata names a reward that the run has not."""
+    names = [part.name for part in parts]
+    for prompt in islice(prompts, CHECKED_AHEAD if parts else 0):
+        choice(prompt, names)
+
+
+def check_machine(part: RewardPart) -> None:
+    """Lets a reward that has a `check` refuse this machine (`rlcore.interfaces.CheckedReward`)."""
+    check = getattr(part.load(), "check", None)
+    if check is not None:
+        check(part.config)
