@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterable
-from dataclasses import replace
 
 from pydantic import Field
 
@@ -13,7 +12,8 @@ from rlcore.config.base import Config
 from rlcore.interfaces import GenerationContext
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore.plugins.records import Component
-from rlcore.types import GenerationStatus, Sample, Span
+from rlcore.trajectory import Trajectory
+from rlcore.types import GenerationStatus, Sample
 
 
 class WaitingConfig(Config):
@@ -33,30 +33,13 @@ class Waiting:
 
     async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
         """One trajectory."""
-        turns = self._config.turns
-        sampling = replace(ctx.sampling, max_tokens=max(1, ctx.sampling.max_tokens // turns))
+        turns, text = self._config.turns, ""
+        trajectory = Trajectory(ctx, sample)
         for turn in range(turns):
             if turn:
                 await asyncio.sleep(self._seconds(sample.seed, turn))
-            prompt = sample.prompt_ids + sample.response_ids
-            rid = f"{sample.rollout_id}-{sample.attempt}.{turn}"
-            (done,) = await ctx.complete(prompt, seed=sample.seed + turn, rid=rid, sampling=sampling)
-            start = len(sample.response_ids)
-            seen = sample.spans[-1].version if sample.spans else None
-            spans = [
-                Span(start=start + span.start, version=span.version)
-                for span in done.spans
-                if span.start or span.version != seen
-            ]
-            sample = replace(
-                sample,
-                response_ids=sample.response_ids + done.token_ids,
-                loss_mask=sample.loss_mask + (1,) * len(done.token_ids),
-                log_probs=sample.log_probs + done.log_probs,
-                spans=(*sample.spans, *spans),
-                text=sample.text + done.text,
-            )
-        return replace(sample, status=GenerationStatus.COMPLETED)
+            text += (await trajectory.answer(max(1, ctx.sampling.max_tokens // turns))).text
+        return trajectory.end(GenerationStatus.COMPLETED, text)
 
     def _seconds(self, seed: int, turn: int) -> float:
         config, dice = self._config, random.Random(f"{seed}/{turn}")

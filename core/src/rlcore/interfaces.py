@@ -98,6 +98,10 @@ class GenerationContext(Protocol):
         """`n` completions of one prompt, which the engine computes once."""
         ...
 
+    async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        """Siblings with what the run's reward says: `reward_status`, and `score` where that is SCORED."""
+        ...
+
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of plain text, without special tokens."""
         ...
@@ -108,13 +112,27 @@ class GenerationContext(Protocol):
 
 
 class Generator(Protocol):
-    """Kind `generator`: drives the engine through one trajectory."""
+    """Kind `generator`: drives the engine through one trajectory.
+
+    It is built before any process is started: its factory raises `UserError` for what the user can mend, and
+    starts nothing. What `generate` raises fails the group ("crashed"); what is no fault of the generator is a
+    sample with the status FAILED and a `failure`.
+    """
 
     async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample | list[Sample]:
         """`sample` with response, mask, log-probs, spans and status filled in.
 
         A list means that the trajectory was split; its members keep the `rollout_id`.
         """
+        ...
+
+
+@runtime_checkable
+class ClosableGenerator(Protocol):
+    """A generator that holds processes or connections."""
+
+    async def close(self) -> None:
+        """Release them, in the event loop that generated, once the run has ended, however it did."""
         ...
 
 

@@ -51,6 +51,13 @@ class Prompt:
     responses: tuple[str | Messages, ...] = ()
 
 
+EVALUATION, BASELINE = "eval-", "greedy-"
+"""How the rollout ids of evaluations begin, and of the greedy responses whose reward is a baseline."""
+
+RECORDED = -1
+"""The version of tokens that other weights sampled than any of this run. They are never too old."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Span:
     """From response token `start` on, tokens were sampled with weight version `version`."""
@@ -80,6 +87,9 @@ class Sample:
     and `log_probs` (as those of `rlcore.interfaces.Completion`; 0.0 where the mask is 0) have one entry per
     response token. A response that the data gave has neither log-probs nor `spans`. `extras` holds
     tensors-to-be that a plugin declared as a `Field`.
+
+    What a generator says of the trajectory: `metrics`, each logged as the mean `generator/<name>`, and
+    `failure`, a short identifier of why a FAILED one failed, counted as `rollout/failed/<failure>`.
     """
 
     prompt: Prompt
@@ -99,6 +109,13 @@ class Sample:
     score: Score | None = None
     extras: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Json] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    failure: str | None = None
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether it is one of an evaluation, or a baseline's: nothing that is trained on."""
+        return self.rollout_id.startswith((EVALUATION, BASELINE))
 
     @property
     def versions(self) -> frozenset[int]:

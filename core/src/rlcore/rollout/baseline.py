@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from rlcore.inputs import Input
 from rlcore.rollout.group import CRASHED, Outcome
-
-PREFIX = "greedy-"
-"""Keeps the requests of baselines apart from those of the group."""
 
 
 def with_baseline(outcome: Outcome, greedy: Outcome) -> Outcome:
@@ -23,6 +21,7 @@ def with_baseline(outcome: Outcome, greedy: Outcome) -> Outcome:
         generated=max(outcome.generated, greedy.generated),
         aborted=outcome.aborted + greedy.aborted,
         failed=outcome.failed + greedy.failed,
+        failures=Counter(outcome.failures) + Counter(greedy.failures),
         reward_failed=outcome.reward_failed + greedy.reward_failed,
         reward_timed_out=outcome.reward_timed_out + greedy.reward_timed_out,
     )

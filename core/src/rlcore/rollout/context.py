@@ -9,7 +9,7 @@ from typing import Protocol
 
 from rlcore.data.tokens import Tokenizer
 from rlcore.interfaces import Completion
-from rlcore.types import Sampling
+from rlcore.types import Sample, Sampling
 
 
 class Client(Protocol):
@@ -33,6 +33,14 @@ class Client(Protocol):
 
     async def abort(self) -> None:
         """Ends every request of the engine; what was sampled comes back as the answer."""
+        ...
+
+
+class Scorer(Protocol):
+    """Rewards in their own processes: `rlcore.rollout.rewards.RewardPool`."""
+
+    async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        """The siblings of one group with `reward_status` and `score` set; a failure is a status."""
         ...
 
 
@@ -91,7 +99,13 @@ class Engines:
         return self.clients[group_id % len(self.clients)]
 
     def contexts(
-        self, count: int, sampling: Sampling, *, together: bool, baseline: bool = False
+        self,
+        count: int,
+        sampling: Sampling,
+        scorer: Scorer,
+        *,
+        together: bool,
+        baseline: bool = False,
     ) -> list[EngineContext]:
         """The contexts of a round of `count` groups, each followed by that of its `baseline`.
 
@@ -110,7 +124,7 @@ class Engines:
             for place in range(engines)
         ]
         return [
-            EngineContext(self.clients[order % engines], self.tokenizer, how, gates[order % engines])
+            EngineContext(self.clients[order % engines], self.tokenizer, how, scorer, gates[order % engines])
             for order in range(count)
             for how in each
         ]
@@ -122,8 +136,16 @@ class EngineContext:
     Who made it with a `gate` calls `close` once the group is generated.
     """
 
-    def __init__(self, client: Client, tokenizer: Tokenizer, sampling: Sampling, gate: Gate | None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        tokenizer: Tokenizer,
+        sampling: Sampling,
+        scorer: Scorer,
+        gate: Gate | None = None,
+    ) -> None:
         self._client = client
+        self._scorer = scorer
         self._tokenizer = tokenizer
         self._sampling = sampling
         self._gate = gate
@@ -153,6 +175,10 @@ class EngineContext:
         gate, self._gate = self._gate, None
         if gate is not None:
             gate.leave()
+
+    async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        """Siblings with what the run's reward says of them."""
+        return await self._scorer.score(samples)
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of plain text, without special tokens."""

@@ -12,12 +12,12 @@ from rlcore.data.tokens import PromptEncoder
 from rlcore.errors import DataError
 from rlcore.interfaces import Generator
 from rlcore.rollout.buffer import Draw
-from rlcore.rollout.context import Client, Engines
-from rlcore.rollout.group import Scorer, Versions
-from rlcore.rollout.measure import mean, part_means
+from rlcore.rollout.context import Client, Engines, Scorer
+from rlcore.rollout.group import Versions
+from rlcore.rollout.measure import generator_means, mean, part_means
 from rlcore.rollout.rounds import make_all
 from rlcore.rollout.workshop import Maker
-from rlcore.types import GenerationStatus, Prompt, Sample, Sampling
+from rlcore.types import EVALUATION, GenerationStatus, Prompt, Sample, Sampling
 
 if TYPE_CHECKING:
     from rlcore.config.evals import EvalConfig
@@ -52,7 +52,8 @@ class EvalResult:
 
     `score`: mean over all answers. `samples`: of all prompts, in their order. `metrics`: `reward_mean` (of
     the answers that have a reward), `response_length_mean`, `truncated` and `unscored` (shares of the
-    answers), `reward/<part>`; of several answers to a prompt, `avg@<n>` and `pass@<k>` too.
+    answers), `reward/<part>` and `generator/<name>`; of several answers to a prompt, `avg@<n>` and `pass@<k>`
+    too.
     """
 
     score: float
@@ -77,7 +78,7 @@ class Evaluator:
     ) -> None:
         self._run = run
         self._encoder = encoder
-        self._engines = Engines(clients, encoder.tokenizer, run.engine_concurrency, name="eval-")
+        self._engines = Engines(clients, encoder.tokenizer, run.engine_concurrency, name=EVALUATION)
         self._sets = sets
         self._in_step = in_step
 
@@ -103,7 +104,7 @@ class Evaluator:
             one.sampling,
             Versions(oldest=version, newest=version),
             count=one.samples,
-            prefix="eval-",
+            prefix=EVALUATION,
             in_step=self._in_step,
         )
         errors = [outcome.error for outcome in outcomes if outcome.error is not None]
@@ -140,7 +141,7 @@ def result(one: Evaluation, groups: Sequence[Sequence[Sample]]) -> EvalResult:
     return EvalResult(
         score=score,
         samples=tuple(sample for samples in groups for sample in samples),
-        metrics=metrics | part_means(every),
+        metrics=metrics | part_means(every) | generator_means(every),
     )
 
 

@@ -11,7 +11,7 @@ from rlcore.data.tokens import Tokenizer
 from rlcore.engines.client import together
 from rlcore.interfaces import Completion
 from rlcore.rollout.buffer import DataBuffer
-from rlcore.rollout.context import Client, EngineContext
+from rlcore.rollout.context import Client, EngineContext, Scorer
 from rlcore.rollout.partial import INTERRUPTED, Key, Partial, join
 from rlcore.types import Sampling
 
@@ -77,11 +77,12 @@ class ContinuingContext(EngineContext):
         client: Client,
         tokenizer: Tokenizer,
         sampling: Sampling,
+        scorer: Scorer,
         flow: Flow,
         buffer: DataBuffer,
         group_id: int,
     ) -> None:
-        super().__init__(client, tokenizer, sampling, None)
+        super().__init__(client, tokenizer, sampling, scorer)
         self._flow = flow
         self._buffer = buffer
         self._group_id = group_id

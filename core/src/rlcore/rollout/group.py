@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from rlcore.engines.client import together
 from rlcore.engines.client_http import RefusedError
 from rlcore.errors import PluginError, RlcoreError, StaleWeightsError
 from rlcore.interfaces import GenerationContext, Generator, GroupGenerator
 from rlcore.rollout.buffer import Draw
+from rlcore.rollout.context import Scorer
 from rlcore.rollout.seeds import sample_seed
-from rlcore.types import GenerationStatus, Group, RewardStatus, Sample
+from rlcore.types import RECORDED, GenerationStatus, Group, RewardStatus, Sample
 
 T = TypeVar("T")
 CRASHED = "crashed"
@@ -22,27 +24,21 @@ UNUSABLE = frozenset({GenerationStatus.ABORTED, GenerationStatus.FAILED})
 """Generations that are tried once more, and then cost the whole group."""
 
 
-class Scorer(Protocol):
-    """Rewards in their own processes: `rlcore.rollout.rewards.RewardPool`."""
-
-    async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """The siblings of one group with `reward_status` and `score` set; a failure is a status."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What became of a draw.
 
     `reason`: why `group` is not to be trained on (None: it is). `aborted` and `failed` count trajectories,
-    `reward_failed` and `reward_timed_out` samples, first tries included. `error`: the engine's last refusal,
-    or what crashed. `generated`: when the generation ended (`time.perf_counter`).
+    `failures` the failed ones by `Sample.failure`, `reward_failed` and `reward_timed_out` samples, first
+    tries included. `error`: the engine's last refusal, or what crashed. `generated`: when the generation
+    ended (`time.perf_counter`).
     """
 
     group: Group
     reason: str | None
     aborted: int
     failed: int
+    failures: Mapping[str, int] = field(default_factory=dict)
     reward_failed: int = 0
     reward_timed_out: int = 0
     error: RlcoreError | None = None
@@ -77,7 +73,7 @@ class Versions:
                     f"Sample {sample.rollout_id} does not say which weights it came from."
                 )
             for span in sample.spans:
-                if not self.oldest <= span.version <= self.newest:
+                if not self.oldest <= span.version <= self.newest and span.version != RECORDED:
                     raise StaleWeightsError(
                         f"Sample {sample.rollout_id} was generated with weight version {span.version},"
                         f" expected {self.oldest}"
@@ -111,7 +107,7 @@ class GroupMaker:
         self._generator = generator
         self._scorer = scorer
         self._run_seed = run_seed
-        self._name = type(generator).__name__
+        self._name = getattr(generator, "name", type(generator).__name__)
         self._group_generator = generator if isinstance(generator, GroupGenerator) else None
 
     @property
@@ -131,21 +127,22 @@ class GroupMaker:
         """
         trajectories, error = await self._generate(ctx, fresh)
         bad = _unusable(trajectories)
-        statuses = [*bad.values()]
+        amiss = [*bad.values()]
         if bad:
             again, error = await self._generate(ctx, [self._retried(fresh[place], draw) for place in bad])
             for place, trajectory in zip(bad, again, strict=True):
                 trajectories[place] = trajectory
             bad = _unusable(trajectories)
-            statuses += bad.values()
+            amiss += bad.values()
         samples = [sample for trajectory in trajectories for sample in trajectory]
         generated = time.perf_counter()
         versions().check(sample for sample in samples if sample.status not in UNUSABLE)
         return Outcome(
             group=Group(group_id=draw.group_id, prompt=draw.prompt, samples=tuple(samples), epoch=draw.epoch),
-            reason=next(map(str, bad.values()), None),
-            aborted=sum(status is GenerationStatus.ABORTED for status in statuses),
-            failed=sum(status is GenerationStatus.FAILED for status in statuses),
+            reason=next((sample.status.value for sample in bad.values()), None),
+            aborted=sum(sample.status is GenerationStatus.ABORTED for sample in amiss),
+            failed=sum(sample.status is GenerationStatus.FAILED for sample in amiss),
+            failures=Counter(sample.failure for sample in amiss if sample.failure is not None),
             error=error if bad else None,
             generated=generated,
         )
@@ -160,7 +157,7 @@ class GroupMaker:
         try:
             found = [[sample] for sample in await self._group_generator.generate_group(ctx, samples)]
         except RefusedError as error:
-            return [[replace(sample, status=GenerationStatus.FAILED)] for sample in samples], error
+            return [[_refused(sample)] for sample in samples], error
         except RlcoreError:
             raise
         except Exception as error:
@@ -179,7 +176,7 @@ class GroupMaker:
         try:
             found = await self._generator.generate(ctx, sample)
         except RefusedError as error:
-            return [replace(sample, status=GenerationStatus.FAILED)], error
+            return [_refused(sample)], error
         except RlcoreError:
             raise
         except Exception as error:
@@ -237,10 +234,14 @@ class GroupMaker:
         )
 
 
-def _unusable(trajectories: Sequence[Sequence[Sample]]) -> dict[int, GenerationStatus]:
-    """Place → status of the trajectories with an unusable sample."""
+def _refused(sample: Sample) -> Sample:
+    return replace(sample, status=GenerationStatus.FAILED, failure="refused")
+
+
+def _unusable(trajectories: Sequence[Sequence[Sample]]) -> dict[int, Sample]:
+    """Place → sample of the trajectories with an unusable one."""
     return {
-        place: sample.status
+        place: sample
         for place, trajectory in enumerate(trajectories)
         for sample in trajectory
         if sample.status in UNUSABLE

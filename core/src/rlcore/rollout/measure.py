@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rlcore.inputs import Input
 from rlcore.rollout.group import CRASHED, Outcome
-from rlcore.types import GenerationStatus, Group, Sample
+from rlcore.types import RECORDED, GenerationStatus, Group, Sample
 
 GREEDY = Input.GREEDY_REWARD.value
 
@@ -40,6 +40,7 @@ class Tally:
         for name in ("aborted", "failed", "reward_failed", "reward_timed_out"):
             self._counts[name] += getattr(outcome, name)
         self._counts["crashed"] += outcome.reason == CRASHED
+        self._counts.update({f"failed/{name}": count for name, count in outcome.failures.items()})
         if outcome.reason is None:
             self._scored[outcome.group.group_id] = outcome.group.samples
         elif outcome.reason != CRASHED:
@@ -91,6 +92,7 @@ def sample_metrics(samples: Sequence[Sample]) -> dict[str, float]:
     metrics["rollout/response_length_mean"] = mean(responses)
     metrics["rollout/response_length_max"] = max(responses)
     metrics["rollout/truncated"] = mean([sample.status is GenerationStatus.TRUNCATED for sample in samples])
+    metrics |= generator_means(samples)
     rewards = [sample.score.value for sample in samples if sample.score is not None]
     if not rewards:
         return metrics
@@ -107,7 +109,7 @@ def staleness_metrics(groups: Sequence[Group], version: int) -> dict[str, float]
         for group in groups
         for sample in group.samples
         for sampled, live in zip(sample.token_versions, sample.loss_mask, strict=True)
-        if live
+        if live and sampled != RECORDED
     ]
     if not behind:
         return {}
@@ -116,12 +118,20 @@ def staleness_metrics(groups: Sequence[Group], version: int) -> dict[str, float]
 
 def part_means(samples: Iterable[Sample]) -> dict[str, float]:
     """`reward/<part>`: the mean of each named part over the samples that have it."""
-    parts: dict[str, list[float]] = {}
-    for sample in samples:
-        if sample.score is not None:
-            for name, value in sample.score.parts.items():
-                parts.setdefault(name, []).append(value)
-    return {f"reward/{name}": mean(values) for name, values in sorted(parts.items())}
+    return _means("reward", (sample.score.parts for sample in samples if sample.score is not None))
+
+
+def generator_means(samples: Iterable[Sample]) -> dict[str, float]:
+    """`generator/<name>`: the mean of what the generator said of the samples, over those that have it."""
+    return _means("generator", (sample.metrics for sample in samples))
+
+
+def _means(prefix: str, named: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for one in named:
+        for name, value in one.items():
+            found.setdefault(name, []).append(value)
+    return {f"{prefix}/{name}": mean(values) for name, values in sorted(found.items())}
 
 
 def mean(values: Sequence[float]) -> float:

@@ -11,8 +11,7 @@ from rlcore.data.cursor import PromptCursor
 from rlcore.data.tokens import PromptEncoder
 from rlcore.interfaces import Filter, Generator
 from rlcore.rollout.buffer import DataBuffer
-from rlcore.rollout.context import Client, Engines
-from rlcore.rollout.group import Scorer
+from rlcore.rollout.context import Client, Engines, Scorer
 from rlcore.rollout.measure import Rollout
 from rlcore.rollout.rounds import Rounds
 from rlcore.rollout.stream import Stream

@@ -97,7 +97,7 @@ async def make_all(
     outcomes: list[Outcome] = []
     for start in range(0, len(draws), turn):
         part = draws[start : start + turn]
-        contexts = engines.contexts(len(part), sampling, together=at_once, baseline=baseline)
+        contexts = engines.contexts(len(part), sampling, maker.scorer, together=at_once, baseline=baseline)
         if baseline:
             made = [
                 maker.make_with_baseline(draw, ctx, greedy, lambda: versions, count=count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -18,7 +19,7 @@ from rlcore.rollout.group import Versions
 from rlcore.rollout.measure import Rollout, Tally, staleness_metrics
 from rlcore.rollout.supply import Supply
 from rlcore.rollout.workshop import Workshop
-from rlcore.types import Group, Sample, Sampling
+from rlcore.types import RECORDED, Group, Sample, Sampling
 
 
 class Stream:
@@ -126,8 +127,15 @@ class Stream:
     async def _make(self, draw: Draw, begun: int) -> None:
         def context(sampling: Sampling) -> ContinuingContext:
             engine = self._engines.client_of(draw.group_id)
-            tokenizer = self._engines.tokenizer
-            return ContinuingContext(engine, tokenizer, sampling, self._flow, self._buffer, draw.group_id)
+            return ContinuingContext(
+                engine,
+                self._engines.tokenizer,
+                sampling,
+                self._workshop.scorer,
+                self._flow,
+                self._buffer,
+                draw.group_id,
+            )
 
         def versions() -> Versions:
             return Versions(oldest=begun, newest=self._newest)
@@ -232,7 +240,7 @@ def without_stale(group: Group, oldest_version: int) -> Group:
     """`group` with the tokens of weights before `oldest_version` left out of the loss."""
 
     def masked(sample: Sample) -> Sample:
-        keep = [version >= oldest_version for version in sample.token_versions]
+        keep = [version >= oldest_version or version == RECORDED for version in sample.token_versions]
         return replace(
             sample,
             loss_mask=tuple(mask if kept else 0 for mask, kept in zip(sample.loss_mask, keep, strict=True)),
@@ -255,4 +263,5 @@ def newest(group: Group) -> int:
 
 
 def _extreme(choose: Callable[[Iterable[int]], int], group: Group) -> int:
-    return choose(version for sample in group.samples for version in sample.versions)
+    sampled = {version for sample in group.samples for version in sample.versions} - {RECORDED}
+    return choose(sampled) if sampled else sys.maxsize  # what was recorded is never too old

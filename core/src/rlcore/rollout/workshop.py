@@ -10,12 +10,12 @@ from rlcore.data.tokens import PromptEncoder
 from rlcore.engines.client import together
 from rlcore.errors import PluginError, RlcoreError
 from rlcore.interfaces import Filter, Generator, Verdict
-from rlcore.rollout.baseline import PREFIX, with_baseline
+from rlcore.rollout.baseline import with_baseline
 from rlcore.rollout.buffer import DataBuffer, Draw
-from rlcore.rollout.context import EngineContext
-from rlcore.rollout.group import CRASHED, GroupMaker, Outcome, Scorer, Versions, new_samples
+from rlcore.rollout.context import EngineContext, Scorer
+from rlcore.rollout.group import CRASHED, GroupMaker, Outcome, Versions, new_samples
 from rlcore.rollout.measure import Tally
-from rlcore.types import Group
+from rlcore.types import BASELINE, Group
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +29,7 @@ class Maker:
         self._run = run
         self._encoder = encoder
         self._maker = GroupMaker(generator, rewards, run.seed)
+        self.scorer = rewards
 
     @property
     def by_group(self) -> bool:
@@ -69,7 +70,7 @@ class Maker:
         made, baseline = await together(
             [
                 self.make(draw, ctx, versions, count=count),
-                self.make(draw, greedy, versions, count=1, prefix=PREFIX),
+                self.make(draw, greedy, versions, count=1, prefix=BASELINE),
             ]
         )
         return with_baseline(made, baseline)

@@ -17,7 +17,8 @@ from rlcore.spec import Part, RewardPart
 if TYPE_CHECKING:
     from rlcore.config.resolve import Inference, Resolved
     from rlcore.interfaces import Prompts
-    from rlcore.rollout.group import Scorer
+    from rlcore.rollout.context import Scorer
+    from rlcore.rollout.generators import Generators
     from rlcore.types import Prompt
 
 
@@ -85,6 +86,7 @@ async def evaluations(
     chosen: Inference,
     sets: Sequence[PreparedEval],
     pools: Sequence[tuple[tuple[RewardPart, ...], Scorer]],
+    generators: Generators,
     stack: AsyncExitStack,
 ) -> list[Evaluation]:
     """`sets` with their generators and rewards. `pools`: the rewards that are already there.
@@ -106,7 +108,7 @@ async def evaluations(
             Evaluation(
                 name=one.name,
                 prompts=one.prompts,
-                generator=(one.settings.generator or chosen.generator).build(),
+                generator=generators.of(one.settings.generator or chosen.generator),
                 scorer=scorer,
                 sampling=sampling_of(config, chosen.run),
                 samples=config.samples,

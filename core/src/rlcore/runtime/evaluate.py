@@ -76,7 +76,8 @@ async def _evaluate(served: Served, cluster: Cluster, console: Display) -> dict[
         console.phase("Starting the engines")
         engines = EngineGroup(cluster, place_engines(cluster, served), served)
         stack.push_async_callback(engines.stop)
-        sets = await evaluations(chosen, served.evals, [], stack)
+        stack.push_async_callback(served.generators.close)
+        sets = await evaluations(chosen, served.evals, [], served.generators, stack)
         await engines.start()
         console.phase(f"Evaluating {', '.join(one.name for one in sets)}")
         encoder: PromptEncoder = served.encoder

@@ -14,6 +14,7 @@ from rlcore.checkpoint.folder import disk_sentence
 from rlcore.config.fit import check_context, check_model
 from rlcore.errors import CheckpointError, ConfigError, DataError, ModelError
 from rlcore.interfaces import PairSource, ResponseSource
+from rlcore.rollout.generators import Generators
 from rlcore.rollout.mix import check_choices, check_machine
 from rlcore.rollout.teacher import check_vocabulary
 from rlcore.runtime.evals import PreparedEval, asked, asked_for, held_out
@@ -52,6 +53,7 @@ class Served:
     hf_config: Mapping[str, Any]
     encoder: PromptEncoder
     evals: tuple[PreparedEval, ...]
+    generators: Generators
     gpu: bool
 
     @property
@@ -178,6 +180,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         hf_config=hf_config,
         encoder=encoder,
         prompts=prompts,
+        generators=_generators(resolved),
         gpu=gpu,
     )
 
@@ -204,8 +207,14 @@ def prepare_served(chosen: Inference, run_dir: Path) -> Served:
         hf_config=hf_config,
         encoder=encoder,
         evals=evals,
+        generators=_generators(chosen),
         gpu=gpu,
     )
+
+
+def _generators(chosen: Inference) -> Generators:
+    """The run's, and those of evaluations that have their own."""
+    return Generators([chosen.generator, *(one.generator for one in chosen.evals if one.generator)])
 
 
 def _check_engine(chosen: Inference) -> None:

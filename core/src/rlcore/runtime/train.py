@@ -19,9 +19,9 @@ from rlcore.data.responses import ResponseEncoder
 from rlcore.errors import CheckpointError, EngineError, WorkerError
 from rlcore.inputs import Input
 from rlcore.plugins.files import write_all
+from rlcore.rollout.context import Scorer
 from rlcore.rollout.evaluate import Evaluator, NoReward
 from rlcore.rollout.given import GivenProducer
-from rlcore.rollout.group import Scorer
 from rlcore.rollout.produce import Producer
 from rlcore.rollout.rewards import RewardPool
 from rlcore.rollout.teacher import TeacherEngine
@@ -147,6 +147,7 @@ class _Session:
                 rewards = pool
             setups = worker_setups(prepared, engines.publisher, threads)
             await _all_or_first_error(engines.start(), trainer.start(setups))
+            stack.push_async_callback(prepared.generators.close)
             loop = await self._loop(engines, trainer, rewards, stop)
             loop.evaluator = await self._evaluator(engines, rewards, stack)
             if resolved.run.teacher_url:
@@ -194,7 +195,7 @@ class _Session:
             run=resolved.run,
             encoder=prepared.encoder,
             clients=engines.clients,
-            sets=await evaluations(resolved, prepared.evals, pools, stack),
+            sets=await evaluations(resolved, prepared.evals, pools, prepared.generators, stack),
             in_step=not resolved.run.is_asynchronous,
         )
 
@@ -211,7 +212,7 @@ class _Session:
             prompts=prepared.prompts.train,
             encoder=prepared.encoder,
             clients=engines.clients,
-            generator=resolved.generator.build(),
+            generator=prepared.generators.of(resolved.generator),
             rewards=rewards,
             filters=[part.build() for part in resolved.filters],
             version=self.state.version,

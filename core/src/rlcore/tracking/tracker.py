@@ -13,6 +13,8 @@ from rlcore.types import Json, Sample
 
 METRICS = "metrics.jsonl"
 SAMPLES = "samples"
+TRAJECTORY = "trajectory"
+"""The key of a saved sample's tokens."""
 
 
 class Evaluated(Protocol):
@@ -44,8 +46,8 @@ class Tracker:
         write_samples(self._run_dir / SAMPLES / f"eval-{step}.jsonl", results)
 
     def rollout(self, step: int, samples: Iterable[Sample]) -> None:
-        """What the policy answered in the rollout of `step`: `samples/rollout-<step>.jsonl`."""
-        rows = [_row("rollout", sample) for sample in samples]
+        """What was trained on in `step`, its tokens too: `samples/rollout-<step>.jsonl`."""
+        rows = [_row("rollout", sample) | {TRAJECTORY: _trajectory(sample)} for sample in samples]
         write_lines(self._run_dir / SAMPLES / f"rollout-{step}.jsonl", rows)
 
     def __enter__(self) -> Tracker:
@@ -76,4 +78,17 @@ def _row(name: str, sample: Sample) -> Row:
         "score": None if score is None else score.value,
         "parts": {} if score is None else dict(score.parts),
         "versions": sorted(sample.versions),
+    }
+
+
+def _trajectory(sample: Sample) -> Row:
+    """What a replay needs: the tokens and what is known of each."""
+    return {
+        "group_id": sample.group_id,
+        "index": sample.index,
+        "prompt_ids": sample.prompt_ids,
+        "response_ids": sample.response_ids,
+        "loss_mask": sample.loss_mask,
+        "log_probs": sample.log_probs,
+        "metadata": dict(sample.metadata),
     }

@@ -8,6 +8,7 @@ from rlcore.config.base import Config
 from rlcore.data.tokens import Tokenizer
 from rlcore.interfaces import Completion, Generator, GroupGenerator
 from rlcore.spec import Part
+from rlcore.testing.generators import GeneratorConformance
 from rlcore.types import GenerationStatus, Prompt, Sample, Sampling, Span
 from rlcore_single_turn.generator import SingleTurn
 from rlcore_single_turn.plugin import rlcore_generators
@@ -40,6 +41,9 @@ class Context:
     @property
     def tokenizer(self) -> Tokenizer:
         raise AssertionError("tokens in, tokens out")
+
+    async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        raise AssertionError("it judges nothing")
 
     def encode(self, text: str) -> tuple[int, ...]:
         raise AssertionError("tokens in, tokens out")
@@ -91,3 +95,8 @@ async def test_fewer_answers_than_samples_are_an_error() -> None:
 
     with pytest.raises(ValueError, match="shorter"):
         await SingleTurn(Config()).generate_group(Short(), [sample(0)])
+
+
+class TestConformance(GeneratorConformance):
+    def generator(self) -> Generator:
+        return SingleTurn(Config())

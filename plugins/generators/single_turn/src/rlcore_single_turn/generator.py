@@ -1,18 +1,11 @@
 """One answer to each prompt."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from rlcore.config.base import Config
-from rlcore.interfaces import Completion, GenerationContext
-from rlcore.types import GenerationStatus, Sample
-
-STATUS = {
-    "stop": GenerationStatus.COMPLETED,
-    "length": GenerationStatus.TRUNCATED,
-    "abort": GenerationStatus.ABORTED,
-}
-"""What an engine's finish reason says of a sample."""
+from rlcore.interfaces import GenerationContext
+from rlcore.trajectory import answered
+from rlcore.types import Sample
 
 
 class SingleTurn:
@@ -32,16 +25,3 @@ class SingleTurn:
             first.prompt_ids, n=len(samples), seed=first.seed, rid=f"{first.rollout_id}-{first.attempt}"
         )
         return [answered(sample, done) for sample, done in zip(samples, completions, strict=True)]
-
-
-def answered(sample: Sample, completion: Completion) -> Sample:
-    """`sample` with the completion as its response."""
-    return replace(
-        sample,
-        response_ids=completion.token_ids,
-        loss_mask=(1,) * len(completion.token_ids),
-        log_probs=completion.log_probs,
-        text=completion.text,
-        spans=completion.spans,
-        status=STATUS[completion.finish_reason],
-    )

@@ -1,0 +1,65 @@
+"""The generators of a run: built once, before anything is started, and closed at its end."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from rlcore.errors import PluginError, RlcoreError
+from rlcore.interfaces import ClosableGenerator, GenerationContext, Generator
+from rlcore.spec import Part
+from rlcore.types import Sample
+
+Function = Callable[[GenerationContext, Sample], Awaitable[Sample | list[Sample]]]
+
+
+class Generators:
+    """One of each part, however many sets of prompts it answers."""
+
+    def __init__(self, parts: Iterable[Part]) -> None:
+        """Raises `UserError` where one cannot be built."""
+        self._built: list[tuple[Part, Generator]] = []
+        for part in parts:
+            if not any(known == part for known, _ in self._built):
+                self._built.append((part, build_generator(part)))
+
+    def of(self, part: Part) -> Generator:
+        """The generator of one of the parts."""
+        return next(generator for known, generator in self._built if known == part)
+
+    async def close(self) -> None:
+        """Release what they hold; in the event loop that generated."""
+        for _, generator in self._built:
+            if isinstance(generator, ClosableGenerator):
+                await generator.close()
+
+
+class FunctionGenerator:
+    """Of a function `async def generate(ctx, sample)`; it goes by the name of its part."""
+
+    def __init__(self, function: Function, name: str) -> None:
+        self._function = function
+        self.name = name
+
+    async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample | list[Sample]:
+        """What the function makes of `sample`."""
+        return await self._function(ctx, sample)
+
+
+def build_generator(part: Part) -> Generator:
+    """The generator that `part` names: made by its factory, or the factory itself where it is a coroutine.
+
+    A generator is a plugin: its faults are told as `PluginError`, unless it tells them itself.
+    """
+    factory: Any = part.load()
+    if inspect.iscoroutinefunction(factory):
+        return FunctionGenerator(factory, part.name)
+    try:
+        generator: Generator = part.build()
+    except RlcoreError:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise PluginError(f"The generator {part.name!r} cannot be built: {said}.") from error
+    return generator

@@ -1,0 +1,118 @@
+"""What core does for generators: functions, several turns, failures and metrics."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from rlcore.config.base import Config
+from rlcore.errors import PluginError
+from rlcore.interfaces import ClosableGenerator, GenerationContext, Generator, GroupGenerator
+from rlcore.rollout.buffer import Draw
+from rlcore.rollout.context import EngineContext
+from rlcore.rollout.generators import build_generator
+from rlcore.rollout.group import GroupMaker, Versions, new_samples
+from rlcore.rollout.measure import Tally
+from rlcore.spec import Part
+from rlcore.testing.generators import GeneratorConformance
+from rlcore.testing.token_engine import CountingReward, TokenEngine
+from rlcore.trajectory import Trajectory, answered
+from rlcore.types import GenerationStatus, Prompt, Sample, Sampling, Span
+
+HERE = __name__
+
+
+async def one_answer(ctx: GenerationContext, sample: Sample) -> Sample:
+    (done,) = await ctx.complete(sample.prompt_ids, seed=sample.seed, rid=sample.rollout_id)
+    return replace(answered(sample, done), metrics={"turns": 1.0})
+
+
+async def never(ctx: GenerationContext, sample: Sample) -> Sample:
+    return replace(sample, status=GenerationStatus.FAILED, failure="no_service")
+
+
+def broken(config: Config) -> Generator:
+    raise RuntimeError("no licence")
+
+
+class Echo:
+    """Three turns; after each, somebody else says "!"."""
+
+    async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
+        trajectory, text = Trajectory(ctx, sample), ""
+        for _ in range(3):
+            if not trajectory.room:
+                return trajectory.end(GenerationStatus.TRUNCATED, text)
+            done = await trajectory.answer()
+            text += done.text
+            if done.finish_reason == "abort":
+                return trajectory.end(GenerationStatus.ABORTED, text)
+            if not trajectory.observe(ctx.encode("!")):
+                return trajectory.end(GenerationStatus.TRUNCATED, text)
+        return trajectory.end(GenerationStatus.COMPLETED, text)
+
+
+def built(name: str) -> Generator:
+    return build_generator(Part(name=name, factory=f"{HERE}:{name}"))
+
+
+class TestFunction(GeneratorConformance):
+    @pytest.fixture(autouse=True)
+    def _importable(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        import sys
+
+        monkeypatch.setitem(sys.modules, HERE, sys.modules[type(self).__module__])
+
+    def generator(self) -> Generator:
+        return built("one_answer")
+
+
+class TestTurns(GeneratorConformance):
+    def generator(self) -> Generator:
+        return Echo()
+
+
+def context(engine: TokenEngine) -> EngineContext:
+    return EngineContext(engine, engine.tokenizer, Sampling(max_tokens=50), CountingReward())
+
+
+async def test_a_function_is_a_generator_and_nothing_else() -> None:
+    generator = built("one_answer")
+    assert not isinstance(generator, GroupGenerator | ClosableGenerator)
+    with pytest.raises(PluginError, match="'broken' cannot be built: RuntimeError: no licence"):
+        built("broken")
+
+
+async def test_failures_and_metrics_are_counted() -> None:
+    engine, prompt = TokenEngine(lambda prompt, seed: "yes"), Prompt(prompt_id="p", text="?")
+    draw, tally = Draw(group_id=0, prompt=prompt, epoch=0), Tally()
+    fresh = new_samples(draw, (63,), count=2, run_seed=0, prefix="")
+    for name in ("one_answer", "never"):
+        maker = GroupMaker(built(name), CountingReward(), 0)
+        made = await maker.generate(context(engine), draw, fresh, lambda: Versions(oldest=0, newest=0))
+        tally.add(await maker.score(made))
+    found = tally.metrics()
+    assert found["generator/turns"] == 1
+    assert found["rollout/failed"] == found["rollout/failed/no_service"] == 4, "two samples, two tries"
+    assert found["rollout/groups_dropped/failed"] == 1
+
+
+def test_what_is_observed_first_counts_to_the_first_answer() -> None:
+    async def run() -> Sample:
+        engine = TokenEngine(lambda prompt, seed: "ok")
+        engine.version = 4
+        pending = Sample(
+            prompt=Prompt(prompt_id="p", text="?"), prompt_ids=(63,), group_id=0, index=0, rollout_id="0.0"
+        )
+        trajectory = Trajectory(context(engine), pending)
+        assert trajectory.observe((1, 2, 3))
+        await trajectory.answer()
+        engine.version = 5
+        await trajectory.answer()
+        assert not trajectory.observe((1,) * (trajectory.room + 1))
+        return trajectory.end(GenerationStatus.COMPLETED, "")
+
+    sample = asyncio.run(run())
+    assert sample.spans == (Span(start=0, version=4), Span(start=6, version=5))
+    assert sample.loss_mask == (0, 0, 0, 1, 1, 1, 1, 1, 1)
+    assert sample.log_probs[:3] == (0.0, 0.0, 0.0)

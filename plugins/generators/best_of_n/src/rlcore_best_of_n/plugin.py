@@ -1,0 +1,17 @@
+"""What this distribution registers."""
+
+from collections.abc import Iterable
+
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import Component
+from rlcore_best_of_n.config import BestOfNConfig
+
+
+@hookimpl
+def rlcore_generators() -> Iterable[Component]:
+    yield Component(
+        name="best_of_n",
+        factory="rlcore_best_of_n.generator:BestOfN",
+        config=BestOfNConfig,
+        summary="the best of several candidates, by reward or by log-prob",
+    )

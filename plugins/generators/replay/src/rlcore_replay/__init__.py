@@ -1,0 +1,1 @@
+"""Saved samples as rollouts, for rlcore."""

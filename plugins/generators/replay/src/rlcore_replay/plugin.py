@@ -1,0 +1,17 @@
+"""What this distribution registers."""
+
+from collections.abc import Iterable
+
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import Component
+from rlcore_replay.config import ReplayConfig
+
+
+@hookimpl
+def rlcore_generators() -> Iterable[Component]:
+    yield Component(
+        name="replay",
+        factory="rlcore_replay.generator:Replay",
+        config=ReplayConfig,
+        summary="responses that a run has saved, token by token",
+    )
