@@ -86,6 +86,11 @@ def test_wrong_names(refused: Refused, arguments: tuple[str, ...], said: tuple[s
         (("--megatron.tensor-model-parallel-size", "2", "--ranks", "3"), ("--ranks", "3", "2")),
         (("--megatron.sequence-parallel",), ("--megatron.sequence-parallel", "tensor-model-parallel-size")),
         (("--stop", ""), ("--stop", "empty")),
+        (("--replay-routing",), ("--replay-routing", "no experts")),
+        (
+            ("--replay-routing", "--megatron.recompute-modules", "moe"),
+            ("--megatron.recompute-modules", "--replay-routing", "recompute-granularity full"),
+        ),
         (("--placement", "split"), ("--placement", "split", "no GPU")),
         (("--sglang.tp-size", "2"), ("--sglang.tp-size", "--engine sglang")),
         (("--data", "x.jsonl", "--task", "copy"), ("--data", "--task", "exclude")),

@@ -21,7 +21,10 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {"rope_parameters": LLAMA3, "tie_word_embeddings": True},
     "glm4": {},
     "qwen2": {},
+    "qwen3_moe": {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 64},
 }
+REPLAY = ("--replay-routing",)
+EXPERT_2 = ("--megatron.expert-model-parallel-size", "2")
 CONTEXT_2 = ("--megatron.context-parallel-size", "2")
 VIRTUAL_2 = (
     *("--megatron.pipeline-model-parallel-size", "2"),
@@ -42,7 +45,9 @@ def _train(run: Run, tmp_path: Path, family: str, *more: str, limit: float = 400
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("family", "layout"), [("llama", CONTEXT_2), ("glm4", VIRTUAL_2)])
+@pytest.mark.parametrize(
+    ("family", "layout"), [("llama", CONTEXT_2), ("glm4", VIRTUAL_2), ("qwen3_moe", (*EXPERT_2, *REPLAY))]
+)
 def test_a_family_trains(run: Run, tmp_path: Path, family: str, layout: tuple[str, ...]) -> None:
     _train(run, tmp_path, family, *layout)
 
@@ -53,4 +58,5 @@ def test_a_family_trains(run: Run, tmp_path: Path, family: str, layout: tuple[st
 def test_a_family_trains_with_a_real_sglang(run: Run, tmp_path: Path, family: str) -> None:
     """Its log-probs of two versions of the weights, the second published to it."""
     python = os.environ[SGLANG_PYTHON]
-    _train(run, tmp_path, family, "--engine", "sglang", "--engine.python", python, limit=800.0)
+    replay = REPLAY if family == "qwen3_moe" else ()
+    _train(run, tmp_path, family, *replay, "--engine", "sglang", "--engine.python", python, limit=800.0)

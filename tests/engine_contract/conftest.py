@@ -8,6 +8,7 @@ import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -111,7 +112,7 @@ def served(
 @pytest.fixture
 async def client(served: Served) -> AsyncIterator[EngineClient]:
     """A client of the test's own event loop."""
-    options = {"control_timeout_s": 60.0, "timeout_s": 120.0}
+    options: dict[str, Any] = {"control_timeout_s": 60.0, "timeout_s": 120.0}
     async with EngineClient(served.url, served.token, vocab_size=VOCAB, concurrency=64, **options) as one:
         yield one
 

@@ -31,7 +31,7 @@ def gather_rows(local: Tensor, group: ProcessGroup | None) -> Tensor:
 def gather_batch(local: TrainBatch, group: ProcessGroup | None) -> TrainBatch:
     """The samples of all ranks of `group`, in the order of their `position`.
 
-    Every rank passes the same columns, in any order.
+    Every rank passes the same columns, in any order; those of `per_input` are left out.
     """
     whole = TrainBatch(
         tokens=gather_rows(local.tokens, group),

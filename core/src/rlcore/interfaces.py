@@ -69,6 +69,9 @@ class Completion:
     `log_probs` (same length) are of the policy at the sampling temperature, before top-p, top-k or min-p cut
     its distribution; without a cut that is what was sampled from.
     `finish_reason`: "stop", "length" or "abort".
+    `routed_experts`: the experts that the engine chose for each token of prompt and answer but the last one,
+    which it never took in: base64 of little-endian int32 [tokens - 1, layers, K], SGLang's own form, which is
+    read where a batch is made. Empty where nobody asked for it.
     """
 
     token_ids: tuple[int, ...]
@@ -77,6 +80,7 @@ class Completion:
     finish_reason: str
     spans: tuple[Span, ...]
     prompt_tokens: int
+    routed_experts: str = field(default="", repr=False)
 
 
 class GenerationContext(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import safetensors.torch
@@ -129,7 +130,8 @@ class Learner:
         self._check_inputs(local)
         with clock(times, "time/advantages_s"):
             whole = self._prepared(local)
-            mine = select(whole, rows_of(local.per_sample["position"], whole.per_sample["position"]))
+            rows = rows_of(local.per_sample["position"], whole.per_sample["position"])
+            mine = replace(select(whole, rows), per_input=local.per_input)
         metrics = {"train/tokens": float(live), "train/updates": 0.0}
         with clock(times, "time/update_s"):
             metrics |= self._train_all(whole, mine, step)

@@ -27,6 +27,7 @@ def answered(sample: Sample, completion: Completion) -> Sample:
         text=completion.text,
         spans=completion.spans,
         status=FINISHED[completion.finish_reason],
+        routed_experts=completion.routed_experts,
     )
 
 
@@ -75,6 +76,8 @@ class Trajectory:
         )
         self._turns += 1
         self._append(done.token_ids, 1, done.log_probs, done.spans)
+        if done.token_ids:
+            self._sample = replace(self._sample, routed_experts=done.routed_experts)
         return done
 
     def observe(self, ids: Sequence[int]) -> bool:

@@ -86,7 +86,8 @@ class Sample:
     `response_ids`, `loss_mask` (1 = the policy sampled this token, 0 = a tool or the environment wrote it)
     and `log_probs` (as those of `rlcore.interfaces.Completion`; 0.0 where the mask is 0) have one entry per
     response token. A response that the data gave has neither log-probs nor `spans`. `extras` holds
-    tensors-to-be that a plugin declared as a `Field`.
+    tensors-to-be that a plugin declared as a `Field`. `routed_experts`: of the last completion
+    (`rlcore.interfaces.Completion`), which took in all that stands before it; a reward gets none.
 
     What a generator says of the trajectory: `metrics`, each logged as the mean `generator/<name>`, and
     `failure`, a short identifier of why a FAILED one failed, counted as `rollout/failed/<failure>`.
@@ -111,6 +112,7 @@ class Sample:
     metadata: Mapping[str, Json] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
     failure: str | None = None
+    routed_experts: str = field(default="", repr=False)
 
     @property
     def is_aside(self) -> bool:

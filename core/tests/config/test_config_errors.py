@@ -204,6 +204,11 @@ MODELS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         "--megatron.expert-model-parallel-size: found 2, but the model has no experts; leave it out.",
     ),
     (
+        {},
+        {"replay_routing": "true"},
+        "--replay-routing: found true, but the model has no experts; leave it out.",
+    ),
+    (
         {"n_routed_experts": 8},
         {"megatron.expert_model_parallel_size": "3"},
         "--megatron.expert-model-parallel-size: found 3, expected a divisor of the model's experts (8).",

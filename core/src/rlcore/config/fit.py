@@ -25,6 +25,7 @@ CONTEXT, EXPERT = "context_parallel_size", "expert_model_parallel_size"
 VIRTUAL = "virtual_pipeline_model_parallel_size"
 EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts")
 """What config.json calls the number of experts, by family."""
+TOP_EXPERTS = "num_experts_per_tok"
 
 _ON = ("true", "1", "yes", "on", "t", "y")
 
@@ -156,7 +157,7 @@ def _parts(resolved: Resolved) -> Iterator[tuple[str, Part]]:
 _OF_SAMPLING = (
     *("temperature", "top_p", "top_k", "min_p", "max_staleness", "max_refills", "max_attempts", "on_publish"),
     *("over_sample", "partial_rollouts", "mask_stale_tokens", "old_log_probs", "whiten_advantages"),
-    *("kl_coef", "kl_place", "kl_unbiased", "distill_coef", "save_rollouts_every"),
+    *("kl_coef", "kl_place", "kl_unbiased", "distill_coef", "save_rollouts_every", "replay_routing"),
 )
 """Settings of the run that mean something only where the policy samples what it is trained on."""
 
@@ -359,6 +360,8 @@ def _expert_complaints(resolved: Resolved, config: Mapping[str, Any]) -> Iterato
     """A model with experts is divided differently; a dense one has none to divide."""
     megatron = resolved.megatron
     experts = next((config[name] for name in EXPERTS if isinstance(config.get(name), int)), 0)
+    if resolved.run.replay_routing and not (experts and config.get(TOP_EXPERTS)):
+        yield "--replay-routing: found true, but the model has no experts; leave it out."
     parts, tensor = _size(megatron, EXPERT), _size(megatron, TENSOR)
     found = f"{flag_name(f'megatron.{TENSOR}')}: found {tensor}"
     if not experts:

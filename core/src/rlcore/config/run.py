@@ -39,6 +39,9 @@ class RunConfig(Config):
     normalizer: Literal["per_rollout", "per_token", "constant"] = Field(
         "per_rollout", description="denominator of the loss: mean of rollout means, all tokens, or a constant"
     )
+    replay_routing: bool = Field(
+        False, description="the trainer sends each token to the experts that the engine chose for it"
+    )
     old_log_probs: Literal["trainer", "rollout"] = Field(
         "trainer", description="what the policy ratio compares with: the trainer's log-probs or the engine's"
     )

@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+ROUTED_EXPERTS = "routed_experts"
+"""int16 [sum(P_i + R_i), layers, K] of `TrainBatch.per_input`: the experts that the engine chose for each
+token, by layer of the model; what stands in a layer without experts means nothing."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainBatch:
@@ -20,6 +24,8 @@ class TrainBatch:
     `per_sample`: columns [B]; `position` (int64, place in the whole batch), `group` and `rollout` (int64)
     are always there. `unit` (int64), where it is there: samples of one unit share a rank, a mini-batch and a
     micro-batch.
+    `per_input`: columns [sum(P_i + R_i)], one entry for each of `tokens`; `ROUTED_EXPERTS` is the one that
+    there may be. They stay on the rank of their samples.
     A column added by a plugin keeps its name; the first dimension is the only one that is sliced.
     """
 
@@ -28,6 +34,7 @@ class TrainBatch:
     response_lengths: Tensor
     per_token: Mapping[str, Tensor] = field(default_factory=dict)
     per_sample: Mapping[str, Tensor] = field(default_factory=dict)
+    per_input: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return int(self.prompt_lengths.numel())
@@ -63,6 +70,7 @@ class TrainBatch:
             response_lengths=self.response_lengths,
             per_token={**self.per_token, **(per_token or {})},
             per_sample={**self.per_sample, **(per_sample or {})},
+            per_input=self.per_input,
         )
 
     def select(self, rows: Sequence[int]) -> TrainBatch:
@@ -78,6 +86,7 @@ class TrainBatch:
             response_lengths=self.response_lengths[index],
             per_token={name: column[responses] for name, column in self.per_token.items()},
             per_sample={name: column[index] for name, column in self.per_sample.items()},
+            per_input={name: column[tokens] for name, column in self.per_input.items()},
         )
 
 

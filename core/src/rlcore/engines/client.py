@@ -40,8 +40,9 @@ class EngineClient:
 
     `timeout_s` bounds one generation request, `control_timeout_s` any other. At most `concurrency`
     generation requests are under way at once. Empty prompts, and ids outside `vocab_size` where that is
-    given, are refused here, because one of them ends an SGLang server. Every failure is an EngineError;
-    nothing is sent twice but `flush_cache`.
+    given, are refused here, because one of them ends an SGLang server. `routed_experts`: completions come
+    with the experts that the engine chose. Every failure is an EngineError; nothing is sent twice but
+    `flush_cache`.
     """
 
     def __init__(
@@ -53,12 +54,14 @@ class EngineClient:
         control_timeout_s: float = 120.0,
         concurrency: int = 256,
         vocab_size: int | None = None,
+        routed_experts: bool = False,
     ) -> None:
         self._http = Http(url, token)
         self._timeout_s = timeout_s
         self._control_s = control_timeout_s
         self._slots = asyncio.Semaphore(concurrency)
         self._vocab_size = vocab_size
+        self._routed_experts = routed_experts
         self._capabilities: Capabilities | None = None
         self._running: dict[str, list[str]] = {}
 
@@ -291,7 +294,9 @@ class EngineClient:
         self._check_ids(ids)
         rid = rid or uuid.uuid4().hex
         can = await self.capabilities()
-        return wire.generate_body(ids, sampling, n=n, seed=seed, rid=rid, can=can), rid
+        experts = self._routed_experts
+        body = wire.generate_body(ids, sampling, n=n, seed=seed, rid=rid, can=can, routed_experts=experts)
+        return body, rid
 
     def _check_ids(self, ids: Sequence[int]) -> None:
         if not ids:

@@ -22,6 +22,7 @@ class Capabilities:
     `seeds`: a request's `sampling_seed` is honored. `seeds_siblings`: one request with `n` and one seed
     draws `n` different samples. `min_p`: it may be asked for. `tensor_checksums`: checksums are of HF
     tensors, by `rlcore.checksums`. `tensor_ranks`: payloads that a tensor update takes, one a TP rank.
+    `routed_experts`: the experts that were chosen for each token may be asked for.
     """
 
     kind: str
@@ -34,6 +35,7 @@ class Capabilities:
     min_p: bool
     tensor_checksums: bool
     tensor_ranks: int = 1
+    routed_experts: bool = False
 
 
 def capabilities(info: Mapping[str, Any], endpoints: Iterable[str]) -> Capabilities:
@@ -52,6 +54,7 @@ def capabilities(info: Mapping[str, Any], endpoints: Iterable[str]) -> Capabilit
         min_p=is_local or not is_deterministic,
         tensor_checksums=is_local,
         tensor_ranks=int(info.get("tp_size") or 1),
+        routed_experts=bool(info.get("enable_return_routed_experts")),
     )
 
 
@@ -78,7 +81,14 @@ def request_ids(rid: str, n: int) -> list[str]:
 
 
 def generate_body(
-    ids: Sequence[int], sampling: Sampling, *, n: int, seed: int | None, rid: str, can: Capabilities
+    ids: Sequence[int],
+    sampling: Sampling,
+    *,
+    n: int,
+    seed: int | None,
+    rid: str,
+    can: Capabilities,
+    routed_experts: bool = False,
 ) -> dict[str, Any]:
     """The body of `/generate` for `n` samples of one prompt.
 
@@ -88,13 +98,19 @@ def generate_body(
     """
     if sampling.min_p > 0 and not can.min_p:
         raise EngineError("SGLang with deterministic inference ends when asked for min-p; use top-p.")
+    if routed_experts and not can.routed_experts:
+        raise EngineError(
+            "The engine does not give the experts that it chose: its model has none, or it was "
+            "started without enable_return_routed_experts."
+        )
+    wanted = {"return_logprob": True, **({"return_routed_experts": True} if routed_experts else {})}
     if can.seeds_siblings:
         params = sampling_params(sampling, seed)
         return {
             "input_ids": list(ids),
             "sampling_params": {**params, "n": n},
             "rid": request_ids(rid, 1)[0],
-            "return_logprob": True,
+            **wanted,
         }
     start = secrets.randbits(SEED_BITS) if seed is None else seed
     seeds = [start + index if can.seeds else None for index in range(n)]
@@ -105,7 +121,7 @@ def generate_body(
     }
     # A batch of one would be answered by a list, and in a stream by indexed events.
     fields = entries if n > 1 else {name: values[0] for name, values in entries.items()}
-    return {**fields, "return_logprob": True}
+    return {**fields, **wanted}
 
 
 def completion(answer: Mapping[str, Any], *, prompt_tokens: int) -> Completion:
@@ -125,6 +141,7 @@ def completion(answer: Mapping[str, Any], *, prompt_tokens: int) -> Completion:
         finish_reason=reason["type"],
         spans=_spans(meta),
         prompt_tokens=prompt_tokens,
+        routed_experts=meta.get("routed_experts") or "",
     )
 
 

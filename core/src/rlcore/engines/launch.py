@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rlcore.engines import sglang_cpu, sglang_fields, sglang_launch
@@ -65,6 +66,11 @@ class Engine(Protocol):
         """Its settings; all kinds have `start_limit_s` and `stop_grace_s`."""
         ...
 
+    @property
+    def routing_fields(self) -> Mapping[str, Any] | None:
+        """Fields that make the server give the experts that it chose; None: it cannot."""
+        ...
+
     def check(self, fields: Mapping[str, Any]) -> None:
         """Before any process starts: a UserError where the engine is missing or `fields` are not its own."""
         ...
@@ -86,6 +92,7 @@ class LocalEngine:
     """`local`: the server over transformers, the default without a GPU."""
 
     name = "local"
+    routing_fields: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, config: LocalConfig) -> None:
         self.config = config
@@ -126,6 +133,7 @@ class SglangEngine:
     """`sglang`: the real server, on GPUs, or on a CPU by the help of `sglang_cpu`."""
 
     name = "sglang"
+    routing_fields: Mapping[str, Any] = MappingProxyType({"enable_return_routed_experts": True})
 
     def __init__(self, config: SglangConfig) -> None:
         self.config = config

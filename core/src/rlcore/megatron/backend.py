@@ -25,6 +25,7 @@ from rlcore.megatron.experts import Experts
 from rlcore.megatron.latent import Latent, LatentAttention
 from rlcore.megatron.linear import GatedMLP, NormLinear, OutputLinear
 from rlcore.megatron.norms import Norm
+from rlcore.megatron.replay import SparseLayer
 from rlcore.megatron.rotary import Rotary
 from rlcore.megatron.router import Router
 from rlcore.megatron.routing import Routing
@@ -55,7 +56,7 @@ def layer_spec(
     linears = linears or Linears()
     is_latent, has_experts = latent is not None, routing is not None
     return ModuleSpec(
-        module=TransformerLayer,
+        module=SparseLayer if has_experts else TransformerLayer,
         submodules=TransformerLayerSubmodules(
             input_layernorm=Norm if is_latent else IdentityOp,
             self_attention=_latent_attention(rotary, latent)

@@ -100,6 +100,7 @@ def narrow(part: Pack) -> Pack:
         rows=rows[kept],
         targets=part.targets[kept],
         kept=kept,
+        routes=None if part.routes is None else part.routes[places],
     )
 
 

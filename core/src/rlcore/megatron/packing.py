@@ -11,7 +11,7 @@ from megatron.core.packed_seq_params import PackedSeqParams
 from torch import Tensor
 from torch.nn import functional
 
-from rlcore.data.batch import TrainBatch, ranges
+from rlcore.data.batch import ROUTED_EXPERTS, TrainBatch, ranges
 from rlcore.errors import DataError
 from rlcore.megatron.attention import keep_pieces
 from rlcore.megatron.context import Piece
@@ -92,7 +92,8 @@ class Pack:
     `tokens`, `position_ids` int64 [1, T]; `params`: where each sequence starts (THD). `rows` int64 [n]: the
     rows of the logits that predict the n response tokens, sample after sample; `targets` int64 [n]: those
     tokens. T is padded with one sequence of zeros to a multiple of `align`. `kept` int64 [n]: of a pack that
-    context-parallel ranks divide, which of its response tokens `rows` and `targets` are of.
+    context-parallel ranks divide, which of its response tokens `rows` and `targets` are of. `routes` int16
+    [T, layers, K]: the experts that each token goes to, where they are replayed.
     """
 
     batch: TrainBatch
@@ -102,6 +103,7 @@ class Pack:
     rows: Tensor
     targets: Tensor
     kept: Tensor | None = None
+    routes: Tensor | None = None
 
 
 def pack(
@@ -111,11 +113,13 @@ def pack(
     align: int = 1,
     device: torch.device | None = None,
     share: bool = False,
+    replay: bool = False,
 ) -> Pack:
     """The samples `rows` of `batch`, packed; an empty set is a pack of `align` padding tokens.
 
     `share`: neighbors of one group with the same prompt become a tree, their prompt computed once, and no
-    sample brings its last token, which predicts nothing. The CPU's attention knows trees.
+    sample brings its last token, which predicts nothing. The CPU's attention knows trees. `replay`: with the
+    experts that the engine chose, which of a shared prompt are those of the first sample.
     """
     part = batch.select(rows)
     assert bool((part.prompt_lengths > 0).all()), "the first response token is predicted by a prompt token"
@@ -143,7 +147,15 @@ def pack(
         params=params,
         rows=layout.rows.to(device),
         targets=part.tokens[ranges(first, part.response_lengths)].to(device),
+        routes=_routes(part, layout.source, padding).to(device) if replay else None,
     )
+
+
+def _routes(part: TrainBatch, source: Tensor, padding: int) -> Tensor:
+    """Of the pack's tokens; padding, which nobody reads, goes to the first experts."""
+    routes = part.per_input[ROUTED_EXPERTS]
+    first = torch.arange(routes.shape[-1], dtype=routes.dtype)
+    return torch.cat([routes[source], first.expand(padding, *routes.shape[1:])])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,4 +239,5 @@ def _to(batch: TrainBatch, device: torch.device | None) -> TrainBatch:
         response_lengths=batch.response_lengths.to(device),
         per_token={name: column.to(device) for name, column in batch.per_token.items()},
         per_sample={name: column.to(device) for name, column in batch.per_sample.items()},
+        per_input=batch.per_input,  # read where packs are made
     )

@@ -28,6 +28,7 @@ from rlcore.megatron.optimizer import (
     zero_gradients,
 )
 from rlcore.megatron.packing import Bins, Pack, check_longest, equal_bins, micro_batches, pack
+from rlcore.megatron.replay import check_routes, keep_routes
 from rlcore.megatron.rows import RowSelector
 from rlcore.megatron.saving import StagedRole, load_role, stage_role
 from rlcore.megatron.schedule import learning_rate
@@ -51,11 +52,18 @@ class Role:
 
     value_head = False
 
-    def __init__(self, spec: ModelSpec, optimizer: OptimizerSettings | None) -> None:
-        """`optimizer` None: a frozen model (reference, teacher), which has no gradients and no optimizer."""
+    def __init__(
+        self, spec: ModelSpec, optimizer: OptimizerSettings | None, *, replay_routing: bool = False
+    ) -> None:
+        """`optimizer` None: a frozen model (reference, teacher), which has no gradients and no optimizer.
+
+        `replay_routing`: tokens go to the experts in the column `ROUTED_EXPERTS` of each batch, in forward
+        and backward, with weights of this model's routers (`rlcore.megatron.replay`).
+        """
         built = build_model(spec, trainable=optimizer is not None, value_head=self.value_head)
         self.built = built
         self.settings = optimizer
+        self.replay_routing = replay_routing
         self.steps = 0
         """Optimizer steps taken: the position in the learning-rate schedule."""
         self.models: list[Any] = list(built.chunks)
@@ -230,7 +238,13 @@ class Role:
         place = device()
         # a branch that is cut sees two runs of tokens, its prompt and its own: attention knows one
         share = place.type == "cpu" and self._context_size == 1
-        packs = [narrow(pack(batch, rows, align=self._align, device=place, share=share)) for rows in bins]
+        replay, config = self.replay_routing, self.built.config
+        if replay:
+            check_routes(batch, config)
+        whole = (
+            pack(batch, rows, align=self._align, device=place, share=share, replay=replay) for rows in bins
+        )
+        packs = [keep_routes(narrow(one), config) for one in whole]
 
         def forward_step(parts: Iterator[Pack], model: Any) -> tuple[Tensor, Any]:
             part = next(parts)

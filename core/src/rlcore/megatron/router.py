@@ -21,6 +21,8 @@ class Router(TopKRouter):  # type: ignore[misc] # megatron-core is untyped
     def __init__(self, *, config: TransformerConfig, routing: Routing, pg_collection: Any = None) -> None:
         super().__init__(config=config, pg_collection=pg_collection)
         self.rule = routing
+        self.replayed: Tensor | None = None
+        """int [T, K]: experts to go to in place of the router's choice; set before each forward."""
         self.weight.data = self.weight.data.to(device())
         if routing.biased:
             # megatron's own flag for it moves the biases after each step, and they are the policy's
@@ -36,7 +38,10 @@ class Router(TopKRouter):  # type: ignore[misc] # megatron-core is untyped
         """logits […, E] → weights [T, E], zero where an expert was not chosen, and bool [T, E]: who was."""
         logits_TE = logits.view(-1, logits.shape[-1])
         scores_TE = self.rule.scores(logits_TE)
-        experts_TK = self.rule.choose(scores_TE, self.expert_bias)
+        chosen = self.replayed
+        experts_TK = self.rule.choose(scores_TE, self.expert_bias) if chosen is None else chosen.long()
+        # a sum of weights is then the same whoever chose them, in whatever order
+        experts_TK = experts_TK.sort(-1).values
         weights_TK = self.rule.weigh(scores_TE, experts_TK).to(logits.dtype)
         weights_TE = torch.zeros_like(logits_TE).scatter(1, experts_TK, weights_TK)
         chosen_TE = torch.zeros_like(logits_TE, dtype=torch.bool).scatter(1, experts_TK, True)

@@ -38,6 +38,7 @@ class SwappedRole:
         """`weights`: of a model with the architecture of `policy`, in the order of its parameters."""
         self._view = copy.copy(policy)
         self._view.optimizer, self._view.settings, self._view.steps = None, None, 0
+        self._view.replay_routing = False  # the choice was the policy's
         self._weights = weights
 
     def forward(self, batch: TrainBatch, **options: Any) -> dict[str, Tensor]:

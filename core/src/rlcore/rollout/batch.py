@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
+from rlcore.data.batch import ROUTED_EXPERTS, TrainBatch
 from rlcore.errors import PluginError
 from rlcore.minibatch import assign_minibatches
+from rlcore.rollout.routes import routed_experts
 from rlcore.types import Group, Sample
 
 if TYPE_CHECKING:
@@ -24,7 +25,12 @@ KINDS = {"b": np.float32, "f": np.float32, "i": np.int64, "u": np.int64}
 
 
 def to_batch(
-    groups: Sequence[Group], *, minibatches: int, version: int, kept_caches: bool = False
+    groups: Sequence[Group],
+    *,
+    minibatches: int,
+    version: int,
+    kept_caches: bool = False,
+    routing: tuple[int, int] | None = None,
 ) -> TrainBatch:
     """All samples of `groups`, which are scored, in order, for a trainer whose weights are `version`.
 
@@ -35,7 +41,8 @@ def to_batch(
     (0 … B - 1), `group` and `rollout` (dense from 0), `minibatch`
     (`rlcore.minibatch.assign_minibatches`) and `version` (of the first token). An extra of a sample is a
     per-token column where it has one entry for each response token, and a per-sample column where it is a
-    number.
+    number. `routing`: layers and experts of a token, where the batch shall have the column `ROUTED_EXPERTS`
+    (`rlcore.rollout.routes`).
 
     Samples without spans were given by the data: they have no log-probs, rewards, version or extras, but
     `chosen`, int64, 1 for the first response to each prompt and 0 for the second; each group is a `unit`.
@@ -76,6 +83,7 @@ def to_batch(
             "version": torch.tensor([_version(sample) for sample in samples], dtype=torch.int64),
             **extra_samples,
         },
+        per_input={} if routing is None else {ROUTED_EXPERTS: routed_experts(samples, *routing)},
     )
 
 

@@ -71,6 +71,8 @@ def join(first: Completion, rest: Completion, decode: Decode, stop: Sequence[str
         text=text,
         spans=_joined_spans(first, rest),
         prompt_tokens=first.prompt_tokens,
+        # the continuation took in all that came before it
+        routed_experts=(rest if rest.token_ids else first).routed_experts,
     )
 
 

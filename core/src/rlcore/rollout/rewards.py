@@ -87,7 +87,9 @@ class RewardPool:
         `metadata["reward_error"]` and no score. Groups beyond the number of workers wait their turn.
         """
         loop = asyncio.get_running_loop()
-        outcomes = await loop.run_in_executor(self._threads, self._exchange, list(samples))
+        outcomes = await loop.run_in_executor(
+            self._threads, self._exchange, [replace(one, routed_experts="") for one in samples]
+        )
         return [self._settle(sample, outcome) for sample, outcome in zip(samples, outcomes, strict=True)]
 
     def stop(self) -> None:

@@ -120,6 +120,7 @@ class EngineGroup:
                     control_timeout_s=run.engine_timeout,
                     concurrency=run.engine_concurrency,
                     vocab_size=self._prepared.hf_config.get("vocab_size"),
+                    routed_experts=run.replay_routing,
                 )
             )
 
@@ -177,7 +178,7 @@ class EngineGroup:
             log_path=str(prepared.run_dir / LOGS / f"engine-{index}.log"),
             threads=cpu_threads(prepared.resolved.run),
             shares_gpu=prepared.shares_gpu,
-            fields=prepared.resolved.sglang,
+            fields=prepared.engine_fields,
         )
 
 

@@ -101,6 +101,7 @@ class Loop:
                 minibatches=self._run.minibatches,
                 version=self.state.version,
                 kept_caches=self._run.on_publish == "in_place",
+                routing=self.prepared.routing_shape,
             )
             shares = split(batch, self.trainer.data_parallel)
             version = self.state.version + 1

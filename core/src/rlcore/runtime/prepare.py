@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.checkpoint.folder import disk_sentence
-from rlcore.config.fit import check_context, check_model
+from rlcore.config.fit import TOP_EXPERTS, check_context, check_model
 from rlcore.errors import CheckpointError, ConfigError, DataError, ModelError
 from rlcore.interfaces import PairSource, ResponseSource
 from rlcore.rollout.generators import Generators
@@ -44,7 +44,7 @@ CPU_ENGINE = "local"
 class Served:
     """A model that engines may serve. `gpu`: whether torch can use one here; the cluster must agree.
 
-    `evals`: what is evaluated.
+    `evals`: what is evaluated. `engine_fields`: `--sglang.<field>`, and those that the run adds to them.
     """
 
     resolved: Inference
@@ -55,6 +55,14 @@ class Served:
     evals: tuple[PreparedEval, ...]
     generators: Generators
     gpu: bool
+    engine_fields: Mapping[str, Any]
+
+    @property
+    def routing_shape(self) -> tuple[int, int] | None:
+        """Layers of the model and experts of a token, where the engine's choice of them is replayed."""
+        if not self.resolved.run.replay_routing:
+            return None
+        return int(self.hf_config["num_hidden_layers"]), int(self.hf_config[TOP_EXPERTS])
 
     @property
     def context_length(self) -> int:
@@ -143,7 +151,12 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     for part in _parts(resolved):
         part.load()
     megatron = _megatron_fields(resolved)
-    _check_engine(resolved)
+    engine_fields = _checked_engine(resolved)
+    if resolved.run.replay_routing and "moe" in megatron.get("recompute_modules", ()):
+        raise ConfigError(
+            "--megatron.recompute-modules: found moe with --replay-routing, but a layer of experts that is "
+            "computed again alone chooses anew; expected --megatron.recompute-granularity full."
+        )
     gpu = torch.cuda.is_available()
     _check_placement(resolved, gpu)
     path = model_path(resolved, run_dir)
@@ -182,6 +195,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         prompts=prompts,
         generators=_generators(resolved),
         gpu=gpu,
+        engine_fields=engine_fields,
     )
 
 
@@ -191,7 +205,7 @@ def prepare_served(chosen: Inference, run_dir: Path) -> Served:
 
     for part in _eval_parts(chosen):
         part.load()
-    _check_engine(chosen)
+    engine_fields = _checked_engine(chosen)
     gpu = torch.cuda.is_available()
     path = model_path(chosen, run_dir)
     hf_config = read_config(path)
@@ -209,6 +223,7 @@ def prepare_served(chosen: Inference, run_dir: Path) -> Served:
         evals=evals,
         generators=_generators(chosen),
         gpu=gpu,
+        engine_fields=engine_fields,
     )
 
 
@@ -217,8 +232,19 @@ def _generators(chosen: Inference) -> Generators:
     return Generators([chosen.generator, *(one.generator for one in chosen.evals if one.generator)])
 
 
-def _check_engine(chosen: Inference) -> None:
-    chosen.engine.build().check(chosen.sglang)
+def _checked_engine(chosen: Inference) -> Mapping[str, Any]:
+    """The fields of the engine's server, which knows them all and is installed."""
+    engine = chosen.engine.build()
+    fields = chosen.sglang
+    if chosen.run.replay_routing:
+        if engine.routing_fields is None:
+            raise ConfigError(
+                f"--replay-routing: found true, but the engine {chosen.engine.name!r} does not give the "
+                "experts that it chose; leave it out, or take --engine local or sglang."
+            )
+        fields = {**fields, **engine.routing_fields}
+    engine.check(fields)
+    return fields
 
 
 def _checked_encoder(chosen: Inference, path: Path, hf_config: Mapping[str, Any]) -> PromptEncoder:

@@ -72,6 +72,7 @@ def worker_setups(prepared: Prepared, publisher: Publisher, threads: int) -> lis
             reference=prepared.reference if Input.REFERENCE_LOG_PROBS in needs else None,
             teacher=prepared.teacher,
             is_swapped=run.reference_placement == "swapped",
+            replay_routing=run.replay_routing,
             critic=_critic(prepared),
             publisher=publisher,
             seed=run.seed,

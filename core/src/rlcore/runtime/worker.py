@@ -41,7 +41,7 @@ class WorkerSetup:
     """Everything a rank needs, by value: it reads no file of the driver and builds no plugin manager.
 
     `reference`, `teacher`, `critic`: None where nothing reads them. `advantage`: None where the responses
-    were given. `is_swapped`: the reference borrows the policy's model.
+    were given. `is_swapped`: the reference borrows the policy's model. `replay_routing`: of the policy alone.
     """
 
     rank: int
@@ -54,6 +54,7 @@ class WorkerSetup:
     corrections: tuple[Part, ...]
     reference: ModelSpec | None
     is_swapped: bool
+    replay_routing: bool
     teacher: ModelSpec | None
     critic: CriticSetup | None
     publisher: Publisher
@@ -171,7 +172,7 @@ class TrainWorker(RankWorker):
 
         # before the policy, so that the two models are not on the device at the same time
         swapped = load_host_weights(setup.reference) if setup.reference and setup.is_swapped else None
-        self._role = Role(setup.model, setup.optimizer)
+        self._role = Role(setup.model, setup.optimizer, replay_routing=setup.replay_routing)
         self._roles[POLICY] = self._role
         self._reference: Role | SwappedRole | None = None
         if swapped is not None:

@@ -97,6 +97,7 @@ class Controls:
                 "weight_version": scheduler.weight_version,
                 "context_length": self.service.context_length,
                 "decoder": scheduler.weights.path,
+                "enable_return_routed_experts": scheduler.weights.routed is not None,
                 "capabilities": sorted(path.strip("/") for path in self.routes()),
                 "paused": scheduler.is_held,
                 "requests": {

@@ -69,6 +69,7 @@ class GenerateBody(BaseModel):
     rid: str | list[str] | None = None
     return_logprob: bool | list[bool] | None = None
     logprob_start_len: int | list[int] | None = None
+    return_routed_experts: bool = False
     stream: bool = False
 
 
@@ -86,6 +87,7 @@ class Ask(BaseModel):
     params: SamplingParams
     return_logprob: bool
     logprob_start_len: int
+    return_routed_experts: bool = False
 
 
 class Asks(BaseModel):
@@ -130,6 +132,7 @@ def parse_generate(body: Any) -> Asks:
             params=one,
             return_logprob=logprob,
             logprob_start_len=start,
+            return_routed_experts=parsed.return_routed_experts,
         )
         for (request, rid), prompt, one, logprob, start in zip(
             rids, prompts, params, logprobs, starts, strict=True

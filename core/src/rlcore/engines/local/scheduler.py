@@ -6,8 +6,9 @@ the waiting list alone, so equal lists, begun at once, give bit-equal results (s
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 from rlcore.engines.local.decoder import Prompt
 from rlcore.engines.local.requests import RequestError
+from rlcore.engines.local.routed import Routes
 from rlcore.engines.local.sampler import Draws, gather_draws, sample
 from rlcore.engines.local.sequences import Sequence
 from rlcore.engines.local.weights import Weights
@@ -144,11 +146,14 @@ class Scheduler:
         # Neighbors of like length waste less padding.
         ordered = sorted(groups.items(), key=lambda group: len(group[0]))
         prompts = [self._prompt(tokens, members) for tokens, members in ordered]
-        logits, scores = self.weights.decoder.prefill(prompts)
+        with self._routing(admitted) as routes:
+            logits, scores = self.weights.decoder.prefill(prompts)
         rows: list[Sequence] = []
         sources: list[int] = []
         for index, (_, members) in enumerate(ordered):
             for one in members:
+                if one.return_routed_experts:
+                    one.routes = [routes[index]]
                 if one.score_from is not None and one.scores is None:
                     start, values = prompts[index].score_from, scores[index]
                     assert start is not None
@@ -182,9 +187,24 @@ class Scheduler:
         tokens = torch.tensor([one.output[-1] for one in self.running])
         # The last token was sampled, but is not in the cache yet.
         lengths = torch.tensor([len(one.prompt) + len(one.output) - 1 for one in self.running])
-        logits = self.weights.decoder.decode(tokens, lengths)
+        with self._routing(self.running) as routes:
+            logits = self.weights.decoder.decode(tokens, lengths)
+        for row, one in enumerate(self.running):
+            if one.return_routed_experts:
+                one.routes.append(routes[0][row : row + 1])
         self._accept(self.running, logits, self._draws)
         self._compact()
+
+    @contextmanager
+    def _routing(self, rows: list[Sequence]) -> Iterator[list[Routes]]:
+        """Filled afterwards: the experts of each forward within, where one of `rows` asks for them."""
+        found: list[Routes] = []
+        routed = self.weights.routed
+        if routed is not None:
+            routed.is_wanted = any(one.return_routed_experts for one in rows)
+        yield found
+        if routed is not None:
+            found += routed.take()
 
     @staticmethod
     def _lay_out(rows: list[Sequence]) -> Draws:

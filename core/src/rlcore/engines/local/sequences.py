@@ -1,5 +1,6 @@
 """One sample while it is generated, and the answer that it becomes."""
 
+import base64
 import hashlib
 import time
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from rlcore.engines.local.requests import SamplingParams
+from rlcore.engines.local.routed import Routes
 
 TokenLogprob = list[Any]
 """`[log-prob or None, token id, None]`, as SGLang writes it (the last entry would be the token's text)."""
@@ -27,6 +29,7 @@ class Sequence:
 
     `key`: of `noise_key`. `limit`: most tokens to generate, cut to the context. `versions`: (first token,
     weight version) of each span. `scores`: the log-probs of the prompt's tokens from `score_from + 1` on.
+    `routes`: the experts of the tokens that were taken in, forward after forward.
     """
 
     rid: str
@@ -39,11 +42,13 @@ class Sequence:
     stop_ids: frozenset[int]
     return_logprob: bool = False
     score_from: int | None = None
+    return_routed_experts: bool = False
     stream: bool = False
     output: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     scores: list[float] | None = None
     versions: list[tuple[int, str]] = field(default_factory=list)
+    routes: list[Routes] = field(default_factory=list)
     finish: dict[str, Any] | None = None
     retractions: int = 0
     started: float = field(default_factory=time.monotonic)
@@ -127,7 +132,16 @@ class Sequence:
             meta["output_token_logprobs"] = [
                 [logprob, token, None] for logprob, token in zip(self.logprobs, self.output, strict=True)
             ]
+        if self.return_routed_experts and self.finish is not None:
+            meta["routed_experts"] = self._routed_experts()
         return {"text": self._text(tokenizer), "output_ids": list(self.output), "meta_info": meta}
+
+    def _routed_experts(self) -> str:
+        """SGLang's base64 of int32 [tokens - 1, layers, K]: the last token was sampled, and not taken in."""
+        if not self.routes:  # it was aborted before its turn
+            return ""
+        taken_in = np.concatenate(self.routes)[: len(self.tokens) - 1]
+        return base64.b64encode(taken_in.astype("<i4").tobytes()).decode()
 
     def _spans(self) -> list[dict[str, Any]]:
         """SGLang's spans, `end` exclusive. A version without tokens shows only where there is no other."""

@@ -86,6 +86,8 @@ class Service:
             raise RequestError(
                 f"logprob_start_len: {ask.logprob_start_len} is not within the {length} input tokens"
             )
+        if ask.return_routed_experts and self.scheduler.weights.routed is None:
+            raise RequestError("return_routed_experts: the model has no experts")
         if ask.params.stop and self.tokenizer is None:
             raise RequestError(
                 "sampling_params.stop: the model has no tokenizer, so stop strings cannot be found"
@@ -118,6 +120,7 @@ class Service:
             stop_ids=frozenset() if params.ignore_eos else self.stop_ids | frozenset(params.stop_token_ids),
             return_logprob=ask.return_logprob,
             score_from=ask.logprob_start_len if scored else None,
+            return_routed_experts=ask.return_routed_experts,
             stream=stream,
         )
 

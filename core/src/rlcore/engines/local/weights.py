@@ -18,6 +18,7 @@ from rlcore.engines.local.decoder import Decoder
 from rlcore.engines.local.generic import GenericDecoder, is_generic
 from rlcore.engines.local.lean import LeanDecoder, is_lean
 from rlcore.engines.local.requests import RequestError
+from rlcore.engines.local.routed import RoutedExperts
 from rlcore.errors import ModelError
 
 DTYPES = {
@@ -50,7 +51,8 @@ class SharedTensor(BaseModel):
 class Weights:
     """A model and its decoder.
 
-    `path`: "lean" or "generic". `context_length`: as asked, or the model's own.
+    `path`: "lean" or "generic". `context_length`: as asked, or the model's own. `routed`: where it has
+    experts, those that its tokens go to.
     """
 
     def __init__(self, model_path: Path, dtype: torch.dtype, context_length: int | None) -> None:
@@ -61,6 +63,7 @@ class Weights:
             self.path, self.decoder = "lean", LeanDecoder(self.model, self.context_length)
         else:
             self.path, self.decoder = "generic", GenericDecoder(self.model)
+        self.routed = RoutedExperts.of(self.model)
         self._tied = set(self.model.all_tied_weights_keys)
         self._parameters = {
             name: one for name, one in self.model.state_dict().items() if name not in self._tied

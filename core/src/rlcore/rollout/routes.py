@@ -1,0 +1,56 @@
+"""The experts that an engine chose, from its wire to a column of the batch."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlcore.errors import EngineError, PluginError
+from rlcore.types import Sample
+
+
+def routed_experts(samples: Sequence[Sample], layers: int, top_k: int) -> Tensor:
+    """`rlcore.data.batch.ROUTED_EXPERTS` of `samples`: int16 [sum(P_i + R_i), layers, top_k].
+
+    What the engine did not take in, a sample's last token at least, gets the experts 0 … top_k - 1: no token
+    to train on comes after it. PluginError where a sample brings the experts of fewer tokens than that,
+    EngineError where they are not of `layers` and `top_k`.
+    """
+    lengths = [len(one.prompt_ids) + len(one.response_ids) for one in samples]
+    column = np.empty((sum(lengths), layers, top_k), dtype=np.int16)
+    column[:] = np.arange(top_k, dtype=np.int16)
+    start = 0
+    for sample, length in zip(samples, lengths, strict=True):
+        found = _decoded(sample, layers, top_k)[:length]
+        column[start : start + len(found)] = found
+        start += length
+    return torch.from_numpy(column)
+
+
+def _decoded(sample: Sample, layers: int, top_k: int) -> np.ndarray[tuple[int, int, int], np.dtype[np.int32]]:
+    """int32 [tokens, layers, top_k]."""
+    try:
+        flat = np.frombuffer(base64.b64decode(sample.routed_experts, validate=True), dtype="<i4")
+    except (binascii.Error, ValueError) as error:
+        raise EngineError(
+            f"Sample {sample.rollout_id} has routed experts that are no int32: {error}."
+        ) from error
+    if flat.size % (layers * top_k):
+        raise EngineError(
+            f"Sample {sample.rollout_id} has {flat.size} routed experts, expected a multiple of {layers} "
+            f"layers times {top_k} experts of a token."
+        )
+    found = flat.reshape(-1, layers, top_k)
+    live = np.flatnonzero(sample.loss_mask)
+    needed = len(sample.prompt_ids) + int(live[-1]) if len(live) else 0
+    if len(found) < needed:
+        raise PluginError(
+            f"Sample {sample.rollout_id} has the experts of {len(found)} tokens, but {needed} stand before "
+            "its last one to train on: a generator hands on the routed_experts of its last completion."
+        )
+    return found

@@ -1,0 +1,136 @@
+"""Print a table of docs/models.md: how far a trainer is from a bf16 engine, with and without routing replay.
+
+    python scripts/replay_gaps.py        # a minute; on the CPU
+
+The `local` engine samples in bf16 from a random model of each family with experts; the trainer, in fp32 and
+in bf16, scores the same tokens.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DeepseekV3Config, Glm4MoeConfig, PretrainedConfig, Qwen3MoeConfig
+
+from rlcore.data.batch import ROUTED_EXPERTS, TrainBatch
+from rlcore.megatron import parallel
+from rlcore.megatron.role import Role
+from rlcore.plugins.loader import load
+from rlcore.plugins.records import Kind
+from rlcore.rollout.routes import routed_experts
+from rlcore.spec import ModelSpec, Part
+from rlcore.testing.checkpoints import make_checkpoint
+from rlcore.testing.local_engine import Local
+from rlcore.testing.ranks import run_ranks
+from rlcore.types import Prompt, Sample
+
+LAYERS, EXPERTS, TOP, SAMPLES, PROMPT, RESPONSE = 8, 32, 4, 32, 16, 64
+SHAPE: dict[str, Any] = {
+    **{"vocab_size": 199, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": LAYERS},
+    **{"num_attention_heads": 4, "num_key_value_heads": 4, "max_position_embeddings": 256},
+    **{"moe_intermediate_size": 32, "num_experts_per_tok": TOP, "pad_token_id": None, "eos_token_id": 1},
+}
+HEADS: dict[str, Any] = {"head_dim": 16}
+GROUPED: dict[str, Any] = {"n_routed_experts": EXPERTS, "first_k_dense_replace": 1}
+LATENT: dict[str, Any] = {
+    **{"n_group": 4, "topk_group": 2, "q_lora_rank": 24, "kv_lora_rank": 16, "num_nextn_predict_layers": 0},
+    **{"qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8},
+}
+CONFIGS: dict[str, PretrainedConfig] = {
+    "qwen3_moe": Qwen3MoeConfig(**SHAPE, **HEADS, num_experts=EXPERTS, norm_topk_prob=True),
+    "glm4_moe": Glm4MoeConfig(**SHAPE, **GROUPED, **HEADS, num_mtp_layers=0),
+    "deepseek_v3": DeepseekV3Config(**SHAPE, **GROUPED, **LATENT),
+}
+COLUMNS = ("trainer", "replay", "mean gap", "99 % below", "k3")
+
+
+def main() -> None:
+    """Four rows a family."""
+    warnings.simplefilter("ignore")  # megatron's, of settings that rlcore chose
+    print("| family | " + " | ".join(COLUMNS) + " |\n| --- |" + " --- |" * len(COLUMNS))
+    for family, config in CONFIGS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model"
+            make_checkpoint(path, config)
+            batch, rollout = sampled(path)
+            cases = [(dtype, replay) for dtype in ("fp32", "bf16") for replay in (False, True)]
+            found = run_ranks(scored, 1, str(path), _part(family), batch, cases)[0]
+        for (dtype, replay), log_probs in zip(cases, found, strict=True):
+            row = (dtype, "yes" if replay else "no", *_gap(log_probs, rollout))
+            print(f"| `{family}` | " + " | ".join(row) + " |", flush=True)
+
+
+def sampled(path: Path) -> tuple[TrainBatch, Tensor]:
+    """What the engine says to random prompts, and its log-probs."""
+    draw = torch.Generator().manual_seed(0)
+    engine = Local(path, max_batch=SAMPLES, dtype=torch.bfloat16)
+    prompts = torch.randint(2, SHAPE["vocab_size"], (SAMPLES, PROMPT), generator=draw).tolist()
+    wanted = {"max_new_tokens": RESPONSE, "ignore_eos": True}
+    sequences = [engine.sequence(str(n), prompt, **wanted) for n, prompt in enumerate(prompts)]
+    for one in sequences:
+        one.return_routed_experts = True
+    answers = engine.run(sequences)
+    samples = [_sample(one.rid, one.prompt, answers[one.rid]) for one in sequences]
+    batch = TrainBatch(
+        tokens=torch.tensor([token for one in samples for token in one.prompt_ids + one.response_ids]),
+        prompt_lengths=torch.full((SAMPLES,), PROMPT),
+        response_lengths=torch.full((SAMPLES,), RESPONSE),
+        per_input={ROUTED_EXPERTS: routed_experts(samples, LAYERS, TOP)},
+    )
+    return batch, torch.tensor([value for one in samples for value in one.log_probs])
+
+
+def scored(
+    rank: int,
+    size: int,
+    port: int,
+    path: str,
+    part: Part,
+    batch: TrainBatch,
+    cases: Sequence[tuple[str, bool]],
+) -> list[Tensor]:
+    """The trainer's log-probs in each case: its dtype, and whether it replays."""
+    parallel.start(rank, size, "127.0.0.1", port)
+    found = []
+    for dtype, replay in cases:
+        role = Role(ModelSpec(path=path, bridge=part, dtype=dtype), None, replay_routing=replay)
+        found.append(role.forward(batch, temperature=1.0, tokens_per_rank=1024)["log_probs"])
+    parallel.stop()
+    return found
+
+
+def _sample(rid: str, prompt: list[int], answer: dict[str, Any]) -> Sample:
+    meta = answer["meta_info"]
+    return Sample(
+        prompt=Prompt(prompt_id=rid, text=""),
+        prompt_ids=tuple(prompt),
+        group_id=int(rid),
+        index=0,
+        rollout_id=rid,
+        response_ids=tuple(answer["output_ids"]),
+        loss_mask=(1,) * len(answer["output_ids"]),
+        log_probs=tuple(entry[0] for entry in meta["output_token_logprobs"]),
+        routed_experts=meta["routed_experts"],
+    )
+
+
+def _part(family: str) -> Part:
+    entry = load().registry.find(Kind.MODEL, family, "--model")
+    return Part(name=family, factory=entry.component.factory, config=entry.component.config())
+
+
+def _gap(trainer: Tensor, engine: Tensor) -> tuple[str, str, str]:
+    """Mean of |gap|, its 99th percentile, and the k3 estimate of KL(engine || trainer)."""
+    log_ratio = trainer - engine
+    k3 = (log_ratio.exp() - 1 - log_ratio).mean()
+    return f"{log_ratio.abs().mean():.4f}", f"{log_ratio.abs().quantile(0.99):.3f}", f"{k3:.1e}"
+
+
+if __name__ == "__main__":
+    main()
