@@ -46,6 +46,10 @@ class MissingEngineError(UserError, ImportError):
     """An engine whose package is not installed; the message holds the pip line that installs it."""
 
 
+class MissingPackageError(UserError, ImportError):
+    """A part whose package is not installed; the message holds the pip line that installs it."""
+
+
 class RunError(RlcoreError, RuntimeError):
     """A run that was set up correctly and cannot go on."""
 

@@ -37,10 +37,11 @@ class Trajectory:
     Prompt and response together are at most the prompt and `ctx.sampling.max_tokens` tokens long.
     """
 
-    def __init__(self, ctx: GenerationContext, sample: Sample) -> None:
+    def __init__(self, ctx: GenerationContext, sample: Sample, used: int = 0) -> None:
+        """`used`: tokens of the limit that the sample's prompt has taken, beyond what its source gave."""
         self._ctx = ctx
         self._sample = sample
-        self._limit = ctx.sampling.max_tokens
+        self._limit = ctx.sampling.max_tokens - used
         self._turns = 0
 
     @property

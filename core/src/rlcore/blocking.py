@@ -1,0 +1,42 @@
+"""Blocking calls in an event loop, each in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def call_in_thread(function: Callable[[], T]) -> T:
+    """`function()` in a thread of its own, so that one that hangs takes nobody's place.
+
+    A cancelled call goes on until it returns by itself, since Python has no way to end a thread; it holds up
+    neither the loop nor the end of the process.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return  # nobody waits any more
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = function()
+        except Exception as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=work, daemon=True, name="blocking call").start()
+    result: T = await future
+    return result

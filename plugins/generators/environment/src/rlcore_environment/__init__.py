@@ -1,0 +1,1 @@
+"""Environments as generators, for rlcore."""

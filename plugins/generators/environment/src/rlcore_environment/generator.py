@@ -1,0 +1,147 @@
+"""Turns of the policy and an environment."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from rlcore.blocking import call_in_thread
+from rlcore.chat.render import render_prompt, render_suffix
+from rlcore.interfaces import Completion, GenerationContext
+from rlcore.trajectory import Trajectory
+from rlcore.types import GenerationStatus, Json, Messages, Sample
+from rlcore_environment.config import EnvironmentConfig
+from rlcore_environment.make import factory
+from rlcore_environment.protocol import TURNS, ClosableEnvironment, Environment, Step
+
+T = TypeVar("T")
+CLOSE_TIMEOUT_S = 10.0
+_log = logging.getLogger(__name__)
+
+
+class FailedError(Exception):
+    """The environment did; the message is the sample's `failure`."""
+
+
+@dataclass
+class Episode:
+    """What has happened so far."""
+
+    turns: list[tuple[int, float]] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+    text: str = ""
+
+    def add(self, end: int, step: Step) -> None:
+        """A turn whose last token is at `end`."""
+        self.turns.append((end, float(step.reward)))
+        for name, value in step.metrics.items():
+            self.metrics[name] = self.metrics.get(name, 0.0) + value
+
+
+class EnvironmentGenerator:
+    """One environment for each sample; observations are masked, and nothing is tokenised twice."""
+
+    def __init__(self, config: EnvironmentConfig) -> None:
+        """Raises `ConfigError` or `MissingPackageError` where the settings lead to no environment."""
+        self._config = config
+        self._make = factory(config)
+        self._logged: set[str] = set()
+
+    async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
+        """One episode. A crash or a time-out of the environment is a failed sample."""
+        environment: Environment | None = None
+        try:
+            environment = await self._limited(call_in_thread(self._make), self._config.reset_timeout, "reset")
+            return await self._play(ctx, sample, environment)
+        except FailedError as failed:
+            return replace(sample, status=GenerationStatus.FAILED, failure=str(failed))
+        finally:
+            if isinstance(environment, ClosableEnvironment):
+                await self._close(environment)
+
+    async def _play(self, ctx: GenerationContext, sample: Sample, environment: Environment) -> Sample:
+        first = await self._limited(environment.reset(sample), self._config.reset_timeout, "reset")
+        talk = _Talk(ctx, sample, self._config.observation)
+        if first and not talk.begin(first):
+            raise FailedError("no_room")
+        episode, trajectory = Episode(), talk.trajectory
+        while trajectory.turns < self._config.max_turns and trajectory.room:
+            done = await trajectory.answer(self._config.max_turn_tokens)
+            episode.text = done.text
+            if done.finish_reason == "abort":
+                return _ended(trajectory, episode, GenerationStatus.ABORTED)
+            step = await self._limited(environment.step(done.text), self._config.step_timeout, "step")
+            episode.add(trajectory.length - 1, step)
+            if step.done:
+                status = GenerationStatus.TRUNCATED if step.truncated else GenerationStatus.COMPLETED
+                return _ended(trajectory, episode, status)
+            if not talk.observe(done, step.observation):
+                break
+        return _ended(trajectory, episode, GenerationStatus.TRUNCATED)
+
+    async def _limited(self, awaitable: Awaitable[T], limit: float, what: str) -> T:
+        """`awaitable` within `limit` seconds; what goes wrong is a `FailedError`, and a log line once."""
+        try:
+            return await asyncio.wait_for(awaitable, limit)
+        except TimeoutError as error:
+            self._report(f"its {what} took longer than {limit:g} s")
+            raise FailedError(f"environment_{what}_timed_out") from error
+        except Exception as error:
+            self._report(f"its {what} raised {type(error).__name__}: {error}")
+            raise FailedError("environment_crashed") from error
+
+    def _report(self, said: str) -> None:
+        if said not in self._logged and len(self._logged) < 100:
+            self._logged.add(said)
+            _log.warning("The environment %r failed: %s.", self._config.environment, said)
+
+    async def _close(self, environment: ClosableEnvironment) -> None:
+        """A fault of the end is told, and costs nothing: the episode is over."""
+        with contextlib.suppress(FailedError):
+            await self._limited(environment.close(), CLOSE_TIMEOUT_S, "close")
+
+
+class _Talk:
+    """How observations follow: by the chat template, or as text."""
+
+    def __init__(self, ctx: GenerationContext, sample: Sample, pattern: str) -> None:
+        self._ctx = ctx
+        self._pattern = pattern
+        self._chat: list[dict[str, Json]] | None = None
+        if not isinstance(sample.prompt.text, str):
+            self._chat = [dict(message) for message in sample.prompt.text]
+        self._sample = sample
+        self.trajectory = Trajectory(ctx, sample)
+
+    def begin(self, observation: str) -> bool:
+        """The first observation: the rest of a text, or a message at the end of the chat's prompt."""
+        if self._chat is None:
+            return self.trajectory.observe(self._ctx.encode(self._said(observation)))
+        self._chat.append({"role": "user", "content": observation})
+        ids = render_prompt(self._ctx.tokenizer, self._chat)
+        more = len(ids) - len(self._sample.prompt_ids)
+        self.trajectory = Trajectory(self._ctx, replace(self._sample, prompt_ids=ids), used=more)
+        return self.trajectory.room > 0
+
+    def observe(self, done: Completion, observation: str) -> bool:
+        """What follows the answer `done`; False: there is no room for it."""
+        if self._chat is None:
+            return self.trajectory.observe(self._ctx.encode(self._said(observation)))
+        new: Messages = [{"role": "user", "content": observation}]
+        self._chat.append({"role": "assistant", "content": done.text})
+        ids = render_suffix(self._ctx.tokenizer, self._chat, new, sampled=done.token_ids)
+        self._chat += [dict(message) for message in new]
+        return self.trajectory.observe(ids)
+
+    def _said(self, observation: str) -> str:
+        return self._pattern.replace("{observation}", observation)
+
+
+def _ended(trajectory: Trajectory, episode: Episode, status: GenerationStatus) -> Sample:
+    metrics = {**episode.metrics, "turns": float(len(episode.turns))}
+    metadata = {TURNS: [list(turn) for turn in episode.turns]}
+    return trajectory.end(status, episode.text, metrics=metrics, metadata=metadata)

@@ -1,0 +1,38 @@
+"""What this distribution registers."""
+
+from collections.abc import Iterable
+
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import Component, Source
+from rlcore_environment.config import EnvironmentConfig, EnvironmentRewardConfig, EpisodesConfig
+
+
+@hookimpl
+def rlcore_generators() -> Iterable[Component]:
+    yield Component(
+        name="environment",
+        factory="rlcore_environment.generator:EnvironmentGenerator",
+        config=EnvironmentConfig,
+        summary="turns with an environment: reset, step, rewards",
+    )
+
+
+@hookimpl
+def rlcore_rewards() -> Iterable[Component]:
+    yield Component(
+        name="environment",
+        factory="rlcore_environment.reward:EnvironmentReward",
+        config=EnvironmentRewardConfig,
+        summary="what the environment gave, for each turn or in sum",
+    )
+
+
+@hookimpl
+def rlcore_sources() -> Iterable[Source]:
+    yield Source(
+        name="episodes",
+        factory="rlcore_environment.source:Episodes",
+        config=EpisodesConfig,
+        summary="one prompt, with seeds for an environment",
+        suggests={"generator": "environment", "reward": "environment"},
+    )

@@ -1,0 +1,116 @@
+"""Environments of other packages, each where its package is installed."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rlcore.errors import ConfigError
+from rlcore.rollout.context import EngineContext
+from rlcore.testing.token_engine import CountingReward, TokenEngine
+from rlcore.types import GenerationStatus, Json, Prompt, Sample, Sampling
+from rlcore_environment.adapters.gymnasium import GymnasiumEnvironment
+from rlcore_environment.adapters.verifiers import VerifiersEnvironment
+from rlcore_environment.config import EnvironmentConfig
+from rlcore_environment.generator import EnvironmentGenerator
+from rlcore_environment.protocol import Step
+
+
+def sample(text: Any = "play", label: Json = None, **metadata: Json) -> Sample:
+    prompt = Prompt(prompt_id="p", text=text, label=label, metadata=metadata)
+    return Sample(prompt=prompt, prompt_ids=(1, 2), group_id=0, index=0, rollout_id="0.0", seed=3)
+
+
+def test_frozen_lake() -> None:
+    pytest.importorskip("gymnasium")
+
+    async def walk() -> list[Step]:
+        made = GymnasiumEnvironment("FrozenLake-v1", {"is_slippery": False})
+        assert await made.reset(sample(seed=1)) == "0"
+        steps = [await made.step(said) for said in ("north", "go 9", "move 2", "2", "1", "1", "1", "2")]
+        await made.close()
+        return steps
+
+    steps = asyncio.run(walk())
+    told = "No action: expected a number from 0 to 3."
+    assert [step.observation for step in steps[:3]] == [told, told, "1"]
+    assert steps[0].metrics == {"invalid_actions": 1}
+    assert [step.reward for step in steps] == [0, 0, 0, 0, 0, 0, 0, 1]
+    assert [step.done for step in steps] == [*[False] * 7, True]
+
+
+def test_an_episode_of_gymnasium_is_a_sample() -> None:
+    pytest.importorskip("gymnasium")
+    engine = TokenEngine(lambda prompt, seed: "2" if prompt.endswith("0.") else "1")
+    ctx = EngineContext(engine, engine.tokenizer, Sampling(max_tokens=60), CountingReward())
+    config = EnvironmentConfig(
+        kind="gymnasium",
+        environment="FrozenLake-v1",
+        options={"is_slippery": False},
+        observation="{observation}.",
+    )
+    found = asyncio.run(EnvironmentGenerator(config).generate(ctx, sample()))
+    said = engine.tokenizer.decode(found.response_ids, skip_special_tokens=False)
+    assert said == "0.2<|im_end|>1.1<|im_end|>", "the hole at 5 ends it"
+    assert found.status is GenerationStatus.COMPLETED
+
+
+@pytest.mark.parametrize(("name", "said"), [("Nothing-v0", "cannot make it"), ("Blackjack-v1", None)])
+def test_what_gymnasium_cannot_make_is_refused(name: str, said: str | None) -> None:
+    pytest.importorskip("gymnasium")
+    if said is None:
+        assert asyncio.run(GymnasiumEnvironment(name, {}).reset(sample())).startswith("(")
+        return
+    with pytest.raises(ConfigError, match=said):
+        GymnasiumEnvironment(name, {})
+
+
+def test_a_game_of_textarena() -> None:
+    pytest.importorskip("textarena")
+    from rlcore_environment.adapters.textarena import TextArenaEnvironment
+
+    async def play() -> tuple[str, Step, Step]:
+        made = TextArenaEnvironment("GuessTheNumber-v0", {})
+        rules = await made.reset(sample(seed=4))
+        step = last = await made.step("[1]")
+        while not last.done:
+            last = await made.step("[1]")
+        return rules, step, last
+
+    rules, first, last = asyncio.run(play())
+    assert "number" in rules
+    assert "1" in first.observation
+    assert not first.done
+    assert 0 <= last.reward <= 1
+
+
+def test_an_environment_of_verifiers() -> None:
+    vf = pytest.importorskip("verifiers")
+    if not hasattr(vf, "MultiTurnEnv"):
+        pytest.skip("the environments of the 0.1 line")
+    from datasets import Dataset
+
+    class Twice(vf.MultiTurnEnv):  # type: ignore[misc, name-defined] # a package without types
+        async def env_response(self, messages: Any, state: Any, **options: Any) -> Any:
+            return [{"role": "user", "content": "sure?"}]
+
+    async def right(completion: Any, answer: str, **options: Any) -> float:
+        return float(completion[-1].content == answer)
+
+    rows = Dataset.from_list([{"question": "x", "answer": "y"}])
+    environment = Twice(dataset=rows, rubric=vf.Rubric(funcs=[right]), max_turns=2)
+
+    async def play(*answers: str) -> list[Step]:
+        made = VerifiersEnvironment("twice", {}, environment)
+        assert await made.reset(sample("1 + 1?", "2")) == ""
+        try:
+            return [await made.step(answer) for answer in answers]
+        finally:
+            await made.close()
+
+    first, last = asyncio.run(play("3", "2"))
+    assert (first.observation, first.done) == ("sure?", False)
+    assert (last.reward, last.done) == (1.0, True)
+    assert last.metrics["right"] == 1
+    assert asyncio.run(play("2", "3"))[-1].reward == 0
+    assert len(asyncio.run(play("only one turn"))) == 1, "closing ends what is under way"
