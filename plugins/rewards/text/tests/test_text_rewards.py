@@ -3,22 +3,11 @@
 import pytest
 from pydantic import ValidationError
 
-from rlcore.types import GenerationStatus, Json, Prompt, Sample, Score
+from rlcore.testing.rewards import sample
+from rlcore.types import GenerationStatus, Json, Score
 from rlcore_text.config import ExactMatchConfig, F1Config, FormatConfig, TokenMatchConfig
 from rlcore_text.plugin import rlcore_rewards
 from rlcore_text.rewards import F1, ExactMatch, Format, TokenMatch
-
-
-def sample(text: str, label: Json = None, *, status: GenerationStatus = GenerationStatus.COMPLETED) -> Sample:
-    return Sample(
-        prompt=Prompt(prompt_id="p", text="question", label=label),
-        prompt_ids=(1,),
-        group_id=0,
-        index=0,
-        rollout_id="r",
-        text=text,
-        status=status,
-    )
 
 
 def only(scores: list[Score]) -> Score:

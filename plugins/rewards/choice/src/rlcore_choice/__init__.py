@@ -1,0 +1,1 @@
+"""A reward for multiple-choice answers."""

@@ -1,0 +1,16 @@
+"""Settings of the reward `multiple_choice`."""
+
+from pydantic import Field
+
+from rlcore.config.base import Config
+
+
+class MultipleChoiceConfig(Config):
+    """Settings of `multiple_choice`."""
+
+    choices: int = Field(
+        4, ge=2, le=26, description="options of a question whose metadata list no choices: A, B, …"
+    )
+    marked: bool = Field(
+        False, description="only a marked answer counts: boxed, or after the word answer; no lone last letter"
+    )

@@ -1,0 +1,18 @@
+"""What this package offers."""
+
+from collections.abc import Iterable
+
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import Component
+from rlcore_ifeval.config import IfevalConfig
+
+
+@hookimpl
+def rlcore_rewards() -> Iterable[Component]:
+    """The reward."""
+    yield Component(
+        name="ifeval",
+        factory="rlcore_ifeval.reward:Ifeval",
+        summary="share of the prompt's verifiable instructions that the response follows (IFEval)",
+        config=IfevalConfig,
+    )

@@ -1,0 +1,18 @@
+"""What this package offers."""
+
+from collections.abc import Iterable
+
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import Component
+from rlcore_math.config import MathConfig
+
+
+@hookimpl
+def rlcore_rewards() -> Iterable[Component]:
+    """The reward."""
+    yield Component(
+        name="math",
+        factory="rlcore_math.reward:Math",
+        summary="1 where the answer is mathematically equal to the label, else 0 (math-verify)",
+        config=MathConfig,
+    )

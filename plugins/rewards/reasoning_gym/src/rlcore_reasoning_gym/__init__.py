@@ -1,0 +1,1 @@
+"""The procedural tasks of reasoning-gym."""

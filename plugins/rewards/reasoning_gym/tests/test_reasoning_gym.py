@@ -1,0 +1,105 @@
+"""The tasks of reasoning-gym: what they ask, how they are split, and what their verifiers say."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from rlcore.errors import DataError
+from rlcore.rollout.judge import Failure, judge
+from rlcore.spec import Part
+from rlcore.testing.rewards import sample
+from rlcore.types import Prompt, Sample, Score
+from rlcore_reasoning_gym.config import ReasoningGymConfig, ReasoningGymRewardConfig
+from rlcore_reasoning_gym.reward import ReasoningGymReward
+from rlcore_reasoning_gym.source import ReasoningGym
+
+SMALL: dict[str, Any] = {
+    "datasets": ("chain_sum", "spell_backward"),
+    "size": 60,
+    "settings": {"chain_sum": {"max_terms": 3}},
+}
+
+
+def prompts(**settings: Any) -> list[Prompt]:
+    found = ReasoningGym(ReasoningGymConfig(**{**SMALL, **settings})).prompts()
+    return [*found.train, *(prompt for rows in found.held_out.values() for prompt in rows)]
+
+
+def answer(prompt: Prompt, text: str) -> Sample:
+    return sample(text, prompt.label, metadata=prompt.metadata)
+
+
+def test_every_entry_is_a_prompt_on_one_side() -> None:
+    found = ReasoningGym(ReasoningGymConfig(**SMALL)).prompts()
+    assert set(found.held_out) == {"chain_sum", "spell_backward"}
+    held_out = {str(prompt.text) for rows in found.held_out.values() for prompt in rows}
+    assert not held_out & {str(prompt.text) for prompt in found.train}
+    assert sorted(prompt.prompt_id for prompt in prompts()) == sorted(
+        f"{name}:{index}" for name in SMALL["datasets"] for index in range(60)
+    )
+
+
+def test_prompts_are_the_same_each_time_and_of_another_seed_others() -> None:
+    assert prompts() == prompts()
+    assert prompts() != prompts(dataset_seed=1)
+
+
+def test_a_right_answer_scores_1_and_a_wrong_one_less() -> None:
+    reward = ReasoningGymReward(ReasoningGymRewardConfig())
+    for prompt in prompts():
+        right = reward.score(
+            [answer(prompt, str(prompt.label)), answer(prompt, f"Hm. <answer>{prompt.label}</answer>")]
+        )
+        assert right == [Score(value=1.0, parts={"solved": 1.0})] * 2
+        [wrong] = reward.score([answer(prompt, "I don't know")])
+        assert wrong.value < 0.5
+        assert wrong.parts == {"solved": 0.0}
+
+
+def test_a_prompt_of_another_source_is_no_score() -> None:
+    [outcome] = judge(ReasoningGymReward(ReasoningGymRewardConfig()), [sample("4", "4")])
+    assert isinstance(outcome, Failure)
+    assert "none of the source reasoning_gym" in outcome.reason
+
+
+def test_questions_are_chats_or_plain_text() -> None:
+    chat = prompts(system="Be brief.")[0].text
+    assert [message["role"] for message in chat if not isinstance(message, str)] == ["system", "user"]
+    plain = prompts(chat=False, suffix="\nAnswer: ")[0].text
+    assert isinstance(plain, str)
+    assert plain.endswith("\nAnswer: ")
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"datasets": ("chain_sun",), "settings": {}}, "found 'chain_sun', expected one of ab, "),
+        ({"settings": {"maze": {}}}, "settings of those datasets only"),
+        (
+            {"settings": {"chain_sum": {"max_terns": 3}}},
+            "refuses {'max_terns': 3} for 'chain_sum'",
+        ),
+    ],
+)
+def test_what_reasoning_gym_has_not_is_refused(settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(DataError) as caught:
+        prompts(**settings)
+    assert reason in str(caught.value)
+
+
+def test_the_refusal_without_the_package_has_the_pip_line() -> None:
+    part = Part(name="reasoning_gym", factory="rlcore_reasoning_gym.source:ReasoningGym")
+    script = (
+        "import sys; sys.modules['reasoning_gym'] = None\n"
+        "from rlcore.errors import PluginError\n"
+        "from rlcore.spec import Part\n"
+        "import rlcore_reasoning_gym.plugin\n"
+        f"try: {part!r}.load()\n"
+        "except PluginError as error: print(error)\n"
+    ).replace("config=Config()", "")
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert 'pip install "rlcore-reasoning-gym[tasks]"' in done.stdout
