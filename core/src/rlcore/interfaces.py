@@ -92,6 +92,11 @@ class GenerationContext(Protocol):
         ...
 
     @property
+    def context_length(self) -> int:
+        """Tokens of prompt and response together that engine and trainer take."""
+        ...
+
+    @property
     def tokenizer(self) -> Tokenizer:
         """The model's, for `rlcore.chat`: chat templates, tool calls."""
         ...
@@ -126,7 +131,8 @@ class Generator(Protocol):
     async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample | list[Sample]:
         """`sample` with response, mask, log-probs, spans and status filled in.
 
-        A list means that the trajectory was split; its members keep the `rollout_id`.
+        A list means that the trajectory was split; its members keep the `rollout_id`. A group whose samples
+        all come SCORED is not shown to the run's reward.
         """
         ...
 

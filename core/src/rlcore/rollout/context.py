@@ -73,6 +73,10 @@ class Gate:
             self._open.set()
 
 
+UNBOUNDED = 2**31
+"""The context length of an engine that takes anything."""
+
+
 class Engines:
     """All engines, each with at most `concurrency` requests in flight, which its client sees to.
 
@@ -80,13 +84,20 @@ class Engines:
     """
 
     def __init__(
-        self, clients: Sequence[Client], tokenizer: Tokenizer, concurrency: int, *, name: str = ""
+        self,
+        clients: Sequence[Client],
+        tokenizer: Tokenizer,
+        concurrency: int,
+        *,
+        name: str = "",
+        context_length: int = UNBOUNDED,
     ) -> None:
         """`name`: tells its sessions from those of others on the same engines."""
         assert clients, "a run has at least one engine"
         self._name = name
         self.clients = tuple(clients)
         self.tokenizer = tokenizer
+        self.context_length = context_length
         self._concurrency = concurrency
         self._rounds = 0
 
@@ -124,7 +135,14 @@ class Engines:
             for place in range(engines)
         ]
         return [
-            EngineContext(self.clients[order % engines], self.tokenizer, how, scorer, gates[order % engines])
+            EngineContext(
+                self.clients[order % engines],
+                self.tokenizer,
+                how,
+                scorer,
+                gates[order % engines],
+                context_length=self.context_length,
+            )
             for order in range(count)
             for how in each
         ]
@@ -143,8 +161,11 @@ class EngineContext:
         sampling: Sampling,
         scorer: Scorer,
         gate: Gate | None = None,
+        *,
+        context_length: int = UNBOUNDED,
     ) -> None:
         self._client = client
+        self._context_length = context_length
         self._scorer = scorer
         self._tokenizer = tokenizer
         self._sampling = sampling
@@ -154,6 +175,11 @@ class EngineContext:
     def sampling(self) -> Sampling:
         """How this rollout samples."""
         return self._sampling
+
+    @property
+    def context_length(self) -> int:
+        """Tokens of prompt and response together that engine and trainer take."""
+        return self._context_length
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -78,7 +78,14 @@ class Evaluator:
     ) -> None:
         self._run = run
         self._encoder = encoder
-        self._engines = Engines(clients, encoder.tokenizer, run.engine_concurrency, name=EVALUATION)
+        longest = max((one.sampling.max_tokens for one in sets), default=run.max_response_tokens)
+        self._engines = Engines(
+            clients,
+            encoder.tokenizer,
+            run.engine_concurrency,
+            name=EVALUATION,
+            context_length=run.max_prompt_tokens + longest,
+        )
         self._sets = sets
         self._in_step = in_step
 

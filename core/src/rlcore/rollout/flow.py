@@ -11,7 +11,7 @@ from rlcore.data.tokens import Tokenizer
 from rlcore.engines.client import together
 from rlcore.interfaces import Completion
 from rlcore.rollout.buffer import DataBuffer
-from rlcore.rollout.context import Client, EngineContext, Scorer
+from rlcore.rollout.context import UNBOUNDED, Client, EngineContext, Scorer
 from rlcore.rollout.partial import INTERRUPTED, Key, Partial, join
 from rlcore.types import Sampling
 
@@ -81,8 +81,10 @@ class ContinuingContext(EngineContext):
         flow: Flow,
         buffer: DataBuffer,
         group_id: int,
+        *,
+        context_length: int = UNBOUNDED,
     ) -> None:
-        super().__init__(client, tokenizer, sampling, scorer)
+        super().__init__(client, tokenizer, sampling, scorer, context_length=context_length)
         self._flow = flow
         self._buffer = buffer
         self._group_id = group_id

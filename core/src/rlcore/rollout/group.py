@@ -215,13 +215,16 @@ class GroupMaker:
         return replace(sample, attempt=attempt, seed=seed)
 
     async def score(self, outcome: Outcome) -> Outcome:
-        """`outcome` scored, unless it is amiss already; once more where a sample got no score."""
-        if outcome.reason is not None:
+        """`outcome` scored, unless it is amiss already; once more where a sample got no score.
+
+        Where the generator scored all samples, the reward is not asked.
+        """
+        if outcome.reason is not None or all(map(_is_scored, outcome.group.samples)):
             return outcome
         statuses: list[RewardStatus] = []
         for _ in range(2):
             samples = await self._scorer.score(outcome.group.samples)
-            unscored = [s.reward_status for s in samples if s.reward_status is not RewardStatus.SCORED]
+            unscored = [sample.reward_status for sample in samples if not _is_scored(sample)]
             statuses += unscored
             if not unscored:
                 break
@@ -232,6 +235,10 @@ class GroupMaker:
             reward_failed=sum(status is RewardStatus.FAILED for status in statuses),
             reward_timed_out=sum(status is RewardStatus.TIMED_OUT for status in statuses),
         )
+
+
+def _is_scored(sample: Sample) -> bool:
+    return sample.reward_status is RewardStatus.SCORED
 
 
 def _refused(sample: Sample) -> Sample:

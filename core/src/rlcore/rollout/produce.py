@@ -45,7 +45,8 @@ class Producer:
         """`baseline`: a greedy response is made beside each group, for its reward (`Input.GREEDY_REWARD`)."""
         self._run = run
         self._version = version
-        self._engines = Engines(clients, encoder.tokenizer, run.engine_concurrency)
+        length = run.max_prompt_tokens + run.max_response_tokens
+        self._engines = Engines(clients, encoder.tokenizer, run.engine_concurrency, context_length=length)
         # What is in progress, what came back, and a batch that is too old.
         buffer = DataBuffer(run.prompts_per_step * (run.max_staleness + 2 + math.ceil(run.over_sample)))
         self._supply = Supply(PromptCursor(prompts, run.seed), buffer)

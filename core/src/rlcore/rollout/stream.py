@@ -135,6 +135,7 @@ class Stream:
                 self._flow,
                 self._buffer,
                 draw.group_id,
+                context_length=self._engines.context_length,
             )
 
         def versions() -> Versions:

@@ -39,6 +39,10 @@ class Context:
         ]
 
     @property
+    def context_length(self) -> int:
+        raise AssertionError("the run's limits are the engine's to keep")
+
+    @property
     def tokenizer(self) -> Tokenizer:
         raise AssertionError("tokens in, tokens out")
 
