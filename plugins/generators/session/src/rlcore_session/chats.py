@@ -1,0 +1,125 @@
+"""What the two protocols have in common: an `Ask` in the words of chat templates, and the `Turn` it gets."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlcore.interfaces import Completion
+from rlcore.types import Json
+
+
+class ApiError(Exception):
+    """A request that is refused: an HTTP status, a kind in the protocol's words, and one sentence."""
+
+    def __init__(self, status: int, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.code = status, message, code
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """One request for the assistant's next message.
+
+    `messages`: `role`, `content` as one text, and where they are there `tool_calls` (in OpenAI's form) and
+    `tool_call_id`. `options`: further variables of the chat template. `asks_sampling`: the request names a
+    temperature or a cut of its own. `usage`: a stream is to end with the counts of tokens.
+    """
+
+    messages: Sequence[Mapping[str, Json]]
+    tools: Sequence[Mapping[str, Json]] = ()
+    options: Mapping[str, Json] = field(default_factory=dict)
+    model: str = "policy"
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    stream: bool = False
+    usage: bool = False
+    log_probs: bool = False
+    asks_sampling: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A tool call of a turn. `arguments`: JSON."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """What the policy said.
+
+    `finish`: "stop", "length" or "tool_calls"; `stopped_by`: the request's stop string that ended it.
+    """
+
+    id: str
+    content: str
+    calls: tuple[Call, ...]
+    finish: str
+    stopped_by: str | None
+    completion: Completion
+
+    @property
+    def message(self) -> dict[str, Json]:
+        """As a chat template takes it, and as the agent sends it back."""
+        calls = [
+            {"id": one.id, "type": "function", "function": {"name": one.name, "arguments": one.arguments}}
+            for one in self.calls
+        ]
+        message: dict[str, Json] = {"role": "assistant", "content": self.content}
+        return {**message, "tool_calls": calls} if calls else message
+
+
+def chat_keys(ask: Ask, messages: Sequence[Mapping[str, Json]]) -> Iterator[str]:
+    """For each message, what tells the chat up to it from others: tools and template variables included.
+
+    White space around an assistant's text, the spelling of its calls' arguments and the ids of calls do not
+    count: agents do not always return them as they got them.
+    """
+    digest = hashlib.blake2b(_json([list(ask.tools), dict(ask.options)]), digest_size=16)
+    for message in messages:
+        digest.update(_json(_essence(message)))
+        yield digest.copy().hexdigest()
+
+
+def _essence(message: Mapping[str, Json]) -> Json:
+    role, content = message["role"], message.get("content") or ""
+    if role != "assistant":
+        return [role, content]
+    calls = [call["function"] for call in message.get("tool_calls") or ()]
+    return [role, content.strip(), [[call["name"], _parsed(call["arguments"])] for call in calls]]
+
+
+def _parsed(arguments: Any) -> Json:
+    try:
+        return json.loads(arguments) if isinstance(arguments, str) else arguments
+    except ValueError:
+        return arguments
+
+
+def _json(value: Json) -> bytes:
+    return json.dumps(value, sort_keys=True).encode() + b"\n"
+
+
+def text_of(content: Json, where: str) -> str:
+    """One text of a text or a list of its parts. Raises `ApiError` for anything else."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise ApiError(400, f"{where}: content is neither a text nor a list of parts.")
+    for part in content:
+        if (
+            not isinstance(part, Mapping)
+            or part.get("type") != "text"
+            or not isinstance(part.get("text"), str)
+        ):
+            kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+            raise ApiError(400, f"{where}: content of type {kind!r}; the policy reads text alone.")
+    return "".join(part["text"] for part in content)

@@ -1,0 +1,36 @@
+"""The settings of the generator `session`."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from rlcore.chat.tool_calls import ToolFormat
+from rlcore.config.base import Config
+
+
+class SessionConfig(Config):
+    """Which agent, and how far it may go."""
+
+    agent: str = Field(
+        "", description="the agent: an async function, `module:function` or `path/to/file.py:function`"
+    )
+    command: tuple[str, ...] = Field(
+        (), description="the agent: a program and its arguments, started for each sample"
+    )
+    reward: Literal["run", "agent"] = Field(
+        "run", description="who scores: the run's reward, on the final answer, or the agent itself"
+    )
+    timeout: float = Field(600, gt=0, description="seconds that an agent may take; then it is ended")
+    max_agents: int = Field(64, ge=1, description="agents that work at the same time; others wait")
+    max_turns: int = Field(100, ge=1, description="answers that an agent may ask for in one trajectory")
+    tool_format: ToolFormat | None = Field(
+        None, description="how the model writes tool calls; none: as its chat template says"
+    )
+
+    @model_validator(mode="after")
+    def _one_agent(self) -> Self:
+        if bool(self.agent) == bool(self.command):
+            raise ValueError(
+                "expected an agent: either --generator.agent MODULE:FUNCTION or --generator.command PROGRAM"
+            )
+        return self

@@ -1,0 +1,159 @@
+"""OpenAI's chat completions: requests to `Ask`, turns to answers and streams.
+
+https://platform.openai.com/docs/api-reference/chat. What would change the distribution that is sampled from,
+or what the policy cannot do, is refused rather than passed over.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rlcore.types import Json
+from rlcore_session.chats import ApiError, Ask, Turn, text_of
+
+NEUTRAL: Mapping[str, tuple[Json, ...]] = {
+    "n": (1,),
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "logit_bias": ({},),
+    "top_logprobs": (0,),
+    "tool_choice": ("auto", "none"),
+    "response_format": ({"type": "text"},),
+    "functions": ([],),
+}
+"""Fields that may only say what is done anyway."""
+
+ROLES = {"system", "developer", "user", "assistant", "tool"}
+Decode = Callable[[list[int]], str]
+
+
+def read_ask(body: Mapping[str, Any]) -> Ask:
+    """The request. Raises `ApiError` for what cannot be done."""
+    for name, allowed in NEUTRAL.items():
+        value = body.get(name)
+        if value is not None and value not in allowed:
+            raise ApiError(400, f"{name}: found {value!r}, which is not offered; leave it out.")
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise ApiError(400, "messages: expected a list of at least one message.")
+    stop = body.get("stop")
+    return Ask(
+        messages=[_message(one, f"messages[{place}]") for place, one in enumerate(messages)],
+        tools=() if body.get("tool_choice") == "none" else tuple(body.get("tools") or ()),
+        options=body.get("chat_template_kwargs") or {},
+        model=str(body.get("model") or "policy"),
+        max_tokens=positive(
+            body.get("max_completion_tokens") or body.get("max_tokens"), "max_completion_tokens"
+        ),
+        stop=(stop,) if isinstance(stop, str) else tuple(stop or ()),
+        stream=bool(body.get("stream")),
+        usage=bool((body.get("stream_options") or {}).get("include_usage")),
+        log_probs=bool(body.get("logprobs")),
+        asks_sampling=asks_sampling(body),
+    )
+
+
+def asks_sampling(body: Mapping[str, Any]) -> bool:
+    """Whether a request names how to sample, which is the run's to say."""
+    return any(body.get(name) is not None for name in ("temperature", "top_p", "top_k", "seed"))
+
+
+def positive(value: Any, name: str) -> int | None:
+    """A number of tokens, if there is one."""
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise ApiError(400, f"{name}: found {value!r}, expected an integer of at least 1.")
+    return value
+
+
+def _message(message: Any, where: str) -> dict[str, Json]:
+    role = message.get("role") if isinstance(message, Mapping) else None
+    if role not in ROLES:
+        raise ApiError(400, f"{where}: found the role {role!r}, expected one of {', '.join(sorted(ROLES))}.")
+    plain: dict[str, Json] = {
+        "role": "system" if role == "developer" else role,
+        "content": text_of(message.get("content"), where),
+    }
+    if role == "tool":
+        plain["tool_call_id"] = message.get("tool_call_id")
+    if calls := message.get("tool_calls"):
+        plain["tool_calls"] = [_call(call, where) for call in calls]
+    return plain
+
+
+def _call(call: Any, where: str) -> dict[str, Json]:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise ApiError(400, f"{where}: a tool call has no function with a name.")
+    arguments = function.get("arguments") or "{}"
+    return {
+        "id": call.get("id"),
+        "type": "function",
+        "function": {"name": function["name"], "arguments": arguments},
+    }
+
+
+def answer(ask: Ask, turn: Turn, decode: Decode) -> dict[str, Json]:
+    """The body of a chat completion."""
+    message = {**turn.message, "content": turn.content or None, "refusal": None}
+    choice = {
+        "index": 0,
+        "message": message,
+        "finish_reason": turn.finish,
+        "logprobs": _log_probs(turn, decode) if ask.log_probs else None,
+    }
+    return {**_head(ask, turn, "chat.completion"), "choices": [choice], "usage": _usage(turn)}
+
+
+def events(ask: Ask, turn: Turn, decode: Decode) -> Iterator[str]:
+    """The lines of a stream of the same."""
+    head = _head(ask, turn, "chat.completion.chunk")
+
+    def chunk(delta: Json, finish: str | None = None, log_probs: Json = None) -> str:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": log_probs}
+        return f"data: {json.dumps({**head, 'choices': [choice]})}\n\n"
+
+    yield chunk({"role": "assistant", "content": ""})
+    if turn.content or ask.log_probs:
+        yield chunk({"content": turn.content}, log_probs=_log_probs(turn, decode) if ask.log_probs else None)
+    for place, call in enumerate(turn.calls):
+        function = {"name": call.name, "arguments": ""}
+        yield chunk(
+            {"tool_calls": [{"index": place, "id": call.id, "type": "function", "function": function}]}
+        )
+        yield chunk({"tool_calls": [{"index": place, "function": {"arguments": call.arguments}}]})
+    yield chunk({}, turn.finish)
+    if ask.usage:
+        yield f"data: {json.dumps({**head, 'choices': [], 'usage': _usage(turn)})}\n\n"
+    yield "data: [DONE]\n\n"
+
+
+def error_body(error: ApiError) -> dict[str, Json]:
+    """What OpenAI's clients read of a failed request."""
+    kind = {400: "invalid_request_error", 401: "authentication_error"}.get(error.status, "server_error")
+    return {"error": {"message": error.message, "type": kind, "param": None, "code": error.code}}
+
+
+def models(name: str) -> dict[str, Json]:
+    """The list of models: the policy, whatever an agent calls it."""
+    return {"object": "list", "data": [{"id": name, "object": "model", "created": 0, "owned_by": "rlcore"}]}
+
+
+def _head(ask: Ask, turn: Turn, kind: str) -> dict[str, Json]:
+    return {"id": f"chatcmpl-{turn.id}", "object": kind, "created": int(time.time()), "model": ask.model}
+
+
+def _usage(turn: Turn) -> dict[str, int]:
+    read, said = turn.completion.prompt_tokens, len(turn.completion.token_ids)
+    return {"prompt_tokens": read, "completion_tokens": said, "total_tokens": read + said}
+
+
+def _log_probs(turn: Turn, decode: Decode) -> Json:
+    """Of every sampled token, the end of the turn included."""
+    content = []
+    for token, log_prob in zip(turn.completion.token_ids, turn.completion.log_probs, strict=True):
+        text = decode([token])
+        content.append({"token": text, "logprob": log_prob, "bytes": list(text.encode()), "top_logprobs": []})
+    return {"content": content, "refusal": None}

@@ -1,0 +1,17 @@
+"""What this distribution registers."""
+
+from collections.abc import Iterable
+
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import Component
+from rlcore_session.config import SessionConfig
+
+
+@hookimpl
+def rlcore_generators() -> Iterable[Component]:
+    yield Component(
+        name="session",
+        factory="rlcore_session.generator:SessionGenerator",
+        config=SessionConfig,
+        summary="any agent program, through an OpenAI- and Anthropic-compatible endpoint of its own",
+    )

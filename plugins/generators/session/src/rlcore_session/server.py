@@ -1,0 +1,156 @@
+"""`SessionServer`: one HTTP server on loopback for all sessions, told apart by their tokens."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from aiohttp import web
+
+from rlcore.interfaces import GenerationContext
+from rlcore_session import anthropic_api, openai_api
+from rlcore_session.chats import ApiError, Ask
+from rlcore_session.session import Session
+
+HOST = "127.0.0.1"
+LARGEST_BODY = 64 * 2**20
+MODEL = "policy"
+ErrorBody = Callable[[ApiError], dict[str, Any]]
+Handler = Callable[["Session", GenerationContext, web.Request], Awaitable[web.StreamResponse]]
+
+
+class SessionServer:
+    """Serves the sessions that are `open`; any other token is refused. It belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, tuple[Session, GenerationContext]] = {}
+        self._runner: web.AppRunner | None = None
+        self._url = ""
+
+    @property
+    def url(self) -> str:
+        """Where it listens: `http://127.0.0.1:PORT`."""
+        return self._url
+
+    async def start(self) -> None:
+        """Listens on a free port."""
+        app = web.Application(client_max_size=LARGEST_BODY)
+        for path, handler, tell in (
+            ("/v1/chat/completions", _chat, openai_api.error_body),
+            ("/v1/messages", _messages, anthropic_api.error_body),
+            ("/v1/messages/count_tokens", _count, anthropic_api.error_body),
+            ("/v1/report", _report, openai_api.error_body),
+        ):
+            app.router.add_post(path, self._route(handler, tell))
+        app.router.add_get("/v1/models", self._route(_models, openai_api.error_body))
+        app.router.add_get("/v1/prompt", self._route(_prompt, openai_api.error_body))
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, HOST, 0)
+        await site.start()
+        host, port = self._runner.addresses[0][:2]
+        self._url = f"http://{host}:{port}"
+
+    async def close(self) -> None:
+        """Ends every request. May be called again."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    @contextmanager
+    def open(self, session: Session, ctx: GenerationContext) -> Iterator[str]:
+        """The session's token; it is good within."""
+        token = f"sk-{secrets.token_urlsafe(24)}"
+        self._sessions[token] = session, ctx
+        try:
+            yield token
+        finally:
+            del self._sessions[token]
+
+    def _route(
+        self, handler: Handler, tell: ErrorBody
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            try:
+                session, ctx = self._of(request)
+                return await handler(session, ctx, request)
+            except ApiError as error:
+                return web.json_response(tell(error), status=error.status, headers=NO_RETRY)
+
+        return answer
+
+    def _of(self, request: web.Request) -> tuple[Session, GenerationContext]:
+        given = request.headers.get("x-api-key")
+        given = given or request.headers.get("Authorization", "").removeprefix("Bearer ")
+        found = self._sessions.get(given)
+        if found is None:
+            raise ApiError(401, "The API key is not that of a session that is under way.")
+        return found
+
+
+NO_RETRY = {"x-should-retry": "false"}
+"""Both SDKs heed it: what was refused would be refused again."""
+
+
+async def _body(request: web.Request) -> dict[str, Any]:
+    try:
+        body = json.loads(await request.read())
+    except ValueError as error:
+        raise ApiError(400, f"The body is no JSON: {error}.") from error
+    if not isinstance(body, dict):
+        raise ApiError(400, "The body is no JSON object.")
+    return body
+
+
+async def _chat(session: Session, ctx: GenerationContext, request: web.Request) -> web.StreamResponse:
+    ask = openai_api.read_ask(await _body(request))
+    turn = await session.turn(ask)
+
+    def decode(ids: list[int]) -> str:
+        return ctx.tokenizer.decode(ids, skip_special_tokens=False)
+
+    if ask.stream:
+        return await _stream(request, openai_api.events(ask, turn, decode))
+    return web.json_response(openai_api.answer(ask, turn, decode))
+
+
+async def _messages(session: Session, ctx: GenerationContext, request: web.Request) -> web.StreamResponse:
+    ask: Ask = anthropic_api.read_ask(await _body(request))
+    turn = await session.turn(ask)
+    if ask.stream:
+        return await _stream(request, anthropic_api.events(ask, turn))
+    return web.json_response(anthropic_api.answer(ask, turn))
+
+
+async def _count(session: Session, ctx: GenerationContext, request: web.Request) -> web.StreamResponse:
+    ask = anthropic_api.read_ask(await _body(request))
+    return web.json_response({"input_tokens": session.count(ask)})
+
+
+async def _models(session: Session, ctx: GenerationContext, request: web.Request) -> web.StreamResponse:
+    return web.json_response(openai_api.models(MODEL))
+
+
+async def _prompt(session: Session, ctx: GenerationContext, request: web.Request) -> web.StreamResponse:
+    return web.json_response(session.task)
+
+
+async def _report(session: Session, ctx: GenerationContext, request: web.Request) -> web.StreamResponse:
+    body = await _body(request)
+    unknown = sorted(set(body) - {"reward", "parts", "answer"})
+    if unknown:
+        raise ApiError(400, f"{unknown[0]}: not known; a report has reward, parts and answer.")
+    session.report(**body)
+    return web.json_response({})
+
+
+async def _stream(request: web.Request, lines: Iterator[str]) -> web.StreamResponse:
+    """Server-sent events; they come once the turn is sampled."""
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+    await response.prepare(request)
+    await response.write("".join(lines).encode())
+    await response.write_eof()
+    return response

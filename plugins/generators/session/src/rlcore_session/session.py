@@ -1,0 +1,177 @@
+"""`Session`: one sample's conversation with the engine, and what its agent says of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from rlcore.chat.render import template_text
+from rlcore.chat.tool_calls import Parsed, ToolFormat, parse_tool_calls, tool_format
+from rlcore.errors import DataError, ModelError, RlcoreError
+from rlcore.interfaces import Completion, GenerationContext
+from rlcore.trajectory import turn_seed
+from rlcore.types import Json, Sample
+from rlcore_session.chats import ApiError, Ask, Call, Turn
+from rlcore_session.record import Plan, Record
+
+
+class AbortedError(Exception):
+    """Somebody ended the engine's request: the sample is not finished."""
+
+
+class Session:
+    """Answers the requests of one agent, which may come at the same time.
+
+    `task`: what the agent is to do. `reward`, `parts`, `answer`: what it reported. `last`: its latest turn.
+    `refused_for_length`: it asked for more than fits.
+    """
+
+    def __init__(
+        self, ctx: GenerationContext, sample: Sample, *, max_turns: int, how: ToolFormat | None
+    ) -> None:
+        self.record = Record(ctx.tokenizer)
+        self.reward: float | None = None
+        self.parts: Mapping[str, float] = {}
+        self.answer: str | None = None
+        self.task: Mapping[str, Json] = {}
+        self.last: Turn | None = None
+        self.refused_for_length = False
+        self.turns = 0
+        self.malformed_calls = 0
+        self.own_sampling = 0
+        self._ctx = ctx
+        self._sample = sample
+        self._max_turns = max_turns
+        self._format = how
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def failure(self) -> None:
+        """Raises what ended the session from the engine's side; until then it waits."""
+        await asyncio.shield(self._failure)
+
+    def close(self) -> None:
+        """Nobody waits for a failure any more."""
+        if self._failure.done():
+            self._failure.exception()  # it has been told, or comes too late
+        else:
+            self._failure.cancel()
+
+    async def turn(self, ask: Ask) -> Turn:
+        """The policy's next message. Raises `ApiError` where the request cannot be answered."""
+        if self.turns >= self._max_turns:
+            self.refused_for_length = True
+            raise ApiError(400, f"The session has had its {self._max_turns} turns (--generator.max-turns).")
+        number, self.turns = self.turns, self.turns + 1
+        self.own_sampling += ask.asks_sampling
+        if ask.tools and self._format is None:
+            self._format = self._known_format()
+        try:
+            plan = self.record.plan(ask)
+        except DataError as error:
+            raise ApiError(400, str(error)) from error
+        completion = await self._complete(plan, ask, number)
+        turn = self._said(ask, completion, number)
+        self.record.add(ask, plan, turn)
+        self.last = turn
+        return turn
+
+    def report(
+        self,
+        *,
+        reward: float | None = None,
+        parts: Mapping[str, float] | None = None,
+        answer: str | None = None,
+    ) -> None:
+        """What the agent says of its own work. Raises `ApiError` for what is no number or no text."""
+        numbers = {"reward": reward, **(parts or {})}
+        for name, value in numbers.items():
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if value is not None and not (is_number and math.isfinite(value)):
+                raise ApiError(400, f"{name}: found {value!r}, expected a finite number.")
+        if answer is not None and not isinstance(answer, str):
+            raise ApiError(400, f"answer: found {answer!r}, expected a text.")
+        self.reward = self.reward if reward is None else float(reward)
+        self.parts = {**self.parts, **{name: float(value) for name, value in (parts or {}).items()}}
+        self.answer = self.answer if answer is None else answer
+
+    def count(self, ask: Ask) -> int:
+        """Prompt tokens of a request."""
+        try:
+            return len(self.record.plan(ask).prompt_ids)
+        except DataError as error:
+            raise ApiError(400, str(error)) from error
+
+    async def _complete(self, plan: Plan, ask: Ask, number: int) -> Completion:
+        sampling, sample = self._ctx.sampling, self._sample
+        room = min(
+            sampling.max_tokens - plan.response_length, self._ctx.context_length - len(plan.prompt_ids)
+        )
+        if room <= 0:
+            self.refused_for_length = True
+            raise ApiError(
+                400,
+                f"The chat has {len(plan.prompt_ids)} tokens and leaves no room for an answer; "
+                "--max-prompt-tokens and --max-response-tokens bound it.",
+                code="context_length_exceeded",
+            )
+        try:
+            (done,) = await self._ctx.complete(
+                plan.prompt_ids,
+                seed=turn_seed(sample.seed, number),
+                rid=f"{sample.rollout_id}-{sample.attempt}.{number}",
+                sampling=replace(
+                    sampling,
+                    max_tokens=min(room, ask.max_tokens or room),
+                    stop=(*sampling.stop, *ask.stop),
+                ),
+            )
+        except RlcoreError as error:
+            self._fail(error)
+            raise ApiError(503, str(error)) from error
+        if done.finish_reason == "abort":
+            self._fail(AbortedError())
+            raise ApiError(503, "The request was aborted.")
+        return done
+
+    def _fail(self, error: Exception) -> None:
+        if not self._failure.done():
+            self._failure.set_exception(error)
+
+    def _known_format(self) -> ToolFormat:
+        try:
+            return tool_format(template_text(self._ctx.tokenizer))
+        except ModelError as error:
+            raise ApiError(400, f"{error} (--generator.tool-format)") from error
+
+    def _said(self, ask: Ask, completion: Completion, number: int) -> Turn:
+        parsed = Parsed(content=completion.text, calls=())
+        if ask.tools:
+            assert self._format is not None, "a request with tools finds the format"
+            parsed = parse_tool_calls(completion.text, self._format, ask.tools)
+        self.malformed_calls += len(parsed.malformed)
+        calls = tuple(
+            Call(
+                id=f"call_{number}_{place}",
+                name=one.name,
+                arguments=json.dumps(one.arguments, ensure_ascii=False),
+            )
+            for place, one in enumerate(parsed.calls)
+        )
+        finish = "length" if completion.finish_reason == "length" else "tool_calls" if calls else "stop"
+        return Turn(
+            id=f"{self._sample.rollout_id}-{self._sample.attempt}.{number}",
+            content=parsed.content,
+            calls=calls,
+            finish=finish,
+            stopped_by=self._stop_in(ask, completion),
+            completion=completion,
+        )
+
+    def _stop_in(self, ask: Ask, completion: Completion) -> str | None:
+        if not ask.stop or completion.finish_reason != "stop":
+            return None
+        whole = self._ctx.decode(completion.token_ids)
+        return next((one for one in ask.stop if one in whole[len(completion.text) :]), None)

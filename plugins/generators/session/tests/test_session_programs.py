@@ -1,0 +1,58 @@
+"""Agents that are programs of their own."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rlcore.rollout.context import EngineContext
+from rlcore.testing.token_engine import CountingReward, TokenEngine
+from rlcore.types import GenerationStatus, Prompt, RewardStatus, Sample, Sampling
+from rlcore_session.config import SessionConfig
+from rlcore_session.generator import SessionGenerator
+
+PROGRAM = str(Path(__file__).with_name("program_agent.py"))
+
+
+async def made(*arguments: str, timeout: float = 120) -> Sample:
+    engine = TokenEngine(lambda prompt, seed: "good morning")
+    config = SessionConfig(command=(sys.executable, PROGRAM, *arguments), reward="agent", timeout=timeout)
+    generator = SessionGenerator(config)
+    sample = Sample(
+        prompt=Prompt(prompt_id="p", text="hello"), prompt_ids=(1,), group_id=0, index=0, rollout_id="0.0"
+    )
+    ctx = EngineContext(engine, engine.tokenizer, Sampling(max_tokens=50), CountingReward())
+    try:
+        (found,) = await generator.generate(ctx, sample)
+    finally:
+        await generator.close()
+    return found
+
+
+async def test_a_program_finds_its_endpoint_and_reports() -> None:
+    found = await made("answer")
+    assert (found.status, found.text) == (GenerationStatus.COMPLETED, "mine"), found.metadata
+    assert found.reward_status is RewardStatus.SCORED
+    assert found.score is not None
+    assert (found.score.value, found.score.parts) == (0.5, {"length": 12})
+    assert bytes(found.response_ids[:-1]) == b"good morning"
+
+
+@pytest.mark.parametrize(
+    ("mode", "timeout", "failure", "detail"),
+    [("crash", 120.0, "crashed", "exit code 3:\nhalf way"), ("hang", 2.0, "timed_out", "longer than 2 s")],
+)
+async def test_a_program_ends_with_everything_that_it_started(
+    tmp_path: Path, mode: str, timeout: float, failure: str, detail: str
+) -> None:
+    found = await made(mode, str(tmp_path / "child"), timeout=timeout)
+    assert (found.status, found.failure) == (GenerationStatus.FAILED, failure)
+    assert detail in found.metadata["agent_error"]
+    child = int((tmp_path / "child").read_text())
+    for _ in range(300):  # a killed process takes a moment to go
+        if not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE:
+            return
+        await asyncio.sleep(0.1)
+    pytest.fail("a child of the agent is still there")
