@@ -17,6 +17,7 @@ ORDER = (
     "profile_step",
     "memory",
     "asynchrony",
+    "chaos",
     "vs_trl",
     "curves",
 )
