@@ -114,28 +114,25 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
         _print(summary)
 
 
-_FIRST = ("score", "reward_mean")
-_LENGTHS = ("response_length_mean", "truncated", "unscored")
-_TITLES = {"response_length_mean": "tokens", "reward_mean": "reward"}
+_LAST = ("response_length_mean", "truncated", "unscored")
 
 
 def _print(summary: EvalSummary) -> None:
-    """A table with a row for each set."""
+    """A table with a column for each set."""
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
 
     names = list(dict.fromkeys(name for metrics in summary.eval.values() for name in metrics))
-    shown = [*_FIRST, *(name for name in names if name not in (*_FIRST, *_LENGTHS)), *_LENGTHS]
-    columns = [name for name in shown if name in names]
+    names.sort(key=lambda name: name in _LAST)
     table = Table(box=SIMPLE)
-    table.add_column("set", no_wrap=True)
-    table.add_column("prompts", justify="right")
-    for column in columns:
-        table.add_column(_TITLES.get(column, column), justify="right")
-    for name, metrics in summary.eval.items():
-        cells = [f"{metrics[column]:.4g}" if column in metrics else "" for column in columns]
-        table.add_row(name, str(summary.prompts[name]), *cells)
+    table.add_column("", no_wrap=True)
+    for column in summary.eval:
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_row("prompts", *(str(summary.prompts[column]) for column in summary.eval))
+    for name in names:
+        cells = [f"{found[name]:.4g}" if name in found else "" for found in summary.eval.values()]
+        table.add_row(name, *cells)
     console = Console()
     console.print(table)
     console.print(f"{summary.seconds:.1f} s, samples: {summary.samples}", highlight=False, soft_wrap=True)

@@ -62,7 +62,7 @@ def scan(args: Sequence[str]) -> dict[str, Any]:
                 break
             value = args[position + 1]
         found[name] = [*found.get(name, []), value] if name in REPEATED else value
-    return found
+    return {name: _one_path(name, value) for name, value in found.items()}
 
 
 def all_options(selection: Selection, args: Sequence[str]) -> Iterator[click.Parameter]:
@@ -83,8 +83,13 @@ def given(options: Sequence[click.Parameter], values: Mapping[str, Any]) -> dict
         value = values.get(str(option.name))
         if isinstance(option, SettingOption) and value not in (None, ()):
             raw = list(value) if isinstance(value, tuple) else value
-            found[option.setting] = [] if option.empties else raw
+            found[option.setting] = [] if option.empties else _one_path(option.setting, raw)
     return found
+
+
+def _one_path(name: str, value: Any) -> Any:
+    """One `--data` is a path, several are a list."""
+    return value[0] if name == "data" and isinstance(value, list) and len(value) == 1 else value
 
 
 def format_groups(params: Sequence[click.Parameter], ctx: click.Context, out: click.HelpFormatter) -> None:

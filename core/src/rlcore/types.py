@@ -41,7 +41,7 @@ class Prompt:
 
     `responses`: those that the data give, to train on: one, or (chosen, rejected). Each is a text, or the
     messages that follow those of `text`, of which the assistant's are trained on unless they say
-    `"train": false`.
+    `"train": false`. `tools`: descriptions of functions (JSON schema), which the chat template shows.
     """
 
     prompt_id: str
@@ -49,6 +49,7 @@ class Prompt:
     label: Json = None
     metadata: Mapping[str, Json] = field(default_factory=dict)
     responses: tuple[str | Messages, ...] = ()
+    tools: tuple[Mapping[str, Json], ...] = ()
 
 
 EVALUATION, BASELINE = "eval-", "greedy-"

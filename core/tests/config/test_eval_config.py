@@ -105,7 +105,7 @@ def test_a_file_has_the_keys_of_that_of_the_run(make: Make, path: str) -> None:
         ({"eval": ["My-Set=copy"]}, "lower-case"),
         (
             {"eval": ["math=nowhere.jsonl"]},
-            "--eval.math.data: found 'nowhere.jsonl', which is no file and no task",
+            "--eval.math.data: found 'nowhere.jsonl', which is no file",
         ),
         ({"eval": ["a=copy"], "eval.a.reward": "manny"}, "--eval.a.reward: found 'manny'"),
         ({"eval": ["a=copy"], "eval.a.samples": "0"}, "--eval.a.samples: found '0', expected an integer"),

@@ -55,7 +55,7 @@ def test_order_follows_seed_and_epoch() -> None:
 def test_epoch_counts_passes() -> None:
     cursor = PromptCursor(prompts(4), 0)
     cursor.take(5)
-    assert cursor.epoch == 1.25
+    assert cursor.metrics() == {"rollout/epoch": 1.25}
 
 
 @pytest.mark.parametrize(

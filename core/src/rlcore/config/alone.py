@@ -12,6 +12,7 @@ from rlcore.config import evals, fit, layers, models
 from rlcore.config.evals import EVAL, EvalConfig
 from rlcore.config.flags import Flag, flags, of_config
 from rlcore.config.layers import Layer, flag_name
+from rlcore.config.locations import Location
 from rlcore.config.resolve import (
     Inference,
     pass_through,
@@ -37,7 +38,7 @@ from rlcore.plugins.registry import LIST_KINDS, Entry, Registry
 
 CHOICES: Mapping[str, str] = {
     "model": "model: a family (its tiny preset), a Hugging Face directory or a hub id",
-    "data": "prompts to evaluate on: a .jsonl or .parquet file",
+    "data": "prompts to evaluate on: a .jsonl or .parquet file (repeatable)",
     "task": "procedural task whose held-out prompts to evaluate on",
     EVAL: "a set to evaluate on, by a name: NAME=PATH, or NAME=TASK",
     "reward": "reward, NAME or NAME=WEIGHT; without one, an answer must be the label",
@@ -139,9 +140,9 @@ def _named(layer: Layer) -> Layer:
     """`layer` with its `data` and `task` as sets that are named after them."""
     values = dict(layer.values)
     sets = [*values.pop(EVAL, [])]
-    if "data" in values:
-        path = str(values.pop("data"))
-        sets.append(f"{_name_of(path)}={path}")
+    paths = values.pop("data", [])
+    for path in [paths] if isinstance(paths, str) else paths:
+        sets.append(path if Location.parse(path).name else f"{_name_of(path)}={path}")
     if "task" in values:
         task = values.pop("task")
         sets.append(f"{task}={task}")

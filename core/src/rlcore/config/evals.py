@@ -13,6 +13,7 @@ from pydantic import Field
 from rlcore.config import layers
 from rlcore.config.base import Config
 from rlcore.config.layers import Layer, Setting
+from rlcore.config.locations import check_locations
 from rlcore.errors import ConfigError
 from rlcore.plugins.records import Kind, Source
 from rlcore.plugins.registry import Entry, Registry
@@ -197,8 +198,7 @@ def _source(key: str, setting: Setting, registry: Registry) -> Entry:
     at = setting.layer.at(key)
     value = _text(setting, at)
     if key.endswith(f".{DATA}"):
-        if not Path(value).is_file():
-            raise ConfigError(f"{at}: found {value!r}, which is no file and no task.")
+        check_locations(value, at)
         return registry.find(Kind.SOURCE, DATA_SOURCE, at)
     entry = registry.find(Kind.SOURCE, value, at)
     if isinstance(entry.record, Source) and not entry.record.task:

@@ -158,6 +158,7 @@ _OF_SAMPLING = (
     *("temperature", "top_p", "top_k", "min_p", "max_staleness", "max_refills", "max_attempts", "on_publish"),
     *("over_sample", "partial_rollouts", "mask_stale_tokens", "old_log_probs", "whiten_advantages"),
     *("kl_coef", "kl_place", "kl_unbiased", "distill_coef", "save_rollouts_every", "replay_routing"),
+    "curriculum",
 )
 """Settings of the run that mean something only where the policy samples what it is trained on."""
 

@@ -87,7 +87,7 @@ class Resolved(Inference):
         """Every setting by its dotted name; what a file or flags would have to say to get this run."""
         flat: dict[str, Any] = {"algo": self.algorithm, "model": self.model.name}
         if self.source.name == DATA_SOURCE:
-            flat["data"] = str(getattr(self.source.config, "path"))  # noqa: B009 - a field of the source's own
+            flat["data"] = self.source.config.model_dump(mode="json")["path"]
         else:
             flat["task"] = self.source.name
         if self.plugin_files:

@@ -79,6 +79,15 @@ class RunConfig(Config):
     critic_model: str = Field(
         "", description="directory of the critic's first weights; empty: the run's model, with a new head"
     )
+    curriculum: bool = Field(
+        False, description="pass over prompts that are solved always or never, for those between"
+    )
+    curriculum_floor: float = Field(
+        0.1, gt=0, le=1, description="chance that the curriculum draws a prompt solved always or never"
+    )
+    curriculum_solved_at: float = Field(
+        1.0, description="for the curriculum, a reward of at least this solves the prompt"
+    )
     eval_every: int = Field(10, ge=0, description="steps between evaluations; 0: only at start and end")
     eval_prompts: int = Field(256, ge=1, description="at most this many prompts of each held-out set")
     save_rollouts_every: int = Field(

@@ -16,6 +16,7 @@ from rlcore.config import evals, layers, models
 from rlcore.config.base import Config
 from rlcore.config.evals import DATA_SOURCE, EVAL, EvalChoice, EvalConfig
 from rlcore.config.layers import Layer, Setting, flag_name
+from rlcore.config.locations import check_locations
 from rlcore.config.models import Found
 from rlcore.config.run import RunConfig
 from rlcore.config.toml import NONE
@@ -38,7 +39,7 @@ CHOICES: Mapping[str, str] = {
     "algo": "recipe: parts and vetted defaults",
     "model": "model: a family (its tiny preset), a Hugging Face directory or a hub id",
     "task": "procedural task to train on",
-    "data": "prompts to train on: a .jsonl or .parquet file",
+    "data": "prompts to train on: a .jsonl or .parquet file; of several, NAME=PATH:WEIGHT each",
     EVAL: "also evaluate on NAME=PATH, or NAME=TASK",
     "advantage": "advantage estimator",
     "loss": "loss",
@@ -59,7 +60,7 @@ KINDS: Mapping[str, Kind] = {
 }
 """Flag → the kind whose names it takes."""
 
-REPEATED = (*LIST_KINDS, EVAL)
+REPEATED = (*LIST_KINDS, EVAL, "data")
 """Choices that may be given several times."""
 
 OF_ROLLOUTS = (Kind.ADVANTAGE, Kind.VALUE_LOSS, Kind.CORRECTION, Kind.REWARD, Kind.FILTER)
@@ -310,9 +311,7 @@ def _source(registry: Registry, given: tuple[Layer, ...]) -> Entry | None:
     key, setting = choice
     at = setting.layer.at(key)
     if key == "data":
-        path = text_of(key, setting)
-        if not Path(path).is_file():
-            raise ConfigError(f"{at}: found {path!r}, which is no file.")
+        check_locations(setting.value, at)
         return registry.find(Kind.SOURCE, DATA_SOURCE, at)
     entry = find_entry(registry, Kind.SOURCE, key, setting)
     if isinstance(entry.record, Source) and not entry.record.task:

@@ -4,15 +4,22 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from rlcore.config.base import Config, absolute
+from rlcore.config.base import Config
+from rlcore.config.locations import Location, absolute_all, parse_all
 
 
 class FileConfig(Config):
-    """Prompts from a file; for recipes that train on given responses, with those."""
+    """Prompts from files; for recipes that train on given responses, with those."""
 
-    path: str = Field(description="a .jsonl or .parquet file, one prompt a row")
+    path: str | tuple[str, ...] = Field(
+        description="a .jsonl or .parquet file, one prompt a row; of several, NAME=PATH:WEIGHT each"
+    )
+    streaming: bool = Field(
+        False, description="leave the prompts in their files, and keep only where each begins"
+    )
     prompt_key: str = Field("prompt", min_length=1, description="key of the prompt: text, or chat messages")
     label_key: str = Field("label", min_length=1, description="key of what the reward compares with")
+    tools_key: str = Field("tools", min_length=1, description="key of the tools that a chat template shows")
     metadata_key: str = Field("metadata", min_length=1, description="key of a table that the reward may read")
     response_key: str = Field("response", min_length=1, description="key of the response to learn (sft)")
     messages_key: str = Field("messages", min_length=1, description="key of a whole chat to learn from (sft)")
@@ -27,7 +34,17 @@ class FileConfig(Config):
         0.0, ge=0, lt=1, description="share of the prompts held out, chosen by their content"
     )
 
-    _absolute = field_validator("path", "eval_path")(absolute)
+    _absolute = field_validator("path")(absolute_all)
+
+    @field_validator("eval_path")
+    @classmethod
+    def _absolute_eval_path(cls, path: str | None) -> str | None:
+        return None if path is None else str(Location.parse(path).absolute())
+
+    @property
+    def locations(self) -> tuple[Location, ...]:
+        """Where the prompts are."""
+        return parse_all(self.path)
 
     @model_validator(mode="after")
     def _one_held_out_set(self) -> Self:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -14,24 +14,53 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+class Cursor(Protocol):
+    """What a run draws its prompts from."""
+
+    def take(self, n: int) -> list[tuple[Prompt, int]]:
+        """The next `n` prompts, each with its epoch."""
+        ...
+
+    def learn(self, prompt_id: str, success: float) -> None:
+        """A group of the prompt was scored: `success` is the share of its answers that solve it."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """`rollout/epoch` (passes over the prompts so far, as a fraction) and what else there is to say."""
+        ...
+
+    def state(self) -> dict[str, Json]:
+        """What `load` needs, as JSON."""
+        ...
+
+    def load(self, state: Mapping[str, Json]) -> None:
+        """Go on where `state` was taken. Raises `CheckpointError` where the data are not the same."""
+        ...
+
+
 class PromptCursor:
     """Deals each prompt once an epoch, in an order that (seed, epoch) decides.
 
-    What an epoch has left when fewer than `n` remain is dealt first; the next epoch fills the rest.
+    What an epoch has left when fewer than `n` remain is dealt first; the next epoch fills the rest. Where the
+    prompts have `blocks`, lengths of runs that are read as a whole, a run is dealt before the next begins.
     """
 
     def __init__(self, prompts: Sequence[Prompt], seed: int) -> None:
         assert len(prompts) > 0, "a source raises DataError where it has no prompts"
         self._prompts = prompts
+        blocks = getattr(prompts, "blocks", (len(prompts),))
+        self._blocks = blocks if len(blocks) > 1 else None
         self._seed = seed
         self._epoch = 0
         self._offset = 0
         self._order = self._shuffle()
 
-    @property
-    def epoch(self) -> float:
-        """Passes over the prompts so far, as a fraction."""
-        return self._epoch + self._offset / len(self._prompts)
+    def learn(self, prompt_id: str, success: float) -> None:
+        """The order does not depend on it."""
+
+    def metrics(self) -> dict[str, float]:
+        """`rollout/epoch`."""
+        return {"rollout/epoch": self._epoch + self._offset / len(self._prompts)}
 
     def take(self, n: int) -> list[tuple[Prompt, int]]:
         """The next `n` prompts, each with its epoch."""
@@ -67,4 +96,9 @@ class PromptCursor:
     def _shuffle(self) -> NDArray[np.int64]:
         # The raw stream of a bit generator is the one thing that numpy keeps the same in every release.
         bits = np.random.PCG64(np.random.SeedSequence([self._seed, self._epoch]))
-        return np.argsort(bits.random_raw(len(self._prompts)), kind="stable")
+        order = np.argsort(bits.random_raw(len(self._prompts)), kind="stable")
+        if self._blocks is None:
+            return order
+        rank = np.argsort(bits.random_raw(len(self._blocks)), kind="stable").argsort()
+        block = np.repeat(rank, self._blocks)
+        return order[np.argsort(block[order], kind="stable")]

@@ -1,15 +1,28 @@
 """Prompts from a .jsonl or .parquet file. A malformed row stops the run with file, line and reason."""
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Never
+from pathlib import PurePath
 
+from rlcore.config.locations import Location
 from rlcore.data.config import FileConfig
-from rlcore.data.rows import Row, answer_text, kind_of, required, response, text_or_chat, whole_chat
+from rlcore.data.lazy import LazyPrompts, chosen, sliced
+from rlcore.data.mix import Mix, Portion
+from rlcore.data.rows import (
+    Row,
+    answer_text,
+    kind_of,
+    refuse_media,
+    required,
+    response,
+    text_or_chat,
+    tools,
+    whole_chat,
+)
 from rlcore.data.split import content_hash, share
+from rlcore.data.storage import row_file
 from rlcore.errors import DataError
 from rlcore.interfaces import Prompts
 from rlcore.types import Json, Messages, Prompt
@@ -21,8 +34,8 @@ _Parse = Callable[[Row, str, str], Prompt]
 class FileSource:
     """The prompt source behind `--data`.
 
-    Everything is read and checked at once: a row that is wrong is found before the run starts. Ids are row
-    numbers, so that equal prompts stay distinct.
+    Every row is read and checked at once: one that is wrong is found before the run starts. Ids are row
+    numbers, so that equal prompts stay distinct; of several sources each begins with the source's name.
     """
 
     def __init__(self, config: FileConfig) -> None:
@@ -41,32 +54,49 @@ class FileSource:
         return self._split(self._pair)
 
     def _split(self, parse: _Parse) -> Prompts:
-        config = self._config
-        rows = self._read(Path(config.path), "row", parse)
+        config, locations = self._config, self._config.locations
+        parts = [(one, *self._portion(one, parse)) for one in locations]
+        train: Sequence[Prompt] = parts[0][1]
+        if locations[0].name:
+            train = Mix([Portion(name=one.name, weight=one.weight, prompts=rows) for one, rows, _ in parts])
         if config.eval_path is not None:
-            path = Path(config.eval_path)
-            held_out = self._read(path, "eval", partial(self._held_out, parse))
-            self._refuse_overlap(rows, held_out, path)
-            return Prompts(train=rows, held_out={path.stem: held_out})
-        if config.eval_fraction == 0:
-            return Prompts(train=rows)
-        train, held_out = _split(rows, config.eval_fraction)
+            location = Location.parse(config.eval_path)
+            held_out = self._read(location, "eval", partial(self._held_out, parse))
+            self._refuse_overlap(train, held_out, location.path)
+            return Prompts(train=train, held_out={PurePath(location.path).stem: held_out})
+        return Prompts(train=train, held_out={one.name or "held_out": held for one, _, held in parts if held})
+
+    def _portion(self, location: Location, parse: _Parse) -> tuple[Sequence[Prompt], Sequence[Prompt]]:
+        """Of one file, the prompts to train on and those held out by `eval_fraction`."""
+        rows = self._read(location, f"{location.name}/row" if location.name else "row", parse)
+        fraction = self._config.eval_fraction
+        if fraction == 0:
+            return rows, []
+        train, held_out = _split(rows, fraction)
         if not train or not held_out:
             raise DataError(
-                f"{config.path}: eval_fraction {config.eval_fraction} leaves {len(train)} prompts to train on"
+                f"{location.path}: eval_fraction {fraction} leaves {len(train)} prompts to train on"
                 f" and {len(held_out)} held out of {len(rows)}; both must have some."
             )
-        return Prompts(train=train, held_out={"held_out": held_out})
+        return train, held_out
 
-    def _read(self, path: Path, prefix: str, parse: _Parse) -> list[Prompt]:
-        prompts = []
-        for number, where, row in _rows(path):
+    def _read(self, location: Location, prefix: str, parse: _Parse) -> Sequence[Prompt]:
+        file = row_file(location.path)
+
+        def read(row: Json, where: str, number: int) -> Prompt:
             if not isinstance(row, Mapping):
                 key = self._config.prompt_key
                 raise DataError(f"{where}: expected an object with {key!r}, found {kind_of(row)}.")
-            prompts.append(parse(row, where, f"{prefix}-{number}"))
+            return parse(row, where, f"{prefix}-{number}")
+
+        found = sliced(file.rows(), location)
+        prompts: Sequence[Prompt]
+        if self._config.streaming:
+            prompts = LazyPrompts.index(file, read, found)
+        else:
+            prompts = [read(one.row, file.where(one.number), one.number) for one in found]
         if not prompts:
-            raise DataError(f"{path}: the file holds no prompts.")
+            raise DataError(f"{location.path}: the file holds no prompts.")
         return prompts
 
     def _held_out(self, parse: _Parse, row: Row, where: str, prompt_id: str) -> Prompt:
@@ -76,6 +106,7 @@ class FileSource:
 
     def _prompt(self, row: Row, where: str, prompt_id: str) -> Prompt:
         key = self._config.prompt_key
+        refuse_media(row, where)
         text = text_or_chat(required(row, key, "prompt_key", where), f"{where}: {key!r}")
         return self._of(row, where, prompt_id, text)
 
@@ -86,14 +117,25 @@ class FileSource:
             raise DataError(f"{where}: {config.metadata_key!r} must be an object, found {kind_of(metadata)}.")
         if config.chat_template and isinstance(text, str):
             text = ({"role": "user", "content": text},)
+        shown = tools(row, config, where)
+        if shown and isinstance(text, str):
+            raise DataError(
+                f"{where}: {config.tools_key!r} is for a chat template, but {config.prompt_key!r} is a text; "
+                "give messages, or add --source.chat-template."
+            )
         return Prompt(
-            prompt_id=prompt_id, text=text, label=row.get(config.label_key), metadata=metadata or {}
+            prompt_id=prompt_id,
+            text=text,
+            label=row.get(config.label_key),
+            metadata=metadata or {},
+            tools=shown,
         )
 
     def _demonstration(self, row: Row, where: str, prompt_id: str) -> Prompt:
         config = self._config
         if row.get(config.messages_key) is None or row.get(config.prompt_key) is not None:
             return self._answered(row, where, prompt_id, (config.response_key, "response_key"))
+        refuse_media(row, where)
         asked, answer = whole_chat(row, config, where)
         return _with_responses(self._of(row, where, prompt_id, asked), (answer,))
 
@@ -108,16 +150,20 @@ class FileSource:
         given = tuple(response(row, key, prompt.text, self._config, where) for key, _ in keys)
         return _with_responses(prompt, given)
 
-    def _refuse_overlap(self, train: Sequence[Prompt], held_out: Sequence[Prompt], path: Path) -> None:
-        seen = {content_hash(prompt.text): prompt.prompt_id for prompt in train}
-        shared = [prompt for prompt in held_out if content_hash(prompt.text) in seen]
+    def _refuse_overlap(self, train: Sequence[Prompt], held_out: Sequence[Prompt], path: str) -> None:
+        kept_out = {content_hash(prompt.text): prompt.prompt_id for prompt in held_out}
+        hashed = ((content_hash(prompt.text), prompt.prompt_id) for prompt in train)
+        shared = {content: prompt_id for content, prompt_id in hashed if content in kept_out}
         if shared:
-            first = shared[0]
+            content = next(content for content in kept_out if content in shared)
             raise DataError(
-                f"{path}: {len(shared)} held-out prompts are also in {self._config.path}, the first is"
-                f" {first.prompt_id} (there {seen[content_hash(first.text)]}); a held-out prompt must not be"
-                f" trained on."
+                f"{path}: {len(shared)} held-out prompts are also in {self._said}, the first is"
+                f" {kept_out[content]} (there {shared[content]}); a held-out prompt must not be trained on."
             )
+
+    @property
+    def _said(self) -> str:
+        return ", ".join(one.path for one in self._config.locations)
 
 
 def _with_responses(prompt: Prompt, given: tuple[str | Messages, ...]) -> Prompt:
@@ -126,66 +172,10 @@ def _with_responses(prompt: Prompt, given: tuple[str | Messages, ...]) -> Prompt
     return replace(prompt, responses=given, label=label)
 
 
-def _split(prompts: Sequence[Prompt], fraction: float) -> tuple[list[Prompt], list[Prompt]]:
+def _split(prompts: Sequence[Prompt], fraction: float) -> tuple[Sequence[Prompt], Sequence[Prompt]]:
     """(train, held out). Held-out prompts are ordered by their hash: the first n are a random choice."""
-    hashed = [(content_hash(prompt.text), prompt) for prompt in prompts]
-    held_out = [pair for pair in hashed if share(pair[0]) < fraction]
-    held_out.sort(key=lambda pair: pair[0])
-    train = [prompt for content, prompt in hashed if share(content) >= fraction]
-    return train, [prompt for _, prompt in held_out]
-
-
-def _rows(path: Path) -> Iterator[tuple[int, str, Json]]:
-    """(row number from 1, where it stands, row)."""
-    if not path.exists():
-        raise DataError(f"{path}: no such file.")
-    if not path.is_file():
-        raise DataError(f"{path}: expected a .jsonl or .parquet file, found a folder.")
-    if path.suffix == ".jsonl":
-        yield from _jsonl(path)
-    elif path.suffix == ".parquet":
-        yield from _parquet(path)
-    else:
-        raise DataError(f"{path}: expected a name that ends in .jsonl or .parquet.")
-
-
-def _jsonl(path: Path) -> Iterator[tuple[int, str, Json]]:
-    try:
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield number, f"{path}, line {number}", _parse(line, f"{path}, line {number}")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}.") from error
-
-
-def _parse(line: bytes, where: str) -> Json:
-    try:
-        return json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
-    except UnicodeDecodeError as error:
-        raise DataError(f"{where}: not UTF-8 at byte {error.start}.") from error
-    except json.JSONDecodeError as error:
-        raise DataError(f"{where}: not JSON: {error.msg} at column {error.colno}.") from error
-    except RecursionError as error:
-        raise DataError(f"{where}: not JSON that can be read: nested too deeply.") from error
-    except ValueError as error:
-        raise DataError(f"{where}: not JSON: {error}.") from error
-
-
-def _refuse_constant(name: str) -> Never:
-    raise ValueError(f"{name} is no JSON number")
-
-
-def _parquet(path: Path) -> Iterator[tuple[int, str, Json]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    number = 0
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=4096):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, f"{path}, row {number}", row
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: cannot be read as parquet: {str(error).splitlines()[0]}") from error
+    hashes = array("Q", (content_hash(prompt.text) for prompt in prompts))
+    held_out = [place for place, content in enumerate(hashes) if share(content) < fraction]
+    held_out.sort(key=lambda place: hashes[place])
+    train = (place for place, content in enumerate(hashes) if share(content) >= fraction)
+    return chosen(prompts, train), chosen(prompts, held_out)

@@ -1,5 +1,6 @@
 """What a row of a prompt file holds, checked: texts, chats, and the responses that it gives."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,9 @@ from rlcore.types import Json, Messages
 ASSISTANT = "assistant"
 TRAIN = "train"
 """Key of a response's message whose False keeps it out of the loss."""
+
+MEDIA = ("image", "video", "audio")
+_TEXT_ALONE = "is more than text, and no model or engine of this build takes more"
 
 Row = Mapping[str, Json]
 
@@ -33,6 +37,39 @@ def text_or_chat(value: Any, where: str) -> str | Messages:
     if not value:
         raise DataError(f"{where} is a chat without messages.")
     return tuple(_message(message, f"{where}, message {number}") for number, message in enumerate(value, 1))
+
+
+def refuse_media(row: Row, where: str) -> None:
+    """Raises `DataError` where a row comes with pictures or the like: nothing here reads them."""
+    for key in MEDIA:
+        for name in (key, f"{key}s"):
+            if row.get(name) not in (None, [], "", {}):
+                raise DataError(f"{where}: {name!r} {_TEXT_ALONE}; leave out what needs it.")
+
+
+def tools(row: Row, config: FileConfig, where: str) -> tuple[Row, ...]:
+    """The tools of a row: in a column of their own, or in its metadata; a list, or the JSON text of one."""
+    where = f"{where}: {config.tools_key!r}"
+    found = row.get(config.tools_key)
+    if found is None and isinstance(metadata := row.get(config.metadata_key), Mapping):
+        found = metadata.get(config.tools_key)
+    if isinstance(found, str) and found:
+        try:
+            found = json.loads(found)
+        except ValueError as error:
+            raise DataError(f"{where} is no JSON: {error}.") from error
+    if not found:
+        return ()
+    if not isinstance(found, list) or not all(isinstance(tool, Mapping) for tool in found):
+        raise DataError(f"{where} must be a list of objects, one for each tool, found {kind_of(found)}.")
+    return tuple(_without_none(tool) for tool in found)
+
+
+def _without_none(value: Any) -> Any:
+    """A parquet column gives every object the keys of all: those that are not its own are None."""
+    if isinstance(value, Mapping):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return [_without_none(item) for item in value] if isinstance(value, list) else value
 
 
 def whole_chat(row: Row, config: FileConfig, where: str) -> tuple[Messages, Messages]:
@@ -100,12 +137,26 @@ def _some_trained(messages: Messages, config: FileConfig, where: str, start: int
 def _message(value: Any, where: str) -> Row:
     if not isinstance(value, Mapping):
         raise DataError(f"{where} must be an object with 'role' and 'content', found {kind_of(value)}.")
+    value = {**value, "content": _content(value, where)}
     for key in ("role", "content"):
         if not isinstance(value.get(key), str):
             raise DataError(f"{where}: {key!r} must be text, found {kind_of(value.get(key))}.")
         _unicode(value[key], where)
-    # A parquet column gives every message the keys of all: those that are not its own are None.
-    return {key: item for key, item in value.items() if item is not None}
+    found: Row = _without_none(value)
+    return found
+
+
+def _content(message: Row, where: str) -> Json:
+    """Content as one text: of several parts joined, and empty beside calls of tools."""
+    content = message.get("content")
+    if content is None and message.get("tool_calls"):
+        return ""
+    if not isinstance(content, list) or not all(isinstance(part, Mapping) for part in content):
+        return content
+    for part in content:
+        if part.get("type") != "text" or not isinstance(part.get("text"), str):
+            raise DataError(f"{where}: a part of type {part.get('type')!r} {_TEXT_ALONE}.")
+    return "".join(part["text"] for part in content)
 
 
 def _unicode(text: str, where: str) -> str:

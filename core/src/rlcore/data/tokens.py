@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -73,6 +74,7 @@ class PromptEncoder:
     def __init__(self, tokenizer: Tokenizer, max_prompt_tokens: int) -> None:
         self.tokenizer = tokenizer
         self._limit = max_prompt_tokens
+        self._shows_tools = False
 
     @classmethod
     def load(cls, path: str | Path, *, max_prompt_tokens: int) -> PromptEncoder:
@@ -107,15 +109,30 @@ class PromptEncoder:
     def _ids(self, prompt: Prompt) -> tuple[int, ...]:
         if isinstance(prompt.text, str):
             return tuple(self.tokenizer.encode(prompt.text, add_special_tokens=False))
-        return tuple(self.template(prompt, list(prompt.text), generation=True, tokenize=True))
+        messages = list(prompt.text)
+        if prompt.tools and not self._shows_tools:
+            bare = replace(prompt, tools=())
+            texts = [self.template(one, messages, generation=True, tokenize=False) for one in (prompt, bare)]
+            if texts[0] == texts[1]:
+                raise DataError(
+                    f"The prompt {prompt.prompt_id!r} has tools, but the chat template of the tokenizer shows"
+                    " none; expected a model that was made for tools."
+                )
+            self._shows_tools = True
+        return tuple(self.template(prompt, messages, generation=True, tokenize=True))
 
     def template(
         self, prompt: Prompt, messages: list[Mapping[str, Json]], *, generation: bool, tokenize: bool
     ) -> Any:
         """Ids or text of `messages`. Raises `DataError` naming `prompt` where the chat template fails."""
+        variables = {"tools": list(prompt.tools)} if prompt.tools else {}
         try:
             return self.tokenizer.apply_chat_template(
-                messages, add_generation_prompt=generation, tokenize=tokenize, return_dict=False
+                messages,
+                add_generation_prompt=generation,
+                tokenize=tokenize,
+                return_dict=False,
+                **variables,
             )
         except Exception as error:  # a template raises jinja2's own errors, a missing one ValueError
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from rlcore.config.run import RunConfig
-from rlcore.data.cursor import PromptCursor
+from rlcore.data.cursors import cursor_of
 from rlcore.data.responses import Given, ResponseEncoder
 from rlcore.rollout.measure import Rollout, sample_metrics
 from rlcore.types import GenerationStatus, Group, Json, Prompt, Sample
@@ -30,7 +30,7 @@ class GivenProducer:
     ) -> None:
         self._run = run
         self._encoder = encoder
-        self._cursor = PromptCursor(prompts, run.seed)
+        self._cursor = cursor_of(prompts, run)
         self._next_group = 0
 
     def published(self, version: int) -> None:
@@ -73,7 +73,7 @@ class GivenProducer:
         metrics = sample_metrics(samples) | {
             "rollout/samples": len(samples),
             "rollout/groups": len(groups),
-            "rollout/epoch": self._cursor.epoch,
+            **self._cursor.metrics(),
             "time/rollout_s": time.perf_counter() - begin,
         }
         return Rollout(step=step, version=step - 1, groups=tuple(groups), metrics=metrics)

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 from rlcore.config.run import RunConfig
-from rlcore.data.cursor import PromptCursor
+from rlcore.data.cursors import cursor_of
 from rlcore.data.tokens import PromptEncoder
 from rlcore.interfaces import Filter, Generator
 from rlcore.rollout.buffer import DataBuffer
@@ -49,14 +49,14 @@ class Producer:
         self._engines = Engines(clients, encoder.tokenizer, run.engine_concurrency, context_length=length)
         # What is in progress, what came back, and a batch that is too old.
         buffer = DataBuffer(run.prompts_per_step * (run.max_staleness + 2 + math.ceil(run.over_sample)))
-        self._supply = Supply(PromptCursor(prompts, run.seed), buffer)
+        self._supply = Supply(cursor_of(prompts, run), buffer)
         self._workshop = Workshop(
             run=run,
             encoder=encoder,
             generator=generator,
             rewards=rewards,
             filters=filters,
-            buffer=buffer,
+            supply=self._supply,
             baseline=baseline,
         )
         self.sampling = Sampling(

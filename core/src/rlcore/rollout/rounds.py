@@ -65,7 +65,7 @@ class Rounds:
             "rollout/groups": len(groups),
             "rollout/groups_missing": wanted - len(groups),
             "rollout/refills": max(rounds - 1, 0),
-            "rollout/epoch": self._supply.epoch,
+            **self._supply.metrics(),
             "time/rollout_s": total,
             "time/generate_s": generating,
             "time/reward_s": total - generating,

@@ -224,7 +224,7 @@ class Stream:
             "rollout/groups_in_flight": len(self._tasks),
             "rollout/groups_waiting": len(self._buffer.waiting()),
             "rollout/tokens_discarded": discarded,
-            "rollout/epoch": self._supply.epoch,
+            **self._supply.metrics(),
         }
 
 

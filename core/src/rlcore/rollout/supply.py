@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rlcore.data.cursor import PromptCursor
+from rlcore.data.cursor import Cursor
 from rlcore.rollout.buffer import DataBuffer, Draw
-from rlcore.types import Json
+from rlcore.types import Group, Json
 
 
 class Supply:
     """New draws from the `cursor`, after those that came back to the `buffer`."""
 
-    def __init__(self, cursor: PromptCursor, buffer: DataBuffer) -> None:
+    def __init__(self, cursor: Cursor, buffer: DataBuffer) -> None:
         self._cursor = cursor
         self._next_group = 0
         self.buffer = buffer
 
-    @property
-    def epoch(self) -> float:
-        """Passes over the prompts so far, as a fraction."""
-        return self._cursor.epoch
+    def metrics(self) -> dict[str, float]:
+        """`rollout/epoch` and what else the cursor has to say."""
+        return self._cursor.metrics()
+
+    def scored(self, group: Group, solved_at: float) -> None:
+        """A group has its rewards: those of at least `solved_at` solve the prompt."""
+        rewards = [sample.score.value for sample in group.samples if sample.score is not None]
+        self._cursor.learn(
+            group.prompt.prompt_id, sum(value >= solved_at for value in rewards) / len(rewards)
+        )
 
     def draw(self, count: int) -> list[Draw]:
         """`count` draws, now in flight in the buffer: returned ones first, then new ones."""

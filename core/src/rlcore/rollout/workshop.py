@@ -11,10 +11,11 @@ from rlcore.engines.client import together
 from rlcore.errors import PluginError, RlcoreError
 from rlcore.interfaces import Filter, Generator, Verdict
 from rlcore.rollout.baseline import with_baseline
-from rlcore.rollout.buffer import DataBuffer, Draw
+from rlcore.rollout.buffer import Draw
 from rlcore.rollout.context import EngineContext, Scorer
 from rlcore.rollout.group import CRASHED, GroupMaker, Outcome, Versions, new_samples
 from rlcore.rollout.measure import Tally
+from rlcore.rollout.supply import Supply
 from rlcore.types import BASELINE, Group
 
 _log = logging.getLogger(__name__)
@@ -87,14 +88,15 @@ class Workshop(Maker):
         generator: Generator,
         rewards: Scorer,
         filters: Sequence[Filter],
-        buffer: DataBuffer,
+        supply: Supply,
         baseline: bool = False,
     ) -> None:
         """`baseline`: a greedy response is made beside each group to train on, for its reward."""
         super().__init__(run=run, encoder=encoder, generator=generator, rewards=rewards)
         self._filters = filters
         self.baseline = baseline
-        self._buffer = buffer
+        self._supply = supply
+        self._buffer = supply.buffer
         self._failing: set[int] = set()
 
     def settle(self, outcome: Outcome, tally: Tally) -> Group | None:
@@ -112,6 +114,8 @@ class Workshop(Maker):
             if not self._buffer.crashed(group_id, self._run.max_attempts):
                 tally.drop(CRASHED)
             return None
+        if outcome.reason is None:
+            self._supply.scored(outcome.group, self._run.curriculum_solved_at)
         group = self._filtered(outcome.group, tally) if outcome.reason is None else None
         if group is None:
             self._buffer.drop(group_id)

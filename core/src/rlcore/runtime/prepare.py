@@ -169,8 +169,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         raise DataError(f"The source {resolved.source.name!r} offers no prompts to train on.")
     evals = held_out(resolved, prompts)
     evals += asked_for(resolved, evals)
-    source = resolved.flat().get("data") or f"--task {resolved.source.name}"
-    _check_prompts(encoder, run, {str(source): prompts.train} | _named(evals))
+    _check_prompts(encoder, run, _train_sets(resolved, prompts.train) | _named(evals))
     _check_rewards([(resolved.rewards, prompts.train), *_judged(resolved, evals)])
     if run.teacher_url:
         check_vocabulary(run, encoder.tokenizer)
@@ -262,6 +261,15 @@ def _checked_encoder(chosen: Inference, path: Path, hf_config: Mapping[str, Any]
 
 def _dtype(run: RunConfig, gpu: bool) -> str:
     return run.dtype if run.dtype != "auto" else ("bf16" if gpu else "fp32")
+
+
+def _train_sets(resolved: Resolved, train: Sequence[Prompt]) -> dict[str, Sequence[Prompt]]:
+    """What is trained on, by a name for errors: each source of a mix."""
+    from rlcore.data.mix import Mix
+
+    if isinstance(train, Mix):
+        return {f"--data {portion.name}": portion.prompts for portion in train.portions}
+    return {str(resolved.flat().get("data") or f"--task {resolved.source.name}"): train}
 
 
 def _named(evals: Sequence[PreparedEval]) -> dict[str, Sequence[Prompt]]:

@@ -1,0 +1,103 @@
+"""Where prompts are: `[NAME=]PATH[ROWS][:WEIGHT]`, a file here or behind a URL."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlcore.errors import ConfigError
+
+_NAMED = re.compile(r"([a-z][a-z0-9_]*)=(.+)", re.DOTALL)
+_WEIGHTED = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)", re.DOTALL)
+_SLICED = re.compile(r"(.+)\[(-?\d*):(-?\d*)(?::(\d*))?\]", re.DOTALL)
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://")
+
+
+def is_url(path: str) -> bool:
+    """Whether `path` is for fsspec: `s3://…`, `memory://…`, `file://…`."""
+    return _URL.match(path) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Location:
+    """A file of prompts. `rows`: start, stop and step of those to take; `name` is empty where there is none.
+
+    `weight`: how often a prompt is drawn from it, in proportion to the others.
+    """
+
+    path: str
+    name: str = ""
+    rows: tuple[int | None, int | None, int | None] = (None, None, None)
+    weight: float = 1.0
+
+    @classmethod
+    def parse(cls, text: str) -> Location:
+        """Raises `ValueError`: what is wrong with `text`, as the end of a sentence."""
+        if Path(text).exists():
+            return cls(path=text)
+        path, name, weight = text, "", None
+        if named := _NAMED.fullmatch(path):
+            name, path = named.groups()
+        if weighted := _WEIGHTED.fullmatch(path):
+            path, weight = weighted[1], float(weighted[2])
+        rows: tuple[int | None, int | None, int | None] = (None, None, None)
+        if sliced := _SLICED.fullmatch(path):
+            path = sliced[1]
+            start, stop, step = (int(part) if part else None for part in sliced.groups()[1:])
+            rows = (start, stop, step)
+        if weight is not None and not name:
+            raise ValueError(f"a weight needs a name, NAME={text}")
+        if weight == 0 or rows[2] == 0:
+            raise ValueError("a weight, and the step of a slice, must be above 0")
+        return cls(path=path, name=name, rows=rows, weight=1.0 if weight is None else weight)
+
+    def complaint(self) -> str | None:
+        """What is wrong with where it points, as the end of a sentence; of a URL nothing is asked yet."""
+        return None if is_url(self.path) or Path(self.path).is_file() else "which is no file"
+
+    def absolute(self) -> Location:
+        """The same from any working directory."""
+        path = self.path if is_url(self.path) else os.path.abspath(self.path)
+        return Location(path=path, name=self.name, rows=self.rows, weight=self.weight)
+
+    def __str__(self) -> str:
+        """What `parse` reads."""
+        text = f"{self.name}={self.path}" if self.name else self.path
+        if self.rows != (None, None, None):
+            bounds = ["" if bound is None else str(bound) for bound in self.rows]
+            text += f"[{':'.join(bounds if bounds[2] else bounds[:2])}]"
+        return f"{text}:{self.weight:g}" if self.weight != 1 else text
+
+
+def parse_all(given: str | Sequence[str]) -> tuple[Location, ...]:
+    """One location or several, each with a name of its own. Raises `ValueError`, as `Location.parse`."""
+    found = tuple(map(Location.parse, [given] if isinstance(given, str) else given))
+    names = [one.name for one in found]
+    if len(found) > 1 and (not all(names) or len(set(names)) < len(names)):
+        raise ValueError("several sources need a name each, NAME=PATH")
+    if not found:
+        raise ValueError("expected a path")
+    return found
+
+
+def absolute_all(given: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    """For a field's validator: the same from any working directory."""
+    found = tuple(str(one.absolute()) for one in parse_all(given))
+    return found[0] if isinstance(given, str) else found
+
+
+def check_locations(given: object, at: str) -> None:
+    """Raises `ConfigError` where the setting `at` names no file. `given`: a text, or a list of texts."""
+    texts = [given] if isinstance(given, str) else given
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        raise ConfigError(f"{at}: found {given!r}, expected a path, or a list of paths.")
+    try:
+        found = parse_all(texts)
+    except ValueError as error:
+        raise ConfigError(f"{at}: found {', '.join(map(repr, texts))}: {error}.") from error
+    for one in found:
+        if complaint := one.complaint():
+            raise ConfigError(f"{at}: found {one.path!r}, {complaint}.")

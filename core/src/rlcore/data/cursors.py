@@ -1,0 +1,143 @@
+"""Cursors made of cursors: several sources by weight, and prompts by how often they were solved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rlcore.data.cursor import Cursor, PromptCursor
+from rlcore.data.mix import Mix
+from rlcore.data.split import content_hash, share
+from rlcore.errors import CheckpointError
+from rlcore.types import Json, Prompt
+
+if TYPE_CHECKING:
+    from rlcore.config.run import RunConfig
+
+EPOCH, SKIPPED = "rollout/epoch", "rollout/prompts_skipped"
+_NEWEST = 0.5
+"""Share of the newest result in the success rate of a prompt."""
+
+
+def cursor_of(prompts: Sequence[Prompt], run: RunConfig) -> Cursor:
+    """The cursor that a run draws `prompts` with."""
+    if isinstance(prompts, Mix):
+        parts = {portion.name: cursor_of(portion.prompts, run) for portion in prompts.portions}
+        return MixCursor(parts, {portion.name: portion.weight for portion in prompts.portions})
+    cursor = PromptCursor(prompts, run.seed)
+    return CurriculumCursor(cursor, run.seed, run.curriculum_floor) if run.curriculum else cursor
+
+
+class MixCursor:
+    """Draws from the cursors of several sources in the proportions of `weights`, without chance.
+
+    Each draw goes to the source that is furthest behind its share, the first of equals; so after any number
+    of draws a source has less than one more than its share. Each source has epochs of its own.
+    """
+
+    def __init__(self, parts: Mapping[str, Cursor], weights: Mapping[str, float]) -> None:
+        self._parts = dict(parts)
+        total = sum(weights.values())
+        self._weights = {name: weight / total for name, weight in weights.items()}
+        self._taken = dict.fromkeys(self._parts, 0)
+
+    def take(self, n: int) -> list[tuple[Prompt, int]]:
+        """The next `n` prompts, each with its epoch."""
+        order = [self._next() for _ in range(n)]
+        drawn = {name: iter(part.take(order.count(name))) for name, part in self._parts.items()}
+        return [next(drawn[name]) for name in order]
+
+    def learn(self, prompt_id: str, success: float) -> None:
+        """To the cursor of the prompt's source."""
+        self._parts[prompt_id.partition("/")[0]].learn(prompt_id, success)
+
+    def metrics(self) -> dict[str, float]:
+        """`rollout/epoch/<source>` of each; `rollout/epoch` is that of the source that is furthest."""
+        found = {name: part.metrics() for name, part in self._parts.items()}
+        metrics = {f"{EPOCH}/{name}": of_part[EPOCH] for name, of_part in found.items()}
+        skipped = [of_part[SKIPPED] for of_part in found.values() if SKIPPED in of_part]
+        return {
+            EPOCH: max(metrics.values()),
+            **metrics,
+            **({SKIPPED: sum(skipped)} if skipped else {}),
+        }
+
+    def state(self) -> dict[str, Json]:
+        """What `load` needs, as JSON."""
+        return {
+            "weights": self._weights,
+            "taken": dict(self._taken),
+            "parts": {name: part.state() for name, part in self._parts.items()},
+        }
+
+    def load(self, state: Mapping[str, Json]) -> None:
+        """Go on where `state` was taken. Raises `CheckpointError` where the sources are not the same."""
+        if state.get("weights") != self._weights:
+            raise CheckpointError(
+                f"The checkpoint's place in the data does not fit: weights were {state.get('weights')}, are "
+                f"{self._weights}."
+            )
+        self._taken = {name: int(state["taken"][name]) for name in self._parts}
+        for name, part in self._parts.items():
+            part.load(state["parts"][name])
+
+    def _next(self) -> str:
+        draw = sum(self._taken.values()) + 1
+        name = max(self._parts, key=lambda one: self._weights[one] * draw - self._taken[one])
+        self._taken[name] += 1
+        return name
+
+
+class CurriculumCursor:
+    """Passes over prompts that the policy solves always or never, and offers the others.
+
+    A prompt with success rate p is drawn with probability floor + (1 - floor) · 4p(1 - p), one without a
+    result always: what a group teaches vanishes where all its answers are alike. The rate is a running mean
+    in which the newest result counts half. Whether a prompt is drawn follows from seed, id and epoch.
+    """
+
+    def __init__(self, cursor: PromptCursor, seed: int, floor: float) -> None:
+        assert floor > 0, "else it would look forever where every prompt is solved"
+        self._cursor = cursor
+        self._seed = seed
+        self._floor = floor
+        self._rates: dict[str, float] = {}
+        self._skipped = 0
+
+    def take(self, n: int) -> list[tuple[Prompt, int]]:
+        """The next `n` prompts, each with its epoch."""
+        taken: list[tuple[Prompt, int]] = []
+        while len(taken) < n:
+            found = self._cursor.take(n - len(taken))
+            kept = [one for one in found if self._wanted(*one)]
+            self._skipped += len(found) - len(kept)
+            taken += kept
+        return taken
+
+    def learn(self, prompt_id: str, success: float) -> None:
+        """A group of the prompt was scored: `success` is the share of its answers that solve it."""
+        rate = self._rates.get(prompt_id)
+        self._rates[prompt_id] = success if rate is None else rate + _NEWEST * (success - rate)
+
+    def metrics(self) -> dict[str, float]:
+        """The epoch, and the prompts passed over so far."""
+        return {**self._cursor.metrics(), SKIPPED: self._skipped}
+
+    def state(self) -> dict[str, Json]:
+        """What `load` needs, as JSON."""
+        return {"cursor": self._cursor.state(), "rates": dict(self._rates), "skipped": self._skipped}
+
+    def load(self, state: Mapping[str, Json]) -> None:
+        """Go on where `state` was taken. Raises `CheckpointError` where the data are not the same."""
+        if "rates" not in state:
+            raise CheckpointError("The checkpoint's place in the data does not fit: it has no curriculum.")
+        self._cursor.load(state["cursor"])
+        self._rates = {prompt_id: float(rate) for prompt_id, rate in state["rates"].items()}
+        self._skipped = int(state["skipped"])
+
+    def _wanted(self, prompt: Prompt, epoch: int) -> bool:
+        rate = self._rates.get(prompt.prompt_id)
+        if rate is None:
+            return True
+        chance = self._floor + (1 - self._floor) * 4 * rate * (1 - rate)
+        return share(content_hash(f"{prompt.prompt_id}\x1f{epoch}", self._seed)) < chance

@@ -1,0 +1,82 @@
+"""Prompts that stay in their file until they are used."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import overload
+
+import numpy as np
+
+from rlcore.config.locations import Location
+from rlcore.data.storage import Located, RowFile
+from rlcore.types import Json, Prompt
+
+Read = Callable[[Json, str, int], Prompt]
+"""(row, where it stands, its number) → the prompt. Raises `DataError` where the row is malformed."""
+
+
+class LazyPrompts(Sequence[Prompt]):
+    """The prompts of a file by an index of 16 bytes a row; each is read when it is asked for.
+
+    `numbers`, `places`: of each row, as `Located` says.
+    """
+
+    def __init__(self, file: RowFile, read: Read, numbers: Sequence[int], places: Sequence[int]) -> None:
+        self._file = file
+        self._read = read
+        self._numbers = numbers
+        self._places = places
+
+    @classmethod
+    def index(cls, file: RowFile, read: Read, found: Iterable[Located]) -> LazyPrompts:
+        """Of the rows `found` in `file`, each of which is read once, so that a malformed one is found now."""
+        numbers, places = array("q"), array("q")
+        for located in found:
+            read(located.row, file.where(located.number), located.number)
+            numbers.append(located.number)
+            places.append(located.place)
+        return cls(file, read, numbers, places)
+
+    @property
+    def blocks(self) -> Sequence[int]:
+        """Lengths of the runs of prompts that are read from the file as a whole: one, or a row group each."""
+        ids = np.fromiter(map(self._file.block, self._places), np.int64, len(self))
+        edges = np.flatnonzero(np.diff(ids)) + 1
+        found: list[int] = np.diff([0, *edges.tolist(), len(self)]).tolist()
+        return found
+
+    def chosen(self, places: Iterable[int]) -> LazyPrompts:
+        """Those at `places`, in that order."""
+        kept = array("q", places)
+        numbers = array("q", (self._numbers[place] for place in kept))
+        return LazyPrompts(self._file, self._read, numbers, array("q", (self._places[p] for p in kept)))
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> Prompt: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> LazyPrompts: ...
+
+    def __getitem__(self, place: int | slice) -> Prompt | LazyPrompts:
+        if isinstance(place, slice):
+            return self.chosen(range(*place.indices(len(self))))
+        number = self._numbers[place]
+        return self._read(self._file.at(self._places[place], number), self._file.where(number), number)
+
+
+def sliced(found: Iterable[Located], location: Location) -> Iterable[Located]:
+    """The rows of `found` that `location` takes; no row behind the last of them is read, if it says which."""
+    start, stop, step = location.rows
+    if (start or 0) >= 0 and (stop or 0) >= 0:
+        return islice(found, start, stop, step)
+    return list(found)[start:stop:step]
+
+
+def chosen(prompts: Sequence[Prompt], places: Iterable[int]) -> Sequence[Prompt]:
+    """The prompts at `places`, in that order."""
+    return prompts.chosen(places) if isinstance(prompts, LazyPrompts) else [prompts[at] for at in places]

@@ -1,0 +1,232 @@
+"""Files of rows, read from the start or at a place: .jsonl and .parquet, here or behind a URL."""
+
+from __future__ import annotations
+
+import json
+import weakref
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import IO, Any, Never
+
+from rlcore.config.locations import is_url
+from rlcore.errors import DataError
+from rlcore.types import Json
+
+_PACKAGES = {
+    **{"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"},
+    **{"smb": "smbprotocol", "sftp": "paramiko", "hf": "huggingface_hub"},
+}
+"""What fsspec needs beside itself, by the protocol of the URL."""
+
+_GROUPS_KEPT = 2
+"""Decoded row groups of a parquet file that stay in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A row, its number from 1 (of its line; in parquet of the row), and where `RowFile.at` finds it."""
+
+    number: int
+    place: int
+    row: Json
+
+
+class RowFile(ABC):
+    """A file of rows. It is opened when a row is first asked for, and closed with this object."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @abstractmethod
+    def rows(self) -> Iterator[Located]:
+        """Every row. Raises `DataError` naming file, line and reason where one is malformed."""
+
+    @abstractmethod
+    def at(self, place: int, number: int) -> Json:
+        """The row at `place`, which is number `number`. Raises `DataError` as `rows`."""
+
+    @abstractmethod
+    def where(self, number: int) -> str:
+        """How an error names row `number`."""
+
+    def block(self, place: int) -> int:
+        """Which part of the file, of those that are read as a whole, `place` is in; 0 where it has none."""
+        return 0
+
+
+def row_file(path: str) -> RowFile:
+    """The file at `path`. Raises `DataError` where it is not there, or is of another kind."""
+    if not is_url(path):
+        if not Path(path).exists():
+            raise DataError(f"{path}: no such file.")
+        if not Path(path).is_file():
+            raise DataError(f"{path}: expected a .jsonl or .parquet file, found a folder.")
+    if path.endswith(".jsonl"):
+        return JsonLines(path)
+    if path.endswith(".parquet"):
+        return Parquet(path)
+    raise DataError(f"{path}: expected a name that ends in .jsonl or .parquet.")
+
+
+def opened(path: str) -> IO[bytes]:
+    """The file, for reading; behind a URL by fsspec. Raises `DataError`."""
+    try:
+        return _remote(path) if is_url(path) else Path(path).open("rb")
+    except DataError:
+        raise
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: no such file.") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    except Exception as error:  # each file system has errors of its own, such as botocore's
+        raise DataError(f"{path}: cannot be read: {type(error).__name__}: {_line(error)}") from error
+
+
+def _kept_open(owner: RowFile, path: str) -> IO[bytes]:
+    """The file, closed when `owner` is no more."""
+    file = opened(path)
+    weakref.finalize(owner, file.close)
+    return file
+
+
+def _remote(path: str) -> IO[bytes]:
+    try:
+        import fsspec
+    except ImportError as error:
+        raise DataError(f"{path}: a URL needs fsspec; pip install fsspec.") from error
+    try:
+        system, inner = fsspec.core.url_to_fs(path)
+    except ImportError as error:
+        package = _PACKAGES.get(path.partition("://")[0])
+        raise DataError(
+            f"{path}: {_line(error).rstrip('.')}" + (f"; pip install {package}." if package else ".")
+        ) from error
+    except ValueError as error:
+        raise DataError(f"{path}: fsspec knows no such URL: {_line(error)}") from error
+    file: IO[bytes] = system.open(inner, "rb")
+    return file
+
+
+class JsonLines(RowFile):
+    """A place is the offset of a line's first byte. Blank lines are no rows."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._file: IO[bytes] | None = None
+
+    def rows(self) -> Iterator[Located]:
+        with opened(self.path) as lines:
+            place = 0
+            for number, line in enumerate(self._guarded(lines), 1):
+                if line.strip():
+                    yield Located(number, place, self._parsed(line, number))
+                place += len(line)
+
+    def at(self, place: int, number: int) -> Json:
+        if self._file is None:
+            self._file = _kept_open(self, self.path)
+        try:
+            self._file.seek(place)
+            line = self._file.readline()
+        except OSError as error:
+            raise DataError(f"{self.path}: cannot be read: {error.strerror or error}.") from error
+        return self._parsed(line, number)
+
+    def where(self, number: int) -> str:
+        return f"{self.path}, line {number}"
+
+    def _guarded(self, lines: IO[bytes]) -> Iterator[bytes]:
+        try:
+            yield from lines
+        except OSError as error:
+            raise DataError(f"{self.path}: cannot be read: {error.strerror or error}.") from error
+
+    def _parsed(self, line: bytes, number: int) -> Json:
+        where = self.where(number)
+        try:
+            return json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+        except UnicodeDecodeError as error:
+            raise DataError(f"{where}: not UTF-8 at byte {error.start}.") from error
+        except json.JSONDecodeError as error:
+            raise DataError(f"{where}: not JSON: {error.msg} at column {error.colno}.") from error
+        except RecursionError as error:
+            raise DataError(f"{where}: not JSON that can be read: nested too deeply.") from error
+        except ValueError as error:
+            raise DataError(f"{where}: not JSON: {error}.") from error
+
+
+def _refuse_constant(name: str) -> Never:
+    raise ValueError(f"{name} is no JSON number")
+
+
+class Parquet(RowFile):
+    """A place is the row's number from 0; a block is a row group."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._table: Any = None
+        self._starts: list[int] = []
+        self._groups: OrderedDict[int, list[Json]] = OrderedDict()
+
+    def rows(self) -> Iterator[Located]:
+        import pyarrow as pa
+
+        number = 0
+        try:
+            for batch in self._opened().iter_batches(batch_size=4096):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield Located(number, number - 1, row)
+        except (pa.ArrowException, OSError) as error:
+            raise self._unreadable(error) from error
+
+    def at(self, place: int, number: int) -> Json:
+        group = self.block(place)
+        return self._group(group)[place - self._starts[group]]
+
+    def where(self, number: int) -> str:
+        return f"{self.path}, row {number}"
+
+    def block(self, place: int) -> int:
+        self._opened()
+        return bisect_right(self._starts, place) - 1
+
+    def _group(self, group: int) -> list[Json]:
+        import pyarrow as pa
+
+        if group not in self._groups:
+            try:
+                self._groups[group] = self._opened().read_row_group(group).to_pylist()
+            except (pa.ArrowException, OSError) as error:
+                raise self._unreadable(error) from error
+            if len(self._groups) > _GROUPS_KEPT:
+                self._groups.popitem(last=False)
+        self._groups.move_to_end(group)
+        return self._groups[group]
+
+    def _opened(self) -> Any:
+        """The `ParquetFile`."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if self._table is None:
+            try:
+                self._table = pq.ParquetFile(_kept_open(self, self.path))
+            except (pa.ArrowException, OSError) as error:
+                raise self._unreadable(error) from error
+            found = self._table.metadata
+            sizes = [found.row_group(group).num_rows for group in range(found.num_row_groups)]
+            self._starts = [0, *accumulate(sizes)][:-1]
+        return self._table
+
+    def _unreadable(self, error: Exception) -> DataError:
+        return DataError(f"{self.path}: cannot be read as parquet: {_line(error)}")
+
+
+def _line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -1,0 +1,126 @@
+"""Tools reach the chat template; what is not text is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rlcore.data.config import FileConfig
+from rlcore.data.files import FileSource
+from rlcore.data.responses import ResponseEncoder
+from rlcore.data.tokens import PromptEncoder
+from rlcore.errors import DataError
+from rlcore.testing.chat import save_chat_tokenizer
+from rlcore.types import Prompt
+
+PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}}
+TOOL = {"type": "function", "function": {"name": "add_numbers", "parameters": PARAMETERS}}
+CHAT = [{"role": "user", "content": "1+1"}]
+CALL = {"type": "function", "function": {"name": "add_numbers", "arguments": {"a": 1}}}
+WHOLE = [
+    *CHAT,
+    {"role": "assistant", "tool_calls": [CALL]},
+    {"role": "tool", "content": "2"},
+    {"role": "assistant", "content": "It is 2."},
+]
+
+
+def read(path: Path, rows: list[Any], **settings: Any) -> FileSource:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return FileSource(FileConfig(path=str(path), **settings))
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> PromptEncoder:
+    path = tmp_path_factory.mktemp("chat")
+    save_chat_tokenizer(path)
+    return PromptEncoder.load(path, max_prompt_tokens=4000)
+
+
+def text_of(encoder: PromptEncoder, prompt: Prompt) -> str:
+    return encoder.tokenizer.decode(encoder.encode(prompt), skip_special_tokens=False)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": CHAT, "tools": [TOOL]},
+        {"prompt": CHAT, "tools": json.dumps([TOOL])},
+        {"prompt": CHAT, "metadata": {"tools": [TOOL]}},
+    ],
+)
+def test_the_chat_template_shows_the_tools(tmp_path: Path, encoder: PromptEncoder, row: Any) -> None:
+    (prompt,) = read(tmp_path / "a.jsonl", [row]).prompts().train
+    assert prompt.tools == (TOOL,)
+    assert "add_numbers" in text_of(encoder, prompt)
+    (plain,) = read(tmp_path / "a.jsonl", [{"prompt": CHAT}]).prompts().train
+    assert "add_numbers" not in text_of(encoder, plain)
+
+
+def test_tools_of_parquet_lose_the_keys_of_others(tmp_path: Path) -> None:
+    other = {"type": "function", "function": {"name": "other", "description": "x"}}
+    rows = [{"prompt": CHAT, "tools": [TOOL]}, {"prompt": CHAT, "tools": [other]}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    found = FileSource(FileConfig(path=str(tmp_path / "a.parquet"))).prompts().train
+    assert [prompt.tools for prompt in found] == [(TOOL,), (other,)]
+
+
+def test_each_turn_of_a_chat_with_tools_is_trained_on_and_no_result(
+    tmp_path: Path, encoder: PromptEncoder
+) -> None:
+    source = read(tmp_path / "a.jsonl", [{"messages": WHOLE, "tools": [TOOL]}])
+    (prompt,) = source.with_responses().train
+    learned = ""
+    for given in ResponseEncoder(encoder, 4000).encode(prompt, prompt.responses[0]):
+        kept = [token for token, live in zip(given.response_ids, given.loss_mask, strict=True) if live]
+        learned += encoder.tokenizer.decode(kept, skip_special_tokens=False)
+        assert "add_numbers" in encoder.tokenizer.decode(given.prompt_ids, skip_special_tokens=False)
+    assert '{"name": "add_numbers", "arguments": {"a": 1}}' in learned
+    assert "It is 2." in learned
+    assert "tool_response" not in learned
+
+
+def test_a_template_without_tools_is_refused(encoder: PromptEncoder, tmp_path: Path) -> None:
+    save_chat_tokenizer(tmp_path)
+    bare = PromptEncoder.load(tmp_path, max_prompt_tokens=100)
+    bare.tokenizer.chat_template = "{{ messages[0].content }}"  # type: ignore[attr-defined]  # of transformers
+    prompt = Prompt(prompt_id="row-1", text=tuple(CHAT), tools=(TOOL,))
+    with pytest.raises(DataError, match="'row-1' has tools, but the chat template"):
+        bare.check([prompt])
+    encoder.check([prompt])
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"prompt": "p", "tools": [TOOL]}, "line 1: 'tools' is for a chat template"),
+        ({"prompt": CHAT, "tools": {"a": 1}}, "line 1: 'tools' must be a list of objects"),
+        ({"prompt": CHAT, "tools": "[{"}, "line 1: 'tools' is no JSON"),
+        ({"prompt": "p", "images": ["x.png"]}, "line 1: 'images' is more than text, and no model or engine"),
+        ({"prompt": "p", "image": {"bytes": "x"}}, "line 1: 'image' is more than text"),
+        ({"prompt": CHAT, "videos": ["x"]}, "line 1: 'videos' is more than text"),
+        (
+            {"prompt": [{"role": "user", "content": [{"type": "image", "image": "x.png"}]}]},
+            "line 1: 'prompt', message 1: a part of type 'image' is more than text",
+        ),
+        (
+            {"prompt": [*CHAT, {"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+            "message 2: a part of type 'image_url'",
+        ),
+    ],
+)
+def test_refused_in_one_sentence(tmp_path: Path, row: Any, said: str) -> None:
+    with pytest.raises(DataError) as caught:
+        read(tmp_path / "a.jsonl", [row]).prompts()
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_parts_of_text_are_one_text(tmp_path: Path) -> None:
+    parts = [{"type": "text", "text": "1+"}, {"type": "text", "text": "1"}]
+    rows = [{"prompt": [{"role": "user", "content": parts}], "images": []}]
+    (prompt,) = read(tmp_path / "a.jsonl", rows).prompts().train
+    assert list(prompt.text) == CHAT
