@@ -92,7 +92,7 @@ class FileSource:
         found = sliced(file.rows(), location)
         prompts: Sequence[Prompt]
         if self._config.streaming:
-            prompts = LazyPrompts.index(file, read, found)
+            prompts = LazyPrompts.of(file, read, found)
         else:
             prompts = [read(one.row, file.where(one.number), one.number) for one in found]
         if not prompts:

@@ -30,7 +30,7 @@ class LazyPrompts(Sequence[Prompt]):
         self._places = places
 
     @classmethod
-    def index(cls, file: RowFile, read: Read, found: Iterable[Located]) -> LazyPrompts:
+    def of(cls, file: RowFile, read: Read, found: Iterable[Located]) -> LazyPrompts:
         """Of the rows `found` in `file`, each of which is read once, so that a malformed one is found now."""
         numbers, places = array("q"), array("q")
         for located in found:

@@ -1,0 +1,57 @@
+"""A streamed mix with a curriculum and evaluations of their own: killed, resumed, the same; then alone."""
+
+import json
+import os
+import signal
+import tomllib
+from pathlib import Path
+
+import pytest
+from command import Run, Start, gone, rows, untimed, wait_for
+from documented import undocumented
+
+LONG_S = 600.0
+
+
+def write(path: Path, start: int, count: int) -> str:
+    lines = (json.dumps({"prompt": f"{n:04d}=", "label": f"{n:04d}"}) for n in range(start, start + count))
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+@pytest.mark.timeout(2400)
+def test_a_mix_with_a_curriculum_resumes_exactly(run: Run, start: Start, tmp_path: Path) -> None:
+    low, high, held = (write(tmp_path / f"{i}.jsonl", 3000 * i, 24) for i in range(3))
+    settings = [
+        *("train", "--algo", "grpo", "--model", "qwen3", "--reward", "token_match", "--no-filter"),
+        *("--data", f"low={low}:3", "--data", f"high={high}[:16]", "--source.streaming", "--curriculum"),
+        *("--curriculum-solved-at", "0.2", "--prompts-per-step", "8", "--group-size", "4", "--steps", "6"),
+        *("--eval", f"held={held}", "--eval.held.samples", "4", "--eval.held.temperature", "1"),
+        *("--eval.held.reward", "exact_match", "--eval", "backwards=reverse", "--eval-prompts", "8"),
+        *("--eval-every", "3", "--save-every", "2"),
+    ]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    run(*settings, "--run-dir", str(whole), limit=LONG_S)
+    command = start(*settings, "--run-dir", str(broken))
+    wait_for(lambda: (broken / "checkpoints" / "2" / "complete.json").is_file(), alive=command, limit=LONG_S)
+    children = command.descendants()
+    os.kill(command.process.pid, signal.SIGKILL)
+    command.wait()
+    gone(children, limit=60)
+    run("train", "--resume", str(broken), limit=LONG_S)
+    assert untimed(broken) == untimed(whole)
+    metrics = rows(whole)
+    assert not undocumented({key for row in metrics for key in row})
+    assert {"eval/held/pass@4", "eval/held/avg@4", "eval/backwards/score"} <= set(metrics[3])
+    assert metrics[-1]["rollout/prompts_skipped"] > 0
+    assert metrics[-1]["rollout/epoch/low"] >= 36 / 24
+    assert tomllib.loads((whole / "run.toml").read_text())["eval"]["held"]["samples"] == 4
+    saved = [json.loads(line) for line in (whole / "samples" / "eval-6.jsonl").read_text().splitlines()]
+    assert [sum(row["set"] == name for row in saved) for name in ("held", "backwards")] == [32, 8]
+
+    alone = run(
+        "eval", "--model", str(whole / "model"), "--data", held, "--prompts", "8", "--json", limit=LONG_S
+    )
+    found = json.loads(alone.stdout)
+    assert found["prompts"] == {"set_2": 8}
+    assert not undocumented(f"eval/set/{name}" for name in found["eval"]["set_2"])
