@@ -1,4 +1,4 @@
-"""A process that dies ends the run with its reason, soon, and nothing stays behind."""
+"""A train worker that dies ends the run, an engine is replaced; in the end nothing stays behind."""
 
 import os
 import signal
@@ -6,14 +6,14 @@ import time
 from pathlib import Path
 
 import psutil
-import pytest
-from command import SMALL, Command, Start, gone, wait_for
+from command import SMALL, Command, Start, gone, rows, wait_for
 
 TRAIN = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", "500")
+ENGINE = ("rlcore.engines.local",)
 
 
-def _started(start: Start, folder: Path) -> tuple[Command, list[psutil.Process]]:
-    command = start(*TRAIN, "--run-dir", str(folder))
+def _started(start: Start, folder: Path, *flags: str) -> tuple[Command, list[psutil.Process]]:
+    command = start(*TRAIN, *flags, "--run-dir", str(folder))
     wait_for(lambda: (folder / "metrics.jsonl").is_file(), alive=command)
     return command, command.descendants()
 
@@ -26,18 +26,25 @@ def _find(processes: list[psutil.Process], *words: str) -> psutil.Process:
     raise AssertionError([process.cmdline() for process in processes])
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [(("ray::TrainWorker",), "Train worker 0 died"), (("rlcore.engines.local",), "ended with exit code")],
-)
-def test_death_ends_the_run_with_its_reason(
-    start: Start, tmp_path: Path, words: tuple[str, ...], says: str
-) -> None:
+def test_death_ends_the_run_with_its_reason(start: Start, tmp_path: Path) -> None:
     command, processes = _started(start, tmp_path / "run")
-    os.kill(_find(processes, *words).pid, signal.SIGKILL)
+    os.kill(_find(processes, "ray::TrainWorker").pid, signal.SIGKILL)
     begin = time.monotonic()
     assert command.wait(60) == 1
     assert time.monotonic() - begin < 30
-    assert says in command.stderr
+    assert "Train worker 0 died" in command.stderr
     assert "Traceback" not in command.stderr
     gone(processes)
+
+
+def test_an_engine_is_replaced_as_often_as_it_may_be(start: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command, first = _started(start, folder, "--engine-replacements", "1")
+    _find(first, *ENGINE).kill()
+    wait_for(lambda: rows(folder)[-1].get("engine/replaced") == 1, alive=command)
+    second = command.descendants()
+    _find(second, *ENGINE).kill()
+    assert command.wait() == 1
+    assert "Engine 0 is lost, and the run has used up its --engine-replacements 1" in command.stderr
+    assert "Traceback" not in command.stderr
+    gone([*first, *second])

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcore.config.engines import engine_complaints
 from rlcore.config.layers import Setting, flag_name
 from rlcore.config.models import read_config
 from rlcore.config.teacher import teacher_complaints
@@ -46,7 +47,7 @@ def fit(resolved: Resolved, settings: Mapping[str, Setting]) -> Resolved:
 
 def _absolute(run: RunConfig) -> dict[str, str]:
     """Directories that a resumed run must find again, wherever it is resumed."""
-    names = ("reference_model", "teacher_model", "critic_model", "weights")
+    names = ("reference_model", "teacher_model", "critic_model", "weights", "engine_weights_dir")
     given = {name: getattr(run, name) for name in names}
     return {name: str(Path(path).resolve()) for name, path in given.items() if path}
 
@@ -138,9 +139,7 @@ def _complaints(resolved: Resolved, parallel: int) -> Iterator[str]:
     teachers += ["--distill-coef"] if run.distill_coef else []
     yield from teacher_complaints(run, teachers, resolved.loss.config.top_tokens)
     yield from _correction_complaints(resolved)
-    if resolved.sglang and resolved.engine.name != "sglang":
-        first = flag_name(f"sglang.{next(iter(resolved.sglang))}")
-        yield f"{first} needs --engine sglang, but the engine is {resolved.engine.name!r}."
+    yield from engine_complaints(run, kind=resolved.engine.name, sglang=resolved.sglang)
 
 
 def _parts(resolved: Resolved) -> Iterator[tuple[str, Part]]:

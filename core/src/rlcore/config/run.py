@@ -117,8 +117,22 @@ class RunConfig(Config):
     )
     engines: int = Field(1, ge=1, le=1024, description="engines to start")
     ranks: int = Field(1, ge=1, description="train workers")
+    engine_url: tuple[str, ...] = Field(
+        (), description="engines that run already and are used instead; their token: RLCORE_ENGINE_TOKEN"
+    )
+    engine_weights_dir: str = Field(
+        "",
+        description="where the engines of --engine-url find new weights; empty: in the run's folder",
+    )
     engine_concurrency: int = Field(512, ge=1, description="requests in flight for each engine")
     engine_timeout: float = Field(600, gt=0, description="seconds an engine may take for one request")
+    engine_replacements: int = Field(
+        3, ge=0, description="servers that are started anew for engines that died, in the whole run"
+    )
+    engine_health_every: float = Field(10, gt=0, description="seconds between health checks of an engine")
+    engine_health_limit: float = Field(
+        60, gt=0, description="seconds an engine may take for a health check before it counts as dead"
+    )
     reward_workers: int = Field(1, ge=1, le=1024, description="processes that compute rewards")
     reward_timeout: float = Field(10, gt=0, description="seconds a reward may take for one group")
     max_kl_engine: float = Field(

@@ -183,14 +183,23 @@ class EngineClient:
         """Returns where the server generates a token; EngineError otherwise."""
         await self._http.get("/health_generate", timeout_s=self._control_s)
 
+    async def ping(self, *, timeout_s: float) -> None:
+        """Returns where the server's scheduler answers; samples nothing, so that batches stay as they are."""
+        await self._http.get("/server_info", timeout_s=timeout_s)
+
     async def server_info(self) -> Mapping[str, Any]:
         """What the server says of its settings."""
         info: Mapping[str, Any] = await self._http.get("/server_info", timeout_s=self._control_s)
         return info
 
+    async def model_info(self) -> Mapping[str, Any]:
+        """What the server says of its model."""
+        info: Mapping[str, Any] = await self._http.get("/model_info", timeout_s=self._control_s)
+        return info
+
     async def weight_version(self) -> int:
         """The version of the weights that the server would generate with now."""
-        info = await self._http.get("/model_info", timeout_s=self._control_s)
+        info = await self.model_info()
         return wire.weight_version(info["weight_version"])
 
     async def capabilities(self) -> Capabilities:

@@ -22,6 +22,10 @@ class RefusedError(EngineError):
         self.status = status
 
 
+class UnreachableError(EngineError):
+    """The server did not answer, or not in time."""
+
+
 class Http:
     """Requests to one server. Belongs to one event loop; `close` it there."""
 
@@ -110,8 +114,9 @@ class Http:
 
     def _unreachable(self, path: str, error: Exception, timeout_s: float) -> EngineError:
         if isinstance(error, TimeoutError):
-            return EngineError(f"The engine at {self.url} did not answer {path} within {timeout_s:g} s.")
-        return EngineError(f"The engine at {self.url} cannot be reached for {path}: {error}.")
+            message = f"The engine at {self.url} did not answer {path} within {timeout_s:g} s."
+            return UnreachableError(message)
+        return UnreachableError(f"The engine at {self.url} cannot be reached for {path}: {error}.")
 
 
 def _parsed(text: str) -> Any:

@@ -6,22 +6,26 @@ import asyncio
 import secrets
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.engines.publish_file import shared_dir
-from rlcore.errors import EngineError
+from rlcore.errors import EngineError, RlcoreError
 from rlcore.runtime.cluster import Cluster, stop_actor, within
+from rlcore.runtime.prepare import writing
 from rlcore.runtime.setup import cpu_threads
 from rlcore.runtime.trainer import Slot
 
 if TYPE_CHECKING:
+    from rlcore.engines.client import EngineClient
     from rlcore.engines.launch import EngineLaunch
     from rlcore.engines.process import ServerProcess
     from rlcore.engines.publish import Publisher
     from rlcore.engines.publish_file import Location
+    from rlcore.engines.slot import EngineSlot, Launcher
     from rlcore.plugins.files import PluginFile
     from rlcore.runtime.prepare import Served
     from rlcore.spec import Part
@@ -75,97 +79,155 @@ class EngineSupervisor:
             self._server.stop()
 
 
+class RayLauncher:
+    """Starts each server of an engine (`rlcore.engines.slot.Launcher`) under a supervisor of its own."""
+
+    def __init__(
+        self,
+        name: str,
+        supervisor: Callable[[], Any],
+        ray: Any,
+        part: Part,
+        launch: EngineLaunch,
+        client: Callable[[str], EngineClient],
+    ) -> None:
+        """`supervisor`: makes an actor, whose process is ready while others still start."""
+        self._name = name
+        self._supervisor = supervisor
+        self._ray = ray
+        self._part = part
+        self._launch = launch
+        self._client = client
+        self._actor: Any = supervisor()
+        self._answers = False
+
+    async def start(self) -> EngineClient:
+        """A server, by its client."""
+        if self._actor is None:
+            self._actor = self._supervisor()
+        url = await within(START_SECONDS, self._name, self._actor.start.remote(self._part, self._launch))
+        self._answers = True
+        return self._client(url)
+
+    async def died(self) -> str:
+        """The end of the log of a server that ended, or what became of its supervisor."""
+        watching = self._actor.watch.options(concurrency_group="watch").remote()
+        try:
+            await within(None, self._name, watching)
+        except RlcoreError as error:
+            return str(error)
+        return f"{self._name} was told to end."
+
+    async def stop(self) -> None:
+        """End supervisor and server."""
+        actor, self._actor = self._actor, None
+        if actor is None:
+            return
+        if self._answers:  # one that is still starting cannot answer; its guard ends the server
+            self._answers = False
+            with suppress(RlcoreError):  # a supervisor that is gone took its server along
+                await within(STOP_SECONDS, self._name, actor.stop.remote())
+        stop_actor(self._ray, actor)
+
+
 class EngineGroup:
-    """One supervisor and one client for each engine. `clients` is filled by `start`."""
+    """A slot for each engine, and the weights' way into all of them."""
 
     def __init__(self, cluster: Cluster, slots: Sequence[Slot], prepared: Served) -> None:
-        self._cluster = cluster
+        from rlcore.engines import external
+        from rlcore.engines.external import ExternalLauncher
+        from rlcore.engines.publish import DiskPublisher
+        from rlcore.engines.slot import EngineSlot, Health, Spares
+
         self._prepared = prepared
         self._part = prepared.resolved.engine
-        self._token = secrets.token_urlsafe(32)
-        self._clients: list[Any] = []
-        model = prepared.model
-        # Twice the file: bf16 weights may be published as fp32.
-        self._weights = shared_dir("weights", size_bytes=2 * _weight_bytes(Path(model.path)))
+        self._token = external.token() if prepared.engine_urls else secrets.token_urlsafe(32)
+        model, run = prepared.model, prepared.resolved.run
+        self._weights = _weights_dir(prepared)
         cluster.reaper.remove(self._weights)
-        files = prepared.resolved.plugin_files
-        self._actors = [
-            cluster.actor(EngineSupervisor, files, cpus=1, gpus=slot.gpus, bundle=slot.bundle)
-            for index, slot in enumerate(slots)
-        ]
-        self.publisher: Publisher = self._part.build().publisher(
-            weights_dir=str(self._weights), model_path=model.path, dtype=model.dtype
+        self.publisher: Publisher = (
+            DiskPublisher(root=self._weights, dtype=model.dtype, model_path=Path(model.path))
+            if prepared.engine_urls
+            else self._part.build().publisher(
+                weights_dir=str(self._weights), model_path=model.path, dtype=model.dtype
+            )
         )
+        self._spares = Spares(limit=run.engine_replacements)
+        health = Health(every_s=run.engine_health_every, limit_s=run.engine_health_limit)
+        urls, limit_s = prepared.engine_urls, run.engine_health_limit
+        launchers: list[Launcher] = [ExternalLauncher(self._client(url), limit_s=limit_s) for url in urls]
+        launchers += [self._launcher(cluster, index, slot) for index, slot in enumerate(slots)]
+        self._slots = [
+            EngineSlot(f"Engine {index}", one, self.publisher, health=health, spares=self._spares)
+            for index, one in enumerate(launchers)
+        ]
 
     @property
-    def clients(self) -> Sequence[Any]:
-        """An `EngineClient` for each engine, in their order."""
-        return self._clients
+    def clients(self) -> Sequence[EngineSlot]:
+        """The engines, in their order."""
+        return self._slots
+
+    @property
+    def replaced(self) -> int:
+        """Servers that were replaced so far."""
+        return self._spares.used
 
     async def start(self) -> None:
         """Start every server and wait until all answer."""
-        from rlcore.engines.client import EngineClient
-
-        run = self._prepared.resolved.run
-        calls = [
-            within(START_SECONDS, f"Engine {index}", actor.start.remote(self._part, self._launch(index)))
-            for index, actor in enumerate(self._actors)
-        ]
-        for url in await asyncio.gather(*calls):
-            self._clients.append(
-                EngineClient(
-                    url,
-                    self._token,
-                    timeout_s=run.engine_timeout,
-                    control_timeout_s=run.engine_timeout,
-                    concurrency=run.engine_concurrency,
-                    vocab_size=self._prepared.hf_config.get("vocab_size"),
-                    routed_experts=run.replay_routing,
-                )
-            )
+        await asyncio.gather(*(slot.start() for slot in self._slots))
 
     async def publish(self, location: Location, *, keep_cache: bool = False) -> None:
         """Every engine loads the weights and proves that it has them (see `Publisher.load`)."""
-        from rlcore.engines.publish import load_all
+        from rlcore.engines.client import together
 
         try:
             async with asyncio.timeout(PUBLISH_SECONDS):
-                await load_all(self.publisher, self._clients, location, keep_cache=keep_cache)
+                await together(slot.load(location, keep_cache=keep_cache) for slot in self._slots)
         except TimeoutError:
             raise EngineError(
                 f"An engine took longer than {PUBLISH_SECONDS:g} s to load new weights."
             ) from None
 
     async def watch(self) -> None:
-        """Raises `EngineError` when an engine dies; never returns."""
-        calls = [
-            asyncio.ensure_future(
-                within(None, f"Engine {index}", actor.watch.options(concurrency_group="watch").remote())
-            )
-            for index, actor in enumerate(self._actors)
-        ]
-        if not calls:
+        """Raises `EngineError` when an engine is lost and may not be replaced; never returns."""
+        if not self._slots:
             await asyncio.Event().wait()
-        try:
-            await asyncio.gather(*calls)
-        finally:
-            for call in calls:
-                call.cancel()
+        await asyncio.gather(*(slot.watch() for slot in self._slots))
 
     async def stop(self) -> None:
-        """Close the clients, end the servers, give the published weights' memory back."""
-        await asyncio.gather(*(client.close() for client in self._clients), return_exceptions=True)
-        if self._clients:  # a supervisor that is still starting cannot answer; its guard ends the server
-            calls = [within(STOP_SECONDS, "Engine", actor.stop.remote()) for actor in self._actors]
-            await asyncio.gather(*calls, return_exceptions=True)
-        for actor in self._actors:
-            stop_actor(self._cluster.ray, actor)
+        """End the servers, give the published weights' memory back."""
+        await asyncio.gather(*(slot.stop() for slot in self._slots), return_exceptions=True)
         shutil.rmtree(self._weights, ignore_errors=True)
+
+    def _launcher(self, cluster: Cluster, index: int, slot: Slot) -> RayLauncher:
+        files = self._prepared.resolved.plugin_files
+
+        def supervisor() -> Any:
+            return cluster.actor(EngineSupervisor, files, cpus=1, gpus=slot.gpus, bundle=slot.bundle)
+
+        return RayLauncher(
+            f"Engine {index}", supervisor, cluster.ray, self._part, self._launch(index), self._client
+        )
+
+    def _client(self, url: str) -> EngineClient:
+        from rlcore.engines.client import EngineClient
+
+        run = self._prepared.resolved.run
+        return EngineClient(
+            url,
+            self._token,
+            timeout_s=run.engine_timeout,
+            control_timeout_s=run.engine_timeout,
+            concurrency=run.engine_concurrency,
+            vocab_size=self._prepared.hf_config.get("vocab_size"),
+            routed_experts=run.replay_routing,
+        )
 
     def _launch(self, index: int) -> EngineLaunch:
         from rlcore.engines.launch import EngineLaunch
 
         prepared = self._prepared
+        assert self._token is not None, "a server of the run has a token of the run"
         return EngineLaunch(
             model_path=prepared.model.path,
             host="127.0.0.1",
@@ -180,6 +242,19 @@ class EngineGroup:
             shares_gpu=prepared.shares_gpu,
             fields=prepared.engine_fields,
         )
+
+
+def _weights_dir(prepared: Served) -> Path:
+    """A new folder for publications: in memory, or where the servers of others look."""
+    run = prepared.resolved.run
+    if not prepared.engine_urls:
+        # Twice the file: bf16 weights may be published as fp32.
+        return shared_dir("weights", size_bytes=2 * _weight_bytes(Path(prepared.model.path)))
+    root = Path(run.engine_weights_dir or prepared.run_dir)
+    folder = root / f"weights-{secrets.token_hex(4)}"
+    with writing(folder):
+        folder.mkdir(parents=True)
+    return folder
 
 
 def _weight_bytes(model: Path) -> int:

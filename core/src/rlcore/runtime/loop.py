@@ -121,6 +121,8 @@ class Loop:
             metrics |= {"time/train_s": 0.0, "time/publish_s": 0.0}
             if self.producer.samples:
                 self.producer.published(version)
+        if self.producer.samples:
+            metrics["engine/replaced"] = self.engines.replaced
         metrics["time/step_s"] = metrics["time/rollout_s"] + time.perf_counter() - begin
         seconds = max(metrics["time/step_s"], 1e-9)
         metrics["rollout/tokens_per_s"] = metrics["rollout/response_tokens"] / seconds

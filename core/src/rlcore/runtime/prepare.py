@@ -65,6 +65,11 @@ class Served:
         return int(self.hf_config["num_hidden_layers"]), int(self.hf_config[TOP_EXPERTS])
 
     @property
+    def engine_urls(self) -> tuple[str, ...]:
+        """Engines of others that are used instead of ones that are started."""
+        return ()
+
+    @property
     def context_length(self) -> int:
         """Tokens of prompt and response together."""
         return self.resolved.context_length
@@ -91,9 +96,18 @@ class Prepared(Served):
 
     @property
     def engines(self) -> int:
-        """Engines to start: none where responses are given and nothing is evaluated."""
-        idle = self.resolved.trains_on is not TrainsOn.ROLLOUTS and not self.evals
-        return 0 if idle else self.resolved.run.engines
+        """Engines to start: none where others' are used, or none is needed."""
+        return 0 if self.resolved.run.engine_url or self._is_idle else self.resolved.run.engines
+
+    @property
+    def engine_urls(self) -> tuple[str, ...]:
+        """Engines of others that are used instead of ones that are started."""
+        return () if self._is_idle else self.resolved.run.engine_url
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether responses are given and nothing is evaluated."""
+        return self.resolved.trains_on is not TrainsOn.ROLLOUTS and not self.evals
 
     @property
     def shares_gpu(self) -> bool:
@@ -151,7 +165,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     for part in _parts(resolved):
         part.load()
     megatron = _megatron_fields(resolved)
-    engine_fields = _checked_engine(resolved)
+    engine_fields = {} if resolved.run.engine_url else _checked_engine(resolved)
     if resolved.run.replay_routing and "moe" in megatron.get("recompute_modules", ()):
         raise ConfigError(
             "--megatron.recompute-modules: found moe with --replay-routing, but a layer of experts that is "
@@ -180,7 +194,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         megatron=megatron,
         weights=_weights(run.weights, hf_config),
     )
-    return Prepared(
+    prepared = Prepared(
         resolved=resolved,
         run_dir=run_dir,
         resume_from=resume_from,
@@ -196,6 +210,21 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         gpu=gpu,
         engine_fields=engine_fields,
     )
+    _check_external(prepared)
+    return prepared
+
+
+def _check_external(prepared: Prepared) -> None:
+    if not prepared.engine_urls:
+        return  # spares the driver aiohttp's import
+    from rlcore.engines.external import Wanted, check_all
+
+    wanted = Wanted(
+        model_type=prepared.hf_config["model_type"],
+        dtype=prepared.model.dtype,
+        context_length=prepared.context_length,
+    )
+    check_all(prepared.engine_urls, wanted, limit_s=prepared.resolved.run.engine_health_limit)
 
 
 def prepare_served(chosen: Inference, run_dir: Path) -> Served:
@@ -204,6 +233,8 @@ def prepare_served(chosen: Inference, run_dir: Path) -> Served:
 
     for part in _eval_parts(chosen):
         part.load()
+    if chosen.run.engine_url:
+        raise ConfigError("--engine-url: an evaluation alone starts engines of its own; leave the flag out.")
     engine_fields = _checked_engine(chosen)
     gpu = torch.cuda.is_available()
     path = model_path(chosen, run_dir)

@@ -102,7 +102,7 @@ async def until_running(call: Call, count: int) -> None:
                 return
 
 
-@pytest.mark.parametrize("path", ["/health", "/generate", "/server_info", "/no_such_path"])
+@pytest.mark.parametrize("path", ["/health_generate", "/generate", "/server_info", "/no_such_path"])
 async def test_nothing_is_said_without_the_token(path: str, call: Call) -> None:
     for headers in ({}, {"Authorization": "Bearer another"}, {"Authorization": TOKEN}):
         assert await call(path, status=401, headers=headers) == {"error": "Unauthorized"}

@@ -85,9 +85,9 @@ class Controls:
         return web.Response()
 
     async def server_info(self, _: web.Request) -> web.Response:
-        """What is served, what this server can do, and what it has done."""
+        """What is served, what this server can do, and what it has done, as the scheduler's thread tells."""
         scheduler, settings = self.scheduler, self.service.settings
-        running, waiting, gathered = scheduler.counts()
+        running, waiting, gathered = await self.service.call(scheduler.counts)
         return web.json_response(
             {
                 **settings.model_dump(mode="json"),

@@ -1,6 +1,6 @@
 """The routes: SGLang's native HTTP protocol (0.5.23), as far as reinforcement learning uses it.
 
-Every request carries `Authorization: Bearer <token>`, or gets a 401. Refusals are 400 with
+Every request but `/health` carries `Authorization: Bearer <token>`, or gets a 401. Refusals are 400 with
 `{"error": {"message": ...}}`; updates answer `{"success": ..., "message": ...}`.
 
 Beyond SGLang:
@@ -32,6 +32,8 @@ from rlcore.engines.local.service import Answer, Service
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+HEALTH = "/health"
+"""Open as SGLang's is, since routers ask it without a token; it tells no more than that the process lives."""
 SESSION_HEADER = "X-Rlcore-Session"
 MAX_BODY_BYTES = 1 << 30
 
@@ -53,7 +55,7 @@ def _guard(token: str) -> Middleware:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
-        if not hmac.compare_digest(given, expected):
+        if request.path != HEALTH and not hmac.compare_digest(given, expected):
             return web.json_response({"error": "Unauthorized"}, status=401)
         return await handler(request)
 

@@ -1,0 +1,38 @@
+"""Checks of the engines' settings: each says in one sentence what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from urllib.parse import urlsplit
+
+from rlcore.config.layers import flag_name
+from rlcore.config.run import RunConfig
+
+URL = "expected a URL such as http://127.0.0.1:30000"
+
+
+def engine_complaints(run: RunConfig, *, kind: str, sglang: Collection[str]) -> Iterator[str]:
+    """`kind`: the engine that is started; `sglang`: pass-through fields that were given."""
+    first = flag_name(f"sglang.{next(iter(sglang), '')}")
+    if run.engine_url:
+        yield from _external_complaints(run)
+        if sglang:
+            yield f"{first} has no effect on the servers of --engine-url; give it where they are started."
+    elif run.engine_weights_dir:
+        yield "--engine-weights-dir is for the servers of --engine-url, and none is given; leave it out."
+    if sglang and kind != "sglang":
+        yield f"{first} needs --engine sglang, but the engine is {kind!r}."
+
+
+def _external_complaints(run: RunConfig) -> Iterator[str]:
+    for url in run.engine_url:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            yield f"--engine-url: found {url!r}, {URL}."
+        if parts.username or parts.password:
+            yield "--engine-url: found a user or password in it; set RLCORE_ENGINE_TOKEN instead."
+    if len(set(run.engine_url)) < len(run.engine_url):
+        yield f"--engine-url: found {', '.join(run.engine_url)}; expected each server once."
+    if run.engines not in (1, len(run.engine_url)):
+        named = len(run.engine_url)
+        yield f"--engines: found {run.engines}, but --engine-url names {named}; leave --engines out."

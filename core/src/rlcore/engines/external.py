@@ -1,0 +1,98 @@
+"""Engines that somebody else started: checked before the run, given weights by disk, never stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlcore.engines.client import EngineClient, together
+from rlcore.errors import ConfigError, EngineError
+
+TOKEN = "RLCORE_ENGINE_TOKEN"
+"""The environment variable with the bearer token of the servers, which no file may hold."""
+DTYPES = {"float32": "fp32", "bfloat16": "bf16"}
+_POLL_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a run needs of an engine: `dtype` "fp32" or "bf16"; tokens of prompt and response together."""
+
+    model_type: str
+    dtype: str
+    context_length: int
+
+
+def token() -> str | None:
+    """The servers' token, if they have one."""
+    return os.environ.get(TOKEN) or None
+
+
+def check_all(urls: Sequence[str], wanted: Wanted, *, limit_s: float) -> None:
+    """`ConfigError` where a server does not answer within `limit_s`, or serves what the run can't use."""
+
+    async def check() -> None:
+        await together(_check_one(url, wanted, limit_s) for url in urls)
+
+    asyncio.run(check())
+
+
+async def _check_one(url: str, wanted: Wanted, limit_s: float) -> None:
+    async with EngineClient(url, token(), control_timeout_s=limit_s) as client:
+        try:
+            await client.health()
+            info, model = await client.server_info(), await client.model_info()
+        except EngineError as error:
+            raise ConfigError(f"--engine-url {url}: {error}") from error
+    for name, found, expected in _differences(info, model, wanted):
+        raise ConfigError(f"--engine-url {url}: its {name} is {found}, and the run needs {expected}.")
+
+
+def _differences(
+    info: Mapping[str, Any], model: Mapping[str, Any], wanted: Wanted
+) -> list[tuple[str, object, object]]:
+    """What is served otherwise than wanted, where the server tells: name, found, wanted."""
+    served, length = info.get("dtype"), info.get("context_length")
+    dtype = DTYPES.get(str(served), served)
+    found: list[tuple[str, object, object]] = []
+    if model.get("model_type") not in (None, wanted.model_type):
+        found.append(("model type", model["model_type"], wanted.model_type))
+    if dtype not in (None, "auto", wanted.dtype):
+        found.append(("dtype", dtype, wanted.dtype))
+    if length is not None and length < wanted.context_length:
+        found.append(("context length", length, wanted.context_length))
+    return found
+
+
+class ExternalLauncher:
+    """A slot's server (`rlcore.engines.slot.Launcher`) that others look after: waited for, left alone."""
+
+    def __init__(self, client: EngineClient, *, limit_s: float) -> None:
+        """`limit_s`: for a server that is lost to be back."""
+        self._client = client
+        self._limit_s = limit_s
+
+    async def start(self) -> EngineClient:
+        """Waits until the server answers; EngineError after the limit."""
+        deadline = time.monotonic() + self._limit_s
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                await self._client.ping(timeout_s=max(left, _POLL_S))
+                return self._client
+            except EngineError:
+                if left <= _POLL_S:
+                    raise
+            await asyncio.sleep(_POLL_S)
+
+    async def died(self) -> str:
+        """Never returns: only health checks tell."""
+        return str(await asyncio.Event().wait())
+
+    async def stop(self) -> None:
+        """The server is not the run's to end."""
+        await self._client.close()

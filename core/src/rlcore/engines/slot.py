@@ -1,0 +1,297 @@
+"""`EngineSlot`: one engine of a run, through every server that stands in for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from rlcore.engines.client import EngineClient
+from rlcore.engines.client_http import RefusedError, UnreachableError
+from rlcore.engines.publish import Publisher
+from rlcore.engines.publish_file import Location
+from rlcore.engines.turn import Turn
+from rlcore.errors import EngineError, RunError
+from rlcore.interfaces import Completion
+from rlcore.types import Sampling
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+SERVER_FAULT = 500
+REASON_S = 2.0
+"""For the watcher of a process to say why it died, once its absence is felt."""
+
+
+class Launcher(Protocol):
+    """How the servers of one slot come and go. Calls come one after another, `died` beside them."""
+
+    async def start(self) -> EngineClient:
+        """A new server that answers, by its client. RunError where there is none in time."""
+        ...
+
+    async def died(self) -> str:
+        """Returns when the server's process is gone, with the reason; never for one that can't be watched."""
+        ...
+
+    async def stop(self) -> None:
+        """End the server, dead or alive, and what it has started. May be called at any time, and again."""
+        ...
+
+
+@dataclass(kw_only=True)
+class Spares:
+    """How many servers of a run may be replaced, and have been."""
+
+    limit: int
+    used: int = 0
+
+    def take(self, name: str, reason: str) -> None:
+        """One more. EngineError where there are none left."""
+        if self.used >= self.limit:
+            raise EngineError(
+                f"{name} is lost, and the run has used up its --engine-replacements {self.limit}: {reason}"
+            )
+        self.used += 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """Every `every_s` seconds the server's scheduler is asked, and has `limit_s` to answer."""
+
+    every_s: float
+    limit_s: float
+
+
+class _Life:
+    """One server's time in the slot. `location`: the weights that it was given; `ended`: why it ended."""
+
+    def __init__(self, client: EngineClient) -> None:
+        self.client = client
+        self.location: Location | None = None
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+
+class EngineSlot:
+    """Generates and loads weights as an `EngineClient` does, whatever becomes of the server.
+
+    A server that dies, or does not answer within the limit of its health check, is ended and replaced; its
+    replacement gets the newest weights before it serves. Requests that were under way are made again, so no
+    caller notices. Where the spares are used up, everything raises the same EngineError.
+
+    The requests of a session are all made again, those answered already as well: `local` then computes the
+    same batches, and its answers stay bit-equal to those of an undisturbed run.
+    """
+
+    def __init__(
+        self, name: str, launcher: Launcher, publisher: Publisher, *, health: Health, spares: Spares
+    ) -> None:
+        self.name = name
+        self._launcher = launcher
+        self._publisher = publisher
+        self._health = health
+        self._spares = spares
+        self._location: Location | None = None
+        self._turn: Turn | None = None
+        self._loading = 0
+        self._repeats: set[asyncio.Task[object]] = set()
+        self._life: _Life | None = None
+        self._serving: asyncio.Future[_Life] | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the first server, which is not replaced before it has answered."""
+        self._serving = asyncio.get_running_loop().create_future()
+        self._serve(_Life(await self._launcher.start()))
+        self._watcher = asyncio.create_task(self._watch())
+
+    async def watch(self) -> None:
+        """Raises EngineError when the engine is lost for good; never returns."""
+        assert self._watcher is not None, "watched after its start"
+        await asyncio.shield(self._watcher)
+
+    async def stop(self) -> None:
+        """End everything. May be called at any time."""
+        tasks = [*self._repeats, *([self._watcher] if self._watcher else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._life is not None:
+            await self._life.client.close()
+        await self._launcher.stop()
+
+    # --- what callers ask ------------------------------------------------------------------------------
+
+    async def generate(
+        self,
+        input_ids: Sequence[int],
+        sampling: Sampling,
+        *,
+        n: int,
+        seed: int,
+        rid: str,
+        session: str | None,
+    ) -> list[Completion]:
+        """As `EngineClient.generate`, of whichever server lives to answer."""
+
+        async def ask(client: EngineClient) -> list[Completion]:
+            return await client.generate(input_ids, sampling, n=n, seed=seed, rid=rid, session=session)
+
+        if session is None:
+            return await self._asked(lambda life: ask(life.client))
+        if self._turn is None or self._turn.session != session or self._turn.is_over:
+            self._turn = Turn(session)
+        with self._turn.member(ask):
+            return await self._asked(lambda life: ask(life.client))
+
+    async def abort(self) -> None:
+        """As `EngineClient.abort`; a server that is gone has no requests."""
+        life = self._life
+        if life is None or life.ended.done():
+            return
+        try:
+            await life.client.abort()
+        except UnreachableError as error:
+            if not await self._is_lost(life, error):
+                raise
+
+    async def load(self, location: Location, *, keep_cache: bool = False) -> None:
+        """As `Publisher.load`. What replaces the server from now on begins with `location`."""
+        self._location = location
+        self._loading += 1
+        try:
+            await self._asked(lambda life: self._give(life, location, keep_cache))
+        finally:
+            self._loading -= 1
+
+    async def with_client(self, ask: Callable[[EngineClient], Awaitable[T]]) -> T:
+        """What `ask` makes of the server that lives; asked again of its replacement, should it die."""
+        self._loading += 1
+        try:
+            return await self._asked(lambda life: ask(life.client))
+        finally:
+            self._loading -= 1
+
+    async def weight_version(self) -> int:
+        """As `EngineClient.weight_version`."""
+        return await self.with_client(EngineClient.weight_version)
+
+    # --- within ----------------------------------------------------------------------------------------
+
+    async def _asked(self, ask: Callable[[_Life], Awaitable[T]]) -> T:
+        """The answer of the first server that lives to give it."""
+        assert self._serving is not None, "asked after its start"
+        while True:
+            life = await asyncio.shield(self._serving)
+            work = asyncio.ensure_future(ask(life))
+            try:
+                both: set[asyncio.Future[Any]] = {work, life.ended}
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                if work.done():
+                    try:
+                        return work.result()
+                    except EngineError as error:
+                        if not await self._is_lost(life, error):
+                            raise
+            finally:
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+
+    async def _is_lost(self, life: _Life, error: EngineError) -> bool:
+        """Whether a request failed because its server is gone. If so, the server's time has ended."""
+        unanswered = isinstance(error, UnreachableError)
+        if not life.ended.done() and (
+            unanswered or (isinstance(error, RefusedError) and error.status >= SERVER_FAULT)
+        ):
+            reason = await self._fault(life)
+            if reason is not None:
+                self._end(life, reason)
+        return life.ended.done()
+
+    def _end(self, life: _Life, reason: str) -> None:
+        """The server serves no longer; who asks now waits for the next. The first reason counts."""
+        if not life.ended.done():
+            life.ended.set_result(reason)
+            self._serving = asyncio.get_running_loop().create_future()
+
+    async def _give(self, life: _Life, location: Location, keep_cache: bool) -> None:
+        if life.location != location:  # a replacement may have begun with it
+            await self._publisher.load(life.client, location, keep_cache=keep_cache)
+            life.location = location
+
+    async def _fault(self, life: _Life) -> str | None:
+        """What is wrong with the server, if anything."""
+        try:
+            await life.client.ping(timeout_s=self._health.limit_s)
+        except EngineError as error:
+            return str(error)
+        return None
+
+    async def _watch(self) -> None:
+        """Replace servers as they end, until one cannot be."""
+        try:
+            while True:
+                assert self._life is not None, "watched after its start"
+                await self._replace(await self._end_of(self._life))
+        except RunError as error:
+            assert self._serving is not None, "watched after its start"
+            self._serving.set_exception(error)
+            self._serving.exception()  # seen: nobody may be waiting
+            raise
+
+    async def _end_of(self, life: _Life) -> str:
+        """Waits for the end of the server's time; the reason."""
+        signs = [asyncio.ensure_future(self._launcher.died()), asyncio.ensure_future(self._unhealthy(life))]
+        try:
+            await asyncio.wait({*signs, life.ended}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(signs[:1], timeout=REASON_S)
+            reason = next((sign.result() for sign in signs if sign.done()), None)
+            self._end(life, reason or life.ended.result())
+            return reason or life.ended.result()
+        finally:
+            for sign in signs:
+                sign.cancel()
+            await asyncio.gather(*signs, return_exceptions=True)
+
+    async def _unhealthy(self, life: _Life) -> str:
+        """Returns when a health check fails. A server that loads weights is held to that call's limit."""
+        while True:
+            await asyncio.sleep(self._health.every_s)
+            if not self._loading and (reason := await self._fault(life)) and not self._loading:
+                return reason
+
+    async def _replace(self, reason: str) -> None:
+        """A new server, with the weights of the run."""
+        while True:
+            self._spares.take(self.name, reason)
+            used, limit = self._spares.used, self._spares.limit
+            _log.warning("%s is replaced (%d of %d): %s", self.name, used, limit, reason)
+            assert self._life is not None, "replaced after its start"
+            await self._life.client.close()
+            await self._launcher.stop()
+            try:
+                life = self._life = _Life(await self._launcher.start())
+                if self._location is not None:
+                    await self._give(life, self._location, False)
+            except RunError as error:
+                reason = str(error)
+                continue
+            self._serve(life)
+            return
+
+    def _serve(self, life: _Life) -> None:
+        assert self._serving is not None, "served after its start"
+        self._life = life
+        for ask in self._turn.answered if self._turn else ():
+            task = asyncio.create_task(self._repeat(life, ask))
+            self._repeats.add(task)
+            task.add_done_callback(self._repeats.discard)
+        self._serving.set_result(life)
+
+    @staticmethod
+    async def _repeat(life: _Life, ask: Callable[[EngineClient], Awaitable[object]]) -> None:
+        """Only for the company of the others: its answer is known."""
+        with contextlib.suppress(EngineError):
+            await ask(life.client)

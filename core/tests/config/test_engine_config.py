@@ -1,0 +1,46 @@
+"""What of the engines' settings is refused before anything starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rlcore.config.engines import engine_complaints
+from rlcore.config.run import RunConfig
+
+HERE, THERE = "http://127.0.0.1:3000", "http://127.0.0.1:3001"
+
+
+def complaints(kind: str = "local", sglang: tuple[str, ...] = (), **fields: Any) -> list[str]:
+    return list(engine_complaints(RunConfig.model_validate(fields), kind=kind, sglang=sglang))
+
+
+def test_engines_of_others_are_as_many_as_named() -> None:
+    assert complaints(engine_url=[HERE, THERE]) == []
+    assert complaints(engine_url=[HERE, THERE], engines=2) == []
+    (said,) = complaints(engine_url=[HERE, THERE], engines=3)
+    assert said == "--engines: found 3, but --engine-url names 2; leave --engines out."
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"engine_url": ["127.0.0.1:3000"]}, "found '127.0.0.1:3000', expected a URL such as"),
+        ({"engine_url": ["http://me:secret@127.0.0.1:3000"]}, "set RLCORE_ENGINE_TOKEN instead"),
+        ({"engine_url": [HERE, HERE]}, "expected each server once"),
+        ({"engine_weights_dir": "/mnt"}, "--engine-weights-dir is for the servers of --engine-url"),
+    ],
+)
+def test_what_does_not_fit(fields: dict[str, Any], said: str) -> None:
+    (found,) = complaints(**fields)
+    assert said in found
+    assert "secret" not in found
+
+
+def test_fields_of_sglang_are_for_servers_that_the_run_starts() -> None:
+    assert complaints("sglang", ("tp_size",)) == []
+    (said,) = complaints("local", ("tp_size",))
+    assert said == "--sglang.tp-size needs --engine sglang, but the engine is 'local'."
+    (said,) = complaints("sglang", ("tp_size",), engine_url=[HERE])
+    assert said.startswith("--sglang.tp-size has no effect on the servers of --engine-url")

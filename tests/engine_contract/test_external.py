@@ -1,0 +1,64 @@
+"""A server that somebody else started, as a run takes it: checked, weighted by disk, left alone."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from rlcore.engines import external
+from rlcore.engines.client import EngineClient
+from rlcore.engines.external import ExternalLauncher, Wanted, check_all
+from rlcore.engines.process import free_port
+from rlcore.engines.publish import DiskPublisher
+from rlcore.engines.slot import EngineSlot, Health, Spares
+from rlcore.errors import ConfigError
+from rlcore.types import Sampling, Span
+
+CONTEXT = 1024
+WANTED = Wanted(model_type="qwen3", dtype="fp32", context_length=CONTEXT)
+LIMIT_S = 60.0
+
+
+async def check(url: str, wanted: Wanted = WANTED) -> None:
+    await asyncio.to_thread(check_all, [url], wanted, limit_s=LIMIT_S)
+
+
+async def test_what_it_serves_is_checked(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(external.TOKEN, served.token)
+    await check(served.url)
+    for wanted, said in (
+        (replace(WANTED, model_type="llama"), "its model type is qwen3, and the run needs llama"),
+        (replace(WANTED, dtype="bf16"), "its dtype is fp32, and the run needs bf16"),
+        (replace(WANTED, context_length=9999), f"its context length is {CONTEXT}, and the run needs 9999"),
+    ):
+        with pytest.raises(ConfigError, match=f"--engine-url {served.url}: {said}"):
+            await check(served.url, wanted)
+    with pytest.raises(ConfigError, match=r"--engine-url .* cannot be reached"):
+        await check(f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv(external.TOKEN, "another")
+    with pytest.raises(ConfigError, match=r"--engine-url .* HTTP 401"):
+        await check(served.url)
+
+
+async def test_it_gets_weights_by_disk_and_outlives_the_run(
+    served: Any, tiny_models: tuple[Path, Path], tmp_path: Path
+) -> None:
+    client = EngineClient(served.url, served.token, control_timeout_s=LIMIT_S, timeout_s=LIMIT_S)
+    publisher = DiskPublisher(root=tmp_path, dtype="fp32", model_path=tiny_models[0])
+    launcher = ExternalLauncher(client, limit_s=LIMIT_S)
+    health, spares = Health(every_s=0.2, limit_s=LIMIT_S), Spares(limit=0)
+    slot = EngineSlot("Engine 0", launcher, publisher, health=health, spares=spares)
+    await slot.start()
+    tensors = load_file(tiny_models[1] / "model.safetensors")
+    await slot.load(publisher.write(tensors.items(), 3))
+    (answer,) = await slot.generate((5, 6, 7), Sampling(max_tokens=4), n=1, seed=0, rid="a", session=None)
+    assert answer.spans == (Span(start=0, version=3),)
+    await slot.stop()
+    async with EngineClient(served.url, served.token, control_timeout_s=LIMIT_S) as beside:
+        assert await beside.weight_version() == 3
+        await beside.update_from_disk(str(tiny_models[0]), 0)
