@@ -138,6 +138,15 @@ class Generator(Protocol):
 
 
 @runtime_checkable
+class CheckingGenerator(Protocol):
+    """A generator that cannot answer every prompt, or needs something of the tokenizer."""
+
+    def check(self, prompts: Sequence[Prompt], tokenizer: Tokenizer) -> None:
+        """Raises `UserError` where it cannot; called for each set of prompts before a process starts."""
+        ...
+
+
+@runtime_checkable
 class ClosableGenerator(Protocol):
     """A generator that holds processes or connections."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
+from rlcore.data.tokens import Tokenizer
 from rlcore.errors import PluginError, RlcoreError
-from rlcore.interfaces import ClosableGenerator, GenerationContext, Generator
+from rlcore.interfaces import CheckingGenerator, ClosableGenerator, GenerationContext, Generator
 from rlcore.spec import Part
-from rlcore.types import Sample
+from rlcore.types import Prompt, Sample
 
 Function = Callable[[GenerationContext, Sample], Awaitable[Sample | list[Sample]]]
 
@@ -27,6 +28,12 @@ class Generators:
     def of(self, part: Part) -> Generator:
         """The generator of one of the parts."""
         return next(generator for known, generator in self._built if known == part)
+
+    def check(self, part: Part, prompts: Sequence[Prompt], tokenizer: Tokenizer) -> None:
+        """Raises `UserError` where the generator of `part` says that it cannot answer `prompts`."""
+        generator = self.of(part)
+        if isinstance(generator, CheckingGenerator):
+            generator.check(prompts, tokenizer)
 
     async def close(self) -> None:
         """Release what they hold; in the event loop that generated."""

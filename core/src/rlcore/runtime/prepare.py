@@ -185,6 +185,10 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     evals += asked_for(resolved, evals)
     _check_prompts(encoder, run, _train_sets(resolved, prompts.train) | _named(evals))
     _check_rewards([(resolved.rewards, prompts.train), *_judged(resolved, evals)])
+    generators = _generators(resolved)
+    if resolved.trains_on is TrainsOn.ROLLOUTS:
+        generators.check(resolved.generator, prompts.train, encoder.tokenizer)
+    _check_answered(generators, resolved, evals, encoder)
     if run.teacher_url:
         check_vocabulary(run, encoder.tokenizer)
     model = ModelSpec(
@@ -206,7 +210,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         hf_config=hf_config,
         encoder=encoder,
         prompts=prompts,
-        generators=_generators(resolved),
+        generators=generators,
         gpu=gpu,
         engine_fields=engine_fields,
     )
@@ -244,6 +248,8 @@ def prepare_served(chosen: Inference, run_dir: Path) -> Served:
     evals = asked_for(chosen)
     _check_prompts(encoder, chosen.run, _named(evals))
     _check_rewards(_judged(chosen, evals))
+    generators = _generators(chosen)
+    _check_answered(generators, chosen, evals, encoder)
     return Served(
         resolved=chosen,
         run_dir=run_dir,
@@ -251,10 +257,18 @@ def prepare_served(chosen: Inference, run_dir: Path) -> Served:
         hf_config=hf_config,
         encoder=encoder,
         evals=evals,
-        generators=_generators(chosen),
+        generators=generators,
         gpu=gpu,
         engine_fields=engine_fields,
     )
+
+
+def _check_answered(
+    generators: Generators, chosen: Inference, evals: Sequence[PreparedEval], encoder: PromptEncoder
+) -> None:
+    """The generator of each evaluation can answer its prompts."""
+    for one in evals:
+        generators.check(one.settings.generator or chosen.generator, one.prompts, encoder.tokenizer)
 
 
 def _generators(chosen: Inference) -> Generators:

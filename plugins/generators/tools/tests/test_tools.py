@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import pytest
 
-from rlcore.errors import ConfigError, DataError, MissingPackageError
-from rlcore.interfaces import Generator
+from rlcore.errors import ConfigError, DataError, MissingPackageError, ModelError
+from rlcore.interfaces import CheckingGenerator, Generator
 from rlcore.rollout.context import EngineContext
 from rlcore.testing.generators import GeneratorConformance
-from rlcore.testing.token_engine import CountingReward, TokenEngine
+from rlcore.testing.token_engine import ByteTokenizer, CountingReward, TokenEngine
 from rlcore.types import GenerationStatus, Json, Prompt, Sample, Sampling
 from rlcore_tools.config import ToolsConfig
 from rlcore_tools.functions import load
@@ -160,9 +160,22 @@ def test_limits_truncate() -> None:
     assert talk("hm", max_tokens=50)[0].failure == "no_room", "the tools alone take more"
 
 
-def test_a_prompt_of_text_is_refused() -> None:
-    with pytest.raises(DataError, match="needs a chat"):
-        talk("hm", prompt="2 + 3?")
+def test_a_prompt_of_text_is_refused_before_anything_starts() -> None:
+    chat, text = Prompt(prompt_id="p", text=QUESTION), Prompt(prompt_id="q", text="2 + 3?")
+    made = generator()
+    assert isinstance(made, CheckingGenerator)
+    made.check([chat], ByteTokenizer())
+    with pytest.raises(DataError, match="'q' is a text, and --generator tools needs a chat"):
+        made.check([chat, text], ByteTokenizer())
+
+
+def test_a_template_without_tools_is_refused_before_anything_starts() -> None:
+    class Plain(ByteTokenizer):
+        chat_template = "{{ messages }}"
+
+    with pytest.raises(ModelError, match="no tool calls in a known format"):
+        generator().check([], Plain())
+    generator(format="glm").check([], Plain())
 
 
 def test_the_schema_comes_from_hints_and_docstring() -> None:

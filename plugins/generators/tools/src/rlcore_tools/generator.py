@@ -6,13 +6,15 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from rlcore.chat.render import render_prompt, render_suffix, template_text
 from rlcore.chat.tool_calls import Parsed, ToolCall, ToolFormat, parse_tool_calls, tool_format
+from rlcore.data.tokens import CHECKED_AHEAD, Tokenizer
 from rlcore.errors import DataError
 from rlcore.interfaces import Completion, GenerationContext
 from rlcore.trajectory import Trajectory
-from rlcore.types import GenerationStatus, Json, Sample
+from rlcore.types import GenerationStatus, Json, Messages, Prompt, Sample
 from rlcore_tools import functions
 from rlcore_tools.config import ToolsConfig
 from rlcore_tools.servers import Server
@@ -51,14 +53,9 @@ class Tools:
 
     async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
         """One trajectory. Raises `DataError` where the prompt is no chat, `ModelError` without a format."""
-        if isinstance(sample.prompt.text, str):
-            raise DataError(
-                f"The prompt {sample.prompt.prompt_id!r} is a text, and --generator tools needs a chat; "
-                "expected messages, or --source.chat-template."
-            )
+        asked, how = _messages(sample.prompt), self._format(ctx.tokenizer)
         box = await self._toolbox()
-        how = self._format(ctx)
-        chat = [dict(message) for message in sample.prompt.text]
+        chat = [dict(message) for message in asked]
         ids = render_prompt(ctx.tokenizer, chat, box.schemas)
         used = len(ids) - len(sample.prompt_ids)
         if used >= ctx.sampling.max_tokens:
@@ -81,13 +78,19 @@ class Tools:
                 break
         return _ended(trajectory, log, text, GenerationStatus.TRUNCATED)
 
+    def check(self, prompts: Sequence[Prompt], tokenizer: Tokenizer) -> None:
+        """Raises what `generate` would, for the first `CHECKED_AHEAD` prompts."""
+        self._format(tokenizer)
+        for prompt in islice(prompts, CHECKED_AHEAD):
+            _messages(prompt)
+
     async def close(self) -> None:
         """End the servers."""
         await asyncio.gather(*(server.close() for server in self._servers))
 
-    def _format(self, ctx: GenerationContext) -> ToolFormat:
+    def _format(self, tokenizer: Tokenizer) -> ToolFormat:
         if self._config.format == "auto":
-            return tool_format(template_text(ctx.tokenizer))
+            return tool_format(template_text(tokenizer))
         return ToolFormat(self._config.format)
 
     async def _toolbox(self) -> Toolbox:
@@ -111,6 +114,15 @@ class Tools:
         ):
             log.add(call, result)
         return [*results, *beyond, *wrong]
+
+
+def _messages(prompt: Prompt) -> Messages:
+    if isinstance(prompt.text, str):
+        raise DataError(
+            f"The prompt {prompt.prompt_id!r} is a text, and --generator tools needs a chat; expected "
+            "messages, or --source.chat-template."
+        )
+    return prompt.text
 
 
 def _suffix(
