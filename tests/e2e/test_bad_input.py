@@ -241,6 +241,24 @@ def test_wrong_models(
     _says(refused("train", "--algo", "grpo", *own, *two), *said)
 
 
+@pytest.mark.parametrize(
+    ("architecture", "nearest"),
+    [
+        ("Qwen3NextForCausalLM", "Qwen3ForCausalLM"),
+        ("Qwen3_5ForCausalLM", "Qwen3ForCausalLM"),
+        ("Qwen3_5MoeForCausalLM", "Qwen3MoeForCausalLM"),
+        ("Glm4MoeLiteForCausalLM", "Glm4MoeForCausalLM"),
+    ],
+)
+def test_a_family_that_there_is_not_yet(
+    refused: Refused, tmp_path: Path, architecture: str, nearest: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": [architecture]}))
+    claimed = ("Glm4ForCausalLM", "LlamaForCausalLM", "DeepseekV3ForCausalLM")
+    text = refused("train", "--algo", "grpo", "--model", str(tmp_path))
+    _says(text, "--model", repr(architecture), *claimed, f"Did you mean {nearest!r}?")
+
+
 def test_a_path_that_is_no_model(refused: Refused, tmp_path: Path) -> None:
     for path in ("./nowhere", str(tmp_path / "nowhere")):
         _says(refused("train", "--algo", "grpo", "--model", path), "--model", path)

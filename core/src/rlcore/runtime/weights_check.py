@@ -25,7 +25,7 @@ def check_weights(path: Path, *, shapes: bool = True, output_head: bool = True) 
     found = shapes_in(path)
     if not shapes:
         return
-    for name, shape in _expected(path).items():
+    for name, shape in expected_shapes(path).items():
         if name == OUTPUT_HEAD and not output_head:
             continue
         if name not in found:
@@ -72,7 +72,7 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _expected(path: Path) -> Mapping[str, Shape]:
+def expected_shapes(path: Path) -> Mapping[str, Shape]:
     """Name and shape of each tensor as transformers writes a model of this config, without its values."""
     import torch
     from huggingface_hub.errors import StrictDataclassError

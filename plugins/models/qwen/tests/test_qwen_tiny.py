@@ -8,7 +8,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlcore_qwen.tiny import CHARACTERS, VOCABULARY, tiny
+from rlcore.presets import CHARACTERS, VOCABULARY
+from rlcore.runtime.weights_check import check_weights
+from rlcore_qwen.tiny import tiny
 
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -23,6 +25,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_transformers_loads_all_of_it(tmp_path: Path) -> None:
     loader: Any = AutoModelForCausalLM  # transformers types the pair that it returns as a model
     model, info = loader.from_pretrained(tiny(tmp_path / "m"), output_loading_info=True)
+    check_weights(tmp_path / "m")  # shapes, too
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
     assert model.config.model_type == "qwen3"

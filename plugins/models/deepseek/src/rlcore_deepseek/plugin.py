@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore.plugins.records import ModelFamily
+from rlcore.presets import SUGGESTS
 
 
 @hookimpl
@@ -14,4 +15,12 @@ def rlcore_models() -> Iterable[ModelFamily]:
         factory="rlcore_deepseek.bridge:DeepseekBridge",
         summary="DeepSeek-V3, V3.1 and R1: latent attention and experts",
         architectures=("DeepseekV3ForCausalLM",),
+    )
+    yield ModelFamily(
+        name="deepseek",
+        factory="rlcore_deepseek.bridge:DeepseekBridge",
+        summary="a tiny random DeepSeek-V3",
+        architectures=(),
+        preset="rlcore_deepseek.tiny:tiny",
+        suggests=SUGGESTS,
     )

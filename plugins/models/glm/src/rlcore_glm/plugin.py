@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore.plugins.records import ModelFamily
+from rlcore.presets import SUGGESTS
 
 
 @hookimpl
@@ -14,6 +15,14 @@ def rlcore_models() -> Iterable[ModelFamily]:
         factory="rlcore_glm.dense:GlmBridge",
         summary="GLM-4 dense, with norms around each block",
         architectures=("Glm4ForCausalLM",),
+    )
+    yield ModelFamily(
+        name="glm",
+        factory="rlcore_glm.dense:GlmBridge",
+        summary="a tiny random GLM-4",
+        architectures=(),
+        preset="rlcore_glm.tiny:tiny",
+        suggests=SUGGESTS,
     )
     yield ModelFamily(
         name="glm4_moe",

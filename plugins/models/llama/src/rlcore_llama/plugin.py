@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore.plugins.records import ModelFamily
+from rlcore.presets import SUGGESTS
 
 
 @hookimpl
@@ -12,6 +13,8 @@ def rlcore_models() -> Iterable[ModelFamily]:
     yield ModelFamily(
         name="llama",
         factory="rlcore_llama.bridge:LlamaBridge",
-        summary="Llama 2 and Llama 3 dense",
+        summary="Llama 2 and Llama 3 dense; the preset is a tiny random one",
         architectures=("LlamaForCausalLM",),
+        preset="rlcore_llama.tiny:tiny",
+        suggests=SUGGESTS,
     )

@@ -1,26 +1,11 @@
 """What this package offers to rlcore."""
 
 from collections.abc import Iterable
-from types import MappingProxyType
 
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore.plugins.records import ModelFamily
+from rlcore.presets import SUGGESTS
 from rlcore_qwen.config import QwenConfig
-
-# What lets a two-layer model learn a task of a few characters from random weights in a hundred steps.
-TINY = MappingProxyType(
-    {
-        "steps": 100,
-        "prompts_per_step": 32,
-        "group_size": 16,
-        "max_prompt_tokens": 32,
-        "max_response_tokens": 8,
-        "lr": 2e-3,
-        "critic_lr": 2e-3,
-        "entropy_coef": 0.2,
-        "eval_every": 20,
-    }
-)
 
 
 @hookimpl
@@ -33,7 +18,7 @@ def rlcore_models() -> Iterable[ModelFamily]:
         config=QwenConfig,
         architectures=("Qwen3ForCausalLM",),
         preset="rlcore_qwen.tiny:tiny",
-        suggests=TINY,
+        suggests=SUGGESTS,
     )
     yield ModelFamily(
         name="qwen2",

@@ -1,0 +1,33 @@
+"""The tiny random DeepSeek-V3 of `--model deepseek`: latent attention, a dense layer and one of experts."""
+
+from pathlib import Path
+from typing import Any
+
+from rlcore.presets import SIZES, write_tiny
+
+CONFIG: dict[str, Any] = {
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "model_type": "deepseek_v3",
+    **SIZES,
+    "num_key_value_heads": SIZES["num_attention_heads"],
+    "q_lora_rank": None,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 16,
+    "first_k_dense_replace": 1,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 1,
+    "moe_intermediate_size": 48,
+    "n_group": 1,
+    "topk_group": 1,
+    "norm_topk_prob": True,
+    "routed_scaling_factor": 1.0,
+    "num_nextn_predict_layers": 0,
+}
+
+
+def tiny(directory: str | Path, seed: int = 0) -> Path:
+    """Write the model's Hugging Face directory; returns it. The same seed gives the same bytes."""
+    return write_tiny(directory, CONFIG, seed)
