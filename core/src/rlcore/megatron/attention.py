@@ -163,18 +163,17 @@ def causal(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float) -> Tensor:
 
     Each token sees its sequence up to itself.
     """
-    if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16):
-        return _varlen(q, k, v, pack, scale)
-    return _by_length(q, k, v, pack, scale)
+    width = v.shape[-1]
+    if width < q.shape[-1]:  # kernels that keep no matrix of scores take one size for all three
+        v = functional.pad(v, (0, q.shape[-1] - width))
+    varlen = q.is_cuda and q.dtype in (torch.bfloat16, torch.float16)
+    return (_varlen if varlen else _by_length)(q, k, v, pack, scale)[..., :width]
 
 
 def _varlen(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float) -> Tensor:
     """torch's flash attention over packed sequences: half precision on a GPU only."""
     from torch.nn.attention.varlen import varlen_attn
 
-    width = v.shape[-1]
-    if width < q.shape[-1]:  # its kernel takes one size for all three
-        v = functional.pad(v, (0, q.shape[-1] - width))
     ends_q = ends_k = pack.starts
     if pack.share is not None:
         ends_q, ends_k, index = pack.seen
@@ -187,7 +186,7 @@ def _varlen(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float) -> Tensor
             k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
     out = varlen_attn(q, k, v, ends_q, ends_k, pack.longest, pack.longest, **settings)
     assert isinstance(out, Tensor)  # a pair is returned only where `return_aux` asks for it
-    return out[..., :width]
+    return out
 
 
 def _by_length(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float) -> Tensor:

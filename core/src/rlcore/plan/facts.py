@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from rlcore.config.fit import EXPERTS
 from rlcore.errors import ModelError, did_you_mean
 
 FAMILIES = ("llama", "qwen2", "qwen3", "qwen3_moe", "glm4", "glm4_moe", "deepseek_v3")
@@ -150,7 +151,7 @@ def _facts(family: str, config: Mapping[str, Any]) -> Facts:
         qk_norm=family in ("qwen3", "qwen3_moe") or bool(config.get("use_qk_norm", False)),
         sandwich=family == "glm4",
         latent=_latent(config) if family == "deepseek_v3" else None,
-        experts=_experts(family, config) if family in ("qwen3_moe", "glm4_moe", "deepseek_v3") else None,
+        experts=_experts(config) if family in ("qwen3_moe", "glm4_moe", "deepseek_v3") else None,
     )
 
 
@@ -164,11 +165,12 @@ def _latent(config: Mapping[str, Any]) -> Latent:
     )
 
 
-def _experts(family: str, config: Mapping[str, Any]) -> Experts:
-    count = config["num_experts"] if family == "qwen3_moe" else config["n_routed_experts"]
+def _experts(config: Mapping[str, Any]) -> Experts:
+    # transformers 5 writes another name than the published configs have
+    named = next((name for name in EXPERTS if name in config), EXPERTS[0])
     width = int(config["moe_intermediate_size"])
     return Experts(
-        count=int(count),
+        count=int(config[named]),
         active=int(config["num_experts_per_tok"]),
         width=width,
         shared=width * int(config.get("n_shared_experts") or 0),
