@@ -1,0 +1,71 @@
+"""Print a table of docs/models.md: how far the trainer is from a real SGLang, family by family.
+
+    python scripts/sglang_gaps.py .venv-sglang/bin/python [FAMILY …]     # a minute or two for each family
+
+Each is a run of two steps of the tiny preset, or of a relative of it, with a publication between them.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlcore.presets import SIZES, write_tiny
+from rlcore_deepseek.tiny import CONFIG as DEEPSEEK
+from rlcore_glm.tiny import CONFIG as GLM
+from rlcore_llama.tiny import CONFIG as LLAMA
+from rlcore_qwen.tiny import CONFIG as QWEN
+
+EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 48, "norm_topk_prob": True}
+FAMILIES: Mapping[str, Mapping[str, Any]] = {
+    "qwen2": {**SIZES, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"},
+    "qwen3": QWEN,
+    "llama": LLAMA,
+    "glm4": GLM,
+    "qwen3_moe": {
+        **QWEN,
+        **EXPERTS,
+        **{"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 8},
+    },
+    "glm4_moe": {
+        **SIZES,
+        **EXPERTS,
+        **{"architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "n_routed_experts": 8},
+        **{"n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1},
+        **{"routed_scaling_factor": 1.0, "num_nextn_predict_layers": 0},
+    },
+    "deepseek_v3": DEEPSEEK,
+}
+STEPS = ("--steps", "2", "--prompts-per-step", "8", "--group-size", "4", "--eval-every", "0", "--lr", "1e-3")
+TOKENS = ("--max-prompt-tokens", "32", "--max-response-tokens", "8")
+
+
+def main(python: str, *wanted: str) -> None:
+    """One row a family; one that SGLang does not serve shows the last line of the run."""
+    print("| family | first step | second step |\n| --- | --- | --- |")
+    for family in wanted or FAMILIES:
+        with tempfile.TemporaryDirectory() as folder:
+            print(f"| `{family}` | {' | '.join(_measured(Path(folder), family, python))} |", flush=True)
+
+
+def _measured(folder: Path, family: str, python: str) -> list[str]:
+    """The largest |trainer - engine| log-prob of each step."""
+    model, run_dir = write_tiny(folder / "model", FAMILIES[family]), folder / "run"
+    engine = ("--engine", "sglang", "--engine.python", python, "--max-kl-engine", "10")
+    command = ["rlcore", "train", "--algo", "grpo", "--model", str(model), *STEPS, *TOKENS, *engine]
+    found = subprocess.run(
+        [*command, "--run-dir", str(run_dir)], capture_output=True, text=True, timeout=1200, check=False
+    )
+    if found.returncode:
+        return [found.stderr.strip().splitlines()[-1][:120], ""]
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [f"{row['train/kl_engine_max']:.1e}" for row in rows if "train/kl_engine_max" in row]
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
