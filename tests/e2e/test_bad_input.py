@@ -305,8 +305,8 @@ def test_an_engine_that_is_not_installed(refused: Refused, tmp_path: Path) -> No
     _says(refused(*TRAIN, *engine, sys.executable), "sglang is not installed", "pip install 'sglang")
     nowhere = str(tmp_path / "python")
     _says(refused(*TRAIN, *engine, nowhere), "--engine.python", nowhere)
-    _says(refused(*TRAIN, *engine, sys.executable, "--sglang.tp-siez", "2"), "sglang")
-    _says(refused(*TRAIN, *engine, sys.executable, "--sglang.port", "1"), "sglang")
+    _says(refused(*TRAIN, *engine, sys.executable, "--sglang.tp-siez", "2"), "tp-siez", "tp_size")
+    _says(refused(*TRAIN, *engine, sys.executable, "--sglang.port", "1"), "--sglang.port", "rlcore")
 
 
 def test_an_address_where_no_ray_answers(run: Run, tmp_path: Path) -> None:
@@ -329,6 +329,7 @@ def test_folders_that_cannot_be_resumed(refused: Refused, layouts: Layouts, tmp_
     _says(refused("train", "--resume", str(tmp_path / "none")), "--resume", "none", "run.toml")
     _says(refused("train", "--resume", str(run_dir / "samples")), "--resume", "samples", "run.toml")
     _says(refused(*resume, "--model", "qwen3"), "--model", "qwen3")
+    _says(refused(*resume, "--run-dir", str(tmp_path / "other")), "--run-dir", "--resume", str(run_dir))
 
     half = shutil.copytree(checkpoints / str(STEPS), checkpoints / "9")
     (half / "complete.json").unlink()

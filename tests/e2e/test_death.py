@@ -1,5 +1,6 @@
 """A train worker that dies ends the run, an engine is replaced; in the end nothing stays behind."""
 
+import json
 import os
 import signal
 import time
@@ -13,7 +14,7 @@ ENGINE = ("rlcore.engines.local",)
 
 
 def _started(start: Start, folder: Path, *flags: str) -> tuple[Command, list[psutil.Process]]:
-    command = start(*TRAIN, *flags, "--run-dir", str(folder))
+    command = start(*TRAIN, "--json", *flags, "--run-dir", str(folder))
     wait_for(lambda: (folder / "metrics.jsonl").is_file(), alive=command)
     return command, command.descendants()
 
@@ -34,6 +35,9 @@ def test_death_ends_the_run_with_its_reason(start: Start, tmp_path: Path) -> Non
     assert time.monotonic() - begin < 30
     assert "Train worker 0 died" in command.stderr
     assert "Traceback" not in command.stderr
+    last = json.loads(command.stdout.splitlines()[-1])  # Ray may have its say before
+    assert (last["exit_reason"], last["run"]) == ("failed", str(tmp_path / "run"))
+    assert last["steps"] < 500
     gone(processes)
 
 

@@ -168,12 +168,17 @@ def check_pass_through(resolved: Inference) -> None:
 
         check_fields(resolved.megatron)
     if resolved.sglang:
-        resolved.engine.build().check(resolved.sglang)
+        resolved.engine.build().check_fields(resolved.sglang)
 
 
 def _run_dir(given: Path | None, resume: Path | None, resolved: Resolved) -> Path:
     """Where the run writes: a folder that is new or empty, or the resumed run's own."""
-    if given is None and resume is not None:
+    if resume is not None:
+        if given is not None:
+            raise ConfigError(
+                "--run-dir and --resume exclude each other; a resumed run writes into its own folder, "
+                f"{resume}."
+            )
         return resume
     if given is None:
         model = Path(resolved.model.name).name

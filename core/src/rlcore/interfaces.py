@@ -331,7 +331,3 @@ class Correction(Protocol):
     def weigh(self, inputs: CorrectionInputs) -> Weights:
         """A pure function of the samples themselves: it must not depend on their neighbors."""
         ...
-
-
-Factory = Any
-"""What a factory string resolves to: called with the component's config."""

@@ -23,9 +23,6 @@ def test_the_engine_follows_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(module, "_GPU_DEVICES", (tmp_path / "none",))
     assert default_engine() == "local"
     monkeypatch.setattr(module, "_GPU_DEVICES", (tmp_path,))
-    (tmp_path / "sglang").mkdir()
-    (tmp_path / "sglang" / "__init__.py").touch()
-    monkeypatch.syspath_prepend(str(tmp_path))
     assert default_engine() == "sglang"
 
 

@@ -1,6 +1,7 @@
 """Evaluation: as each set is sampled and judged, counted over all answers, without a trace."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -9,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlcore.errors import DataError
-from rlcore.rollout.evaluate import Evaluation, eval_metrics, pass_at_k, passes, result
-from rlcore.types import GenerationStatus, Prompt, RewardStatus, Sample, Sampling, Score
+from rlcore.rollout.evaluate import Evaluation, eval_metrics, is_exact, pass_at_k, passes, result
+from rlcore.types import GenerationStatus, Json, Prompt, RewardStatus, Sample, Sampling, Score
 
 MakeWorld = Callable[..., Any]
 
@@ -29,6 +30,34 @@ async def test_greedy_evaluation_leaves_no_trace(make_world: MakeWorld) -> None:
     assert world.producer.state() == state
     with pytest.raises(DataError, match="no prompts"):
         await world.evaluate([])
+
+
+@pytest.mark.parametrize(
+    ("label", "text", "exact"),
+    [
+        ("12", " 12\n", True),
+        ("12", "12.", False),
+        (12, "12", True),
+        (True, "true", True),
+        (["a", "b"], "b", True),
+        (["a", "b"], "c", False),
+        (None, "None", False),
+        ({"a": 1}, "{'a': 1}", False),
+    ],
+)
+def test_any_accepted_answer_is_exact(label: Json, text: str, exact: bool) -> None:
+    prompt = Prompt(prompt_id="p", text="?", label=label)
+    sample = Sample(
+        prompt=prompt,
+        prompt_ids=(1,),
+        group_id=0,
+        index=0,
+        rollout_id="r",
+        text=text,
+        status=GenerationStatus.COMPLETED,
+    )
+    assert is_exact(sample) is exact
+    assert not is_exact(replace(sample, status=GenerationStatus.TRUNCATED))
 
 
 async def test_evaluation_counts_what_failed_as_wrong(make_world: MakeWorld) -> None:

@@ -4,7 +4,6 @@ The selection may be incomplete (`rlcore train --algo grpo --help`): it still kn
 chosen so far.
 """
 
-import importlib.util
 import itertools
 import math
 from collections.abc import Iterator, Mapping
@@ -74,9 +73,8 @@ _GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
 
 
 def default_engine() -> str:
-    """`sglang` where there is a GPU and its package is installed, else `local`."""
-    has_gpu = any(device.exists() for device in _GPU_DEVICES)
-    return "sglang" if has_gpu and importlib.util.find_spec("sglang") else "local"
+    """`sglang` where there is a GPU, else `local`."""
+    return "sglang" if any(device.exists() for device in _GPU_DEVICES) else "local"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,6 +71,10 @@ class Engine(Protocol):
         """Fields that make the server give the experts that it chose; None: it cannot."""
         ...
 
+    def check_fields(self, fields: Mapping[str, Any]) -> None:
+        """A UserError where `fields` are not its own, whether or not the engine is installed."""
+        ...
+
     def check(self, fields: Mapping[str, Any]) -> None:
         """Before any process starts: a UserError where the engine is missing or `fields` are not its own."""
         ...
@@ -97,9 +101,12 @@ class LocalEngine:
     def __init__(self, config: LocalConfig) -> None:
         self.config = config
 
-    def check(self, fields: Mapping[str, Any]) -> None:
+    def check_fields(self, fields: Mapping[str, Any]) -> None:
         for name in fields:
             raise ConfigError(f"--sglang.{name} has no effect with --engine local.")
+
+    def check(self, fields: Mapping[str, Any]) -> None:
+        self.check_fields(fields)
 
     def command(self, launch: EngineLaunch) -> Command:
         self.check(launch.fields)
@@ -138,10 +145,13 @@ class SglangEngine:
     def __init__(self, config: SglangConfig) -> None:
         self.config = config
 
+    def check_fields(self, fields: Mapping[str, Any]) -> None:
+        known = sglang_fields.server_fields(self.config.python, self._environment())
+        sglang_fields.check_fields(fields, known)
+
     def check(self, fields: Mapping[str, Any]) -> None:
-        env = self._environment()
-        sglang_fields.require_version(self.config.python, env)
-        sglang_fields.check_fields(fields, sglang_fields.server_fields(self.config.python, env))
+        sglang_fields.require_version(self.config.python, self._environment())
+        self.check_fields(fields)
 
     def command(self, launch: EngineLaunch) -> Command:
         env = self._environment()

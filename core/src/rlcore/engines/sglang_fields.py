@@ -61,7 +61,8 @@ def require_version(python: str | None, env: Mapping[str, str]) -> str:
         raise MissingEngineError(
             f"sglang is not installed for {python or sys.executable}: on a GPU machine "
             f"`pip install '{SUPPORTED}'` installs it; without a GPU "
-            "`scripts/sglang_cpu_venv.sh .venv-sglang` does, for `--engine.python .venv-sglang/bin/python`."
+            "`scripts/sglang_cpu_venv.sh .venv-sglang` does, for `--engine.python .venv-sglang/bin/python`; "
+            "`--engine local` needs none."
         )
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
     if not OLDEST <= numbers < NEWEST_EXCLUDED:

@@ -11,6 +11,7 @@ from rlcore.config.run import RunConfig
 from rlcore.data.tokens import PromptEncoder
 from rlcore.errors import DataError
 from rlcore.interfaces import Generator
+from rlcore.labels import answers
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.context import Client, Engines, Scorer
 from rlcore.rollout.group import Versions
@@ -189,10 +190,14 @@ def sampling_of(config: EvalConfig, run: RunConfig) -> Sampling:
 
 
 def is_exact(sample: Sample) -> bool:
-    """Whether a finished answer is the label. A prompt without a label has no right answer."""
-    label = sample.prompt.label
-    done = sample.status is GenerationStatus.COMPLETED
-    return done and label is not None and sample.text.strip() == str(label).strip()
+    """Whether a finished response is an accepted answer of its label; False where the label has none."""
+    if sample.status is not GenerationStatus.COMPLETED:
+        return False
+    try:
+        accepted = answers(sample.prompt.label)
+    except ValueError:
+        return False
+    return sample.text.strip() in {answer.strip() for answer in accepted}
 
 
 def _answers(samples: Sequence[Sample]) -> list[Sample]:

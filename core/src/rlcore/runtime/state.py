@@ -20,7 +20,7 @@ RUN_TOML, MODEL_DIR = "run.toml", "model"
 class RunState:
     """`step` steps are done; engines hold weight version `version`; `producer` is the cursor and the buffer.
 
-    `model`: what the checkpoint's weights are (family, source directory, architecture), compared at resume.
+    `model`: what the checkpoint's weights are (sizes of its architecture, dtype), compared at resume.
     """
 
     step: int

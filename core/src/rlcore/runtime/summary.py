@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Summary:
     """`eval`: the score of each set that was evaluated.
 
-    `exit_reason`: "completed", "sigterm" or "interrupted".
+    `exit_reason`: "completed", "interrupted", "terminated" or "failed".
     """
 
     run: str

@@ -16,7 +16,7 @@ from rlcore.checkpoint.folder import newest_complete, read_marker
 from rlcore.config import toml
 from rlcore.config.fit import needed
 from rlcore.data.responses import ResponseEncoder
-from rlcore.errors import CheckpointError, EngineError, WorkerError
+from rlcore.errors import CheckpointError, EngineError, RunError, WorkerError
 from rlcore.inputs import Input
 from rlcore.plugins.files import write_all
 from rlcore.rollout.context import Scorer
@@ -80,14 +80,17 @@ def train(
         session = _Session(
             prepared=prepared, state=state, cluster=cluster, placement=placement, console=console
         )
-        reason = asyncio.run(session.run())
-    return Summary(
-        run=str(run_dir),
-        steps=session.steps,
-        seconds=round(time.monotonic() - begin, 3),
-        eval=session.scores,
-        exit_reason=reason,
-    )
+
+        def summary(reason: str) -> Summary:
+            seconds = round(time.monotonic() - begin, 3)
+            return Summary(str(run_dir), session.steps, seconds, session.scores, reason)
+
+        try:
+            reason = asyncio.run(session.run())
+        except RunError:
+            console.fail(summary("failed"))
+            raise
+    return summary(reason)
 
 
 _REASON_SECONDS = 5.0

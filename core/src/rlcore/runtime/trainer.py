@@ -138,7 +138,7 @@ class TrainerGroup:
         await self._of_critics("write", SAVE_SECONDS, str(folder), thread="write")
 
     async def load(self, folder: Path, roles: Sequence[str]) -> None:
-        """Load what `save` wrote."""
+        """Load what `write` wrote."""
         for role in roles:
             if role == CRITIC and self._critics:
                 await self._of_critics("load", SAVE_SECONDS, role, str(folder / role))

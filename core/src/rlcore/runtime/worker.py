@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 import time
@@ -68,7 +67,6 @@ class UpdateResult:
 
     metrics: Mapping[str, float]
     location: Location | None
-    train_seconds: float
     write_seconds: float
 
 
@@ -111,12 +109,8 @@ class RankWorker:
             self._staged.pop(role).write(Path(folder) / role, self._writers)
 
     def load(self, role: str, folder: str) -> None:
-        """The state that `save` wrote."""
+        """The state that `write` wrote."""
         self._roles[role].load(Path(folder))
-
-    def pid(self) -> int:
-        """This process."""
-        return os.getpid()
 
     def watch(self) -> None:
         """Never returns: the driver learns of this process's death by the failure of the call."""
@@ -200,14 +194,12 @@ class TrainWorker(RankWorker):
 
     def update(self, batch: TrainBatch, step: int, first: bool, version: int | None) -> UpdateResult:
         """Train on this rank's share of a rollout batch; write the new weights, unless `version` is None."""
-        begin = time.perf_counter()
         metrics = self._learner.update(batch, step=step, first=first)
         trained = time.perf_counter()
         location = None if version is None else self.write_weights(version)
         return UpdateResult(
             metrics=metrics,
             location=location,
-            train_seconds=trained - begin,
             write_seconds=time.perf_counter() - trained,
         )
 

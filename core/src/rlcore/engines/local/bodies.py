@@ -43,13 +43,6 @@ class SharedBody(UpdateBody):
         ]
 
 
-class VersionBody(Body):
-    """`/update_weight_version`."""
-
-    new_version: str
-    abort_all_requests: bool = True
-
-
 class AbortBody(Body):
     """`/abort_request`. `rid`: of a request (all its samples) or of one sample."""
 

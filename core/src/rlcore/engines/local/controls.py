@@ -52,7 +52,6 @@ class Controls:
             "/get_model_info": self.model_info,
             "/update_weights_from_disk": self.update_from_disk,
             "/update_weights_from_shared_memory": self.update_from_shared_memory,
-            "/update_weight_version": self.update_version,
             "/begin_weight_update": partial(self.hold, True),
             "/end_weight_update": partial(self.hold, False),
             "/weights_checker": self.check_weights,
@@ -153,19 +152,6 @@ class Controls:
         path = self.service.shared_file(body.path)
         weights = self.scheduler.weights
         return await self._update(body, lambda: weights.update_from_file(path, body.tensors), "shared memory")
-
-    async def update_version(self, request: web.Request) -> web.Response:
-        """A new name for the weights as they are."""
-        body = await parse(request, bodies.VersionBody)
-
-        def run() -> None:
-            if body.abort_all_requests:
-                self.scheduler.abort(None)
-            self.scheduler.set_version(body.new_version)
-
-        await self.service.call(run)
-        message = f"Weight version updated to {body.new_version}"
-        return web.json_response({"success": True, "message": message, "new_version": body.new_version})
 
     async def hold(self, updating: bool, request: web.Request) -> web.Response:
         """Open or close an update that comes in several parts."""

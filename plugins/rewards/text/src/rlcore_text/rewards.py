@@ -4,28 +4,18 @@ A label is a string, another JSON scalar (compared in its JSON spelling) or a li
 that gives the highest score counts.
 """
 
-import json
 import re
 import string
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 
-from rlcore.types import GenerationStatus, Json, Sample, Score
+from rlcore.labels import answers
+from rlcore.types import GenerationStatus, Sample, Score
 from rlcore_text.config import ExactMatchConfig, F1Config, FormatConfig, TokenMatchConfig
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-
-def answers(label: Json) -> list[str]:
-    """The accepted answers of a label. `ValueError` where there are none."""
-    found = label if isinstance(label, list | tuple) else [label]
-    if not found or any(answer is None or isinstance(answer, dict | list) for answer in found):
-        raise ValueError(
-            f"the label {label!r} is no text, number or list of these to compare a response with"
-        )
-    return [answer if isinstance(answer, str) else json.dumps(answer) for answer in found]
 
 
 class _LabelReward(ABC):
