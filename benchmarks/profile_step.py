@@ -24,6 +24,7 @@ from rlcore.forwards import Forwards
 from rlcore.learner import Learner
 from rlcore.megatron import logprobs, parallel
 from rlcore.megatron import role as role_module
+from rlcore.megatron import scoring as scoring_module
 from rlcore.megatron.role import Role
 from rlcore.objective import Objective
 from rlcore.settings import LearnerSettings, OptimizerSettings
@@ -145,7 +146,7 @@ def _step(updates: Learner, batch: TrainBatch, number: int) -> dict[str, float]:
 
     with (
         patch.object(role_module, "get_forward_backward_func", scheduled),
-        part(role_module, "vocab_parallel_log_probs", "log-probs and entropy of the logits"),
+        part(scoring_module, "vocab_parallel_log_probs", "log-probs and entropy of the logits"),
         patch.object(
             logprobs._LogProbs,
             "backward",

@@ -8,16 +8,21 @@ from rlcore.maths import kl, segment_sum
 from rlcore.settings import KlSettings
 
 
-def in_rewards(batch: TrainBatch, settings: KlSettings, *, old: str = Input.OLD_LOG_PROBS) -> TrainBatch:
+def in_rewards(batch: TrainBatch, settings: KlSettings) -> TrainBatch:
     """`batch` with coef · KL_t taken from each live token's reward, and their sum from the sample's reward.
 
-    `old`: the column of the policy's own log-probs. The KL carries no gradient here
+    The policy's own log-probs are the old ones. The KL carries no gradient here
     (https://arxiv.org/abs/1909.08593, equation 2).
     """
     columns = batch.per_token
     mask_R = columns["loss_mask"]
     # in float64, so that a sample's reward does not depend on the order of the sum
-    kl_R = kl(columns[old].double(), columns[Input.REFERENCE_LOG_PROBS].double(), mask_R, settings.estimator)
+    kl_R = kl(
+        columns[Input.OLD_LOG_PROBS].double(),
+        columns[Input.REFERENCE_LOG_PROBS].double(),
+        mask_R,
+        settings.estimator,
+    )
     penalty_R = settings.coef * kl_R
     reward_B = batch.per_sample["reward"] - segment_sum(penalty_R, batch.segments, len(batch))
     rewards_R = columns["rewards"] - penalty_R

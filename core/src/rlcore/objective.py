@@ -199,7 +199,7 @@ class Objective:
         _check(whose, "the loss", output.per_token, {**output.metrics, **output.weighted}, inputs.mask)
         loss_R, named = output.per_token, dict(output.metrics)
         if self._corrections:
-            loss_R = self._corrected(loss_R, inputs, named)
+            loss_R = self._corrected(loss_R, inputs, named, output.weighted.keys())
         entropy_R = inputs.entropy
         if self._entropy_coef:
             assert entropy_R is not None, "an entropy bonus needs the entropy"
@@ -245,8 +245,10 @@ class Objective:
             top_log_probs=None if outputs.chosen is None else where_live(outputs.chosen, mask_R[:, None]),
         )
 
-    def _corrected(self, loss_R: Tensor, inputs: LossInputs, named: dict[str, Tensor]) -> Tensor:
-        """The loss times every weight. Adds the corrections' metrics to `named`."""
+    def _corrected(
+        self, loss_R: Tensor, inputs: LossInputs, named: dict[str, Tensor], taken: Collection[str]
+    ) -> Tensor:
+        """The loss times every weight. Adds the corrections' metrics to `named`, beside those `taken`."""
         seen = CorrectionInputs(
             log_probs=inputs.log_probs.detach(),
             old_log_probs=inputs.old_log_probs,
@@ -260,7 +262,9 @@ class Objective:
         for correction in self._corrections:
             found = correction.weigh(seen)
             whose = f"The correction {name_of(correction)}"
-            _check(whose, "the weights", found.weights, found.metrics, inputs.mask, taken=named.keys())
+            _check(
+                whose, "the weights", found.weights, found.metrics, inputs.mask, taken=named.keys() | taken
+            )
             weight_R = weight_R * found.weights.detach()
             named |= found.metrics
         # a weight that is not finite must reach the loss, where it stops the run: only an exact 0 leaves out

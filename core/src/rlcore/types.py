@@ -71,8 +71,10 @@ class Span:
 class Score:
     """What a reward says of one sample.
 
-    `value`: the scalar reward. `per_token`: optional rewards of the response tokens (same length), used
-    instead of `value` where given. `parts`: named parts, each logged as a metric.
+    `value`: the scalar reward; filters and estimators that compare whole responses read it. `per_token`:
+    optional rewards of the response tokens (same length), which estimators of returns (`reinforce`, `remax`,
+    `reinforce_plus_plus`, `gae`) read instead; they need not add up to `value`. `parts`:
+    named parts, each logged as a metric.
     """
 
     value: float

@@ -33,6 +33,25 @@ class Config(BaseModel):
     """Of a correction: the two of `new`, `old` and `rollout` that it compares, whose equality idles it."""
 
     @property
+    def weighs(self) -> bool:
+        """Of a correction: whether its weights stand for the ratio that it compares; else they leave out."""
+        return False
+
+    from_zero: ClassVar[bool] = False
+    """Of an estimator: a reward below 0 has no meaning to it."""
+
+    normalizes: ClassVar[bool] = False
+    """Of an estimator: it gives its advantages mean 0 and variance 1 over the batch itself."""
+
+    @property
+    def lowers_rewards(self) -> bool:
+        """Of a filter: whether it takes something from a reward, which may get below 0."""
+        return False
+
+    of_asynchrony: ClassVar[bool] = False
+    """Of a filter: whether all groups of a synchronous run are alike to it."""
+
+    @property
     def top_tokens(self) -> TopTokens | None:
         """The likeliest tokens of each position, where a loss compares them with the teacher's."""
         return None

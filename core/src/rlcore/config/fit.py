@@ -96,7 +96,11 @@ def _complaints(resolved: Resolved, parallel: int) -> Iterator[str]:
     run = resolved.run
     longest = run.max_prompt_tokens + run.max_response_tokens
     yield from _given_complaints(resolved)
-    siblings = (*_parts(resolved), *(("reward", part) for part in resolved.rewards))
+    rewards, filters = (
+        [(kind, part) for part in parts]
+        for kind, parts in (("reward", resolved.rewards), ("filter", resolved.filters))
+    )
+    siblings = (*_parts(resolved), *rewards, *filters)
     for kind, part in siblings:
         need = part.config.needed_group_size()
         if run.group_size < need:
@@ -139,6 +143,7 @@ def _complaints(resolved: Resolved, parallel: int) -> Iterator[str]:
     teachers += ["--distill-coef"] if run.distill_coef else []
     yield from teacher_complaints(run, teachers, resolved.loss.config.top_tokens)
     yield from _correction_complaints(resolved)
+    yield from _reward_complaints(resolved)
     yield from engine_complaints(run, kind=resolved.engine.name, sglang=resolved.sglang)
 
 
@@ -277,6 +282,12 @@ def eval_complaints(chosen: Inference) -> Iterator[str]:
 def _correction_complaints(resolved: Resolved) -> Iterator[str]:
     """A correction whose two policies are the same log-probs would do nothing."""
     run = resolved.run
+    weighing = [part.name for part in resolved.corrections if part.config.weighs]
+    if len(weighing) > 1:
+        yield (
+            f"--correction: found {weighing[0]!r} and {weighing[1]!r}, which weigh by the same ratio, so "
+            "that it would count twice; expected one of them."
+        )
     for part in resolved.corrections:
         compares = part.config.compares
         if compares == ("old", "rollout") and run.old_log_probs == "rollout":
@@ -289,6 +300,31 @@ def _correction_complaints(resolved: Resolved) -> Iterator[str]:
                 f"--correction: found {part.name!r}, which compares the old with the new log-probs, but they "
                 "are the same with --minibatches 1; expected at least 2, or --old-log-probs rollout."
             )
+
+
+def _reward_complaints(resolved: Resolved) -> Iterator[str]:
+    """What an estimator and the filters make of rewards and advantages."""
+    run, advantage = resolved.run, resolved.advantage
+    lowering = [f"--filter {part.name}" for part in resolved.filters if part.config.lowers_rewards]
+    if run.kl_coef and run.kl_place == "reward":
+        lowering.append("--kl-place reward")
+    if advantage is not None and advantage.config.from_zero and lowering:
+        yield (
+            f"--advantage: found {advantage.name!r}, which needs rewards of 0 or more, with {lowering[0]}, "
+            "which lowers them; leave one out."
+        )
+    if advantage is not None and advantage.config.normalizes and run.whiten_advantages:
+        yield (
+            f"--whiten-advantages: found true, but the advantage {advantage.name!r} is normalized over the "
+            "batch already; leave it out."
+        )
+    for part in resolved.filters:
+        if part.config.of_asynchrony and not run.is_asynchronous:
+            yield f"--filter: found {part.name!r}, but no sample is stale; add --max-staleness."
+    if not run.kl_coef:
+        for name in ("kl_place", "kl_estimator"):
+            if getattr(run, name) != type(run).model_fields[name].default:
+                yield f"{flag_name(name)}: found {getattr(run, name)}, but there is no KL; add --kl-coef."
 
 
 def _unread(run: RunConfig, names: tuple[str, ...], reason: str) -> Iterator[str]:

@@ -18,8 +18,8 @@ from rlcore.spec import ModelSpec
 
 
 def host_weights(role: Role) -> list[Tensor]:
-    """A copy of the parameters of `role`, in host memory (pinned where there is a GPU)."""
-    return [_on_host(parameter) for parameter in _parameters(role)]
+    """A copy of the parameters and buffers of `role`, in host memory (pinned where there is a GPU)."""
+    return [_on_host(tensor) for tensor in _tensors(role)]
 
 
 def load_host_weights(spec: ModelSpec) -> list[Tensor]:
@@ -35,7 +35,7 @@ class SwappedRole:
     """
 
     def __init__(self, policy: Role, weights: list[Tensor]) -> None:
-        """`weights`: of a model with the architecture of `policy`, in the order of its parameters."""
+        """`weights`: of a model with the architecture of `policy`, in the order of `host_weights`."""
         self._view = copy.copy(policy)
         self._view.optimizer, self._view.settings, self._view.steps = None, None, 0
         self._view.replay_routing = False  # the choice was the policy's
@@ -76,17 +76,18 @@ class SwappedRole:
             _fill(self._view, kept)
 
 
-def _parameters(role: Role) -> Iterator[Tensor]:
+def _tensors(role: Role) -> Iterator[Tensor]:
     for chunk in role.built.chunks:
         yield from chunk.parameters()
+        yield from chunk.buffers()  # a router's bias is one
 
 
-def _on_host(parameter: Tensor) -> Tensor:
-    host = torch.empty_like(parameter, device="cpu", pin_memory=parameter.is_cuda)
-    return host.copy_(parameter.detach())
+def _on_host(tensor: Tensor) -> Tensor:
+    host = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
+    return host.copy_(tensor.detach())
 
 
 def _fill(role: Role, weights: list[Tensor]) -> None:
     with torch.no_grad():
-        for parameter, value in zip(_parameters(role), weights, strict=True):
-            parameter.copy_(value)
+        for tensor, value in zip(_tensors(role), weights, strict=True):
+            tensor.copy_(value)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from rlcore.inputs import Input
 from rlcore.rollout.group import CRASHED, Outcome
+from rlcore.types import Score
 
 
 def with_baseline(outcome: Outcome, greedy: Outcome) -> Outcome:
@@ -30,10 +31,15 @@ def with_baseline(outcome: Outcome, greedy: Outcome) -> Outcome:
     if greedy.reason is not None:
         reason = CRASHED if greedy.reason == CRASHED else f"greedy_{greedy.reason}"
         return replace(outcome, reason=reason, error=outcome.error or greedy.error)
-    scores = [sample.score.value for sample in greedy.group.samples if sample.score is not None]
+    scores = [_return(sample.score) for sample in greedy.group.samples if sample.score is not None]
     reward = sum(scores) / len(scores)
     samples = tuple(
         replace(sample, extras={**sample.extras, Input.GREEDY_REWARD.value: reward})
         for sample in outcome.group.samples
     )
     return replace(outcome, group=replace(outcome.group, samples=samples))
+
+
+def _return(score: Score) -> float:
+    """What the response earned: the sum of its tokens' rewards, where it has them."""
+    return score.value if score.per_token is None else sum(score.per_token)

@@ -256,7 +256,7 @@ def test_each_component_is_made_from_its_defaults(component: Component) -> None:
 @pytest.mark.parametrize(
     ("config", "bad", "words"),
     [
-        (OverlongConfig, {"mode": "drop"}, "mask"),
+        (OverlongConfig, {"mode": "cut"}, "mask"),
         (OverlongConfig, {"mode": "penalty"}, "needs max_tokens and buffer"),
         (OverlongConfig, {"mode": "penalty", "max_tokens": 4}, "needs max_tokens and buffer"),
         (OverlongConfig, {"mode": "penalty", "max_tokens": 4, "buffer": 5}, "larger than max_tokens"),

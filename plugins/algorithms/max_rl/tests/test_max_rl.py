@@ -11,7 +11,7 @@ import torch
 
 from rlcore.config.run import RunConfig
 from rlcore.data.batch import TrainBatch
-from rlcore.errors import ConfigError
+from rlcore.errors import RunError
 from rlcore.spec import Part
 from rlcore.testing.estimators import EstimatorConformance
 from rlcore_grpo import plugin as grpo
@@ -78,7 +78,7 @@ class TestConformance(EstimatorConformance):
 
 
 def test_a_negative_reward_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"--advantage max_rl: found a reward of -0\.5, expected 0 or more"):
+    with pytest.raises(RunError, match=r"--advantage max_rl: found a reward of -0\.5, expected 0 or more"):
         estimate([1, -0.5], [0, 0])
 
 

@@ -23,6 +23,10 @@ class TisConfig(Config):
     low: float = Field(0.0, ge=0, le=1e6, description="smallest weight")
     high: float = Field(2.0, gt=0, le=1e6, description="largest weight")
 
+    @property
+    def weighs(self) -> bool:
+        return True
+
     @model_validator(mode="after")
     def _bounds(self) -> "TisConfig":
         _in_order(self.low, self.high)
@@ -50,6 +54,10 @@ class MisConfig(Config):
     )
 
     @property
+    def weighs(self) -> bool:
+        return self.mode != "reject"
+
+    @property
     def lowest(self) -> float:
         """The lower bound that applies."""
         if self.mode == "truncate":
@@ -71,6 +79,10 @@ class IcePopConfig(Config):
 
     low: float = Field(0.5, ge=0, le=1e6, description="a token of a smaller ratio is left out")
     high: float = Field(5.0, gt=0, le=1e6, description="a token of a larger ratio is left out")
+
+    @property
+    def weighs(self) -> bool:
+        return True
 
     @model_validator(mode="after")
     def _bounds(self) -> "IcePopConfig":
@@ -96,3 +108,7 @@ class DecoupledConfig(Config):
     cap: float | None = Field(
         None, gt=1, le=1e6, description="a token of a larger ratio is left out; none: no token is"
     )
+
+    @property
+    def weighs(self) -> bool:
+        return True

@@ -1,6 +1,6 @@
 """The settings of the filters."""
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -10,8 +10,9 @@ from rlcore.config.base import Config
 class OverlongConfig(Config):
     """Settings of the filter `overlong`."""
 
-    mode: Literal["mask", "penalty"] = Field(
-        "mask", description="truncated responses are not trained on, or long ones lose reward"
+    mode: Literal["mask", "drop", "penalty"] = Field(
+        "mask",
+        description="truncated responses are not trained on, or drop their group, or long ones lose reward",
     )
     max_tokens: int | None = Field(
         None, ge=1, description="penalty: response tokens at which it is 1; normally --max-response-tokens"
@@ -25,11 +26,15 @@ class OverlongConfig(Config):
         given = [self.max_tokens is not None, self.buffer is not None]
         if self.mode == "penalty" and not all(given):
             raise ValueError("mode penalty needs max_tokens and buffer")
-        if self.mode == "mask" and any(given):
+        if self.mode != "penalty" and any(given):
             raise ValueError("max_tokens and buffer belong to mode penalty")
         if self.max_tokens is not None and self.buffer is not None and self.buffer > self.max_tokens:
             raise ValueError(f"buffer {self.buffer} is larger than max_tokens {self.max_tokens}")
         return self
+
+    @property
+    def lowers_rewards(self) -> bool:
+        return self.mode == "penalty"
 
 
 class DuplicatesConfig(Config):
@@ -37,9 +42,15 @@ class DuplicatesConfig(Config):
 
     min_distinct: int = Field(2, ge=2, le=100_000, description="distinct responses that a group must have")
 
+    def needed_group_size(self) -> int:
+        """Smaller groups are all dropped."""
+        return self.min_distinct
+
 
 class StalenessConfig(Config):
     """Settings of the filter `staleness`. Only asynchronous runs have samples of several weight versions."""
+
+    of_asynchrony: ClassVar[bool] = True
 
     max_age: int = Field(
         1, ge=0, le=100_000, description="publications that a token may be behind the newest of its group"

@@ -10,12 +10,12 @@ from rlcore_filters.config import DuplicatesConfig, OverlongConfig, RewardRangeC
 
 
 class Overlong:
-    """Keeps what was too long out of the training, in one of DAPO's two ways.
+    """Keeps what was too long out of the training.
 
-    https://arxiv.org/abs/2503.14476, section 3.4. `mask`: no token of a truncated sample is trained on; its
-    reward stays part of the group, and a group of nothing else is dropped for `overlong`. `penalty`: with
+    `mask`: no token of a truncated sample is trained on; its reward stays part of the group, and a group of
+    nothing else is dropped for `overlong`. `drop`: so is any group with a truncated sample. `penalty`: with
     n response tokens, the reward falls by (n - (max_tokens - buffer)) / buffer, kept within 0 and 1
-    (equation 13).
+    (DAPO, https://arxiv.org/abs/2503.14476, equation 13; `mask` is its overlong filtering, section 3.4).
     """
 
     def __init__(self, config: OverlongConfig) -> None:
@@ -26,7 +26,7 @@ class Overlong:
         if self._config.mode == "penalty":
             return Verdict(group=replace(group, samples=tuple(map(self._penalized, group.samples))))
         truncated = [sample.status is GenerationStatus.TRUNCATED for sample in group.samples]
-        if all(truncated):
+        if all(truncated) or (self._config.mode == "drop" and any(truncated)):
             return Verdict(group=None, reason="overlong")
         return Verdict(group=_with_masked(group, truncated))
 

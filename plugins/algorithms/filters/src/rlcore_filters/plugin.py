@@ -13,7 +13,7 @@ def rlcore_filters() -> Iterable[Component]:
     yield Component(
         name="overlong",
         factory="rlcore_filters.filters:Overlong",
-        summary="mask truncated responses, or lower the reward of long ones",
+        summary="mask or drop truncated responses, or lower the reward of long ones",
         config=OverlongConfig,
     )
     yield Component(

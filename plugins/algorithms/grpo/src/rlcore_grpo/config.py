@@ -7,6 +7,12 @@ from pydantic import Field
 from rlcore.config.base import Config
 
 
+class ZeroStdConfig(Config):
+    """No settings. For the filter `zero_std`: a group of one has no spread of rewards."""
+
+    min_group_size: ClassVar[int] = 2
+
+
 class GroupAdvantageConfig(Config):
     """Settings of the advantage `grpo`. A group of one has no advantage, so the group size is 2 or more."""
 
@@ -23,11 +29,24 @@ class GroupAdvantageConfig(Config):
         return 1 if self.single == "reward" else self.min_group_size
 
 
+class DrGroupAdvantageConfig(GroupAdvantageConfig):
+    """Settings of the advantage `dr_grpo`: those of `grpo`, without the standard deviation."""
+
+    std: bool = Field(False, description="divide by the standard deviation of the group")
+
+
 class PpoClipConfig(Config):
     """Settings of the loss `ppo_clip`."""
 
     clip_low: float = Field(0.2, gt=0, le=1, description="the ratio is clipped below 1 - this")
-    clip_high: float = Field(0.2, gt=0, le=100, description="the ratio is clipped above 1 + this")
+    clip_high: float | None = Field(
+        None, gt=0, le=100, description="the ratio is clipped above 1 + this; none: clip_low"
+    )
     dual_clip: float | None = Field(
         None, gt=1, le=1000, description="largest ratio that counts for a negative advantage; none: no bound"
     )
+
+    @property
+    def highest(self) -> float:
+        """The upper clip that applies."""
+        return self.clip_low if self.clip_high is None else self.clip_high

@@ -23,7 +23,7 @@ class PpoClip:
         config, advantages_R = self._config, inputs.advantages
         ratio_R = importance_ratio(inputs.log_probs, inputs.old_log_probs, inputs.mask)
         plain_R = -ratio_R * advantages_R
-        clipped_R = -ratio_R.clamp(1 - config.clip_low, 1 + config.clip_high) * advantages_R
+        clipped_R = -ratio_R.clamp(1 - config.clip_low, 1 + config.highest) * advantages_R
         loss_R = torch.maximum(plain_R, clipped_R)
         metrics: dict[str, Tensor] = {"clip_fraction": clipped_R > plain_R, "ratio_mean": ratio_R}
         if config.dual_clip is not None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore.plugins.records import Algorithm, Component
-from rlcore_grpo.config import GroupAdvantageConfig, PpoClipConfig
+from rlcore_grpo.config import DrGroupAdvantageConfig, GroupAdvantageConfig, PpoClipConfig, ZeroStdConfig
 
 
 @hookimpl
@@ -38,12 +38,18 @@ def rlcore_algorithms() -> Iterable[Algorithm]:
 
 @hookimpl
 def rlcore_advantages() -> Iterable[Component]:
-    """The advantage estimator."""
+    """The advantage estimators."""
     yield Component(
         name="grpo",
         factory="rlcore_grpo.advantage:GroupAdvantage",
         summary="reward minus group mean, over the group's standard deviation",
         config=GroupAdvantageConfig,
+    )
+    yield Component(
+        name="dr_grpo",
+        factory="rlcore_grpo.advantage:GroupAdvantage",
+        summary="reward minus group mean",
+        config=DrGroupAdvantageConfig,
     )
 
 
@@ -66,4 +72,5 @@ def rlcore_filters() -> Iterable[Component]:
         name="zero_std",
         factory="rlcore_grpo.filters:ZeroStd",
         summary="drop groups whose rewards are all equal",
+        config=ZeroStdConfig,
     )

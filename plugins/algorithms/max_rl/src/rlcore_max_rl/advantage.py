@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
-from rlcore.errors import ConfigError
+from rlcore.errors import RunError
 from rlcore.maths import group_advantages, group_mean, indices_of
 from rlcore_max_rl.config import MaxRlConfig
 
@@ -20,11 +20,11 @@ class MaxRlAdvantage:
         del config
 
     def estimate(self, batch: TrainBatch) -> Tensor:
-        """Advantages, float32 [R]. Raises `ConfigError` for a reward below 0."""
+        """Advantages, float32 [R]. Raises `RunError` for a reward below 0."""
         # in float64, so that the order of the sums does not show in the float32 result
         reward_B, rollout_B = batch.per_sample["reward"].double(), batch.per_sample["rollout"]
         if bool((reward_B < 0).any()):
-            raise ConfigError(
+            raise RunError(
                 f"--advantage max_rl: found a reward of {float(reward_B.min()):g}, expected 0 or more, "
                 "for it divides by the group's mean reward."
             )

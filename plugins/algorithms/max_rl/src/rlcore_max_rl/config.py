@@ -9,3 +9,4 @@ class MaxRlConfig(Config):
     """Settings of the advantage `max_rl`: none. A group of one would have no advantage."""
 
     min_group_size: ClassVar[int] = 2
+    from_zero: ClassVar[bool] = True

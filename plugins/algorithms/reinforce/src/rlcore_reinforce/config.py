@@ -22,6 +22,8 @@ class ReinforceConfig(Config):
 class ReinforcePlusPlusConfig(Config):
     """Settings of the advantage `reinforce_plus_plus`."""
 
+    normalizes: ClassVar[bool] = True
+
     gamma: float = Field(1.0, ge=0, le=1, description=GAMMA)
 
 
@@ -31,6 +33,13 @@ class ReMaxConfig(Config):
     needs: ClassVar[frozenset[Input]] = frozenset({Input.GREEDY_REWARD})
 
     gamma: float = Field(1.0, ge=0, le=1, description=GAMMA)
+
+
+class PlusPlusBaselineConfig(Config):
+    """No settings. For `reinforce_plus_plus_baseline`."""
+
+    min_group_size: ClassVar[int] = 2
+    normalizes: ClassVar[bool] = True
 
 
 class SiblingsConfig(Config):

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore.plugins.records import Algorithm, Component
 from rlcore_reinforce.config import (
+    PlusPlusBaselineConfig,
     ReinforceConfig,
     ReinforcePlusPlusConfig,
     ReMaxConfig,
@@ -88,7 +89,7 @@ def rlcore_advantages() -> Iterable[Component]:
         name="reinforce_plus_plus_baseline",
         factory="rlcore_reinforce.advantage:ReinforcePlusPlusBaseline",
         summary="reward minus group mean, normalized over the batch",
-        config=SiblingsConfig,
+        config=PlusPlusBaselineConfig,
     )
 
 
