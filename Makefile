@@ -11,6 +11,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.12 python3.11 python3.13,$(
 	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))) python3)
 
 BIN := $(VENV)/bin
+MEMBERS := $(VENV)/.members
 READY := $(VENV)/.ready
 TORCH_SOURCE := $(if $(TORCH_INDEX),$(if $(wildcard $(TORCH_INDEX)/.),--find-links,--index-url) $(TORCH_INDEX))
 PROJECTS := $(wildcard core/pyproject.toml cli/pyproject.toml plugins/*/*/pyproject.toml)
@@ -20,7 +21,7 @@ export TORCH_INDEX TORCH_SPEC
 .PHONY: demo test test-sglang lint mutants bench setup
 .DELETE_ON_ERROR:
 
-demo: setup
+demo: $(MEMBERS)
 	$(BIN)/rlcore train --algo grpo --model qwen3
 
 test: export HF_HUB_OFFLINE = 1
@@ -45,6 +46,11 @@ bench: setup
 
 setup: $(READY)
 
-$(READY): $(PROJECTS) requirements-dev.txt scripts/setup_venv.py
-	$(PYTHON) scripts/setup_venv.py $(VENV)
+# What a demo needs, and with it the tools of a developer.
+$(MEMBERS): $(PROJECTS) requirements.txt scripts/setup_venv.py
+	$(PYTHON) scripts/setup_venv.py $(VENV) -r requirements.txt
 	touch $@
+
+$(READY): $(PROJECTS) requirements.txt requirements-dev.txt scripts/setup_venv.py
+	$(PYTHON) scripts/setup_venv.py $(VENV) -r requirements-dev.txt
+	touch $(MEMBERS) $@

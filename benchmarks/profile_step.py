@@ -18,6 +18,7 @@ import torch
 from common import Row, machine, make_model, parser, publish, say, table, verdict
 
 from rlcore import learner as learner_module
+from rlcore.cpu.allocator import keep_memory
 from rlcore.data.batch import TrainBatch
 from rlcore.engines.process import free_port
 from rlcore.forwards import Forwards
@@ -80,6 +81,7 @@ def main() -> None:
     path = make_model(args.work / "model-profile", layers=args.layers, width=args.width, vocab=VOCAB)
     parallel.start(0, 1, "127.0.0.1", free_port())
     torch.set_num_threads(args.threads)
+    keep_memory()
     part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
     role = Role(ModelSpec(path=str(path), bridge=part), OptimizerSettings(lr=1e-5))
     updates = _learner(role, str(args.work))

@@ -14,6 +14,7 @@ import torch
 from common import Row, machine, make_model, pairs, parser, publish, say, table, timed, verdict
 from transformers import AutoModelForCausalLM
 
+from rlcore.cpu.allocator import keep_memory
 from rlcore.engines.client import EngineClient, Request
 from rlcore.engines.config import LocalConfig
 from rlcore.engines.launch import EngineLaunch, LocalEngine
@@ -66,6 +67,7 @@ class Bench:
         self.prompts = torch.randint(1, VOCAB, (groups, PROMPT_TOKENS), generator=draw)
         self.seed = 0
         torch.set_num_threads(self.threads)
+        keep_memory()
         self.transformers: Any = AutoModelForCausalLM.from_pretrained(self.path, dtype=torch.float32)
         self.transformers.train(False)
         self.service, self.answers = self._service()

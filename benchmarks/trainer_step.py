@@ -9,6 +9,7 @@ import torch
 from common import Row, machine, make_model, pairs, parser, publish, table, timed, verdict
 from transformers import AutoModelForCausalLM
 
+from rlcore.cpu.allocator import keep_memory
 from rlcore.data.batch import TrainBatch
 from rlcore.engines.process import free_port
 from rlcore.megatron import parallel
@@ -91,6 +92,7 @@ def main() -> None:
     path = make_model(args.work / "model-train", layers=args.layers, width=args.width, vocab=VOCAB)
     parallel.start(0, 1, "127.0.0.1", free_port())
     torch.set_num_threads(args.threads)
+    keep_memory()
     tokens = torch.randint(1, VOCAB, (SAMPLES, TOKENS), generator=torch.Generator().manual_seed(0))
     rows = [_row(path, dtype, tokens, args.repeats) for dtype in DTYPES]
     parallel.stop()

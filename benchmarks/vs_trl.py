@@ -25,10 +25,11 @@ from common import (
     verdict,
 )
 
-TORCH, TRL = "torch==2.13.0", "trl==1.16.0"
+TRL = "trl==1.16.0"
 PROMPT = "{:04d}="
 PROMPT_TOKENS = 5
 HERE = Path(__file__).resolve().parent
+SETUP = HERE.parent / "scripts" / "setup_venv.py"
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 LR = 1e-4
 
@@ -107,13 +108,11 @@ def main() -> None:
 
 
 def trl_python(venv: Path) -> Path:
-    """The interpreter of an environment with TRL. torch goes first: pip is to take no other build of it."""
+    """The interpreter of an environment with TRL, and with the torch that fits the machine."""
     python = venv / "bin" / "python"
     if not (venv / ".ready").exists():
         say(f"installing {TRL} into {venv}")
-        command([sys.executable, "-m", "venv", str(venv)])
-        for what in (TORCH, TRL):
-            command([str(python), "-m", "pip", "install", "--quiet", what])
+        command([sys.executable, str(SETUP), str(venv.absolute()), TRL])
         (venv / ".ready").touch()
     return python.absolute()
 

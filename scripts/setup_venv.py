@@ -1,4 +1,4 @@
-"""Makes the development environment: `python scripts/setup_venv.py VENV`, what `make setup` runs.
+"""Makes an environment: `make setup` runs `python scripts/setup_venv.py VENV -r requirements-dev.txt`.
 
 Without a GPU it takes a CPU build of torch or stops, so that no multi-gigabyte CUDA stack lands on a laptop.
 Environment: TORCH_SPEC, the requirement to install; TORCH_INDEX, the URL of a package index or a folder of
@@ -21,15 +21,17 @@ TORCH_SPEC = {"cpu": "torch==2.13.0", "gpu": "torch>=2.11"}
 CUDA_PREFIXES = ("nvidia-", "cuda-")
 
 
-def main(venv: Path) -> None:
-    """Makes `venv` and installs torch, every member and the development tools into it."""
+def main(venv: Path, wanted: list[str]) -> None:
+    """Makes `venv` and installs torch and what is `wanted`, in pip's words, into it."""
+    if sys.platform != "linux":
+        stop(f"rlcore runs on Linux (on Windows: in WSL), and this is {sys.platform}.")
     if sys.version_info < OLDEST_PYTHON:
         found = ".".join(map(str, sys.version_info[:3]))
         stop(f"Python 3.11 or newer is needed, and {sys.executable} is {found}: run make PYTHON=python3.12.")
     if not (venv / "bin" / "python").exists():
         make_venv(venv)
     install_torch(venv)
-    pip(venv, "install", "-r", "requirements-dev.txt")
+    pip(venv, "install", *wanted)
 
 
 def make_venv(venv: Path) -> None:
@@ -84,4 +86,4 @@ def stop(sentence: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -89,7 +89,7 @@ def test_the_workspace_lists_every_member() -> None:
     folders = [member.relative_to(ROOT).as_posix() for member in MEMBERS]
     editable = [
         line.removeprefix("-e ./")
-        for line in (ROOT / "requirements-dev.txt").read_text().splitlines()
+        for line in (ROOT / "requirements.txt").read_text().splitlines()
         if line.startswith("-e ")
     ]
     assert sorted(editable) == folders

@@ -36,7 +36,7 @@ def set_up(venv: Path, index: Path) -> subprocess.CompletedProcess[str]:
         "PIP_NO_INDEX": "1",
         "TORCH_INDEX": str(index),
     }
-    command = [sys.executable, str(SCRIPT), str(venv)]
+    command = [sys.executable, str(SCRIPT), str(venv), "-r", "requirements.txt"]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
 
 

@@ -76,6 +76,14 @@ def test_mask() -> None:
     assert rewards_of(verdict) == [1, 0, 0]
 
 
+def test_a_truncated_sample_drops_its_group_on_request() -> None:
+    drop = Overlong(OverlongConfig(mode="drop"))
+    verdict = drop.judge(group(sample(cut=True), sample((4,))))
+    assert (verdict.group, verdict.reason) == (None, "overlong")
+    whole = group(sample((5,)), sample((4,)))
+    assert drop.judge(whole).group == whole
+
+
 def test_a_group_of_truncated_samples_is_dropped() -> None:
     verdict = Overlong(OverlongConfig()).judge(group(sample(cut=True), sample(cut=True)))
     assert (verdict.group, verdict.reason) == (None, "overlong")

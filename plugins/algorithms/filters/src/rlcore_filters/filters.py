@@ -26,7 +26,9 @@ class Overlong:
         if self._config.mode == "penalty":
             return Verdict(group=replace(group, samples=tuple(map(self._penalized, group.samples))))
         truncated = [sample.status is GenerationStatus.TRUNCATED for sample in group.samples]
-        if all(truncated) or (self._config.mode == "drop" and any(truncated)):
+        if all(truncated):
+            return Verdict(group=None, reason="overlong")
+        if self._config.mode == "drop" and any(truncated):
             return Verdict(group=None, reason="overlong")
         return Verdict(group=_with_masked(group, truncated))
 
