@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlcore.config.alone import CHOICES, evaluation_flags, resolve_evaluation, select_evaluation
+from rlcore.config.alone import (
+    CHOICES,
+    evaluation_flags,
+    resolve_evaluation,
+    select_evaluation,
+    unknown,
+)
 from rlcore.config.layers import Layer
 from rlcore.config.select import Selection
 from rlcore.errors import ConfigError
@@ -61,7 +67,7 @@ class _SelectedEval(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             name = error.option_name.lstrip("-").replace("-", "_")
-            raise ConfigError(self.selection.unknown(name, Layer(label="", values={}))) from error
+            raise ConfigError(unknown(name, Layer(label="", values={}), self.selection)) from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options.format_groups(self.get_params(ctx), ctx, formatter)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.config.alone import evaluation_flags, resolve_evaluation, select_evaluation
+from rlcore.config.alone import evaluation_flags, resolve_evaluation, select_evaluation, unknown
 from rlcore.config.flags import flags
 from rlcore.config.layers import Layer
 from rlcore.config.resolve import Inference, Resolved
@@ -196,3 +196,13 @@ def test_flags_alone_are_none_of_a_trainer(plugins: Plugins) -> None:
     assert {"samples", "max_response_tokens", "eval.copy.samples", "engines"} <= set(names)
     assert not {"lr", "steps", "group_size", "eval_every", "max_tokens"} & set(names)
     assert len(names) == len(set(names))
+
+
+def test_a_flag_of_a_trainer_is_not_proposed_again(plugins: Plugins) -> None:
+    layer = Layer(label="", values={"model": "tiny", "task": "copy"})
+    selection = select_evaluation(plugins.registry, None, layer)
+    empty = Layer(label="", values={})
+    said = unknown("lr", empty, selection)
+    assert said.startswith("--lr is no setting of an evaluation.")
+    assert "'--lr'" not in said
+    assert "Did you mean '--samples'" in unknown("sample", empty, selection)

@@ -166,12 +166,16 @@ def _without_shared(layer: Layer) -> Layer:
     return replace(layer, values=values)
 
 
+def unknown(name: str, layer: Layer, selection: Selection) -> str:
+    """The sentence for a name that an evaluation alone does not read."""
+    known = [*CHOICES, *(flag.name for flag in evaluation_flags(selection))]
+    shown = str if layer.label else flag_name
+    near = did_you_mean(shown(name), map(shown, known))
+    return f"{layer.at(name)} is no setting of an evaluation.{near}"
+
+
 def _check_names(layer: Layer, selection: Selection) -> None:
-    """Only names that an evaluation alone reads."""
-    known = [*CHOICES, *OF_RUN, *OF_EVERY_SET]
+    """Only names that an evaluation alone reads; those of its sets are looked at with the selection."""
     for name in layer.values:
-        if "." in name or name in known:
-            continue
-        shown = str if layer.label else flag_name
-        near = did_you_mean(shown(name), map(shown, known))
-        raise ConfigError(f"{layer.at(name)} is no setting of an evaluation.{near}")
+        if "." not in name and name not in (*CHOICES, *OF_RUN, *OF_EVERY_SET):
+            raise ConfigError(unknown(name, layer, selection))
