@@ -88,8 +88,9 @@ class Sample:
 
     `response_ids`, `loss_mask` (1 = the policy sampled this token, 0 = a tool or the environment wrote it)
     and `log_probs` (as those of `rlcore.interfaces.Completion`; 0.0 where the mask is 0) have one entry per
-    response token. A response that the data gave has neither log-probs nor `spans`. `extras` holds
-    tensors-to-be that a plugin declared as a `Field`. `routed_experts`: of the last completion
+    response token. A response that the data gave has neither log-probs nor `spans`. `extras` become columns
+    of the batch: what has one entry per response token a column of tokens, a number one of samples
+    (`rlcore.rollout.batch.to_batch`). `routed_experts`: of the last completion
     (`rlcore.interfaces.Completion`), which took in all that stands before it; a reward gets none.
 
     What a generator says of the trajectory: `metrics`, each logged as the mean `generator/<name>`, and
