@@ -1,0 +1,195 @@
+"""From flags to what the train workers are given: each flag arrives in its place, and in no other way."""
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlcore.engines.publish import SharedMemoryPublisher
+from rlcore.inputs import Input, TopTokens
+from rlcore.runtime.prepare import Prepared, prepare
+from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
+from rlcore.runtime.worker import CRITIC, POLICY, REFERENCE, WorkerSetup
+from rlcore.settings import KlSettings, LearnerSettings, OptimizerSettings
+from rlcore.testing.runs import run_of
+
+Setups = Callable[..., list[WorkerSetup]]
+PUBLISHER = SharedMemoryPublisher(root=Path("/nowhere"), dtype="fp32")
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """Of plain `grpo`, in a folder of its own."""
+    return prepare(run_of("grpo"), tmp_path_factory.mktemp("run"), None)
+
+
+@pytest.fixture(scope="module")
+def setups(prepared: Prepared) -> Setups:
+    """`setups(flags, algorithm, **changes)`: those of a run, with fields of `Prepared` changed."""
+
+    def setups(
+        flags: dict[str, Any] | None = None, algorithm: str = "grpo", **changes: Any
+    ) -> list[WorkerSetup]:
+        of_run = replace(prepared, resolved=run_of(algorithm, flags), **changes)
+        return worker_setups(of_run, PUBLISHER, 3)
+
+    return setups
+
+
+def _at(setup: WorkerSetup, path: str) -> Any:
+    return reduce(getattr, path.split("."), setup)
+
+
+KL = {"kl_coef": "0.5"}
+TEACHER = {"teacher_model": "/teacher"}
+LEARNER: list[tuple[dict[str, Any], str, str, Any]] = [
+    ({"minibatches": "3"}, "grpo", "minibatches", 3),
+    ({"temperature": "0.7"}, "grpo", "temperature", 0.7),
+    ({"tokens_per_rank": "4321"}, "grpo", "tokens_per_rank", 4321),
+    ({"entropy_coef": "0.3"}, "grpo", "entropy_coef", 0.3),
+    ({}, "sft", "sampled", False),
+    ({}, "dpo", "needs", frozenset({Input.REFERENCE_LOG_PROBS})),
+    (
+        {**TEACHER, "loss.top_k": "4", "loss.top_of": "student"},
+        "opd",
+        "top_tokens",
+        TopTokens(count=4, of="student"),
+    ),
+    ({**TEACHER, "distill_coef": "0.25"}, "grpo", "distill_coef", 0.25),
+    ({"old_log_probs": "rollout"}, "grpo", "rollout_as_old", True),
+    ({"whiten_advantages": True}, "grpo", "whiten_advantages", True),
+    ({}, "ppo", "whiten_advantages", True),
+    (KL, "grpo", "kl", KlSettings(coef=0.5)),
+    ({**KL, "kl_estimator": "k1"}, "grpo", "kl", KlSettings(coef=0.5, estimator="k1")),
+    ({**KL, "kl_place": "reward"}, "grpo", "kl", KlSettings(coef=0.5, place="reward")),
+    ({**KL, "kl_unbiased": True}, "grpo", "kl", KlSettings(coef=0.5, unbiased=True)),
+    ({**KL, "reference_model": "/reference"}, "grpo", "reference_is_initial", False),
+    ({"critic_warmup_steps": "7"}, "ppo", "critic_warmup_steps", 7),
+    ({"normalizer": "per_token"}, "grpo", "normalizer", "per_token"),
+    ({}, "dr_grpo", "normalizer", "constant"),
+    ({"max_response_tokens": "33"}, "grpo", "max_response_tokens", 33),
+    ({"max_kl_engine": "0.5"}, "grpo", "max_kl_engine", 0.5),
+    ({"top_p": "0.9"}, "grpo", "whole", False),
+    ({"top_k": "5"}, "grpo", "whole", False),
+    ({"min_p": "0.1"}, "grpo", "whole", False),
+]
+"""Flags, the recipe, the field of `LearnerSettings` and what it then is."""
+
+OF_THE_PREPARED = {"dtype", "folder"}
+"""Fields that no flag alone decides."""
+
+
+@pytest.mark.parametrize(("flags", "algorithm", "name", "expected"), LEARNER, ids=str)
+def test_a_setting_of_the_learner(
+    setups: Setups, flags: dict[str, Any], algorithm: str, name: str, expected: Any
+) -> None:
+    """And without the flags it is something else."""
+    plain, (found,) = setups()[0].learner, setups(flags, algorithm)
+    assert getattr(found.learner, name) == expected
+    assert getattr(plain, name) != expected
+
+
+def test_every_setting_of_the_learner_is_tested() -> None:
+    """A new field must be put into the table above."""
+    assert {name for _, _, name, _ in LEARNER} | OF_THE_PREPARED == {
+        field.name for field in fields(LearnerSettings)
+    }
+
+
+def test_what_the_prepared_run_decides(setups: Setups, prepared: Prepared, tmp_path: Path) -> None:
+    plain = setups()[0].learner
+    assert (plain.dtype, plain.folder) == (prepared.model.dtype, str(prepared.run_dir))
+    half = replace(prepared.model, dtype="bf16" if plain.dtype == "fp32" else "fp32")
+    changed = setups(model=half, run_dir=tmp_path)[0].learner
+    assert (changed.dtype, changed.folder) == (half.dtype, str(tmp_path))
+    assert plain.reference_is_initial
+    assert not setups(KL, resume_from=tmp_path)[0].learner.reference_is_initial
+
+
+def test_the_parts(setups: Setups) -> None:
+    flags = {"correction": ["tis", "mis"], "loss.clip_low": "0.1", "correction.mis.high": "9"}
+    (found,) = setups(flags)
+    assert (found.loss.name, found.advantage and found.advantage.name) == ("ppo_clip", "grpo")
+    assert found.loss.config.model_dump()["clip_low"] == 0.1
+    assert [part.name for part in found.corrections] == ["tis", "mis"]
+    assert found.corrections[1].config.model_dump()["high"] == 9.0
+    (given,) = setups(algorithm="sft")
+    assert (given.loss.name, given.advantage, given.corrections) == ("sft", None, ())
+
+
+def test_the_roles(setups: Setups, prepared: Prepared) -> None:
+    """A model that nothing reads is built nowhere."""
+    (plain,), (near,) = setups(), setups(KL)
+    assert (plain.reference, plain.critic, plain.teacher, plain.is_swapped) == (None, None, None, False)
+    assert near.reference == prepared.reference
+    assert setups({**KL, "reference_placement": "swapped"})[0].is_swapped
+    teacher = replace(prepared.model, path="/teacher")
+    assert setups(TEACHER, "opd", teacher=teacher)[0].teacher == teacher
+    critic = setups({"critic_lr": "0.5"}, "ppo")[0].critic
+    assert critic is not None
+    assert (critic.model, critic.loss.name, critic.optimizer.lr) == (prepared.critic, "clipped", 0.5)
+    assert setups({"replay_routing": True})[0].replay_routing
+    assert not plain.replay_routing
+
+
+@pytest.mark.parametrize(
+    ("flags", "algorithm", "roles"),
+    [
+        ({}, "grpo", (POLICY,)),
+        (KL, "grpo", (POLICY,)),
+        ({**KL, "reference_refresh_every": "2"}, "grpo", (POLICY, REFERENCE)),
+        ({}, "ppo", (POLICY, CRITIC)),
+        ({**KL, "reference_refresh_every": "2"}, "ppo", (POLICY, REFERENCE, CRITIC)),
+    ],
+    ids=str,
+)
+def test_the_roles_of_a_checkpoint(flags: dict[str, Any], algorithm: str, roles: tuple[str, ...]) -> None:
+    assert saved_roles(run_of(algorithm, flags)) == roles
+
+
+OPTIMIZER = {
+    "lr": "0.25",
+    "lr_schedule": "cosine",
+    "warmup_steps": "5",
+    "min_lr": "0.125",
+    "weight_decay": "0.75",
+    "clip_grad": "2.5",
+    "steps": "40",
+    "minibatches": "3",
+}
+
+
+def test_the_optimizers(setups: Setups) -> None:
+    """Steps are those of the optimizer, of which a rollout batch takes several; the critic begins earlier."""
+    policy = OptimizerSettings(
+        lr=0.25,
+        lr_schedule="cosine",
+        warmup_steps=15,
+        total_steps=120,
+        min_lr=0.125,
+        weight_decay=0.75,
+        clip_grad=2.5,
+    )
+    assert setups(OPTIMIZER)[0].optimizer == policy
+    (found,) = setups({**OPTIMIZER, "critic_warmup_steps": "10", "critic_lr": "0.5"}, "ppo")
+    assert found.optimizer == replace(policy, total_steps=90)
+    assert found.critic is not None
+    assert found.critic.optimizer == replace(policy, lr=0.5)
+
+
+def test_one_for_each_rank(setups: Setups, prepared: Prepared) -> None:
+    found = setups({"ranks": "3", "seed": "11"})
+    assert [setup.rank for setup in found] == [0, 1, 2]
+    for setup in found:
+        assert (setup.world_size, setup.seed, setup.threads) == (3, 11, 3)
+        assert (setup.model, setup.publisher) == (prepared.model, PUBLISHER)
+        assert replace(setup, rank=0) == found[0]
+
+
+def test_threads() -> None:
+    assert cpu_threads(run_of("grpo", {"threads": "5"}).run) == 5
+    few, many = (cpu_threads(run_of("grpo", {"ranks": ranks}).run) for ranks in ("1", "100000"))
+    assert few >= many == 1
