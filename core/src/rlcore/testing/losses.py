@@ -15,6 +15,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import ClassVar
 
 import torch
@@ -29,8 +30,8 @@ from rlcore.testing.tensors import INF, NAN, f64, loss_inputs, responses
 LENGTHS = (3, 0, 5, 2, 1, 4)
 ROLLOUTS = (0, 1, 2, 3, 4, 2)
 MASKED_SAMPLE = 3
-WHOLE = [[0, 1, 2, 3, 4, 5]]
-SPLITS = ([[0], [1], [2], [3], [4], [5]], [[4, 2], [1], [3, 0, 5]], [[5, 3, 1], [2, 0, 4]])
+DEAD = {1, MASKED_SAMPLE}
+"""The samples without a live token."""
 SEEDS = range(3)
 
 
@@ -49,6 +50,12 @@ class LossConformance(ABC):
     policy_gradient: ClassVar[bool] = True
     """On policy (new and old log-probs are equal) the gradient in a token's log-prob is -A."""
 
+    ratio: ClassVar[bool] = True
+    """It compares new with old log-probs, so that it must bound their ratio."""
+
+    units: ClassVar[Sequence[Sequence[int]]] = tuple((row,) for row in range(len(LENGTHS)))
+    """The samples that no split takes apart, as the two responses of a pair; `columns` adds `unit`."""
+
     @abstractmethod
     def loss(self) -> Loss:
         """A new instance."""
@@ -56,6 +63,10 @@ class LossConformance(ABC):
     def columns(self, batch: TrainBatch) -> TrainBatch:
         """`batch` with the further columns that the loss reads. What they hold behind the mask may be NaN."""
         return batch
+
+    def top_log_probs(self, new_R: Tensor) -> Tensor | None:
+        """Where the loss asks for `top_tokens`: the policy's log-probs of them, [R, K], made of `new_R`."""
+        return None
 
     def gradient(self, inputs: LossInputs) -> Tensor | None:
         """Where the gradient is not that of the value (a part is detached): the paper's, [R].
@@ -70,7 +81,7 @@ class LossConformance(ABC):
         for seed in SEEDS:
             batch = self._batch(seed)
             one = self._run(batch)
-            for bins in SPLITS:
+            for bins in _splits(self.units):
                 _same(self._run(batch, bins), one)
 
     def test_the_order_of_the_samples_does_not_matter(self) -> None:
@@ -93,7 +104,7 @@ class LossConformance(ABC):
             batch = self._batch(seed)
             mask_R = batch.per_token["loss_mask"]
             filled = {
-                name: torch.where(mask_R > 0, column, 5.0) if column.is_floating_point() else column
+                name: _where_live(column, mask_R, 5.0) if column.is_floating_point() else column
                 for name, column in batch.per_token.items()
             }
             found = self._run(batch)
@@ -109,7 +120,8 @@ class LossConformance(ABC):
     def test_nothing_live_gives_nothing(self) -> None:
         """A micro-batch without a token, or with masked ones only: 0, and no gradient."""
         batch = self._batch(0)
-        for rows in ([1], [MASKED_SAMPLE], [1, MASKED_SAMPLE]):
+        dead = [list(unit) for unit in self.units if DEAD.issuperset(unit)]
+        for rows in [*dead, list(chain.from_iterable(dead))]:
             found = self._run(batch.select(rows), [list(range(len(rows)))])
             assert found.total == 0
             assert not found.gradient.any()
@@ -137,6 +149,8 @@ class LossConformance(ABC):
 
     def test_extreme_log_ratios_are_finite(self) -> None:
         """±1000, and ±inf where the advantage is 0."""
+        if not self.ratio:
+            return
         new = f64(1000, -1000, 1000, -1000, INF, -INF).requires_grad_()
         inputs = self._with_columns(loss_inputs(new, f64(*[0] * 6), f64(1, 1, -1, -1, 0, 0), lengths=[1] * 6))
         output = self.loss()(inputs)
@@ -201,7 +215,8 @@ class LossConformance(ABC):
         for rows in bins or [range(len(batch))]:
             part = whole.select(rows)
             new_R, entropy_R = (leaf[part.per_token["slot"]] for leaf in leaves)
-            result = objective(TokenOutputs(log_probs=new_R, entropy=entropy_R), part)
+            chosen_RK = self._chosen(new_R, part.per_token["loss_mask"])
+            result = objective(TokenOutputs(log_probs=new_R, entropy=entropy_R, chosen=chosen_RK), part)
             total = total + result.total
             for name, value in result.metrics.items():
                 sums[name] = sums.get(name, 0.0) + float(value)
@@ -209,8 +224,14 @@ class LossConformance(ABC):
         return Found(total.detach(), torch.stack(slopes, 1), sums)
 
     def _total(self, batch: TrainBatch, new_R: Tensor) -> Tensor:
-        outputs = TokenOutputs(log_probs=new_R, entropy=batch.per_token["entropy"])
+        chosen_RK = self._chosen(new_R, batch.per_token["loss_mask"])
+        outputs = TokenOutputs(log_probs=new_R, entropy=batch.per_token["entropy"], chosen=chosen_RK)
         return Objective(self.loss())(outputs, batch).total
+
+    def _chosen(self, new_R: Tensor, mask_R: Tensor) -> Tensor | None:
+        """`top_log_probs`, NaN behind the mask, where they have no gradient."""
+        chosen_RK = self.top_log_probs(torch.where(mask_R > 0, new_R, -1.0))
+        return None if chosen_RK is None else _where_live(chosen_RK, mask_R, NAN)
 
     def _inputs(self, batch: TrainBatch) -> LossInputs:
         """What the loss sees of a batch without a masked token."""
@@ -226,6 +247,7 @@ class LossConformance(ABC):
             rollout_log_probs=columns["rollout_log_probs"],
             entropy=columns["entropy"],
             batch=batch,
+            top_log_probs=self._chosen(columns["new_log_probs"], columns["loss_mask"]),
         )
 
     def _with_columns(self, inputs: LossInputs) -> LossInputs:
@@ -245,6 +267,19 @@ def _compressed(batch: TrainBatch) -> TrainBatch:
     lengths_B = torch.zeros(len(batch), dtype=torch.int64).index_add(0, batch.segments, live_R.long())
     columns = {name: column[live_R] for name, column in batch.per_token.items()}
     return replace(responses(lengths_B.tolist()), per_token=columns, per_sample=batch.per_sample)
+
+
+def _where_live(column: Tensor, mask_R: Tensor, other: float) -> Tensor:
+    """`column`, [R] or [R, K], with `other` behind the mask."""
+    live = mask_R > 0 if column.dim() == 1 else mask_R[:, None] > 0
+    return torch.where(live, column, other)
+
+
+def _splits(units: Sequence[Sequence[int]]) -> list[list[list[int]]]:
+    """Bins of rows: each unit by itself, every other one, and all but the first, last to first."""
+    every_other, rest = [units[0::2], units[1::2]], [units[:0:-1], units[:1]]
+    halves = [[list(chain.from_iterable(bin)) for bin in bins] for bins in (every_other, rest)]
+    return [[list(unit) for unit in units], *halves]
 
 
 def _draw(seed: int) -> torch.Generator:

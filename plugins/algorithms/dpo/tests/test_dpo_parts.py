@@ -15,10 +15,12 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
+from rlcore.inputs import Input
 from rlcore.megatron.step import TokenOutputs
 from rlcore.objective import WEIGHTED, Objective, prepare
 from rlcore.plugins.loader import Switches, load
 from rlcore.plugins.records import Algorithm, Kind
+from rlcore.testing.losses import LossConformance
 from rlcore.trains_on import TrainsOn
 from rlcore_dpo import plugin
 from rlcore_dpo.config import DpoConfig
@@ -136,6 +138,31 @@ def test_a_response_in_two_samples_counts_as_one() -> None:
         whole, _ = _run(config, _batch(), _new())
         parts, _ = _run(config, _batch((3, 2, 1, 1, 3), (1, 0, 1, 0, 0), (0, 0, 1, 1, 1)), _new())
         assert float(parts.detach()) == pytest.approx(float(whole.detach()), abs=1e-7)
+
+
+class Conformance(LossConformance):
+    """Of pairs, one of them without a live token."""
+
+    policy_gradient = False
+    ratio = False
+    units = ((0, 4), (2, 5), (1, 3))
+
+    def columns(self, batch: TrainBatch) -> TrainBatch:
+        unit, chosen = torch.tensor([0, 2, 1, 2, 0, 1]), torch.tensor([1, 1, 1, 0, 0, 0])
+        reference_R = batch.per_token["old_log_probs"] + 0.2
+        return batch.with_columns(
+            {Input.REFERENCE_LOG_PROBS: reference_R}, {"unit": unit, "group": unit, "chosen": chosen}
+        )
+
+
+class TestSigmoid(Conformance):
+    def loss(self) -> Dpo:
+        return Dpo(DpoConfig(beta=0.7, label_smoothing=0.1))
+
+
+class TestIpo(Conformance):
+    def loss(self) -> Dpo:
+        return Dpo(DpoConfig(beta=0.7, form="ipo", length_normalized=True))
 
 
 def test_smoothing_belongs_to_the_sigmoid() -> None:

@@ -14,6 +14,8 @@ from rlcore.data.batch import TrainBatch
 from rlcore.inputs import TEACHER_TOP_LOG_PROBS, Input, TopTokens
 from rlcore.interfaces import LossInputs
 from rlcore.maths import where_live
+from rlcore.testing.estimators import EstimatorConformance
+from rlcore.testing.losses import LossConformance
 from rlcore_opd import plugin
 from rlcore_opd.advantage import Zero
 from rlcore_opd.config import DistillConfig
@@ -158,6 +160,44 @@ def test_zero() -> None:
         per_token={"rewards": torch.tensor([1.0, NAN])},
     )
     assert torch.equal(Zero(Config()).estimate(batch), torch.zeros(2))
+
+
+class TestSampledConformance(LossConformance):
+    policy_gradient = False
+
+    def columns(self, batch: TrainBatch) -> TrainBatch:
+        old_R = batch.per_token.get("old_log_probs", torch.zeros(int(batch.response_lengths.sum())))
+        # a gap of both signs
+        return batch.with_columns({Input.TEACHER_LOG_PROBS: 1.5 * old_R + 1})
+
+    def loss(self) -> Distill:
+        return Distill(DistillConfig())
+
+
+class TestTopConformance(LossConformance):
+    """Two tokens of each position: the sampled one, and one that has six tenths of what is left."""
+
+    policy_gradient = False
+    ratio = False
+
+    def columns(self, batch: TrainBatch) -> TrainBatch:
+        theirs_R = batch.per_token["old_log_probs"]
+        top_RK = torch.stack([theirs_R, (0.3 * (1 - theirs_R.exp())).log()], 1)
+        return batch.with_columns({Input.TEACHER_LOG_PROBS: theirs_R, TEACHER_TOP_LOG_PROBS: top_RK})
+
+    def top_log_probs(self, new_R: Tensor) -> Tensor:
+        return torch.stack([new_R, (0.6 * (1 - new_R.exp())).log()], 1)
+
+    def loss(self) -> Distill:
+        return Distill(DistillConfig(top_k=2))
+
+
+class TestZeroConformance(EstimatorConformance):
+    scope = "sample"
+    idle = True
+
+    def estimator(self) -> Zero:
+        return Zero(Config())
 
 
 def test_settings() -> None:

@@ -295,6 +295,17 @@ class TestLeaveOneOut(EstimatorConformance):
         return RLOO
 
 
+class TestReMax(EstimatorConformance):
+    scope = "sample"
+
+    def columns(self, batch: TrainBatch) -> TrainBatch:
+        greedy_B = batch.per_sample["group"].float() / 5
+        return batch.with_columns(per_sample={Input.GREEDY_REWARD: greedy_B})
+
+    def estimator(self) -> Estimator:
+        return ReMax(ReMaxConfig(gamma=0.9))
+
+
 class TestPlusPlus(EstimatorConformance):
     shift_invariant = True
 

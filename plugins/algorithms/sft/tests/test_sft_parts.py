@@ -13,6 +13,7 @@ from rlcore.megatron.step import TokenOutputs
 from rlcore.objective import Objective, prepare
 from rlcore.plugins.loader import Switches, load
 from rlcore.plugins.records import Algorithm, Kind
+from rlcore.testing.losses import LossConformance
 from rlcore.trains_on import TrainsOn
 from rlcore_sft import plugin
 from rlcore_sft.config import SftConfig
@@ -59,6 +60,14 @@ def test_the_normalizer_decides_whether_samples_or_tokens_count_alike() -> None:
         batch = prepare(_batch([1.0] * 8), None, normalizer=normalizer, constant=1, minibatches=1)
         total = Objective(Sft(SftConfig()))(TokenOutputs(log_probs=log_probs), batch).total
         assert float(total) == pytest.approx(value, abs=1e-6)
+
+
+class TestConformance(LossConformance):
+    policy_gradient = False
+    ratio = False
+
+    def loss(self) -> Sft:
+        return Sft(SftConfig())
 
 
 def test_the_recipe_names_what_is_there() -> None:
