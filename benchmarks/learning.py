@@ -36,7 +36,7 @@ CONTROLS: dict[str, tuple[str, ...]] = {
 """`grpo` without a signal, which must learn nothing."""
 
 NOT_BY_REWARD = frozenset({"sft", "dpo", "opd"})
-"""Recipes that learn from something else than a reward."""
+"""Recipes that learn from something else than a reward: `chains.py` has them."""
 
 SEVERAL_UPDATES = ("--minibatches", "4")
 LEARNT, NOTHING = 0.9, 0.1

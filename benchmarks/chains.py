@@ -1,0 +1,209 @@
+"""Does one run learn from another? Chains of runs: `opd` from a teacher, `sft` then `grpo`, `dpo` on pairs.
+
+Each run is the real command. A stage is kept in a JSON file as soon as it ends, with the folder that it made,
+and not made again while that folder is there: the whole can be made in pieces (`--chains`, `--seeds`).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from common import RLCORE, Row, command, machine, parser, publish, say, table, train
+
+TASK = "reverse"
+LIMITS = ("--max-prompt-tokens", "32", "--max-response-tokens", "8")
+"""What the tiny preset suggests, for a run that starts from an exported model."""
+
+Flags = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A run of a chain. `flags`: of the folder in which the stages of its seed are, the folder's neighbors.
+
+    `steps`: of training. `makes_pairs`: its saved rollouts become the pairs of a later stage.
+    """
+
+    algo: str
+    steps: int
+    flags: Callable[[Path], Flags] = lambda folder: ("--model", "qwen3")
+    makes_pairs: bool = False
+
+
+def _last(folder: Path, stage: str) -> str:
+    """The checkpoint in which a stage ended."""
+    checkpoints = (folder / stage / "checkpoints").iterdir()
+    return str(max(checkpoints, key=lambda path: int(path.name)))
+
+
+def _from(stage: str, *flags: str) -> Callable[[Path], Flags]:
+    return lambda folder: ("--model", str(folder / f"{stage}-model"), *LIMITS, *flags)
+
+
+def _taught(*flags: str) -> Callable[[Path], Flags]:
+    return lambda folder: ("--model", "qwen3", "--teacher-model", _last(folder, "teacher"), *flags)
+
+
+def _pairs(folder: Path) -> Flags:
+    return (*_from("sft", "--lr", "1e-4")(folder), "--data", str(folder / "pairs.jsonl"))
+
+
+WARM = ("--lr", "1e-3", "--temperature", "1", "--eval-every", "20")
+TEACHER = Stage(algo="grpo", steps=300)
+SFT = Stage(algo="sft", steps=40, flags=lambda folder: ("--model", "qwen3", "--lr", "3e-3"))
+CHAINS: dict[str, dict[str, Stage]] = {
+    "opd, sampled token": {
+        "teacher": TEACHER,
+        "opd": Stage(algo="opd", steps=100, flags=_taught()),
+    },
+    "opd, likeliest tokens": {
+        "teacher": TEACHER,
+        "opd-top": Stage(algo="opd", steps=100, flags=_taught("--loss.top-k", "4")),
+    },
+    "sft, grpo": {
+        "sft": SFT,
+        "grpo": Stage(
+            algo="grpo", steps=100, flags=_from("sft", *WARM, "--group-size", "8", "--entropy-coef", "0")
+        ),
+    },
+    "sft, dpo": {
+        "sft": SFT,
+        "rollouts": Stage(
+            algo="grpo",
+            steps=4,
+            flags=_from("sft", "--lr", "0", "--save-rollouts-every", "1", "--prompts-per-step", "128"),
+            makes_pairs=True,
+        ),
+        "dpo": Stage(algo="dpo", steps=60, flags=_pairs),
+    },
+}
+"""Name of a chain → its stages by their folders; chains that share a stage share its run.
+
+`rollouts` trains nothing (learning rate 0): it only samples what the pairs of `dpo` are made of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A finished stage. `points`: (step, held-out exact match), the first before any of its training."""
+
+    stage: str
+    seed: int
+    steps: int
+    seconds: float
+    points: list[tuple[int, float]]
+
+    @property
+    def before(self) -> float:
+        """The score that it starts from."""
+        return self.points[0][1]
+
+    @property
+    def after(self) -> float:
+        """The score that it ends with."""
+        return self.points[-1][1]
+
+
+class Kept:
+    """The finished stages, in a JSON file that is written anew after each."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        rows = json.loads(path.read_text()) if path.exists() else []
+        self._runs = [Trained(**{**row, "points": [(s, x) for s, x in row["points"]]}) for row in rows]
+
+    def find(self, stage: str, seed: int, steps: int) -> Trained | None:
+        """The stage of that seed and length."""
+        return next((r for r in self._runs if (r.stage, r.seed, r.steps) == (stage, seed, steps)), None)
+
+    def add(self, run: Trained) -> None:
+        """Keep it."""
+        self._runs.append(run)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_text(json.dumps([asdict(each) for each in self._runs], indent=1) + "\n")
+
+
+def main() -> None:
+    """Make what is missing, then show all that was asked for."""
+    options = parser(__doc__)
+    options.add_argument(
+        "--chains", nargs="+", default=list(CHAINS), choices=list(CHAINS), metavar="CHAIN", help="which ones"
+    )
+    options.add_argument("--seeds", type=int, default=3, help="runs of each, with the seeds 0, 1, …")
+    options.add_argument("--steps", type=int, help="at most so many in each stage (for a trial)")
+    options.add_argument("--runs", type=Path, default=None, help="the finished stages (default: in --work)")
+    args = options.parse_args()
+    facts = machine(args.threads)
+    kept = Kept(args.runs or args.work / "chains_runs.json")
+    found = list(_made(kept, args))
+    rows = [_row(chain, stage, runs) for (chain, stage), runs in _grouped(found).items()]
+    record = {"runs": [{"chain": chain, **asdict(run)} for chain, run in found]}
+    publish("chains", facts, record, table(rows), dry=args.dry)
+
+
+def _made(kept: Kept, args: Namespace) -> Iterator[tuple[str, Trained]]:
+    """Every stage of the chosen chains, seed by seed, so that what is cut short is even."""
+    for seed in range(args.seeds):
+        folder = args.work / f"chains-{seed}"
+        for chain in args.chains:
+            for name, stage in CHAINS[chain].items():
+                steps = min(stage.steps, args.steps or stage.steps)
+                run = kept.find(name, seed, steps)
+                if run is None or not (folder / name).exists():
+                    run = _train(folder, name, stage, seed, steps)
+                    kept.add(run)
+                yield chain, run
+
+
+def _train(folder: Path, name: str, stage: Stage, seed: int, steps: int) -> Trained:
+    model, score = folder / f"{name}-model", f"eval/{TASK}/score"
+    shutil.rmtree(model, ignore_errors=True)
+    given = stage.flags(folder)
+    # given pairs hold nothing out, so the task is evaluated beside them
+    asked = ("--eval", f"{TASK}={TASK}") if "--data" in given else ("--task", TASK)
+    common = ("--steps", str(steps), "--seed", str(seed), "--export", str(model))
+    made = train(folder / name, "--algo", stage.algo, *given, *asked, *common)
+    if stage.makes_pairs:
+        _make_pairs(folder, name)
+    points = [(int(row["step"]), float(row[score])) for row in made.rows if score in row]
+    run = Trained(stage=name, seed=seed, steps=steps, seconds=made.seconds, points=points)
+    say(f"{name}, seed {seed}: {run.before:.3f} to {run.after:.3f} in {run.seconds:.0f} s")
+    return run
+
+
+def _make_pairs(folder: Path, name: str) -> None:
+    out = folder / "pairs.jsonl"
+    out.unlink(missing_ok=True)
+    samples = sorted((folder / name / "samples").glob("rollout-*.jsonl"))
+    command([str(RLCORE), "pairs", *map(str, samples), "--out", str(out)])
+
+
+def _grouped(found: Sequence[tuple[str, Trained]]) -> dict[tuple[str, str], list[Trained]]:
+    """The seeds of each stage of a chain."""
+    groups: dict[tuple[str, str], list[Trained]] = {}
+    for chain, run in found:
+        groups.setdefault((chain, run.stage), []).append(run)
+    return groups
+
+
+def _row(chain: str, stage: str, runs: Sequence[Trained]) -> Row:
+    after = [run.after for run in runs]
+    return {
+        "chain": chain,
+        "stage": f"`{stage}`",
+        "seeds": len(runs),
+        "held-out before": statistics.fmean(run.before for run in runs),
+        "after": statistics.fmean(after),
+        "least and most": f"{min(after):.3f} to {max(after):.3f}",
+        "steps": runs[0].steps,
+        "seconds": statistics.fmean(run.seconds for run in runs),
+    }
+
+
+if __name__ == "__main__":
+    main()
