@@ -21,7 +21,7 @@ from transformers import AutoTokenizer, Qwen3ForCausalLM
 from rlcore.config.run import RunConfig
 from rlcore.data.tokens import load_tokenizer
 from rlcore.engines.client import EngineClient, PauseMode, Request
-from rlcore.engines.publish import Publisher, publish, verify
+from rlcore.engines.publish import Publisher, publish, verify, verify_by_reload
 from rlcore.errors import ConfigError, EngineError, StaleWeightsError
 from rlcore.inputs import Input
 from rlcore.interfaces import Completion
@@ -417,6 +417,19 @@ async def test_other_weights_than_the_trainers_do_not_go_unnoticed(
     name = "model.layers.1.mlp.up_proj.weight"
     with pytest.raises(StaleWeightsError, match=name):
         await verify(client, replace(location, checksums={**location.checksums, name: "0" * 32}))
+
+
+async def test_a_damaged_publication_shows_by_loading_it_again(
+    client: EngineClient, publisher: Publisher, tiny_models: tuple[Path, Path], references: References
+) -> None:
+    location = await publish(publisher, [client], references[1].state_dict().items(), 4)
+    await verify_by_reload(client, location, tiny_models[0])
+    if (await client.capabilities()).tensor_checksums:
+        return  # such an engine tells each tensor, and `verify` compares them
+    await client.update_from_disk(str(tiny_models[0]), location.version)
+    await verify(client, location)  # by its version alone
+    with pytest.raises(StaleWeightsError, match="differs from version 4"):
+        await verify_by_reload(client, location, tiny_models[0])
 
 
 async def test_weights_that_cannot_be_loaded_leave_the_old_ones(

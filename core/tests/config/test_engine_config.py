@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import pytest
 
 from rlcore.config.engines import engine_complaints
 from rlcore.config.run import RunConfig
+from rlcore.engines.process import is_free
+from rlcore.errors import ConfigError
+from rlcore.runtime.prepare import _check_ports
 
 HERE, THERE = "http://127.0.0.1:3000", "http://127.0.0.1:3001"
 
@@ -44,3 +48,15 @@ def test_fields_of_sglang_are_for_servers_that_the_run_starts() -> None:
     assert said == "--sglang.tp-size needs --engine sglang, but the engine is 'local'."
     (said,) = complaints("sglang", ("tp_size",), engine_url=[HERE])
     assert said.startswith("--sglang.tp-size has no effect on the servers of --engine-url")
+
+
+def test_a_port_in_use_is_seen() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert not is_free(port)
+        with pytest.raises(ConfigError, match=f"--engine.port: found {port} for 2 engines, but port {port} "):
+            _check_ports(port, 2)
+    assert is_free(port)
+    assert not is_free(65536)

@@ -122,6 +122,10 @@ def test_fields_that_rlcore_sets_are_refused(known: ServerFields, name: str) -> 
         ("fp8_gemm_runner_backend", "triton", ["--fp8-gemm-backend", "triton"]),
         ("cuda_graph_bs_decode", [1, 2], ["--cuda-graph-bs-decode", "1", "2"]),
         ("cuda_graph_bs_decode", "1,2", ["--cuda-graph-bs-decode", "1", "2"]),
+        ("speculative_algorithm", "NGRAM", ["--speculative-algorithm", "NGRAM"]),
+        ("disaggregation_mode", "prefill", ["--disaggregation-mode", "prefill"]),
+        ("dist_init_addr", "10.0.0.1:5000", ["--dist-init-addr", "10.0.0.1:5000"]),
+        ("nnodes", "2", ["--nnodes", "2"]),
     ],
 )
 def test_fields_become_flags(known: ServerFields, name: str, value: Any, argv: list[str]) -> None:

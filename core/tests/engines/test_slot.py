@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import secrets
 import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -16,24 +15,20 @@ from safetensors.torch import load_file
 
 from rlcore.engines.client import EngineClient, together
 from rlcore.engines.client_http import RefusedError
-from rlcore.engines.config import LocalConfig
-from rlcore.engines.launch import EngineLaunch
 from rlcore.engines.process import free_port
 from rlcore.engines.publish import SharedMemoryPublisher
 from rlcore.engines.publish_file import Location, write_version
 from rlcore.engines.slot import EngineSlot, Health, Spares
 from rlcore.errors import EngineError
 from rlcore.interfaces import Completion
-from rlcore.runtime.engines import EngineSupervisor
-from rlcore.spec import Part
+from rlcore.testing.engine_server import TOKEN, HereLauncher
 from rlcore.types import Sampling
 from rlcore_qwen.tiny import tiny
 
-TOKEN = secrets.token_hex(8)
 MEMBERS = 6
+FAULTS = 3
 LIMIT_S = 280.0
 VERSION = 7
-PART = Part(name="local", factory="rlcore.engines.launch:LocalEngine", config=LocalConfig())
 
 
 class Relay:
@@ -46,9 +41,9 @@ class Relay:
         self._server: asyncio.Server | None = None
         self._lines: set[asyncio.Task[None]] = set()
 
-    async def lead_to(self, port: int) -> str:
-        """The URL at which the server at `port` is found from now on."""
-        self._target = port
+    async def lead_to(self, url: str) -> str:
+        """The URL at which the server of `url` is found from now on."""
+        self._target = int(url.rpartition(":")[2])
         self.black.clear()
         if self._server is None:
             self._server = await asyncio.start_server(self._join, "127.0.0.1", self.port)
@@ -83,47 +78,6 @@ class Relay:
             await asyncio.Event().wait()
 
 
-class HereLauncher:
-    """Starts servers as the runtime does, with the supervisor in this process instead of Ray's."""
-
-    def __init__(self, launch: EngineLaunch) -> None:
-        self._launch = launch
-        self._supervisor: EngineSupervisor | None = None
-        self.relay = Relay()
-        self.url = ""
-        self.starts = 0
-
-    async def start(self) -> EngineClient:
-        self._supervisor = EngineSupervisor(())
-        self.url = await asyncio.to_thread(self._supervisor.start, PART, self._launch)
-        self.starts += 1
-        through = await self.relay.lead_to(int(self.url.rpartition(":")[2]))
-        return EngineClient(through, TOKEN, timeout_s=120.0, control_timeout_s=60.0)
-
-    async def died(self) -> str:
-        assert self._supervisor is not None
-        try:
-            await asyncio.to_thread(self._supervisor.watch)
-        except EngineError as error:
-            return str(error)
-        return "stopped"
-
-    async def stop(self) -> None:
-        if self._supervisor is not None:
-            await asyncio.to_thread(self._supervisor.stop)
-
-    def processes(self) -> list[psutil.Process]:
-        """The guard and the server."""
-        assert self._supervisor is not None
-        assert self._supervisor._server is not None
-        guard = psutil.Process(self._supervisor._server.pid)
-        return [guard, *guard.children()]
-
-    def server(self) -> psutil.Process:
-        """The process that serves, under its guard."""
-        return self.processes()[1]
-
-
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A model without an end token, whose responses last."""
@@ -142,28 +96,24 @@ def location(tmp_path: Path) -> Location:
 
 
 @pytest.fixture
-async def launcher(model: Path, tmp_path: Path) -> AsyncIterator[HereLauncher]:
-    launch = EngineLaunch(
-        model_path=str(model),
-        host="127.0.0.1",
-        port=0,
-        token=TOKEN,
-        dtype="fp32",
-        context_length=2000,
-        seed=0,
-        weights_dir=str(tmp_path),
-        log_path=str(tmp_path / "log"),
-    )
-    made = HereLauncher(launch)
+async def relay() -> AsyncIterator[Relay]:
+    """What stands between client and server."""
+    made = Relay()
     yield made
-    await made.relay.close()
+    await made.close()
+
+
+@pytest.fixture
+def launcher(model: Path, tmp_path: Path, relay: Relay) -> HereLauncher:
+    """Of servers that are found through the relay."""
+    return HereLauncher(model, tmp_path, context_length=2000, front=relay.lead_to)
 
 
 @pytest.fixture
 async def slot(launcher: HereLauncher, tmp_path: Path) -> AsyncIterator[EngineSlot]:
     """An engine that may be replaced as often as there are faults."""
     publisher = SharedMemoryPublisher(root=tmp_path, dtype="fp32")
-    health, spares = Health(every_s=0.5, limit_s=6.0), Spares(limit=len(FAULTS))
+    health, spares = Health(every_s=0.5, limit_s=6.0), Spares(limit=FAULTS)
     made = EngineSlot("Engine 0", launcher, publisher, health=health, spares=spares)
     try:
         await made.start()
@@ -188,7 +138,7 @@ async def turn(slot: EngineSlot) -> list[list[Completion]]:
 
 
 async def disturbed(
-    slot: EngineSlot, launcher: HereLauncher, fault: Callable[[HereLauncher], None]
+    slot: EngineSlot, launcher: HereLauncher, fault: Callable[[], object]
 ) -> list[list[Completion]]:
     """The answers of a turn; `fault` comes when the short requests are answered and the others are not."""
     async with EngineClient(launcher.url, TOKEN) as beside, asyncio.timeout(LIMIT_S):
@@ -196,24 +146,22 @@ async def disturbed(
         work = asyncio.create_task(turn(slot))
         while (await beside.server_info())["requests"]["finished"] < before + MEMBERS:
             assert not work.done(), work
-        fault(launcher)
+        fault()
         assert not work.done(), "the turn was over before it could be disturbed"
         return await work
 
 
-FAULTS: dict[str, Callable[[HereLauncher], None]] = {
-    "killed": lambda launcher: launcher.server().send_signal(signal.SIGKILL),
-    "hangs": lambda launcher: launcher.server().send_signal(signal.SIGSTOP),
-    "black-holed": lambda launcher: launcher.relay.black.set(),
-}
-
-
 async def test_a_lost_server_is_replaced_and_nobody_notices(
-    slot: EngineSlot, launcher: HereLauncher, location: Location
+    slot: EngineSlot, launcher: HereLauncher, relay: Relay, location: Location
 ) -> None:
+    faults: dict[str, Callable[[], object]] = {
+        "killed": lambda: launcher.server().send_signal(signal.SIGKILL),
+        "hangs": lambda: launcher.server().send_signal(signal.SIGSTOP),
+        "black-holed": relay.black.set,
+    }
     await slot.load(location)
     undisturbed = await turn(slot)
-    for count, (name, fault) in enumerate(FAULTS.items(), start=2):
+    for count, (name, fault) in enumerate(faults.items(), start=2):
         processes = launcher.processes()
         answers = await disturbed(slot, launcher, fault)
         assert answers == undisturbed, (
@@ -229,10 +177,8 @@ async def test_a_lost_server_is_replaced_and_nobody_notices(
     assert await slot.weight_version() == VERSION
 
     launcher.server().kill()
-    said = (
-        rf"Engine 0 is lost, and the run has used up its --engine-replacements {len(FAULTS)}: .*exit code 137"
-    )
+    said = rf"Engine 0 is lost, and the run has used up its --engine-replacements {FAULTS}: .*exit code 137"
     for ask in (turn(slot), slot.load(location), slot.watch()):
         with pytest.raises(EngineError, match=said):
             await asyncio.wait_for(ask, LIMIT_S)
-    assert launcher.starts == 1 + len(FAULTS)
+    assert launcher.starts == 1 + FAULTS

@@ -20,6 +20,8 @@ def engine_complaints(run: RunConfig, *, kind: str, sglang: Collection[str]) -> 
             yield f"{first} has no effect on the servers of --engine-url; give it where they are started."
     elif run.engine_weights_dir:
         yield "--engine-weights-dir is for the servers of --engine-url, and none is given; leave it out."
+    if run.router is not None and run.replay_routing:
+        yield "--replay-routing: found true, but sglang-router asks no engine for its experts; drop --router."
     if sglang and kind != "sglang":
         yield f"{first} needs --engine sglang, but the engine is {kind!r}."
 

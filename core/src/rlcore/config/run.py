@@ -124,6 +124,15 @@ class RunConfig(Config):
         "",
         description="where the engines of --engine-url find new weights; empty: in the run's folder",
     )
+    check_weights_every: int = Field(
+        0,
+        ge=0,
+        description="publications between comparisons of an SGLang engine's checksums with those of the same "
+        "weights loaded from disk; 0: never",
+    )
+    router: Literal["cache_aware", "round_robin", "consistent_hashing"] | None = Field(
+        None, description="policy of an sglang-router in front of the engines; none: groups take turns"
+    )
     engine_concurrency: int = Field(512, ge=1, description="requests in flight for each engine")
     engine_timeout: float = Field(600, gt=0, description="seconds an engine may take for one request")
     engine_replacements: int = Field(

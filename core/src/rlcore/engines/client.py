@@ -16,6 +16,8 @@ from rlcore.interfaces import Completion
 from rlcore.types import Sampling
 
 SESSION_HEADER = "X-Rlcore-Session"
+ROUTING_HEADER = "X-SMG-Routing-Key"
+"""By which sglang-router keeps requests together under `consistent_hashing`."""
 FLUSH_TRIES = 50
 FLUSH_WAIT_S = 0.1
 
@@ -55,14 +57,16 @@ class EngineClient:
         concurrency: int = 256,
         vocab_size: int | None = None,
         routed_experts: bool = False,
+        capabilities: Capabilities | None = None,
     ) -> None:
+        """`capabilities`: of the servers behind a router, which has none to be asked for."""
         self._http = Http(url, token)
         self._timeout_s = timeout_s
         self._control_s = control_timeout_s
         self._slots = asyncio.Semaphore(concurrency)
         self._vocab_size = vocab_size
         self._routed_experts = routed_experts
-        self._capabilities: Capabilities | None = None
+        self._capabilities = capabilities
         self._running: dict[str, list[str]] = {}
 
     @property
@@ -91,8 +95,11 @@ class EngineClient:
         seed: int | None = None,
         rid: str | None = None,
         session: str | None = None,
+        routing_key: str | None = None,
     ) -> list[Completion]:
         """`n` completions of one prompt, in the order of their seeds.
+
+        `routing_key`: for a router, which may send all requests of one key to one engine.
 
         `session`, "NAME/N": `local` begins none of the N requests of that name before all have come, and then
         in the order of their `rid`, so that its answers are bit-equal in every run. Others pass over it.
@@ -105,7 +112,7 @@ class EngineClient:
             self._running[rid] = _as_list(body["rid"])
             try:
                 answer = await self._http.post(
-                    "/generate", body, timeout_s=self._timeout_s, headers=_session(session)
+                    "/generate", body, timeout_s=self._timeout_s, headers=_headers(session, routing_key)
                 )
             finally:
                 del self._running[rid]
@@ -337,8 +344,9 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         raise
 
 
-def _session(session: str | None) -> dict[str, str] | None:
-    return None if session is None else {SESSION_HEADER: session}
+def _headers(session: str | None, routing_key: str | None) -> dict[str, str]:
+    given = {SESSION_HEADER: session, ROUTING_HEADER: routing_key}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _as_list(answer: Any) -> list[Any]:

@@ -44,6 +44,10 @@ class Http:
         """The JSON (or text) that GET `path` answers."""
         return await self._answer("GET", path, None, timeout_s)
 
+    async def delete(self, path: str, *, timeout_s: float) -> Any:
+        """The JSON (or text) that DELETE `path` answers. Never repeated."""
+        return await self._answer("DELETE", path, None, timeout_s)
+
     async def post(
         self,
         path: str,

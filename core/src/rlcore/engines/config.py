@@ -17,6 +17,12 @@ class LocalConfig(Config):
         default=None, ge=1, description="Threads that the server computes with; a worker's where not given."
     )
     max_batch: int = Field(default=512, ge=1, description="Sequences that are decoded together.")
+    port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="Port of the first engine, the others take the next ones; free ones where not given.",
+    )
     start_limit_s: float = Field(
         default=120.0, gt=0, description="Seconds that the server may take until it answers."
     )
@@ -43,6 +49,12 @@ class SglangConfig(Config):
         default=256, ge=1, le=1024, description="Megabytes of weights in one request of the `tensor` way."
     )
     threads: int = Field(default=1, ge=1, description="Threads of each server process on a CPU.")
+    port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="Port of the first engine, the others take the next ones; free ones where not given.",
+    )
     start_limit_s: float = Field(
         default=600.0, gt=0, description="Seconds that the server may take until it answers."
     )

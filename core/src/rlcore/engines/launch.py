@@ -63,7 +63,7 @@ class Engine(Protocol):
 
     @property
     def config(self) -> LocalConfig | SglangConfig:
-        """Its settings; all kinds have `start_limit_s` and `stop_grace_s`."""
+        """Its settings; all kinds have `port`, `start_limit_s` and `stop_grace_s`."""
         ...
 
     @property

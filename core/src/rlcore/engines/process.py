@@ -30,6 +30,17 @@ def free_port(host: str = "127.0.0.1") -> int:
         return int(probe.getsockname()[1])
 
 
+def is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether a server could listen on `port` of `host` now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
+        try:
+            probe.bind((host, port))
+        except (OSError, OverflowError):
+            return False
+    return True
+
+
 class ServerProcess:
     """A server command under a guard process that ends it, with every descendant, when this process ends.
 

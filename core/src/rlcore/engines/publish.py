@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlcore.engines import sglang_bucket
 from rlcore.engines.client import EngineClient, together
-from rlcore.engines.publish_file import Location, layout, write_version
+from rlcore.engines.publish_file import Location, copy_side_files, layout, write_version
 from rlcore.errors import StaleWeightsError
 
 
@@ -118,6 +118,28 @@ async def load_all(
 ) -> None:
     """All engines load `location` at once; the first failure is raised."""
     await together(publisher.load(client, location, keep_cache=keep_cache) for client in clients)
+
+
+async def verify_by_reload(client: EngineClient, location: Location, model_path: Path) -> None:
+    """Raises StaleWeightsError unless the engine's tensors are those that it makes of `location` itself.
+
+    SGLang fuses and shards what it is given, so that only its own checksums of the same weights, loaded from
+    files by its own loader, tell whether a publication has arrived whole. Requests wait meanwhile. Nothing is
+    done where each publication is compared tensor by tensor (`verify`). `model_path`: config and tokenizer.
+    """
+    if (await client.capabilities()).tensor_checksums:
+        return
+    await client.pause("retract")
+    held = await client.checksums()
+    await asyncio.to_thread(copy_side_files, model_path, Path(location.directory))
+    await client.update_from_disk(location.directory, location.version)
+    fresh = await client.checksums()
+    await client.resume()
+    if wrong := sorted(name for name in held.keys() | fresh.keys() if held.get(name) != fresh.get(name)):
+        raise StaleWeightsError(
+            f"The engine at {client.url} held a {wrong[0]!r} that differs from version {location.version} "
+            f"as it loads it from disk ({len(wrong)} of {len(fresh)} tensors do)."
+        )
 
 
 async def verify(client: EngineClient, location: Location) -> None:

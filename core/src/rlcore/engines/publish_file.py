@@ -73,7 +73,7 @@ def write_version(
         _discard(draft)
         draft.mkdir(parents=True)
         if model_path is not None:
-            _copy_side_files(model_path, draft)
+            copy_side_files(model_path, draft)
         save_file(values, draft / FILE, metadata={"format": "pt"})
         _discard(target)
         draft.rename(target)
@@ -105,7 +105,8 @@ def _ready(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor.detach().to(device="cpu", dtype=dtype).contiguous()
 
 
-def _copy_side_files(model_path: Path, target: Path) -> None:
+def copy_side_files(model_path: Path, target: Path) -> None:
+    """Config and tokenizer of `model_path`, so that `target` can be loaded as a model."""
     for file in model_path.iterdir():
         if file.suffix in (".json", ".jinja", ".txt", ".model") and not file.name.endswith(".index.json"):
             shutil.copyfile(file, target / file.name)

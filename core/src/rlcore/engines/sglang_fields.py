@@ -26,7 +26,7 @@ OWNED = {
     "random_seed": "--seed",
     "context_length": "--max-prompt-tokens and --max-response-tokens",
     "host": "rlcore, where the run's placement needs it",
-    "port": "rlcore, where the run's placement needs it",
+    "port": "--engine.port",
     "api_key": "rlcore: the run's token",
     "admin_api_key": "rlcore: the run's token",
     "weight_version": "rlcore: the number of the publication",

@@ -41,6 +41,18 @@ class Launcher(Protocol):
         ...
 
 
+class Registry(Protocol):
+    """Who must know which servers there are."""
+
+    async def add(self, url: str) -> None:
+        """A server that is ready to serve."""
+        ...
+
+    async def remove(self, url: str) -> None:
+        """A server that serves no longer."""
+        ...
+
+
 @dataclass(kw_only=True)
 class Spares:
     """How many servers of a run may be replaced, and have been."""
@@ -81,18 +93,30 @@ class EngineSlot:
     replacement gets the newest weights before it serves. Requests that were under way are made again, so no
     caller notices. Where the spares are used up, everything raises the same EngineError.
 
+    `lives`: how many servers it has had.
+
     The requests of a session are all made again, those answered already as well: `local` then computes the
     same batches, and its answers stay bit-equal to those of an undisturbed run.
     """
 
     def __init__(
-        self, name: str, launcher: Launcher, publisher: Publisher, *, health: Health, spares: Spares
+        self,
+        name: str,
+        launcher: Launcher,
+        publisher: Publisher,
+        *,
+        health: Health,
+        spares: Spares,
+        registry: Registry | None = None,
     ) -> None:
+        """`registry`: is told of each server, before it serves and after."""
         self.name = name
         self._launcher = launcher
         self._publisher = publisher
         self._health = health
         self._spares = spares
+        self._registry = registry
+        self.lives = 0
         self._location: Location | None = None
         self._turn: Turn | None = None
         self._loading = 0
@@ -104,7 +128,7 @@ class EngineSlot:
     async def start(self) -> None:
         """Start the first server, which is not replaced before it has answered."""
         self._serving = asyncio.get_running_loop().create_future()
-        self._serve(_Life(await self._launcher.start()))
+        await self._serve(_Life(await self._launcher.start()))
         self._watcher = asyncio.create_task(self._watch())
 
     async def watch(self) -> None:
@@ -173,6 +197,10 @@ class EngineSlot:
             return await self._asked(lambda life: ask(life.client))
         finally:
             self._loading -= 1
+
+    async def revive(self) -> None:
+        """Returns when its server answers, or one that was lost is replaced."""
+        await self.with_client(lambda client: client.ping(timeout_s=self._health.limit_s))
 
     async def weight_version(self) -> int:
         """As `EngineClient.weight_version`."""
@@ -272,18 +300,23 @@ class EngineSlot:
             await self._life.client.close()
             await self._launcher.stop()
             try:
+                if self._registry is not None:
+                    await self._registry.remove(self._life.client.url)
                 life = self._life = _Life(await self._launcher.start())
                 if self._location is not None:
                     await self._give(life, self._location, False)
+                await self._serve(life)
             except RunError as error:
                 reason = str(error)
                 continue
-            self._serve(life)
             return
 
-    def _serve(self, life: _Life) -> None:
+    async def _serve(self, life: _Life) -> None:
         assert self._serving is not None, "served after its start"
+        if self._registry is not None:
+            await self._registry.add(life.client.url)
         self._life = life
+        self.lives += 1
         for ask in self._turn.answered if self._turn else ():
             task = asyncio.create_task(self._repeat(life, ask))
             self._repeats.add(task)

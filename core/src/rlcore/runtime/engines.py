@@ -21,10 +21,12 @@ from rlcore.runtime.trainer import Slot
 
 if TYPE_CHECKING:
     from rlcore.engines.client import EngineClient
+    from rlcore.engines.client_wire import Capabilities
     from rlcore.engines.launch import EngineLaunch
     from rlcore.engines.process import ServerProcess
     from rlcore.engines.publish import Publisher
     from rlcore.engines.publish_file import Location
+    from rlcore.engines.router import RoutedEngine, Router
     from rlcore.engines.slot import EngineSlot, Launcher
     from rlcore.plugins.files import PluginFile
     from rlcore.runtime.prepare import Served
@@ -52,7 +54,7 @@ class EngineSupervisor:
         from rlcore.engines.process import ServerProcess, free_port
 
         engine = part.build()
-        launch = replace(launch, port=free_port(launch.host))
+        launch = replace(launch, port=launch.port or free_port(launch.host))
         command = engine.command(launch)
         self._server = ServerProcess(
             command.argv,
@@ -152,20 +154,31 @@ class EngineGroup:
                 weights_dir=str(self._weights), model_path=model.path, dtype=model.dtype
             )
         )
+        self._publications = 0
         self._spares = Spares(limit=run.engine_replacements)
         health = Health(every_s=run.engine_health_every, limit_s=run.engine_health_limit)
         urls, limit_s = prepared.engine_urls, run.engine_health_limit
         launchers: list[Launcher] = [ExternalLauncher(self._client(url), limit_s=limit_s) for url in urls]
         launchers += [self._launcher(cluster, index, slot) for index, slot in enumerate(slots)]
+        self._router = self._made_router() if launchers else None
         self._slots = [
-            EngineSlot(f"Engine {index}", one, self.publisher, health=health, spares=self._spares)
+            EngineSlot(
+                f"Engine {index}",
+                one,
+                self.publisher,
+                health=health,
+                spares=self._spares,
+                registry=self._router,
+            )
             for index, one in enumerate(launchers)
         ]
+        self._asking: EngineClient | None = None
+        self._clients: Sequence[EngineSlot | RoutedEngine] = self._slots
 
     @property
-    def clients(self) -> Sequence[EngineSlot]:
-        """The engines, in their order."""
-        return self._slots
+    def clients(self) -> Sequence[EngineSlot | RoutedEngine]:
+        """The engines, in their order; where a router chooses among them, what asks it."""
+        return self._clients
 
     @property
     def replaced(self) -> int:
@@ -174,15 +187,33 @@ class EngineGroup:
 
     async def start(self) -> None:
         """Start every server and wait until all answer."""
+        if self._router is None:
+            await asyncio.gather(*(slot.start() for slot in self._slots))
+            return
+        from rlcore.engines.client import EngineClient
+        from rlcore.engines.router import RoutedEngine
+
+        await self._router.start()
         await asyncio.gather(*(slot.start() for slot in self._slots))
+        can = await self._slots[0].with_client(EngineClient.capabilities)
+        self._asking = self._client(self._router.url, engines=len(self._slots), capabilities=can)
+        self._clients = [RoutedEngine(slot, self._slots, self._asking) for slot in self._slots]
 
     async def publish(self, location: Location, *, keep_cache: bool = False) -> None:
         """Every engine loads the weights and proves that it has them (see `Publisher.load`)."""
         from rlcore.engines.client import together
+        from rlcore.engines.publish import verify_by_reload
 
+        every, model = self._prepared.resolved.run.check_weights_every, Path(self._prepared.model.path)
+        self._publications += 1
         try:
             async with asyncio.timeout(PUBLISH_SECONDS):
                 await together(slot.load(location, keep_cache=keep_cache) for slot in self._slots)
+                if every and self._publications % every == 0:
+                    await together(
+                        slot.with_client(lambda client: verify_by_reload(client, location, model))
+                        for slot in self._slots
+                    )
         except TimeoutError:
             raise EngineError(
                 f"An engine took longer than {PUBLISH_SECONDS:g} s to load new weights."
@@ -192,11 +223,16 @@ class EngineGroup:
         """Raises `EngineError` when an engine is lost and may not be replaced; never returns."""
         if not self._slots:
             await asyncio.Event().wait()
-        await asyncio.gather(*(slot.watch() for slot in self._slots))
+        watched = [self._router.watch()] if self._router is not None else []
+        await asyncio.gather(*watched, *(slot.watch() for slot in self._slots))
 
     async def stop(self) -> None:
         """End the servers, give the published weights' memory back."""
         await asyncio.gather(*(slot.stop() for slot in self._slots), return_exceptions=True)
+        if self._asking is not None:
+            await self._asking.close()
+        if self._router is not None:
+            await self._router.stop()
         shutil.rmtree(self._weights, ignore_errors=True)
 
     def _launcher(self, cluster: Cluster, index: int, slot: Slot) -> RayLauncher:
@@ -209,7 +245,18 @@ class EngineGroup:
             f"Engine {index}", supervisor, cluster.ray, self._part, self._launch(index), self._client
         )
 
-    def _client(self, url: str) -> EngineClient:
+    def _made_router(self) -> Router | None:
+        policy = self._prepared.resolved.run.router
+        if policy is None:
+            return None
+        from rlcore.engines.router import Router
+
+        return Router(policy, token=self._token, log_path=self._prepared.run_dir / LOGS / "router.log")
+
+    def _client(
+        self, url: str, *, engines: int = 1, capabilities: Capabilities | None = None
+    ) -> EngineClient:
+        """`engines`: how many are behind `url`."""
         from rlcore.engines.client import EngineClient
 
         run = self._prepared.resolved.run
@@ -218,9 +265,10 @@ class EngineGroup:
             self._token,
             timeout_s=run.engine_timeout,
             control_timeout_s=run.engine_timeout,
-            concurrency=run.engine_concurrency,
+            concurrency=run.engine_concurrency * engines,
             vocab_size=self._prepared.hf_config.get("vocab_size"),
             routed_experts=run.replay_routing,
+            capabilities=capabilities,
         )
 
     def _launch(self, index: int) -> EngineLaunch:
@@ -228,10 +276,11 @@ class EngineGroup:
 
         prepared = self._prepared
         assert self._token is not None, "a server of the run has a token of the run"
+        first_port = self._part.build().config.port
         return EngineLaunch(
             model_path=prepared.model.path,
             host="127.0.0.1",
-            port=0,
+            port=first_port + index if first_port else 0,
             token=self._token,
             dtype=prepared.model.dtype,
             context_length=prepared.context_length,

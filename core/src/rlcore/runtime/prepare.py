@@ -166,6 +166,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         part.load()
     megatron = _megatron_fields(resolved)
     engine_fields = {} if resolved.run.engine_url else _checked_engine(resolved)
+    _check_router(resolved)
     if resolved.run.replay_routing and "moe" in megatron.get("recompute_modules", ()):
         raise ConfigError(
             "--megatron.recompute-modules: found moe with --replay-routing, but a layer of experts that is "
@@ -240,6 +241,7 @@ def prepare_served(chosen: Inference, run_dir: Path) -> Served:
     if chosen.run.engine_url:
         raise ConfigError("--engine-url: an evaluation alone starts engines of its own; leave the flag out.")
     engine_fields = _checked_engine(chosen)
+    _check_router(chosen)
     gpu = torch.cuda.is_available()
     path = model_path(chosen, run_dir)
     hf_config = read_config(path)
@@ -276,6 +278,25 @@ def _generators(chosen: Inference) -> Generators:
     return Generators([chosen.generator, *(one.generator for one in chosen.evals if one.generator)])
 
 
+def _check_router(chosen: Inference) -> None:
+    if chosen.run.router is not None:
+        from rlcore.engines.router import require_router
+
+        require_router()
+
+
+def _check_ports(first: int | None, engines: int) -> None:
+    """`--engine.port` and those after it can be listened on."""
+    from rlcore.engines.process import is_free
+
+    for port in range(first, first + engines) if first else ():
+        if not is_free(port):
+            raise ConfigError(
+                f"--engine.port: found {first} for {engines} engines, but port {port} of this machine is in "
+                "use, or none; name another."
+            )
+
+
 def _checked_engine(chosen: Inference) -> Mapping[str, Any]:
     """The fields of the engine's server, which knows them all and is installed."""
     engine = chosen.engine.build()
@@ -288,6 +309,7 @@ def _checked_engine(chosen: Inference) -> Mapping[str, Any]:
             )
         fields = {**fields, **engine.routing_fields}
     engine.check(fields)
+    _check_ports(engine.config.port, chosen.run.engines)
     return fields
 
 

@@ -3,7 +3,14 @@
 import uuid
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 MAX_STOP_STRINGS = 32
 
@@ -58,6 +65,19 @@ class SamplingParams(BaseModel):
         return [text for text in stops if text] if isinstance(stops, list) else stops
 
 
+ROUTER_DEFAULTS = (
+    ("model", None),
+    ("return_text_in_logprobs", False),
+    ("log_metrics", True),
+    ("return_hidden_states", False),
+    ("background", False),
+    ("no_logs", False),
+    ("return_bytes", False),
+    ("return_entropy", False),
+)
+"""Fields, with their values, that sglang-router (0.3) adds to every request."""
+
+
 class GenerateBody(BaseModel):
     """The JSON of `/generate`: one prompt or a batch; lists beside a batch have one entry a prompt."""
 
@@ -71,6 +91,14 @@ class GenerateBody(BaseModel):
     logprob_start_len: int | list[int] | None = None
     return_routed_experts: bool = False
     stream: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_defaults(cls, body: Any) -> Any:
+        """What asks for nothing beyond this server counts as not given."""
+        if not isinstance(body, dict):
+            return body
+        return {key: value for key, value in body.items() if (key, value) not in ROUTER_DEFAULTS}
 
 
 class Ask(BaseModel):

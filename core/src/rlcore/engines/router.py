@@ -1,0 +1,156 @@
+"""sglang-router in front of the engines: one URL to generate at. Launched, watched and stopped by rlcore."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rlcore.engines import router_launch
+from rlcore.engines.client import EngineClient, together
+from rlcore.engines.client_http import Http, RefusedError, UnreachableError
+from rlcore.engines.process import ServerProcess, free_port
+from rlcore.engines.slot import SERVER_FAULT, EngineSlot
+from rlcore.errors import EngineError, MissingEngineError
+from rlcore.interfaces import Completion
+from rlcore.types import Sampling
+
+HOST = "127.0.0.1"
+START_LIMIT_S = 60.0
+REQUEST_LIMIT_S = 30.0
+POLL_S = 0.1
+
+
+def require_router() -> None:
+    """Raises `MissingEngineError` where sglang-router is not installed beside rlcore."""
+    if importlib.util.find_spec("sglang_router") is None:
+        raise MissingEngineError("--router needs sglang-router beside rlcore: pip install sglang-router.")
+
+
+class Router:
+    """The process, and the list of its workers (`rlcore.engines.slot.Registry`).
+
+    It distributes and nothing else: health checks, retries and replacements are the slots'. Control calls
+    never go through it, since it knows none of them.
+    """
+
+    def __init__(self, policy: str, *, token: str | None, log_path: Path) -> None:
+        """`policy`: one of sglang-router's; `token`: its own and the workers'."""
+        self._token = token
+        port, metrics_port = free_port(HOST), free_port(HOST)
+        self.url = f"http://{HOST}:{port}"
+        self._process = ServerProcess(
+            [sys.executable, "-P", router_launch.__file__, HOST, str(port), str(metrics_port), policy],
+            name="router",
+            log_path=log_path,
+            env={router_launch.TOKEN_VARIABLE: token or ""},
+        )
+        self._http = Http(self.url, token)
+
+    async def start(self) -> None:
+        """Start it, without workers."""
+        self._process.start()
+        await asyncio.to_thread(self._process.wait_ready, f"{self.url}/health", limit_s=START_LIMIT_S)
+
+    async def watch(self) -> None:
+        """Raises EngineError with the end of its log when it ends; never returns."""
+        while True:
+            self._process.check()
+            await asyncio.sleep(POLL_S)
+
+    async def stop(self) -> None:
+        """End it. May be called again."""
+        await self._http.close()
+        await asyncio.to_thread(self._process.stop)
+
+    async def add(self, url: str) -> None:
+        """Send requests to the engine at `url` from now on."""
+        body = {"url": url, "api_key": self._token}
+        await self._http.post("/workers", body, timeout_s=REQUEST_LIMIT_S)
+        await self._until(url, listed=True)
+
+    async def remove(self, url: str) -> None:
+        """Send nothing more to the engine at `url`."""
+        for worker in await self._workers():
+            if worker["url"] == url:
+                await self._http.delete(f"/workers/{worker['id']}", timeout_s=REQUEST_LIMIT_S)
+        await self._until(url, listed=False)
+
+    async def _workers(self) -> list[dict[str, Any]]:
+        answer = await self._http.get("/workers", timeout_s=REQUEST_LIMIT_S)
+        workers: list[dict[str, Any]] = answer["workers"]
+        return workers
+
+    async def _until(self, url: str, *, listed: bool) -> None:
+        deadline = time.monotonic() + START_LIMIT_S
+        while any(worker["url"] == url for worker in await self._workers()) != listed:
+            if time.monotonic() > deadline:
+                change = "take up" if listed else "let go of"
+                raise EngineError(f"The router did not {change} {url} within {START_LIMIT_S:g} s.")
+            await asyncio.sleep(POLL_S)
+
+
+class RoutedEngine:
+    """A client of a run (`rlcore.rollout.context.Client`) whose requests any of the engines may answer.
+
+    All requests of a group, whose `rid` begins with "GROUP.", bear its name as the routing key, so that
+    `consistent_hashing` sends them to one engine. Where an engine is lost, the requests that the router then
+    fails are made again once it is replaced. Sessions are none of the router's: they are passed over.
+    """
+
+    def __init__(self, slot: EngineSlot, slots: Sequence[EngineSlot], client: EngineClient) -> None:
+        """`slot`: whose requests `abort` ends; `client`: of the router."""
+        self._slot = slot
+        self._slots = slots
+        self._client = client
+
+    async def generate(
+        self,
+        input_ids: Sequence[int],
+        sampling: Sampling,
+        *,
+        n: int,
+        seed: int,
+        rid: str,
+        session: str | None,
+    ) -> list[Completion]:
+        """As `EngineClient.generate`. A router takes no batches, as SGLang's samples with seeds need them."""
+        if n > 1 and not (await self._client.capabilities()).seeds_siblings:
+            alone = [self._one(input_ids, sampling, 1, seed + i, f"{rid}+{i}") for i in range(n)]
+            return [found for (found,) in await together(alone)]
+        return await self._one(input_ids, sampling, n, seed, rid)
+
+    async def _one(
+        self, input_ids: Sequence[int], sampling: Sampling, n: int, seed: int, rid: str
+    ) -> list[Completion]:
+        while True:
+            lives = [slot.lives for slot in self._slots]
+            try:
+                return await self._client.generate(
+                    input_ids, sampling, n=n, seed=seed, rid=rid, routing_key=rid.partition(".")[0]
+                )
+            except EngineError as error:
+                if not _of_the_server(error):
+                    raise
+                for slot in self._slots:
+                    await slot.revive()
+                if lives == [slot.lives for slot in self._slots]:
+                    raise
+
+    async def weight_version(self) -> int:
+        """Of its own engine."""
+        return await self._slot.weight_version()
+
+    async def abort(self) -> None:
+        """Ends every request of its own engine."""
+        await self._slot.abort()
+
+
+def _of_the_server(error: EngineError) -> bool:
+    """Whether a server may be lost, rather than the request wrong."""
+    is_fault = isinstance(error, RefusedError) and error.status >= SERVER_FAULT
+    return is_fault or isinstance(error, UnreachableError)

@@ -1,0 +1,37 @@
+"""Runs sglang-router: `python router_launch.py HOST PORT METRICS_PORT POLICY`, run by path.
+
+Without the launcher's own command line, which takes the token as an argument for everyone to read and does
+not know every policy. Health checks, retries and circuit breakers are rlcore's: the router has none.
+"""
+
+import os
+import sys
+
+TOKEN_VARIABLE = "RLCORE_ENGINE_TOKEN"
+
+
+def main(host: str, port: str, metrics_port: str, policy: str) -> None:
+    """Serve until SIGTERM. Workers come later, by `POST /workers`."""
+    from sglang_router.launch_router import launch_router
+    from sglang_router.router_args import RouterArgs
+
+    launch_router(
+        RouterArgs(
+            host=host,
+            port=int(port),
+            policy=policy,
+            api_key=os.environ.pop(TOKEN_VARIABLE, "") or None,
+            prometheus_host=host,
+            prometheus_port=int(metrics_port),
+            disable_retries=True,
+            disable_circuit_breaker=True,
+            disable_health_check=True,
+            request_timeout_secs=86_400,
+            max_concurrent_requests=-1,
+            log_level="warn",
+        )
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,88 @@
+"""Engine servers for a test: `local`, started and ended as the runtime does, without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import psutil
+
+from rlcore.engines.client import EngineClient
+from rlcore.engines.config import LocalConfig
+from rlcore.engines.launch import EngineLaunch
+from rlcore.errors import EngineError
+from rlcore.runtime.engines import EngineSupervisor
+from rlcore.spec import Part
+
+TOKEN = secrets.token_hex(8)
+PART = Part(
+    name="local", factory="rlcore.engines.launch:LocalEngine", config=LocalConfig(start_limit_s=280.0)
+)
+
+
+class HereLauncher:
+    """A slot's launcher whose supervisor is in this process.
+
+    `url`: of its server; `starts`: how many there were. `front`: gives the URL by which the client of a
+    server finds it.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        folder: Path,
+        *,
+        context_length: int = 512,
+        front: Callable[[str], Awaitable[str]] | None = None,
+    ) -> None:
+        """`folder`: where new weights lie, and the log."""
+        self._launch = EngineLaunch(
+            model_path=str(model),
+            host="127.0.0.1",
+            port=0,
+            token=TOKEN,
+            dtype="fp32",
+            context_length=context_length,
+            seed=0,
+            weights_dir=str(folder),
+            log_path=str(folder / "engine.log"),
+        )
+        self._front = front
+        self._supervisor: EngineSupervisor | None = None
+        self.url = ""
+        self.starts = 0
+
+    async def start(self) -> EngineClient:
+        """A new server."""
+        self._supervisor = EngineSupervisor(())
+        self.url = await asyncio.to_thread(self._supervisor.start, PART, self._launch)
+        self.starts += 1
+        url = await self._front(self.url) if self._front else self.url
+        return EngineClient(url, TOKEN, timeout_s=120.0, control_timeout_s=60.0)
+
+    async def died(self) -> str:
+        """Why it did."""
+        assert self._supervisor is not None, "watched after its start"
+        try:
+            await asyncio.to_thread(self._supervisor.watch)
+        except EngineError as error:
+            return str(error)
+        return "stopped"
+
+    async def stop(self) -> None:
+        """End it."""
+        if self._supervisor is not None:
+            await asyncio.to_thread(self._supervisor.stop)
+
+    def processes(self) -> list[psutil.Process]:
+        """The guard and the server."""
+        assert self._supervisor is not None, "asked after its start"
+        assert self._supervisor._server is not None, "asked after its start"
+        guard = psutil.Process(self._supervisor._server.pid)
+        return [guard, *guard.children()]
+
+    def server(self) -> psutil.Process:
+        """The process that serves, under its guard."""
+        return self.processes()[1]
