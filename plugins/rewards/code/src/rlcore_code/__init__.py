@@ -1,0 +1,1 @@
+"""A reward for programs: unit tests in a sandbox."""

@@ -1,0 +1,19 @@
+"""What this package offers."""
+
+from collections.abc import Iterable
+
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import Component
+from rlcore_code.config import CodeConfig
+
+
+@hookimpl
+def rlcore_rewards() -> Iterable[Component]:
+    """The reward."""
+    yield Component(
+        name="code",
+        factory="rlcore_code.reward:Code",
+        summary="whether the program in the response passes the tests of the label, in a sandbox",
+        config=CodeConfig,
+        suggests={"reward_timeout": 120.0},
+    )
