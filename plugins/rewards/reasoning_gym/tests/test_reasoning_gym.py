@@ -2,14 +2,14 @@
 
 import subprocess
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from rlcore.errors import DataError
 from rlcore.rollout.judge import Failure, judge
-from rlcore.spec import Part
-from rlcore.testing.rewards import sample
+from rlcore.spec import RewardPart
+from rlcore.testing.rewards import Case, RewardConformance, sample
 from rlcore.types import Prompt, Sample, Score
 from rlcore_reasoning_gym.config import ReasoningGymConfig, ReasoningGymRewardConfig
 from rlcore_reasoning_gym.reward import ReasoningGymReward
@@ -29,6 +29,24 @@ def prompts(**settings: Any) -> list[Prompt]:
 
 def answer(prompt: Prompt, text: str) -> Sample:
     return sample(text, prompt.label, metadata=prompt.metadata)
+
+
+ASKED = prompts()[0]
+
+
+class TestReasoningGym(RewardConformance):
+    part = RewardPart(
+        name="reasoning_gym",
+        factory="rlcore_reasoning_gym.reward:ReasoningGymReward",
+        config=ReasoningGymRewardConfig(),
+    )
+    parts = frozenset({"solved"})
+    cases: ClassVar = (
+        Case(answer(ASKED, str(ASKED.label)), 1.0),
+        Case(answer(ASKED, f"So <answer> {ASKED.label}\n</answer>."), 1.0),
+        Case(answer(ASKED, "I don't know"), 0.0),
+        Case(sample("4", "4"), None),
+    )
 
 
 def test_every_entry_is_a_prompt_on_one_side() -> None:
@@ -90,16 +108,14 @@ def test_what_reasoning_gym_has_not_is_refused(settings: dict[str, Any], reason:
 
 
 def test_the_refusal_without_the_package_has_the_pip_line() -> None:
-    part = Part(name="reasoning_gym", factory="rlcore_reasoning_gym.source:ReasoningGym")
     script = (
         "import sys; sys.modules['reasoning_gym'] = None\n"
         "from rlcore.errors import PluginError\n"
         "from rlcore.spec import Part\n"
         "import rlcore_reasoning_gym.plugin\n"
-        f"try: {part!r}.load()\n"
+        "try: Part(name='reasoning_gym', factory='rlcore_reasoning_gym.source:ReasoningGym').load()\n"
         "except PluginError as error: print(error)\n"
-    ).replace("config=Config()", "")
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
     )
+    argv = [sys.executable, "-c", script]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=True)
     assert 'pip install "rlcore-reasoning-gym[tasks]"' in done.stdout

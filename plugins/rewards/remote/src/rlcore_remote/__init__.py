@@ -1,0 +1,1 @@
+"""Rewards from a server."""

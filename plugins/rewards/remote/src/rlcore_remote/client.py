@@ -1,0 +1,109 @@
+"""Asks a server about every sample of a group, within limits. No answer is an error, never a score."""
+
+import asyncio
+import json
+import os
+import random
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import aiohttp
+
+from rlcore.errors import ConfigError
+from rlcore.types import Json
+from rlcore_remote.config import ServerConfig
+
+MAX_ANSWER_BYTES = 1 << 20
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 10.0
+_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Statuses that may be others the next time."""
+
+
+class ServerError(RuntimeError):
+    """A server that gave no usable answer, and why."""
+
+
+class _PassingError(ServerError):
+    """What may go better the next time."""
+
+
+def token(config: ServerConfig) -> str:
+    """The bearer token, or the empty string. Raises `ConfigError` where its variable is not set."""
+    if not config.token_env:
+        return ""
+    found = os.environ.get(config.token_env, "")
+    if not found:
+        raise ConfigError(f"token_env: the environment variable {config.token_env!r} is not set, or empty.")
+    return found
+
+
+class Client:
+    """Posts JSON. `path` is put behind the config's `url`."""
+
+    def __init__(self, config: ServerConfig, path: str = "") -> None:
+        self._config = config
+        self._url = config.url.rstrip("/") + path if path else config.url
+        secret = token(config)
+        self._headers = {"Authorization": f"Bearer {secret}"} if secret else {}
+
+    def ask(self, bodies: Sequence[Json]) -> list[Any]:
+        """The JSON that the server answers to each body, in order. Raises the first `ServerError`.
+
+        Transport errors, time-outs and passing statuses (429, 5xx) are tried again with growing pauses, until
+        `retries` or the group's `retry_budget` are used up. A redirect is not followed: the token would be.
+        """
+        try:
+            return asyncio.run(self._ask_all(bodies))
+        except ExceptionGroup as errors:  # the task group's, which holds those of its tasks
+            raise errors.exceptions[0] from None
+
+    async def _ask_all(self, bodies: Sequence[Json]) -> list[Any]:
+        deadline = time.monotonic() + self._config.retry_budget
+        timeout = aiohttp.ClientTimeout(total=self._config.request_timeout)
+        turns = asyncio.Semaphore(self._config.concurrency)
+        async with (
+            aiohttp.ClientSession(headers=self._headers, timeout=timeout) as session,
+            asyncio.TaskGroup() as group,
+        ):
+            tasks = [group.create_task(self._ask(session, turns, body, deadline)) for body in bodies]
+        return [task.result() for task in tasks]
+
+    async def _ask(
+        self, session: aiohttp.ClientSession, turns: asyncio.Semaphore, body: Json, deadline: float
+    ) -> Any:
+        for attempt in range(self._config.retries + 1):
+            try:
+                async with turns:
+                    return await self._post(session, body)
+            except _PassingError as error:
+                pause = min(FIRST_PAUSE_S * 2**attempt, LONGEST_PAUSE_S) * random.uniform(0.5, 1)
+                last = attempt == self._config.retries or time.monotonic() + pause > deadline
+                if last:
+                    raise ServerError(f"{error}, in {attempt + 1} tries") from error
+            await asyncio.sleep(pause)
+        raise AssertionError("the last try returns or raises")
+
+    async def _post(self, session: aiohttp.ClientSession, body: Json) -> Any:
+        try:
+            async with session.post(self._url, json=body, allow_redirects=False) as response:
+                text = await _read(response)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise _PassingError(f"no answer from the server ({type(error).__name__}: {error})") from error
+        if response.status in _AGAIN:
+            raise _PassingError(f"the server answered {response.status}")
+        if response.status != 200:
+            raise ServerError(f"the server answered {response.status}: {text[:200]}")
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise ServerError(f"the server answered no JSON: {text[:200]!r}") from error
+
+
+async def _read(response: aiohttp.ClientResponse) -> str:
+    data = await response.content.read(MAX_ANSWER_BYTES + 1)
+    while len(data) <= MAX_ANSWER_BYTES and (more := await response.content.read(MAX_ANSWER_BYTES)):
+        data += more
+    if len(data) > MAX_ANSWER_BYTES:
+        raise ServerError(f"the server's answer is longer than {MAX_ANSWER_BYTES} bytes")
+    return data.decode("utf-8", "replace")

@@ -1,0 +1,26 @@
+"""What this package offers."""
+
+from collections.abc import Iterable
+
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import Component
+from rlcore_remote.config import JudgeConfig, RemoteConfig
+
+
+@hookimpl
+def rlcore_rewards() -> Iterable[Component]:
+    """The rewards."""
+    yield Component(
+        name="remote",
+        factory="rlcore_remote.remote:Remote",
+        summary="what a server answers to an HTTP POST of prompt, response and label",
+        config=RemoteConfig,
+        suggests={"reward_timeout": 120.0},
+    )
+    yield Component(
+        name="judge",
+        factory="rlcore_remote.judge:Judge",
+        summary="the score that a language model gives, by an OpenAI-compatible URL",
+        config=JudgeConfig,
+        suggests={"reward_timeout": 120.0},
+    )
