@@ -5,9 +5,9 @@ from pydantic import ValidationError
 
 from rlcore.testing.rewards import sample
 from rlcore.types import GenerationStatus, Json, Score
-from rlcore_text.config import ExactMatchConfig, F1Config, FormatConfig, TokenMatchConfig
+from rlcore_text.config import ExactMatchConfig, F1Config, FormatConfig, LengthRankConfig, TokenMatchConfig
 from rlcore_text.plugin import rlcore_rewards
-from rlcore_text.rewards import F1, ExactMatch, Format, TokenMatch
+from rlcore_text.rewards import F1, ExactMatch, Format, LengthRank, TokenMatch
 
 
 def only(scores: list[Score]) -> Score:
@@ -120,10 +120,31 @@ def test_the_scores_keep_the_order_of_the_samples() -> None:
     assert [score.value for score in scores] == [1.0, 0.0, 1.0]
 
 
-def test_the_plugin_offers_four_rewards() -> None:
+@pytest.mark.parametrize(
+    ("lengths", "values"),
+    [
+        ([3, 1, 2], [0.0, 1.0, 0.5]),
+        ([5, 5], [0.5, 0.5]),
+        ([1, 1, 4], [0.75, 0.75, 0.0]),
+        ([0, 9, 9, 2], [1.0, 1 / 6, 1 / 6, 2 / 3]),
+        ([7], [0.5]),
+    ],
+)
+def test_length_rank(lengths: list[int], values: list[float]) -> None:
+    group = [sample("", tokens=length, index=index) for index, length in enumerate(lengths)]
+    scores = LengthRank(LengthRankConfig()).score(group)
+    assert [score.value for score in scores] == pytest.approx(values)
+
+
+def test_length_rank_needs_siblings() -> None:
+    assert LengthRankConfig().needed_group_size() == 2
+
+
+def test_the_plugin_offers_its_rewards() -> None:
     assert [component.name for component in rlcore_rewards()] == [
         "exact_match",
         "token_match",
         "f1",
         "format",
+        "length_rank",
     ]

@@ -1,7 +1,7 @@
 """Settings of the text rewards."""
 
 import re
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -26,6 +26,12 @@ class F1Config(Config):
     """Settings of `f1`."""
 
     normalize: bool = Field(True, description="ignore case, punctuation and English articles, as SQuAD does")
+
+
+class LengthRankConfig(Config):
+    """Settings of `length_rank`: none."""
+
+    min_group_size: ClassVar[int] = 2
 
 
 class FormatConfig(Config):

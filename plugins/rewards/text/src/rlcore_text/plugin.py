@@ -4,12 +4,18 @@ from collections.abc import Iterable
 
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore.plugins.records import Component
-from rlcore_text.config import ExactMatchConfig, F1Config, FormatConfig, TokenMatchConfig
+from rlcore_text.config import (
+    ExactMatchConfig,
+    F1Config,
+    FormatConfig,
+    LengthRankConfig,
+    TokenMatchConfig,
+)
 
 
 @hookimpl
 def rlcore_rewards() -> Iterable[Component]:
-    """The four text rewards."""
+    """The text rewards."""
     yield Component(
         name="exact_match",
         factory="rlcore_text.rewards:ExactMatch",
@@ -33,4 +39,10 @@ def rlcore_rewards() -> Iterable[Component]:
         factory="rlcore_text.rewards:Format",
         summary="1 where the whole response matches a regular expression, else 0",
         config=FormatConfig,
+    )
+    yield Component(
+        name="length_rank",
+        factory="rlcore_text.rewards:LengthRank",
+        summary="1 for the shortest response of its group, 0 for the longest",
+        config=LengthRankConfig,
     )

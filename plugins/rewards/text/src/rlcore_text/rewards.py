@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from rlcore.labels import answers
 from rlcore.types import GenerationStatus, Sample, Score
-from rlcore_text.config import ExactMatchConfig, F1Config, FormatConfig, TokenMatchConfig
+from rlcore_text.config import ExactMatchConfig, F1Config, FormatConfig, LengthRankConfig, TokenMatchConfig
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -111,3 +111,25 @@ class Format:
     def score(self, samples: Sequence[Sample]) -> list[Score]:
         """One score for each sample, in order."""
         return [Score(value=float(self._pattern.fullmatch(sample.text) is not None)) for sample in samples]
+
+
+class LengthRank:
+    """The share of its siblings that a response is shorter than, in tokens; an equal one counts half.
+
+    A response without siblings (in an evaluation) has 0.5. The label plays no part.
+    """
+
+    def __init__(self, config: LengthRankConfig) -> None:
+        pass
+
+    def score(self, samples: Sequence[Sample]) -> list[Score]:
+        """One score for each sample, which depends on the others."""
+        lengths = [len(sample.response_ids) for sample in samples]
+        return [Score(value=_rank(length, lengths)) for length in lengths]
+
+
+def _rank(length: int, lengths: Sequence[int]) -> float:
+    siblings = len(lengths) - 1
+    longer = sum(other > length for other in lengths)
+    equal = lengths.count(length) - 1
+    return (longer + equal / 2) / siblings if siblings else 0.5
