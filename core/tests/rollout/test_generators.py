@@ -11,13 +11,13 @@ from rlcore.interfaces import ClosableGenerator, GenerationContext, Generator, G
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.context import EngineContext
 from rlcore.rollout.generators import build_generator
-from rlcore.rollout.group import GroupMaker, Versions, new_samples
+from rlcore.rollout.group import GroupMaker, Outcome, Versions, new_samples
 from rlcore.rollout.measure import Tally
 from rlcore.spec import Part
 from rlcore.testing.generators import GeneratorConformance
 from rlcore.testing.token_engine import CountingReward, TokenEngine
 from rlcore.trajectory import Trajectory, answered
-from rlcore.types import GenerationStatus, Prompt, Sample, Sampling, Span
+from rlcore.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Sampling, Score, Span
 
 HERE = __name__
 
@@ -95,6 +95,26 @@ async def test_failures_and_metrics_are_counted() -> None:
     assert found["generator/turns"] == 1
     assert found["rollout/failed"] == found["rollout/failed/no_service"] == 4, "two samples, two tries"
     assert found["rollout/groups_dropped/failed"] == 1
+
+
+async def test_the_reward_is_not_asked_about_a_group_that_comes_scored() -> None:
+    sample = new_samples(
+        Draw(group_id=0, prompt=Prompt(prompt_id="p", text="?"), epoch=0),
+        (63,),
+        count=1,
+        run_seed=0,
+        prefix="",
+    )[0]
+    own = replace(sample, reward_status=RewardStatus.SCORED, score=Score(value=0.5))
+
+    def outcome(*samples: Sample) -> Outcome:
+        group = Group(group_id=0, prompt=sample.prompt, samples=samples)
+        return Outcome(group=group, reason=None, aborted=0, failed=0, generated=0.0)
+
+    maker = GroupMaker(built("one_answer"), CountingReward(), 0)
+    assert (await maker.score(outcome(own, own))).group.samples == (own, own)
+    both = (await maker.score(outcome(own, sample))).group.samples
+    assert [one.score for one in both] == [Score(value=0.0)] * 2, "siblings are judged together"
 
 
 def test_what_is_observed_first_counts_to_the_first_answer() -> None:

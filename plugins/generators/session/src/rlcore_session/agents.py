@@ -53,12 +53,13 @@ class AgentSession:
 
     @property
     def task(self) -> dict[str, Json]:
-        """The prompt as JSON: `prompt_id`, `messages`, `metadata`, and the `seed`. The label is not in it."""
+        """The prompt as JSON: `prompt_id`, `messages`, `tools`, `metadata` and `seed`, but no label."""
         text = self.prompt.text
         messages = [{"role": "user", "content": text}] if isinstance(text, str) else [*map(dict, text)]
         return {
             "prompt_id": self.prompt.prompt_id,
             "messages": messages,
+            "tools": [*map(dict, self.prompt.tools)],
             "metadata": dict(self.prompt.metadata),
             "seed": self.seed,
         }

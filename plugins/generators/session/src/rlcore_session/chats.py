@@ -75,16 +75,25 @@ class Turn:
         return {**message, "tool_calls": calls} if calls else message
 
 
-def chat_keys(ask: Ask, messages: Sequence[Mapping[str, Json]]) -> Iterator[str]:
-    """For each message, what tells the chat up to it from others: tools and template variables included.
+def chat_keys(ask: Ask) -> Iterator[str]:
+    """For each message, what tells the chat up to it from others: tools and template variables included."""
+    key = _digest("", [list(ask.tools), dict(ask.options)])
+    for message in ask.messages:
+        key = next_key(key, message)
+        yield key
+
+
+def next_key(key: str, message: Mapping[str, Json]) -> str:
+    """The key of a chat that goes on with `message`.
 
     White space around an assistant's text, the spelling of its calls' arguments and the ids of calls do not
     count: agents do not always return them as they got them.
     """
-    digest = hashlib.blake2b(_json([list(ask.tools), dict(ask.options)]), digest_size=16)
-    for message in messages:
-        digest.update(_json(_essence(message)))
-        yield digest.copy().hexdigest()
+    return _digest(key, _essence(message))
+
+
+def _digest(key: str, value: Json) -> str:
+    return hashlib.blake2b(json.dumps([key, value], sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def _essence(message: Mapping[str, Json]) -> Json:
@@ -100,10 +109,6 @@ def _parsed(arguments: Any) -> Json:
         return json.loads(arguments) if isinstance(arguments, str) else arguments
     except ValueError:
         return arguments
-
-
-def _json(value: Json) -> bytes:
-    return json.dumps(value, sort_keys=True).encode() + b"\n"
 
 
 def text_of(content: Json, where: str) -> str:

@@ -2,10 +2,10 @@
 
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from rlcore.chat.tool_calls import ToolFormat
-from rlcore.config.base import Config
+from rlcore.config.base import Config, absolute
 
 
 class SessionConfig(Config):
@@ -26,6 +26,12 @@ class SessionConfig(Config):
     tool_format: ToolFormat | None = Field(
         None, description="how the model writes tool calls; none: as its chat template says"
     )
+
+    @field_validator("agent")
+    @classmethod
+    def _found_again(cls, agent: str) -> str:
+        place, colon, name = agent.rpartition(":")
+        return f"{absolute(place)}{colon}{name}" if place.endswith(".py") else agent
 
     @model_validator(mode="after")
     def _one_agent(self) -> Self:

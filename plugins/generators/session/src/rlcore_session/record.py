@@ -10,7 +10,7 @@ from rlcore.chat.render import render_prompt, render_suffix
 from rlcore.data.tokens import Tokenizer
 from rlcore.interfaces import Completion
 from rlcore.types import GenerationStatus, Sample, Span
-from rlcore_session.chats import Ask, Turn, chat_keys
+from rlcore_session.chats import Ask, Turn, chat_keys, next_key
 
 
 @dataclass(eq=False, kw_only=True)
@@ -61,8 +61,12 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What the engine is asked. `node`: the turn that it goes on from, whose ids `suffix` follows."""
+    """What the engine is asked. `node`: the turn that it goes on from, whose ids `suffix` follows.
 
+    `key`: that of the chat (`chat_keys`).
+    """
+
+    key: str
     node: Node | None
     prompt_ids: tuple[int, ...]
     suffix: tuple[int, ...] = ()
@@ -93,7 +97,7 @@ class Record:
 
     def plan(self, ask: Ask) -> Plan:
         """The ids to ask the engine for. Raises `DataError` where the chat template cannot write them."""
-        keys = list(chat_keys(ask, ask.messages))
+        keys = list(chat_keys(ask))
         how: dict[str, Any] = {"tools": ask.tools, "options": ask.options}
         for count in range(len(keys) - 1, 0, -1):
             node = self._nodes.get(keys[count - 1])
@@ -102,10 +106,10 @@ class Record:
                 suffix = render_suffix(
                     self._tokenizer, before, new, sampled=ids[len(ids) - node.sampled :], **how
                 )
-                return Plan(node=node, prompt_ids=ids + suffix, suffix=suffix)
-        return Plan(node=None, prompt_ids=render_prompt(self._tokenizer, ask.messages, **how))
+                return Plan(key=keys[-1], node=node, prompt_ids=ids + suffix, suffix=suffix)
+        return Plan(key=keys[-1], node=None, prompt_ids=render_prompt(self._tokenizer, ask.messages, **how))
 
-    def add(self, ask: Ask, plan: Plan, turn: Turn) -> None:
+    def add(self, plan: Plan, turn: Turn) -> None:
         """`turn` is what the engine answered to `plan`."""
         if plan.node is not None and plan.node.is_tip:
             branch = plan.node.branch
@@ -115,8 +119,7 @@ class Record:
             branch = Branch(prompt_ids=plan.prompt_ids)
         branch.sample(turn.completion)
         self._branches.append(branch)
-        *_, key = chat_keys(ask, [*ask.messages, turn.message])
-        self._nodes[key] = Node(
+        self._nodes[next_key(plan.key, turn.message)] = Node(
             branch=branch, length=len(branch.response_ids), sampled=len(turn.completion.token_ids)
         )
 

@@ -74,7 +74,7 @@ class Session:
             raise ApiError(400, str(error)) from error
         completion = await self._complete(plan, ask, number)
         turn = self._said(ask, completion, number)
-        self.record.add(ask, plan, turn)
+        self.record.add(plan, turn)
         self.last = turn
         return turn
 
