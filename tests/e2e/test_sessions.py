@@ -27,10 +27,9 @@ def test_agents_in_a_run(run: Run, tmp_path: Path) -> None:
     agent, folder = tmp_path / "agent.py", tmp_path / "run"
     agent.write_text(AGENT)
     options = ("--generator", "session", "--generator.agent", f"{agent}:solve", "--generator.reward", "agent")
-    sizes = ("--prompts-per-step", "2", "--group-size", "2", "--eval-every", "0", "--eval-prompts", "1")
-    sizes += ("--max-response-tokens", "32")
-    steps = ("--steps", "1", "--save-rollouts-every", "1", "--run-dir", str(folder))
-    run("train", "--algo", "grpo", "--model", "qwen3", *options, *sizes, *steps)
+    sizes = ("--prompts-per-step", "2", "--group-size", "2", "--max-response-tokens", "32")
+    less = ("--eval-every", "0", "--eval-prompts", "1", "--steps", "1", "--save-rollouts-every", "1")
+    run("train", "--algo", "grpo", "--model", "qwen3", *options, *sizes, *less, "--run-dir", str(folder))
     (row,) = [row for row in rows(folder) if row["step"] == 1]
     assert (row["generator/turns"], row["generator/trajectories"]) == (3, 2)
     assert row["rollout/samples"] == 8, "two of each trajectory"
