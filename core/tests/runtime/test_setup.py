@@ -110,11 +110,11 @@ def test_what_the_prepared_run_decides(setups: Setups, prepared: Prepared, tmp_p
 
 
 def test_the_parts(setups: Setups) -> None:
-    flags = {"correction": ["tis", "mis"], "loss.clip_low": "0.1", "correction.mis.high": "9"}
-    (found,) = setups(flags)
+    flags = {"correction": ["opsm", "mis"], "loss.clip_low": "0.1", "correction.mis.high": "9"}
+    (found,) = setups({**flags, "minibatches": "2"})
     assert (found.loss.name, found.advantage and found.advantage.name) == ("ppo_clip", "grpo")
     assert found.loss.config.model_dump()["clip_low"] == 0.1
-    assert [part.name for part in found.corrections] == ["tis", "mis"]
+    assert [part.name for part in found.corrections] == ["opsm", "mis"]
     assert found.corrections[1].config.model_dump()["high"] == 9.0
     (given,) = setups(algorithm="sft")
     assert (given.loss.name, given.advantage, given.corrections) == ("sft", None, ())
