@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST_PYTHON = (3, 11)
 TORCH_SPEC = {"cpu": "torch==2.13.0", "gpu": "torch>=2.11"}
+BUILD_TOOLS = ("hatchling>=1.27", "editables>=0.5", "setuptools>=77")
 CUDA_PREFIXES = ("nvidia-", "cuda-")
 
 
@@ -31,7 +32,9 @@ def main(venv: Path, wanted: list[str]) -> None:
     if not (venv / "bin" / "python").exists():
         make_venv(venv)
     install_torch(venv)
-    pip(venv, "install", *wanted)
+    # In one build environment for all: pip would make one for each of the many members.
+    pip(venv, "install", *BUILD_TOOLS)
+    pip(venv, "install", "--no-build-isolation", *wanted)
 
 
 def make_venv(venv: Path) -> None:
