@@ -306,7 +306,7 @@ def test_an_engine_that_is_not_installed(refused: Refused, tmp_path: Path) -> No
     nowhere = str(tmp_path / "python")
     _says(refused(*TRAIN, *engine, nowhere), "--engine.python", nowhere)
     _says(refused(*TRAIN, *engine, sys.executable, "--sglang.tp-siez", "2"), "tp-siez", "tp_size")
-    _says(refused(*TRAIN, *engine, sys.executable, "--sglang.port", "1"), "--sglang.port", "rlcore")
+    _says(refused(*TRAIN, *engine, sys.executable, "--sglang.port", "1"), "--sglang.port", "--engine.port")
 
 
 def test_an_address_where_no_ray_answers(run: Run, tmp_path: Path) -> None:
