@@ -122,6 +122,9 @@ def test_the_samples_of_an_evaluation(tmp_path: Path) -> None:
         tracker.rollout(11, [good])
     first, second = map(json.loads, (tmp_path / "samples" / "eval-10.jsonl").read_text().splitlines())
     [third] = map(json.loads, (tmp_path / "samples" / "rollout-11.jsonl").read_text().splitlines())
+    trajectory = third.pop("trajectory")  # what `replay` needs
+    assert (trajectory["group_id"], trajectory["index"]) == (good.group_id, good.index)
+    assert trajectory["response_ids"] == list(good.response_ids)
     assert third == {**first, "set": "rollout"}
     assert first == {
         "set": "easy",
