@@ -19,7 +19,6 @@ from rlcore.config.alone import (
 )
 from rlcore.config.layers import Layer
 from rlcore.config.select import Selection
-from rlcore.errors import ConfigError
 from rlcore_cli import options
 from rlcore_cli.program import Program, early_options
 from rlcore_cli.train import check_pass_through, file_layer, program_of, with_weights
@@ -41,36 +40,14 @@ class EvalCommand(click.Command):
         program, file = file_layer(program_of(parent), chosen)
         values = {name: value for name, value in chosen.items() if name.partition(".")[0] in CHOICES}
         selection = select_evaluation(program.plugins.registry, file, Layer(label="", values=values))
-        made = _SelectedEval(program, file, selection, args, name=self.name, help=self.help)
-        return made.make_context(info_name, args, parent=parent, **extra)
-
-
-class _SelectedEval(click.Command):
-    """`eval` with the flags of one selection."""
-
-    def __init__(
-        self, program: Program, file: Layer | None, selection: Selection, args: Sequence[str], **known: Any
-    ) -> None:
-        super().__init__(params=list(_options(selection, args)), **known)
-        self.program, self.file, self.selection = program, file, selection
-
-    def invoke(self, ctx: click.Context) -> None:
-        _run(
-            self.program,
-            self.file,
-            Layer(label="", values=options.given(self.params, ctx.params)),
-            ctx.params,
+        made = options.SelectedCommand(
+            _options(selection, args),
+            run=lambda flags, params: _run(program, file, flags, params),
+            unknown=lambda name: unknown(name, Layer(label="", values={}), selection),
+            name=self.name,
+            help=self.help,
         )
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            name = error.option_name.lstrip("-").replace("-", "_")
-            raise ConfigError(unknown(name, Layer(label="", values={}), self.selection)) from error
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        options.format_groups(self.get_params(ctx), ctx, formatter)
+        return made.make_context(info_name, args, parent=parent, **extra)
 
 
 def _options(selection: Selection, args: Sequence[str]) -> Iterator[click.Parameter]:

@@ -1,7 +1,7 @@
 """The options of `rlcore train`: its own, the choices, and those of the selected parts."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ from rlcore.config import layers
 from rlcore.config.evals import EVAL
 from rlcore.config.evals import PARTS as EVAL_PARTS
 from rlcore.config.flags import Flag, flags
-from rlcore.config.layers import flag_name
+from rlcore.config.layers import Layer, flag_name
 from rlcore.config.select import CHOICES, PASS_THROUGH, REPEATED, Selection
+from rlcore.errors import ConfigError
 from rlcore.plugins.registry import LIST_KINDS
 from rlcore_cli.program import early_options
 
@@ -201,3 +202,34 @@ def pass_through(args: Sequence[str]) -> Iterator[click.Parameter]:
         name = flag.removeprefix("--").replace("-", "_")
         bare = not equals and following.startswith("--")
         yield SettingOption(name, flag, group=PARTS, is_flag=bare, hidden=True)
+
+
+class SelectedCommand(click.Command):
+    """A command with the flags of one selection.
+
+    `run` gets the layer of the flags that were given, and all parameters; `unknown` words the refusal of a
+    setting that the selection does not have.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[click.Parameter],
+        *,
+        run: Callable[[Layer, Params], None],
+        unknown: Callable[[str], str],
+        **known: Any,
+    ) -> None:
+        super().__init__(params=list(params), **known)
+        self._run, self._unknown = run, unknown
+
+    def invoke(self, ctx: click.Context) -> None:
+        self._run(Layer(label="", values=given(self.params, ctx.params)), ctx.params)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise ConfigError(self._unknown(error.option_name.lstrip("-").replace("-", "_"))) from error
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        format_groups(self.get_params(ctx), ctx, formatter)

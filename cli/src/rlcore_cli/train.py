@@ -1,6 +1,5 @@
 """`rlcore train`: a command whose options depend on the parts that its own arguments choose."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +11,7 @@ from rlcore.config import toml
 from rlcore.config.layers import Layer
 from rlcore.config.models import download
 from rlcore.config.resolve import Inference, ModelChoice, Resolved, resolve, resolve_model
-from rlcore.config.select import Selection, select
+from rlcore.config.select import select
 from rlcore.errors import CheckpointError, ConfigError, Terminated
 from rlcore.plugins.records import Kind
 from rlcore.trains_on import TrainsOn
@@ -32,32 +31,14 @@ class TrainCommand(click.Command):
         program, file = file_layer(program_of(parent), chosen)
         flags = {name: value for name, value in chosen.items() if name not in options.NO_CHOICES}
         selection = select(program.plugins.registry, file, Layer(label="", values=flags))
-        made = _SelectedCommand(program, file, selection, args, name=self.name, help=self.help)
+        made = options.SelectedCommand(
+            options.all_options(selection, args),
+            run=lambda flags, params: _run(program, file, flags, params),
+            unknown=lambda name: selection.unknown(name, Layer(label="", values={})),
+            name=self.name,
+            help=self.help,
+        )
         return made.make_context(info_name, args, parent=parent, **extra)
-
-
-class _SelectedCommand(click.Command):
-    """`train` with the flags of one selection."""
-
-    def __init__(
-        self, program: Program, file: Layer | None, selection: Selection, args: Sequence[str], **known: Any
-    ) -> None:
-        super().__init__(params=list(options.all_options(selection, args)), **known)
-        self.program, self.file, self.selection = program, file, selection
-
-    def invoke(self, ctx: click.Context) -> None:
-        flags = Layer(label="", values=options.given(self.params, ctx.params))
-        _run(self.program, self.file, flags, ctx.params)
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            name = error.option_name.lstrip("-").replace("-", "_")
-            raise ConfigError(self.selection.unknown(name, Layer(label="", values={}))) from error
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        options.format_groups(self.get_params(ctx), ctx, formatter)
 
 
 def program_of(parent: click.Context | None) -> Program:
