@@ -66,8 +66,9 @@ class Command:
 
 
 def rows(run_dir: Path) -> list[dict[str, Any]]:
-    """metrics.jsonl."""
-    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    """The finished lines of metrics.jsonl; the command may be writing another."""
+    finished, _, _ = (run_dir / "metrics.jsonl").read_text().rpartition("\n")
+    return [json.loads(line) for line in finished.splitlines()]
 
 
 def untimed(run_dir: Path) -> list[dict[str, Any]]:
