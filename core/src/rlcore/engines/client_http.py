@@ -11,6 +11,8 @@ import aiohttp
 from rlcore.errors import EngineError
 
 MESSAGE_CHARS = 600
+KEPT_S = 2.0
+"""For a connection without a request. Uvicorn, SGLang's server, closes it after 5 s."""
 MAX_EVENT_BYTES = 1 << 26  # an event of a stream is one line that holds all tokens so far
 
 
@@ -102,8 +104,8 @@ class Http:
     ) -> Any:
         if self._session is None:
             # A kept connection that the server has just closed looks like a failed POST, which may not be
-            # repeated; near servers make new connections cheap.
-            connector = aiohttp.TCPConnector(limit=0, force_close=True)
+            # repeated: this side gives it up first.
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_S)
             self._session = aiohttp.ClientSession(
                 connector=connector, headers=self._headers, read_bufsize=MAX_EVENT_BYTES
             )

@@ -88,7 +88,7 @@ class RewardPool:
         """
         loop = asyncio.get_running_loop()
         outcomes = await loop.run_in_executor(
-            self._threads, self._exchange, [replace(one, routed_experts="") for one in samples]
+            self._threads, self._exchange, [_without_routing(one) for one in samples]
         )
         return [self._settle(sample, outcome) for sample, outcome in zip(samples, outcomes, strict=True)]
 
@@ -133,6 +133,11 @@ class RewardPool:
         _log.warning("Reward %s gave no score for %s: %s", self._name, where, failure.reason)
         if failure.trace:
             _log.info("%s", failure.trace)
+
+
+def _without_routing(sample: Sample) -> Sample:
+    """What a reward is sent: the experts' bytes are of no use to it."""
+    return replace(sample, routed_experts="") if sample.routed_experts else sample
 
 
 def _named(parts: Sequence[RewardPart]) -> str:

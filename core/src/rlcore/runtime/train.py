@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rlcore import heap
 from rlcore.checkpoint.folder import newest_complete, read_marker
 from rlcore.config import toml
 from rlcore.config.fit import needed
@@ -158,6 +159,7 @@ class _Session:
                 stack.push_async_callback(loop.teacher.close)
             with loop.tracker:
                 stop.can_save = True
+                heap.settle()
                 reason = await self._watched(loop, engines, trainer)
             await trainer.stop()
             return reason

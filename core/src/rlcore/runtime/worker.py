@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcore import heap
 from rlcore.spec import ModelSpec, Part
 
 if TYPE_CHECKING:
@@ -190,6 +191,7 @@ class TrainWorker(RankWorker):
             value_loss=setup.critic.loss.build() if setup.critic else None,
         )
         self._publisher = setup.publisher
+        heap.settle()
         return parallel.data_rank()
 
     def update(self, batch: TrainBatch, step: int, first: bool, version: int | None) -> UpdateResult:

@@ -1,7 +1,6 @@
 """The server process: one thread that computes, and the event loop in the main thread."""
 
 import asyncio
-import gc
 import json
 import os
 import signal
@@ -15,6 +14,7 @@ import torch
 from aiohttp import web
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from rlcore import heap
 from rlcore.engines.local.scheduler import Scheduler
 from rlcore.engines.local.sequences import Sequence
 from rlcore.engines.local.server import make_app
@@ -45,8 +45,7 @@ async def _serve(settings: Settings, token: str) -> None:
         await site.start()
     except OSError as error:
         raise ConfigError(f"--host {settings.host} --port {settings.port}: {error.strerror}.") from error
-    gc.collect()
-    gc.freeze()
+    heap.settle()
     print(json.dumps({"port": runner.addresses[0][1]}), flush=True)
     await asyncio.Event().wait()
 
