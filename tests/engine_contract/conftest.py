@@ -23,13 +23,14 @@ from transformers import (
 
 from rlcore.engines.client import EngineClient
 from rlcore.engines.config import LocalConfig, SglangConfig
+from rlcore.engines.delta_publish import DeltaPublisher
 from rlcore.engines.launch import Engine, EngineLaunch, LocalEngine, SglangEngine
 from rlcore.engines.process import ServerProcess, free_port
 from rlcore.engines.publish import DiskPublisher, Publisher, SharedMemoryPublisher, TensorPublisher
 from rlcore.engines.publish_file import shared_dir
 
 VOCAB, CONTEXT, END = 512, 1024, 2
-WAYS = {"local": ("disk", "shared_memory"), "sglang": ("disk", "tensor")}
+WAYS = {"local": ("disk", "shared_memory", "delta"), "sglang": ("disk", "tensor", "delta")}
 PYTHON = "RLCORE_SGLANG_PYTHON"
 
 
@@ -125,9 +126,12 @@ async def publisher(
     root = served.weights_dir
     ways: dict[str, Publisher] = {
         "disk": DiskPublisher(root=root, dtype="fp32", model_path=tiny_models[0]),
+        "delta": DeltaPublisher(root=root, dtype="fp32", model_path=tiny_models[0]),
         "shared_memory": SharedMemoryPublisher(root=root, dtype="fp32"),
         "tensor": TensorPublisher(root=root, dtype="fp32", bucket_bytes=100_000),
     }
+    shutil.rmtree(root)
+    root.mkdir()
     yield ways[request.param]
     await client.update_from_disk(str(tiny_models[0]), 0)
 

@@ -423,13 +423,13 @@ async def test_a_damaged_publication_shows_by_loading_it_again(
     client: EngineClient, publisher: Publisher, tiny_models: tuple[Path, Path], references: References
 ) -> None:
     location = await publish(publisher, [client], references[1].state_dict().items(), 4)
-    await verify_by_reload(client, location, tiny_models[0])
+    await verify_by_reload(publisher, client, location, tiny_models[0])
     if (await client.capabilities()).tensor_checksums:
         return  # such an engine tells each tensor, and `verify` compares them
     await client.update_from_disk(str(tiny_models[0]), location.version)
     await verify(client, location)  # by its version alone
     with pytest.raises(StaleWeightsError, match="differs from version 4"):
-        await verify_by_reload(client, location, tiny_models[0])
+        await verify_by_reload(publisher, client, location, tiny_models[0])
 
 
 async def test_weights_that_cannot_be_loaded_leave_the_old_ones(

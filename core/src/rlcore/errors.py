@@ -62,6 +62,10 @@ class WorkerError(RunError):
     """A train worker that died or did not answer in time."""
 
 
+class DeltaError(EngineError):
+    """Changes of weights that are damaged, or made for other weights than those that are held."""
+
+
 class StaleWeightsError(RunError):
     """An engine whose weights are not those of the trainer."""
 

@@ -269,6 +269,11 @@ class EngineClient:
         }
         await self._update("/update_weights_from_shared_memory", body)
 
+    async def update_from_delta(self, path: str, version: int, *, flush: bool = True) -> None:
+        """Applies the changes in file `path` of the server's own host (`local`, `rlcore.engines.delta`)."""
+        body = {"path": path, "weight_version": str(version), "flush_cache": flush}
+        await self._update("/update_weights_from_delta", body)
+
     async def update_from_tensor(self, payload: str, *, version: int | None, flush: bool = True) -> None:
         """One flattened bucket (`rlcore.engines.sglang_bucket`); `version` is given with the last one.
 

@@ -22,7 +22,8 @@ class Capabilities:
     `seeds`: a request's `sampling_seed` is honored. `seeds_siblings`: one request with `n` and one seed
     draws `n` different samples. `min_p`: it may be asked for. `tensor_checksums`: checksums are of HF
     tensors, by `rlcore.checksums`. `tensor_ranks`: payloads that a tensor update takes, one a TP rank.
-    `routed_experts`: the experts that were chosen for each token may be asked for.
+    `routed_experts`: the experts that were chosen for each token may be asked for. `deltas`: it applies files
+    of changes to the weights that it has.
     """
 
     kind: str
@@ -36,6 +37,7 @@ class Capabilities:
     tensor_checksums: bool
     tensor_ranks: int = 1
     routed_experts: bool = False
+    deltas: bool = False
 
 
 def capabilities(info: Mapping[str, Any], endpoints: Iterable[str]) -> Capabilities:
@@ -55,6 +57,7 @@ def capabilities(info: Mapping[str, Any], endpoints: Iterable[str]) -> Capabilit
         tensor_checksums=is_local,
         tensor_ranks=int(info.get("tp_size") or 1),
         routed_experts=bool(info.get("enable_return_routed_experts")),
+        deltas="update_weights_from_delta" in paths,
     )
 
 

@@ -16,6 +16,11 @@ class LocalConfig(Config):
     threads: int | None = Field(
         default=None, ge=1, description="Threads that the server computes with; a worker's where not given."
     )
+    publish: Literal["shared_memory", "disk", "delta"] = Field(
+        default="shared_memory",
+        description="How new weights reach the server: by mapping a file, as a directory that it reads, or "
+        "as a file of what has changed.",
+    )
     max_batch: int = Field(default=512, ge=1, description="Sequences that are decoded together.")
     port: int | None = Field(
         default=None,
@@ -41,9 +46,10 @@ class SglangConfig(Config):
     dtype: Literal["fp32", "bf16"] | None = Field(
         default=None, description="Precision of the engine's weights; the run's where not given."
     )
-    publish: Literal["disk", "tensor"] = Field(
+    publish: Literal["disk", "delta", "tensor"] = Field(
         default="tensor",
-        description="How new weights reach the server: as files that it reads, or by value over HTTP.",
+        description="How new weights reach the server: as a directory that it reads, as a file of what has "
+        "changed from which that directory is made on its host, or by value over HTTP.",
     )
     bucket_mb: int = Field(
         default=256, ge=1, le=1024, description="Megabytes of weights in one request of the `tensor` way."

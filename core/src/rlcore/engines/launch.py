@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rlcore.engines import sglang_cpu, sglang_fields, sglang_launch
 from rlcore.engines.config import LocalConfig, SglangConfig
+from rlcore.engines.ways import copies, publisher_of
 from rlcore.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -71,6 +72,11 @@ class Engine(Protocol):
         """Fields that make the server give the experts that it chose; None: it cannot."""
         ...
 
+    @property
+    def copies(self) -> int:
+        """Whole versions of the weights that its publisher's folder holds at most."""
+        ...
+
     def check_fields(self, fields: Mapping[str, Any]) -> None:
         """A UserError where `fields` are not its own, whether or not the engine is installed."""
         ...
@@ -100,6 +106,10 @@ class LocalEngine:
 
     def __init__(self, config: LocalConfig) -> None:
         self.config = config
+
+    @property
+    def copies(self) -> int:
+        return copies(self.config.publish)
 
     def check_fields(self, fields: Mapping[str, Any]) -> None:
         for name in fields:
@@ -131,9 +141,7 @@ class LocalEngine:
         return self.config.dtype or run_dtype
 
     def publisher(self, *, weights_dir: str, model_path: str, dtype: str) -> Publisher:
-        from rlcore.engines.publish import SharedMemoryPublisher
-
-        return SharedMemoryPublisher(root=Path(weights_dir), dtype=self.dtype(dtype))
+        return publisher_of(self.config, Path(weights_dir), Path(model_path), self.dtype(dtype))
 
 
 class SglangEngine:
@@ -144,6 +152,10 @@ class SglangEngine:
 
     def __init__(self, config: SglangConfig) -> None:
         self.config = config
+
+    @property
+    def copies(self) -> int:
+        return copies(self.config.publish)
 
     def check_fields(self, fields: Mapping[str, Any]) -> None:
         known = sglang_fields.server_fields(self.config.python, self._environment())
@@ -177,12 +189,7 @@ class SglangEngine:
         return self.config.dtype or run_dtype
 
     def publisher(self, *, weights_dir: str, model_path: str, dtype: str) -> Publisher:
-        from rlcore.engines.publish import DiskPublisher, TensorPublisher
-
-        root, dtype = Path(weights_dir), self.dtype(dtype)
-        if self.config.publish == "disk":
-            return DiskPublisher(root=root, dtype=dtype, model_path=Path(model_path))
-        return TensorPublisher(root=root, dtype=dtype, bucket_bytes=self.config.bucket_mb * 1_000_000)
+        return publisher_of(self.config, Path(weights_dir), Path(model_path), self.dtype(dtype))
 
     def _environment(self) -> dict[str, str]:
         config = self.config

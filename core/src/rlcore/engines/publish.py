@@ -19,8 +19,11 @@ from rlcore.errors import StaleWeightsError
 class Publisher(Protocol):
     """One way for weights from trainer to engine. Small and picklable: both sides have a copy."""
 
-    def write(self, tensors: Iterable[tuple[str, Tensor]], version: int) -> Location:
-        """In the train worker: stores all weights, by Hugging Face name, as `version`."""
+    def write(self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False) -> Location:
+        """In the train worker: stores all weights, by Hugging Face name, as `version`.
+
+        `whole`: so that nothing which was written before is needed to load it.
+        """
         ...
 
     async def load(self, client: EngineClient, location: Location, *, keep_cache: bool = False) -> None:
@@ -28,66 +31,75 @@ class Publisher(Protocol):
 
         `keep_cache`: with the keys and values that the old weights made, where they otherwise are computed
         anew. Raises EngineError where the engine fails, and then leaves it paused; StaleWeightsError where it
-        reports another version or, if it is asked for checksums, a tensor that is not the trainer's.
+        reports another version or, if it is asked for checksums, a tensor that is not the trainer's;
+        DeltaError where it has to be written whole.
         """
+        ...
+
+    async def directory(self, location: Location) -> str:
+        """In the driver: a folder with the whole of `location` as `model.safetensors`."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Files:
-    """What the ways have in common: a folder that trainer and engine both see, and the engine's dtype."""
+class Files:
+    """What most ways have in common: a folder that trainer and engine both see, and the engine's dtype."""
 
     root: Path
     dtype: str
 
-    def write(self, tensors: Iterable[tuple[str, Tensor]], version: int) -> Location:
+    def write(self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False) -> Location:
         return write_version(self.root, tensors, version, dtype=self.dtype)
 
     async def load(self, client: EngineClient, location: Location, *, keep_cache: bool = False) -> None:
-        if keep_cache:
-            await client.pause("in_place")
-        else:
-            # Retracted requests compute their prefixes anew, so no cache of the old weights is left behind.
-            await client.pause("retract")
+        # Retracted requests compute their prefixes anew, so no cache of the old weights is left behind.
+        await client.pause("in_place" if keep_cache else "retract")
+        await self._send(client, location)
+        if not keep_cache:
+            # Apart from the update, so that it can be tried again: SGLang refuses it for a moment after a
+            # response, and an update that it is part of fails with it, weights swapped.
             await client.flush_cache()
-        await self._send(client, location, flush=not keep_cache)
         await verify(client, location)
         await client.resume()
 
-    async def _send(self, client: EngineClient, location: Location, *, flush: bool) -> None:
+    async def directory(self, location: Location) -> str:
+        return location.directory
+
+    async def _send(self, client: EngineClient, location: Location) -> None:
+        """The paused engine takes the weights up; its cache is left alone."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedMemoryPublisher(_Files):
+class SharedMemoryPublisher(Files):
     """For `local` on the trainer's host: the server maps the file."""
 
-    async def _send(self, client: EngineClient, location: Location, *, flush: bool) -> None:
+    async def _send(self, client: EngineClient, location: Location) -> None:
         await client.update_from_shared_memory(
-            location.file, layout(location.file), location.version, flush=flush
+            location.file, layout(location.file), location.version, flush=False
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiskPublisher(_Files):
+class DiskPublisher(Files):
     """For any engine that sees `root`: a whole model directory."""
 
     model_path: Path
 
-    def write(self, tensors: Iterable[tuple[str, Tensor]], version: int) -> Location:
+    def write(self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False) -> Location:
         return write_version(self.root, tensors, version, dtype=self.dtype, model_path=self.model_path)
 
-    async def _send(self, client: EngineClient, location: Location, *, flush: bool) -> None:
-        await client.update_from_disk(location.directory, location.version, flush=flush)
+    async def _send(self, client: EngineClient, location: Location) -> None:
+        await client.update_from_disk(location.directory, location.version, flush=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TensorPublisher(_Files):
+class TensorPublisher(Files):
     """For SGLang: by value over HTTP, in buckets, from a driver that sees `root`."""
 
     bucket_bytes: int
 
-    async def _send(self, client: EngineClient, location: Location, *, flush: bool) -> None:
+    async def _send(self, client: EngineClient, location: Location) -> None:
         await client.begin_weight_update()
         previous: str | None = None
         for payload in sglang_bucket.payloads(location.file, self.bucket_bytes):
@@ -95,7 +107,7 @@ class TensorPublisher(_Files):
                 await client.update_from_tensor(previous, version=None)
             previous = payload
         assert previous is not None, "a model has weights"
-        await client.update_from_tensor(previous, version=location.version, flush=flush)
+        await client.update_from_tensor(previous, version=location.version, flush=False)
         await client.end_weight_update()
 
 
@@ -120,7 +132,9 @@ async def load_all(
     await together(publisher.load(client, location, keep_cache=keep_cache) for client in clients)
 
 
-async def verify_by_reload(client: EngineClient, location: Location, model_path: Path) -> None:
+async def verify_by_reload(
+    publisher: Publisher, client: EngineClient, location: Location, model_path: Path
+) -> None:
     """Raises StaleWeightsError unless the engine's tensors are those that it makes of `location` itself.
 
     SGLang fuses and shards what it is given, so that only its own checksums of the same weights, loaded from
@@ -131,8 +145,10 @@ async def verify_by_reload(client: EngineClient, location: Location, model_path:
         return
     await client.pause("retract")
     held = await client.checksums()
-    await asyncio.to_thread(copy_side_files, model_path, Path(location.directory))
-    await client.update_from_disk(location.directory, location.version)
+    directory = await publisher.directory(location)
+    await asyncio.to_thread(copy_side_files, model_path, Path(directory))
+    await client.update_from_disk(directory, location.version, flush=False)
+    await client.flush_cache()
     fresh = await client.checksums()
     await client.resume()
     if wrong := sorted(name for name in held.keys() | fresh.keys() if held.get(name) != fresh.get(name)):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,13 +32,16 @@ KEPT_VERSIONS = 2
 class Location:
     """Where the weights of one version lie, and what they are. Travels from the train worker to the driver.
 
-    `directory` holds `model.safetensors` (and config and tokenizer where they were asked for).
+    `directory`, named by a version, holds that version's `model.safetensors` (and config and tokenizer where
+    they were asked for). `chain`: files of changes (`rlcore.engines.delta`), the oldest first, that make
+    `version` of it; none where it is that of `version`.
     `checksums`: Hugging Face name → `rlcore.checksums.checksum`, of the values as written.
     """
 
     directory: str
     version: int
     checksums: Mapping[str, str]
+    chain: tuple[str, ...] = ()
 
     @property
     def file(self) -> str:
@@ -45,10 +49,10 @@ class Location:
         return str(Path(self.directory) / FILE)
 
 
-def shared_dir(name: str, *, size_bytes: int) -> Path:
-    """A new private folder for the versions kept, of `size_bytes` each: in memory where that has room."""
+def shared_dir(name: str, *, size_bytes: int, copies: int = KEPT_VERSIONS + 1) -> Path:
+    """A new private folder for `copies` versions of `size_bytes` each: in memory where that has room."""
     memory = Path("/dev/shm")
-    need = (KEPT_VERSIONS + 1) * size_bytes
+    need = copies * size_bytes
     has_room = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > need
     return Path(tempfile.mkdtemp(prefix=f"rlcore-{name}-", dir=memory if has_room else None))
 
@@ -63,28 +67,43 @@ def write_version(
 ) -> Location:
     """Writes `root/<version>/`, complete or not at all, and removes versions that nobody reads any more.
 
-    `tensors`: Hugging Face names; values are cast to `dtype` ("fp32" or "bf16") and moved to the CPU; those
-    whose names end with `FP32_SUFFIX` are fp32 always.
+    `tensors`: by Hugging Face name; what is written of them is what `ready` makes.
     `model_path`: the directory whose config and tokenizer are copied beside the weights.
     """
-    values = {name: _ready(name, tensor, DTYPES[dtype]) for name, tensor in tensors}
+    values = ready(tensors, dtype)
+    with written(root, version) as draft:
+        save_whole(draft, values, model_path)
+    _discard_before(root, version - KEPT_VERSIONS + 1)
+    return Location(directory=str(root / str(version)), version=version, checksums=summed(values))
+
+
+def save_whole(folder: Path, values: Mapping[str, Tensor], model_path: Path | None = None) -> None:
+    """`values` in `folder`; beside them config and tokenizer of `model_path`, where that is given."""
+    if model_path is not None:
+        copy_side_files(model_path, folder)
+    save_file(dict(values), folder / FILE, metadata={"format": "pt"})
+
+
+def summed(values: Mapping[str, Tensor]) -> dict[str, str]:
+    """The checksum of each."""
+    return {name: checksum(value) for name, value in values.items()}
+
+
+@contextlib.contextmanager
+def written(root: Path, version: int) -> Iterator[Path]:
+    """A folder to write `root/<version>/` in, which then appears complete or not at all; EngineError."""
     target, draft = root / str(version), root / f"{version}.draft"
     try:
-        _discard(draft)
+        discard(draft)
         draft.mkdir(parents=True)
-        if model_path is not None:
-            copy_side_files(model_path, draft)
-        save_file(values, draft / FILE, metadata={"format": "pt"})
-        _discard(target)
+        yield draft
+        discard(target)
         draft.rename(target)
-        _discard_before(root, version - KEPT_VERSIONS + 1)
     except (OSError, SafetensorError) as error:
-        _discard(draft)
+        discard(draft)
         raise EngineError(
             f"The weights of version {version} cannot be written to {root}: {error}."
         ) from error
-    sums = {name: checksum(value) for name, value in values.items()}
-    return Location(directory=str(target), version=version, checksums=sums)
 
 
 def layout(file: str) -> list[tuple[str, str, list[int], int]]:
@@ -97,6 +116,14 @@ def layout(file: str) -> list[tuple[str, str, list[int], int]]:
         (name, DTYPE_NAMES[entry["dtype"]], entry["shape"], 8 + size + entry["data_offsets"][0])
         for name, entry in header.items()
     ]
+
+
+def ready(tensors: Iterable[tuple[str, Tensor]], dtype: str) -> dict[str, Tensor]:
+    """As engines get them: on the CPU, cast to `dtype` ("fp32" or "bf16"), `FP32_SUFFIX` aside.
+
+    They may share memory with those given.
+    """
+    return {name: _ready(name, tensor, DTYPES[dtype]) for name, tensor in tensors}
 
 
 def _ready(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
@@ -112,12 +139,18 @@ def copy_side_files(model_path: Path, target: Path) -> None:
             shutil.copyfile(file, target / file.name)
 
 
-def _discard(path: Path) -> None:
+def discard(path: Path) -> None:
+    """Remove a folder, if it is there."""
     if path.exists():
         shutil.rmtree(path)
 
 
+def versions(root: Path) -> list[Path]:
+    """The folders of versions that are there."""
+    return [path for path in root.iterdir() if path.name.isdecimal()]
+
+
 def _discard_before(root: Path, oldest: int) -> None:
-    for path in root.iterdir():
-        if path.name.isdecimal() and int(path.name) < oldest:
-            shutil.rmtree(path)
+    for path in versions(root):
+        if int(path.name) < oldest:
+            discard(path)

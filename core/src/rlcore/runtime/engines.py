@@ -211,7 +211,9 @@ class EngineGroup:
                 await together(slot.load(location, keep_cache=keep_cache) for slot in self._slots)
                 if every and self._publications % every == 0:
                     await together(
-                        slot.with_client(lambda client: verify_by_reload(client, location, model))
+                        slot.with_client(
+                            lambda client: verify_by_reload(self.publisher, client, location, model)
+                        )
                         for slot in self._slots
                     )
         except TimeoutError:
@@ -298,7 +300,8 @@ def _weights_dir(prepared: Served) -> Path:
     run = prepared.resolved.run
     if not prepared.engine_urls:
         # Twice the file: bf16 weights may be published as fp32.
-        return shared_dir("weights", size_bytes=2 * _weight_bytes(Path(prepared.model.path)))
+        size, copies = 2 * _weight_bytes(Path(prepared.model.path)), prepared.resolved.engine.build().copies
+        return shared_dir("weights", size_bytes=size, copies=copies)
     root = Path(run.engine_weights_dir or prepared.run_dir)
     folder = root / f"weights-{secrets.token_hex(4)}"
     with writing(folder):

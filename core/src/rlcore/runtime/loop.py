@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rlcore.errors import DeltaError
 from rlcore.rollout.batch import split, to_batch
 from rlcore.rollout.evaluate import eval_metrics
 from rlcore.runtime.prepare import CHECKPOINTS, Prepared
@@ -15,6 +17,7 @@ from rlcore.runtime.saver import Saver
 from rlcore.runtime.setup import saved_roles
 
 if TYPE_CHECKING:
+    from rlcore.engines.publish_file import Location
     from rlcore.rollout.evaluate import Evaluator
     from rlcore.rollout.given import GivenProducer
     from rlcore.rollout.measure import Rollout
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from rlcore.runtime.state import RunState
     from rlcore.runtime.trainer import TrainerGroup
     from rlcore.tracking.tracker import Tracker
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -110,8 +115,7 @@ class Loop:
             self._is_checked = True
             trained = time.perf_counter()
             if result.location is not None:
-                async with self.producer.publication(version):
-                    await self.engines.publish(result.location, keep_cache=self._run.on_publish == "in_place")
+                await self._deliver(result.location, keep_cache=self._run.on_publish == "in_place")
             metrics |= dict(result.metrics)
             metrics["time/train_s"] = trained - begin - result.write_seconds
             if self.producer.samples:
@@ -143,6 +147,15 @@ class Loop:
 
     async def publish(self) -> None:
         """The engines take up the weights of the present step."""
-        location = await self.trainer.write_weights(self.state.version)
-        async with self.producer.publication(self.state.version):
-            await self.engines.publish(location)
+        await self._deliver(await self.trainer.write_weights(self.state.version))
+
+    async def _deliver(self, location: Location, *, keep_cache: bool = False) -> None:
+        """To all engines; once more, whole, where what has changed is of no use to one."""
+        version = location.version
+        async with self.producer.publication(version):
+            try:
+                await self.engines.publish(location, keep_cache=keep_cache)
+            except DeltaError as error:
+                _log.warning("%s Version %d is published whole instead.", error, version)
+                whole = await self.trainer.write_weights(version, whole=True)
+                await self.engines.publish(whole, keep_cache=keep_cache)

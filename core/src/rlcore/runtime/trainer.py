@@ -115,9 +115,10 @@ class TrainerGroup:
         result: UpdateResult = results[0]
         return result
 
-    async def write_weights(self, version: int) -> Location:
-        """Lay the present weights down for the engines, as `version`."""
-        location: Location = (await self._all("write_weights", SAVE_SECONDS, lambda rank: (version,)))[0]
+    async def write_weights(self, version: int, *, whole: bool = False) -> Location:
+        """Lay the present weights down for the engines, as `version` (see `Publisher.write`)."""
+        locations = await self._all("write_weights", SAVE_SECONDS, lambda rank: (version, whole))
+        location: Location = locations[0]
         return location
 
     async def refresh_reference(self) -> None:

@@ -205,13 +205,13 @@ class TrainWorker(RankWorker):
             write_seconds=time.perf_counter() - trained,
         )
 
-    def write_weights(self, version: int) -> Location | None:
-        """Lay the weights down where the engines can read them; the location on rank 0."""
+    def write_weights(self, version: int, whole: bool = False) -> Location | None:
+        """Lay the weights down for the engines (see `Publisher.write`); the location on rank 0."""
         from rlcore.megatron.weights import hf_tensors
 
         tensors = hf_tensors(self._role.built)
         if self._rank == 0:
-            location: Location = self._publisher.write(tensors, version)
+            location: Location = self._publisher.write(tensors, version, whole=whole)
             return location
         for _ in tensors:  # every rank takes part in gathering
             pass

@@ -43,6 +43,12 @@ class SharedBody(UpdateBody):
         ]
 
 
+class DeltaBody(UpdateBody):
+    """`/update_weights_from_delta`. `path`: relative to the weights directory, or inside it."""
+
+    path: str
+
+
 class AbortBody(Body):
     """`/abort_request`. `rid`: of a request (all its samples) or of one sample."""
 

@@ -52,6 +52,7 @@ class Controls:
             "/get_model_info": self.model_info,
             "/update_weights_from_disk": self.update_from_disk,
             "/update_weights_from_shared_memory": self.update_from_shared_memory,
+            "/update_weights_from_delta": self.update_from_delta,
             "/begin_weight_update": partial(self.hold, True),
             "/end_weight_update": partial(self.hold, False),
             "/weights_checker": self.check_weights,
@@ -152,6 +153,16 @@ class Controls:
         path = self.service.shared_file(body.path)
         weights = self.scheduler.weights
         return await self._update(body, lambda: weights.update_from_file(path, body.tensors), "shared memory")
+
+    async def update_from_delta(self, request: web.Request) -> web.Response:
+        """What has changed since the version that is held."""
+        body = await parse(request, bodies.DeltaBody)
+        path, scheduler = self.service.shared_file(body.path), self.scheduler
+
+        def change() -> None:
+            scheduler.weights.update_from_delta(path, scheduler.weight_version)
+
+        return await self._update(body, change, "changes")
 
     async def hold(self, updating: bool, request: web.Request) -> web.Response:
         """Open or close an update that comes in several parts."""

@@ -6,6 +6,9 @@ Every request but `/health` carries `Authorization: Bearer <token>`, or gets a 4
 Beyond SGLang:
 - `/update_weights_from_shared_memory` {path, layout: [[name, dtype, shape, offset], ...], weight_version,
   flush_cache}: maps a file of `--weights-dir` (dtypes float32, bfloat16, float16) and copies it.
+- `/update_weights_from_delta` {path, weight_version, flush_cache}: applies a file of `--weights-dir` with the
+  changes since the version that it has (`rlcore.engines.delta`); refused, with nothing changed, where the
+  file is damaged or made for other weights.
 - The header `X-Rlcore-Session: NAME/N` on `/generate`: none of the N requests of that name begins before all
   have come, then they begin in the order of their rid; so equal sessions on an idle server give bit-equal
   answers. A request that is refused counts as come. The same is had by pause_generation, posting all, and

@@ -14,12 +14,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
 from rlcore.checksums import checksum
+from rlcore.engines import delta
 from rlcore.engines.local.decoder import Decoder
 from rlcore.engines.local.generic import GenericDecoder, is_generic
 from rlcore.engines.local.lean import LeanDecoder, is_lean
 from rlcore.engines.local.requests import RequestError
 from rlcore.engines.local.routed import RoutedExperts
-from rlcore.errors import ModelError
+from rlcore.errors import DeltaError, ModelError
 
 DTYPES = {
     "float32": torch.float32,
@@ -107,6 +108,14 @@ class Weights:
         except (OSError, ValueError) as error:
             raise RequestError(f"{path} cannot be mapped: {error}") from error
         self._replace({one.name: _view(mapped, one) for one in layout}, complete=False)
+
+    def update_from_delta(self, file: Path, version: str) -> None:
+        """Replace what `file` changes of version `version`, held. `RequestError`: nothing was changed."""
+        try:
+            new = dict(delta.changed(file, self.tensors(), version))
+        except DeltaError as error:
+            raise RequestError(str(error)) from error
+        self._replace(new, complete=False)
 
     def _replace(self, new: Mapping[str, Tensor], *, complete: bool) -> None:
         """Check names and shapes of all, then copy; values are cast to the engine's dtype."""

@@ -1,0 +1,57 @@
+"""`Mirror`: a whole model directory, on the engines' host, that follows a chain of changes."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from rlcore.engines import delta
+from rlcore.engines.publish_file import FILE, Location, discard, save_whole, versions, written
+
+
+@dataclass(kw_only=True)
+class Mirror:
+    """Makes directories for engines that load nothing but whole models. For one event loop.
+
+    Each version is made of the one before where that is here, else of the last whole one and all changes
+    since.
+    """
+
+    _at: tuple[int, Path] | None = None
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def directory(self, root: Path, location: Location) -> str:
+        """A directory with the whole model of `location`, in `root`; the one before it stays.
+
+        DeltaError where a change is damaged.
+        """
+        if not location.chain:
+            return location.directory
+        async with self._lock:  # engines ask at the same time, and share what is made
+            if self._at is None or self._at[0] != location.version:
+                self._at = location.version, await asyncio.to_thread(self._make, root, location)
+            return str(self._at[1])
+
+    def _make(self, root: Path, location: Location) -> Path:
+        source, files = self._start(location)
+        version, tensors = source.name, load_file(source / FILE)
+        for file in files:
+            tensors |= dict(delta.changed(file, tensors, version))
+            version = str(delta.read_changes(file).version)
+        with written(root, location.version) as draft:
+            save_whole(draft, tensors, Path(location.directory))
+        target = root / str(location.version)
+        for path in versions(root):
+            if path not in (source, target):
+                discard(path)
+        return target
+
+    def _start(self, location: Location) -> tuple[Path, list[Path]]:
+        """The directory to begin with, and the changes from there on."""
+        files = [Path(file) for file in location.chain]
+        if self._at is not None and self._at[0] == delta.read_changes(files[-1]).base:
+            return self._at[1], files[-1:]
+        return Path(location.directory), files

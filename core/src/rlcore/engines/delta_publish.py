@@ -1,0 +1,123 @@
+"""`DeltaPublisher`: what has changed since the last version, as a file."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from torch import Tensor
+
+from rlcore.engines import delta
+from rlcore.engines.client import EngineClient
+from rlcore.engines.client_http import RefusedError
+from rlcore.engines.delta_mirror import Mirror
+from rlcore.engines.publish import Files
+from rlcore.engines.publish_file import Location, discard, ready, save_whole, summed, versions, written
+
+DELTA_COPIES = 6
+"""Whole versions that the folder has room for: two with their changes, and two of the mirror."""
+MOST_CHANGES = 64
+"""After which a whole version is written, as a new engine takes all changes since the last one."""
+_MIRROR = "mirror"
+_REFUSED = 400
+_log = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class _Last:
+    """The version that was written last, by value; `spare_bytes`: of changes that may follow it."""
+
+    location: Location
+    tensors: dict[str, Tensor]
+    spare_bytes: int
+
+    def can_precede(self, version: int) -> bool:
+        """Whether reading all changes then costs less than reading a new whole version."""
+        has_room = self.spare_bytes > 0 and len(self.location.chain) < MOST_CHANGES
+        return has_room and version != self.location.version
+
+    def keep(self, values: dict[str, Tensor]) -> None:
+        """Copy `values`, which may be the parameters themselves."""
+        for name, value in values.items():
+            self.tensors[name].copy_(value)
+
+
+@dataclass(kw_only=True)
+class Chain:
+    """Of the train worker: writes versions by what has changed, for which it holds the last one in memory."""
+
+    _last: _Last | None = None
+
+    def write(
+        self, root: Path, model_path: Path, values: dict[str, Tensor], version: int, *, whole: bool
+    ) -> Location:
+        """Writes `root/<version>/`, and removes what neither it nor the version before needs."""
+        last = self._last
+        if last is None or whole or not last.can_precede(version):
+            made = self._write_whole(root, model_path, values, version)
+        else:
+            made = self._write_changes(root, last, values, version)
+        needed = {*_folders(made), *(_folders(last.location) if last else ())}
+        for folder in versions(root):
+            if folder not in needed:
+                discard(folder)
+        return made
+
+    def _write_whole(self, root: Path, model_path: Path, values: dict[str, Tensor], version: int) -> Location:
+        with written(root, version) as draft:
+            save_whole(draft, values, model_path)
+        made = Location(directory=str(root / str(version)), version=version, checksums=summed(values))
+        size = sum(value.nbytes for value in values.values())
+        tensors = {name: value.clone() for name, value in values.items()}
+        self._last = _Last(location=made, tensors=tensors, spare_bytes=size)
+        return made
+
+    def _write_changes(self, root: Path, last: _Last, values: dict[str, Tensor], version: int) -> Location:
+        before, sums = last.location, summed(values)
+        with written(root, version) as draft:
+            old = before.version, last.tensors, before.checksums
+            delta.write(draft / delta.FILE, base=old, new=(version, values, sums))
+        file = root / str(version) / delta.FILE
+        made = replace(before, version=version, checksums=sums, chain=(*before.chain, str(file)))
+        last.keep(values)
+        last.location = made
+        last.spare_bytes -= file.stat().st_size
+        return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaPublisher(Files):
+    """For engines on the host that sees `root`: a whole version, then the changes from each to the next.
+
+    `local` applies them to the weights that it holds. For others a mirror applies them to the directory that
+    the engine loads. An engine that is new, or refuses changes, gets a whole version; DeltaError where the
+    changes cannot give it.
+    """
+
+    model_path: Path
+    chain: Chain = field(default_factory=Chain)
+    mirror: Mirror = field(default_factory=Mirror)
+
+    def write(self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False) -> Location:
+        values = ready(tensors, self.dtype)
+        return self.chain.write(self.root, self.model_path, values, version, whole=whole)
+
+    async def directory(self, location: Location) -> str:
+        return await self.mirror.directory(self.root / _MIRROR, location)
+
+    async def _send(self, client: EngineClient, location: Location) -> None:
+        if location.chain and (await client.capabilities()).deltas:
+            try:
+                await client.update_from_delta(location.chain[-1], location.version, flush=False)
+                return
+            except RefusedError as error:
+                if error.status != _REFUSED:
+                    raise
+                _log.warning("%s Version %d is loaded whole instead.", error, location.version)
+        await client.update_from_disk(await self.directory(location), location.version, flush=False)
+
+
+def _folders(location: Location) -> set[Path]:
+    return {Path(location.directory), *(Path(file).parent for file in location.chain)}
