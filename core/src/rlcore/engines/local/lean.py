@@ -208,22 +208,31 @@ class LeanDecoder:
 
     def decode(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """See `Decoder.decode`."""
-        rows = torch.arange(self.rows)
         positions = int(lengths.max()) + 1
         self._reserve(self.rows, positions)
+        places = self._places(lengths)
         hidden = torch.arange(positions) > lengths.unsqueeze(1)
         mask = torch.zeros(hidden.shape, dtype=self.dtype).masked_fill_(hidden, float("-inf"))[:, None, None]
         cos, sin = self.cos[lengths], self.sin[lengths]
         x = self.embedding(tokens)
         for index, layer in enumerate(self.layers):
             query, key, value = self._project(layer, x, cos, sin)
-            keys, values = self.cache[index, 0, : self.rows], self.cache[index, 1, : self.rows]
-            keys[rows, :, lengths] = key
-            values[rows, :, lengths] = value
-            attended = self._attend(query, keys[:, :, :positions], values[:, :, :positions], mask)
+            cache = self.cache[index]
+            new = torch.cat([key, value]).view(-1, self.head_size)
+            cache.view(-1, self.head_size).index_copy_(0, places, new)
+            keys, values = cache[:, : self.rows, :, :positions]
+            attended = self._attend(query, keys, values, mask)
             x = self._finish_layer(layer, x, attended)
         logits: Tensor = self.head(self._rms(x, self.norm))
         return logits
+
+    def _places(self, lengths: Tensor) -> Tensor:
+        """Where keys and values of the positions `lengths` [B] lie in a layer's cache as one list of heads:
+        [2 * B * kv heads]. By such a list, all of them are one cheap copy."""
+        _, _, held_rows, heads, held_positions, _ = self.cache.shape
+        rows = (torch.arange(2).unsqueeze(1) * held_rows + torch.arange(self.rows)).unsqueeze(2)
+        lines = rows * heads + torch.arange(heads)
+        return (lines * held_positions + lengths.unsqueeze(1)).flatten()
 
     def _attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
         """One query a row: heads that share a kv head are rows of its matrix. [B, heads * head size]."""
