@@ -23,6 +23,7 @@ from sessions_clients import POOL
 from tokenizers import AddedToken
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from rlcore import heap
 from rlcore.chat.tool_calls import ToolFormat
 from rlcore.data.tokens import Tokenizer, load_tokenizer
 from rlcore.engines.client import EngineClient, together
@@ -251,6 +252,7 @@ def main() -> None:
     facts = machine(args.threads)
     path = make_caller(args.work / "model-sessions")
     tokenizer = load_tokenizer(path)
+    heap.settle()  # as a run does when it has started
     say(f"{args.sessions} sessions, an engine that answers at once")
     rows = [asyncio.run(median(Instant(tokenizer), tokenizer, args, "instant"))]
     say(f"{args.sessions} sessions, the local engine")
