@@ -13,6 +13,7 @@ ORDER = (
     "startup",
     "demo",
     "rollout",
+    "publication",
     "sessions",
     "trainer_step",
     "profile_step",

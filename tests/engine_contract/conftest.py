@@ -21,6 +21,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from rlcore.blocking import call_in_thread
+from rlcore.engines.broadcast import BroadcastPublisher
 from rlcore.engines.client import EngineClient
 from rlcore.engines.config import LocalConfig, SglangConfig
 from rlcore.engines.delta_publish import DeltaPublisher
@@ -30,7 +32,10 @@ from rlcore.engines.publish import DiskPublisher, Publisher, SharedMemoryPublish
 from rlcore.engines.publish_file import shared_dir
 
 VOCAB, CONTEXT, END = 512, 1024, 2
-WAYS = {"local": ("disk", "shared_memory", "delta"), "sglang": ("disk", "tensor", "delta")}
+WAYS = {
+    "local": ("disk", "shared_memory", "delta", "broadcast"),
+    "sglang": ("disk", "tensor", "delta", "broadcast"),
+}
 PYTHON = "RLCORE_SGLANG_PYTHON"
 
 
@@ -124,7 +129,12 @@ async def publisher(
 ) -> AsyncIterator[Publisher]:
     """One way for new weights; afterwards the first model is back."""
     root = served.weights_dir
+    broadcast = BroadcastPublisher(
+        root=root, dtype="fp32", bucket_bytes=100_000, backend="gloo", limit_s=60.0
+    )
+    broadcast.connect(lambda call, *rest: call_in_thread(lambda: getattr(broadcast.sender, call)(*rest)))
     ways: dict[str, Publisher] = {
+        "broadcast": broadcast,
         "disk": DiskPublisher(root=root, dtype="fp32", model_path=tiny_models[0]),
         "delta": DeltaPublisher(root=root, dtype="fp32", model_path=tiny_models[0]),
         "shared_memory": SharedMemoryPublisher(root=root, dtype="fp32"),

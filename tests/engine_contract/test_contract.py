@@ -6,9 +6,11 @@ No test depends on another. Each starts with an idle server that holds the first
 from __future__ import annotations
 
 import asyncio
+import copy
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,9 +22,11 @@ from transformers import AutoTokenizer, Qwen3ForCausalLM
 
 from rlcore.config.run import RunConfig
 from rlcore.data.tokens import load_tokenizer
+from rlcore.engines.bucket import Bucket
 from rlcore.engines.client import EngineClient, PauseMode, Request
+from rlcore.engines.delta_publish import DeltaPublisher
 from rlcore.engines.publish import Publisher, publish, verify, verify_by_reload
-from rlcore.errors import ConfigError, EngineError, StaleWeightsError
+from rlcore.errors import ConfigError, DeltaError, EngineError, StaleWeightsError
 from rlcore.inputs import Input
 from rlcore.interfaces import Completion
 from rlcore.rollout.teacher import TOKEN, TeacherEngine, check_vocabulary
@@ -440,3 +444,43 @@ async def test_weights_that_cannot_be_loaded_leave_the_old_ones(
     assert await client.weight_version() == 0
     (one,) = await client.generate(PROMPT, Sampling(max_tokens=8))
     assert gap(references[0], one) <= TOLERANCE
+
+
+async def test_a_whole_version_follows_changes_that_do_not_fit(
+    client: EngineClient, served: Any, references: References, tiny_models: tuple[Path, Path]
+) -> None:
+    changes = DeltaPublisher(root=served.weights_dir / "changes", dtype="fp32", model_path=tiny_models[0])
+    model = copy.deepcopy(references[0])
+    norm: Any = model.get_submodule("model.norm")
+    for version in (1, 2, 3):
+        with torch.no_grad():
+            norm.weight.mul_(1.25)
+        if version == 3:  # as a server that was started anew
+            await client.update_from_disk(str(tiny_models[0]), 0)
+        location = await publish(changes, [client], model.state_dict().items(), version)
+        assert len(location.chain) == version - 1
+        (one,) = await client.generate(PROMPT, Sampling(max_tokens=16))
+        assert one.spans == (Span(start=0, version=version),)
+        assert gap(model, one) <= TOLERANCE
+    with torch.no_grad():
+        norm.weight.mul_(1.25)
+    location = await asyncio.to_thread(changes.write, model.state_dict().items(), 4)
+    raw = bytearray(Path(location.chain[-1]).read_bytes())
+    raw[-3] ^= 1
+    Path(location.chain[-1]).write_bytes(raw)
+    with pytest.raises(DeltaError, match="is damaged"):
+        await changes.load(client, location)
+    assert await client.weight_version() == 3
+    whole = await asyncio.to_thread(partial(changes.write, model.state_dict().items(), 4, whole=True))
+    await changes.load(client, whole)
+    (one,) = await client.generate(PROMPT, Sampling(max_tokens=16))
+    assert gap(model, one) <= TOLERANCE
+    await client.update_from_disk(str(tiny_models[0]), 0)
+
+
+async def test_a_broadcast_is_received_within_an_update_alone(client: EngineClient) -> None:
+    bucket = Bucket(names=("model.norm.weight",), dtypes=("float32",), shapes=((64,),))
+    with pytest.raises(EngineError, match=r"begin_weight_update"):
+        await client.update_from_broadcast("nobody", bucket, version=2)
+    await client.health()
+    assert await client.weight_version() == 0

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from rlcore.engines import client_wire as wire
+from rlcore.engines.bucket import Bucket
 from rlcore.engines.client_http import Http, RefusedError
 from rlcore.engines.client_wire import Capabilities
 from rlcore.errors import EngineError
@@ -287,6 +288,34 @@ class EngineClient:
             **({} if version is None else {"weight_version": str(version)}),
         }
         await self._update("/update_weights_from_tensor", body)
+
+    async def update_from_broadcast(self, group: str, bucket: Bucket, *, version: int | None) -> None:
+        """Receives a bucket by `group`, and keeps the cache; `version` is given with the last one.
+
+        Stands between `begin_weight_update` and `end_weight_update`; the trainer broadcasts meanwhile.
+        """
+        body = {
+            "names": bucket.names,
+            "dtypes": bucket.dtypes,
+            "shapes": bucket.shapes,
+            "group_name": group,
+            "load_format": "flattened_bucket",
+            "flush_cache": False,
+            **({} if version is None else {"weight_version": str(version)}),
+        }
+        await self._update("/update_weights_from_distributed", body)
+
+    async def join_weights_group(self, name: str, host: str, port: int, *, size: int, backend: str) -> None:
+        """The server's ranks join, as 1 to `size` - 1, the group of the trainer at `host:port`."""
+        body = {
+            "master_address": host,
+            "master_port": port,
+            "rank_offset": 1,
+            "world_size": size,
+            "group_name": name,
+            "backend": backend,
+        }
+        await self._update("/init_weights_update_group", body)
 
     async def begin_weight_update(self) -> None:
         """Opens an update; nothing to do where the server knows no such session."""

@@ -16,10 +16,16 @@ class LocalConfig(Config):
     threads: int | None = Field(
         default=None, ge=1, description="Threads that the server computes with; a worker's where not given."
     )
-    publish: Literal["shared_memory", "disk", "delta"] = Field(
+    publish: Literal["shared_memory", "disk", "delta", "broadcast"] = Field(
         default="shared_memory",
-        description="How new weights reach the server: by mapping a file, as a directory that it reads, or "
-        "as a file of what has changed.",
+        description="How new weights reach the server: by mapping a file, as a directory that it reads, "
+        "as a file of what has changed, or from the trainer's memory by NCCL or gloo.",
+    )
+    bucket_mb: int = Field(default=256, ge=1, le=1024, description="Megabytes of weights in one broadcast.")
+    broadcast_limit_s: float = Field(
+        default=120.0,
+        gt=0,
+        description="Seconds that trainer and server may take to meet for broadcasts, and for each bucket.",
     )
     max_batch: int = Field(default=512, ge=1, description="Sequences that are decoded together.")
     port: int | None = Field(
@@ -46,13 +52,22 @@ class SglangConfig(Config):
     dtype: Literal["fp32", "bf16"] | None = Field(
         default=None, description="Precision of the engine's weights; the run's where not given."
     )
-    publish: Literal["disk", "delta", "tensor"] = Field(
+    publish: Literal["disk", "delta", "tensor", "broadcast"] = Field(
         default="tensor",
         description="How new weights reach the server: as a directory that it reads, as a file of what has "
-        "changed from which that directory is made on its host, or by value over HTTP.",
+        "changed from which that directory is made on its host, by value over HTTP, or from the trainer's "
+        "memory by NCCL or gloo.",
     )
     bucket_mb: int = Field(
-        default=256, ge=1, le=1024, description="Megabytes of weights in one request of the `tensor` way."
+        default=256,
+        ge=1,
+        le=1024,
+        description="Megabytes of weights in one request of the ways `tensor` and `broadcast`.",
+    )
+    broadcast_limit_s: float = Field(
+        default=120.0,
+        gt=0,
+        description="Seconds that trainer and server may take to meet for broadcasts, and for each bucket.",
     )
     threads: int = Field(default=1, ge=1, description="Threads of each server process on a CPU.")
     port: int | None = Field(

@@ -141,7 +141,8 @@ class LocalEngine:
         return self.config.dtype or run_dtype
 
     def publisher(self, *, weights_dir: str, model_path: str, dtype: str) -> Publisher:
-        return publisher_of(self.config, Path(weights_dir), Path(model_path), self.dtype(dtype))
+        root, dtype = Path(weights_dir), self.dtype(dtype)
+        return publisher_of(self.config, root, Path(model_path), dtype, on_gpu=False)
 
 
 class SglangEngine:
@@ -189,7 +190,8 @@ class SglangEngine:
         return self.config.dtype or run_dtype
 
     def publisher(self, *, weights_dir: str, model_path: str, dtype: str) -> Publisher:
-        return publisher_of(self.config, Path(weights_dir), Path(model_path), self.dtype(dtype))
+        root, dtype = Path(weights_dir), self.dtype(dtype)
+        return publisher_of(self.config, root, Path(model_path), dtype, on_gpu=_has_gpu())
 
     def _environment(self) -> dict[str, str]:
         config = self.config

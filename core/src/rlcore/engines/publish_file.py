@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from rlcore.checksums import checksum
+from rlcore.engines.bucket import Bucket
 from rlcore.errors import EngineError
 
 FILE = "model.safetensors"
@@ -34,7 +35,7 @@ class Location:
 
     `directory`, named by a version, holds that version's `model.safetensors` (and config and tokenizer where
     they were asked for). `chain`: files of changes (`rlcore.engines.delta`), the oldest first, that make
-    `version` of it; none where it is that of `version`.
+    `version` of it; none where it is that of `version`. `buckets`: what a broadcast sends instead, in order.
     `checksums`: Hugging Face name → `rlcore.checksums.checksum`, of the values as written.
     """
 
@@ -42,6 +43,7 @@ class Location:
     version: int
     checksums: Mapping[str, str]
     chain: tuple[str, ...] = ()
+    buckets: tuple[Bucket, ...] = ()
 
     @property
     def file(self) -> str:

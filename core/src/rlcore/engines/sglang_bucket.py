@@ -17,6 +17,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from rlcore.engines.bucket import flat, grouped
+
 SGLANG_CLASS = "sglang.srt.weight_sync.tensor_bucket", "FlattenedTensorMetadata"
 
 
@@ -45,27 +47,20 @@ class _Pickler(pickle._Pickler):
 
 def payloads(file: str, limit_bytes: int) -> Iterator[str]:
     """The tensors of a safetensors file in flattened buckets of `limit_bytes`; a larger tensor is alone."""
-    bucket: list[tuple[str, Tensor]] = []
-    size = 0
     with safe_open(file, framework="pt") as opened:
-        for name in opened.keys():  # noqa: SIM118 - no mapping: it has no __iter__
-            tensor = opened.get_tensor(name)
-            if bucket and size + tensor.nbytes > limit_bytes:
-                yield payload(bucket)
-                bucket, size = [], 0
-            bucket.append((name, tensor))
-            size += tensor.nbytes
-    yield payload(bucket)
+        tensors = ((name, opened.get_tensor(name)) for name in opened.keys())  # noqa: SIM118 - no mapping: it has no __iter__
+        for run in grouped(tensors, lambda pair: pair[1].nbytes, limit_bytes):
+            yield payload(run)
 
 
 def payload(tensors: list[tuple[str, Tensor]]) -> str:
     """One bucket, base64."""
-    flat = [tensor.contiguous().flatten().view(torch.uint8) for _, tensor in tensors]
     metadata, start = [], 0
-    for (name, tensor), piece in zip(tensors, flat, strict=True):
-        end = start + piece.numel()
-        metadata.append(FlattenedTensorMetadata(name, tensor.shape, tensor.dtype, start, end, piece.numel()))
+    for name, tensor in tensors:
+        end = start + tensor.nbytes
+        metadata.append(FlattenedTensorMetadata(name, tensor.shape, tensor.dtype, start, end, tensor.nbytes))
         start = end
     buffer = io.BytesIO()
-    _Pickler(buffer, protocol=4).dump({"flattened_tensor": torch.cat(flat), "metadata": metadata})
+    whole = flat(tensor for _, tensor in tensors)
+    _Pickler(buffer, protocol=4).dump({"flattened_tensor": whole, "metadata": metadata})
     return base64.b64encode(buffer.getbuffer()).decode()

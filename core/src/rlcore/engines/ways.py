@@ -5,20 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlcore.engines.config import LocalConfig, SglangConfig
-
 if TYPE_CHECKING:
+    from rlcore.engines.config import LocalConfig, SglangConfig
     from rlcore.engines.publish import Publisher
 
 MEGABYTE = 1_000_000
 
 
-def publisher_of(config: LocalConfig | SglangConfig, root: Path, model_path: Path, dtype: str) -> Publisher:
-    """What `config.publish` names. `root`: where versions lie; `model_path`: with config and tokenizer;
-    `dtype`: the engine's."""
+def publisher_of(
+    config: LocalConfig | SglangConfig, root: Path, model_path: Path, dtype: str, *, on_gpu: bool
+) -> Publisher:
+    """What `config.publish` names.
+
+    `root`: where versions lie; `model_path`: with config and tokenizer; `dtype`, `on_gpu`: of the engine.
+    """
+    from rlcore.engines.broadcast import BroadcastPublisher
     from rlcore.engines.delta_publish import DeltaPublisher
     from rlcore.engines.publish import DiskPublisher, SharedMemoryPublisher, TensorPublisher
 
+    bucket_bytes = config.bucket_mb * MEGABYTE
     match config.publish:
         case "shared_memory":
             return SharedMemoryPublisher(root=root, dtype=dtype)
@@ -27,8 +32,13 @@ def publisher_of(config: LocalConfig | SglangConfig, root: Path, model_path: Pat
         case "delta":
             return DeltaPublisher(root=root, dtype=dtype, model_path=model_path)
         case "tensor":
-            assert isinstance(config, SglangConfig), "no other engine has this way"
-            return TensorPublisher(root=root, dtype=dtype, bucket_bytes=config.bucket_mb * MEGABYTE)
+            return TensorPublisher(root=root, dtype=dtype, bucket_bytes=bucket_bytes)
+        case "broadcast":
+            limit_s = config.broadcast_limit_s
+            backend = "nccl" if on_gpu else "gloo"
+            return BroadcastPublisher(
+                root=root, dtype=dtype, bucket_bytes=bucket_bytes, backend=backend, limit_s=limit_s
+            )
 
 
 def copies(publish: str) -> int:

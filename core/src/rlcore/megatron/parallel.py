@@ -3,20 +3,19 @@
 megatron-core keeps the layout in globals of the process: one trainer a process.
 """
 
-import ipaddress
 import os
 import socket
 import warnings
 from datetime import timedelta
 from typing import Any
 
-import psutil
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 
 from rlcore.errors import ConfigError
 from rlcore.megatron.rng import set_seed
+from rlcore.network import listen, loopback_interface
 
 _STOP_SECONDS = 30.0
 
@@ -100,21 +99,11 @@ def _store(
     )
 
 
-def listen(address: str, port: int = 0) -> socket.socket:
-    """A socket that listens at `address`, for rank 0; port 0: any that is free."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return socket.create_server((address, port), family=family)
-
-
 def _stay_on(address: str) -> None:
     """Where all ranks share a host, no connection among them leaves it; a user's own choice stands."""
-    if not ipaddress.ip_address(address).is_loopback:
-        return
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(found.address == address for found in addresses):
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
-            os.environ.setdefault("NCCL_SOCKET_IFNAME", name)
-            return
+    if name := loopback_interface(address):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", name)
 
 
 def check_layout(

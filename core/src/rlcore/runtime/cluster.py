@@ -40,6 +40,9 @@ _PROBE_SECONDS = 10.0
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 _FRAME_HEADER, _SETTINGS = 9, b"\4"
 
+_THREADS = {"watch": 1, "write": 1, "broadcast": 4}
+"""Of each actor, beside that of its other calls; one broadcast may wait for an engine that hangs."""
+
 T = TypeVar("T")
 
 
@@ -61,7 +64,7 @@ class Cluster:
         env: Mapping[str, str] | None = None,
         bundle: tuple[Any, int] | None = None,
     ) -> Any:
-        """Start an actor of `cls`; its concurrency groups `watch` and `write` have a thread each.
+        """Start an actor of `cls`; its concurrency groups have threads of their own.
 
         `bundle`: placement group and index.
         """
@@ -79,9 +82,7 @@ class Cluster:
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
                 placement_group=group, placement_group_bundle_index=index
             )
-        return (
-            self.ray.remote(concurrency_groups={"watch": 1, "write": 1})(cls).options(**options).remote(*args)
-        )
+        return self.ray.remote(concurrency_groups=_THREADS)(cls).options(**options).remote(*args)
 
     def place(self, bundles: Sequence[Mapping[str, float]], what: str) -> Any:
         """A placement group of `bundles`; refused at once when the cluster is too small for it."""

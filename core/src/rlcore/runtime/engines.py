@@ -17,7 +17,7 @@ from rlcore.errors import EngineError, RlcoreError
 from rlcore.runtime.cluster import Cluster, stop_actor, within
 from rlcore.runtime.prepare import writing
 from rlcore.runtime.setup import cpu_threads
-from rlcore.runtime.trainer import Slot
+from rlcore.runtime.trainer import Slot, TrainerGroup
 
 if TYPE_CHECKING:
     from rlcore.engines.client import EngineClient
@@ -184,6 +184,13 @@ class EngineGroup:
     def replaced(self) -> int:
         """Servers that were replaced so far."""
         return self._spares.used
+
+    def connect(self, trainer: TrainerGroup) -> None:
+        """Before the first publication: who has the weights."""
+        from rlcore.engines.broadcast import BroadcastPublisher
+
+        if isinstance(self.publisher, BroadcastPublisher):
+            self.publisher.connect(trainer.broadcast)
 
     async def start(self) -> None:
         """Start every server and wait until all answer."""

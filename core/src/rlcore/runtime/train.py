@@ -151,6 +151,7 @@ class _Session:
                 rewards = pool
             setups = worker_setups(prepared, engines.publisher, threads)
             await _all_or_first_error(engines.start(), trainer.start(setups))
+            engines.connect(trainer)
             stack.push_async_callback(prepared.generators.close)
             loop = await self._loop(engines, trainer, rewards, stop)
             loop.evaluator = await self._evaluator(engines, rewards, stack)

@@ -17,6 +17,7 @@ from rlcore.runtime.worker import CRITIC, TrainWorker, UpdateResult, WorkerSetup
 
 if TYPE_CHECKING:
     from rlcore.data.batch import TrainBatch
+    from rlcore.engines.broadcast import Call
     from rlcore.engines.publish_file import Location
     from rlcore.plugins.files import PluginFile
 
@@ -120,6 +121,11 @@ class TrainerGroup:
         locations = await self._all("write_weights", SAVE_SECONDS, lambda rank: (version, whole))
         location: Location = locations[0]
         return location
+
+    async def broadcast(self, call: Call, *arguments: Any) -> Any:
+        """What the `Sender` of rank 0 answers; it is asked beside training."""
+        caller = self._actors[0].broadcast.options(concurrency_group="broadcast")
+        return await within(SAVE_SECONDS, f"{TRAINING} 0", caller.remote(call, *arguments))
 
     async def refresh_reference(self) -> None:
         """Copy the policy into the reference."""

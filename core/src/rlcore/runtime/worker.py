@@ -15,6 +15,7 @@ from rlcore.spec import ModelSpec, Part
 
 if TYPE_CHECKING:
     from rlcore.data.batch import TrainBatch
+    from rlcore.engines.broadcast import Call
     from rlcore.engines.publish import Publisher
     from rlcore.engines.publish_file import Location
     from rlcore.megatron.role import Role
@@ -94,9 +95,9 @@ class RankWorker:
 
     def listen(self, host: str) -> int:
         """Of rank 0: the port at `host` where the process group meets."""
-        from rlcore.megatron import parallel
+        from rlcore.network import listen
 
-        self._listener = parallel.listen(host)
+        self._listener = listen(host)
         port: int = self._listener.getsockname()[1]
         return port
 
@@ -216,6 +217,13 @@ class TrainWorker(RankWorker):
         for _ in tensors:  # every rank takes part in gathering
             pass
         return None
+
+    def broadcast(self, call: Call, *arguments: Any) -> Any:
+        """Of rank 0: a call of the `Sender` of its publisher, beside training."""
+        from rlcore.engines.broadcast import BroadcastPublisher
+
+        assert isinstance(self._publisher, BroadcastPublisher), "asked by one of the same kind"
+        return getattr(self._publisher.sender, call)(*arguments)
 
     def refresh_reference(self) -> None:
         """From now on the reference is the policy as it is."""

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from rlcore import __version__
 from rlcore.engines.local import bodies
+from rlcore.engines.local.groups import Groups, JoinBody, LeaveBody, ReceiveBody
 from rlcore.engines.local.requests import RequestError, explain, parse_generate
 from rlcore.engines.local.service import Service
 
@@ -40,6 +41,7 @@ class Controls:
     def __init__(self, service: Service) -> None:
         self.service = service
         self.scheduler = service.scheduler
+        self.groups = Groups()
 
     def routes(self) -> dict[str, Handler]:
         """Every path with its handler."""
@@ -53,6 +55,9 @@ class Controls:
             "/update_weights_from_disk": self.update_from_disk,
             "/update_weights_from_shared_memory": self.update_from_shared_memory,
             "/update_weights_from_delta": self.update_from_delta,
+            "/init_weights_update_group": self.join_group,
+            "/destroy_weights_update_group": self.leave_group,
+            "/update_weights_from_distributed": self.update_from_broadcast,
             "/begin_weight_update": partial(self.hold, True),
             "/end_weight_update": partial(self.hold, False),
             "/weights_checker": self.check_weights,
@@ -163,6 +168,25 @@ class Controls:
             scheduler.weights.update_from_delta(path, scheduler.weight_version)
 
         return await self._update(body, change, "changes")
+
+    async def join_group(self, request: web.Request) -> web.Response:
+        """Meet a trainer that will broadcast weights."""
+        await self.groups.join(await parse(request, JoinBody))
+        return _outcome(True, "Succeeded to initialize custom process group.")
+
+    async def leave_group(self, request: web.Request) -> web.Response:
+        """Forget a trainer."""
+        self.groups.leave(await parse(request, LeaveBody))
+        return _outcome(True, "Succeeded to destroy custom process group.")
+
+    async def update_from_broadcast(self, request: web.Request) -> web.Response:
+        """Some weights, which a trainer broadcasts; within an update, so that no step is made meanwhile."""
+        body = await parse(request, ReceiveBody)
+        if not self.scheduler.updating:
+            return _outcome(False, "It must stand between begin_weight_update and end_weight_update.")
+        received = await self.groups.receive(body)
+        weights = self.scheduler.weights
+        return await self._update(body, lambda: weights.update_from_tensors(received), "a broadcast")
 
     async def hold(self, updating: bool, request: web.Request) -> web.Response:
         """Open or close an update that comes in several parts."""

@@ -15,6 +15,8 @@ Beyond SGLang:
   continue_generation.
 - `sampling_seed` fixes a sample by (seed, index among `n`, prompt), whatever else is in the batch.
 
+`/update_weights_from_distributed` takes flattened buckets (`load_format` "flattened_bucket") alone.
+
 An update is done between two steps. Running samples go on: with `flush_cache` (the default) what they had
 computed is computed anew with the new weights, without it they keep their old keys and values;
 `weight_versions` tells which tokens came from which weights. Between /begin_weight_update and

@@ -117,6 +117,10 @@ class Weights:
             raise RequestError(str(error)) from error
         self._replace(new, complete=False)
 
+    def update_from_tensors(self, new: Mapping[str, Tensor]) -> None:
+        """Replace some weights. `RequestError`: nothing was changed."""
+        self._replace(new, complete=False)
+
     def _replace(self, new: Mapping[str, Tensor], *, complete: bool) -> None:
         """Check names and shapes of all, then copy; values are cast to the engine's dtype."""
         held = self.tensors()

@@ -1,0 +1,98 @@
+"""A trainer's broadcast to an engine's ranks: the bytes, the buckets, and peers that do not come."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from rlcore.engines.bucket import Bucket, buckets, flat
+from rlcore.engines.group import Group
+from rlcore.engines.sender import Sender
+from rlcore.errors import EngineError
+
+HOST = "127.0.0.1"
+LIMIT_S = 60.0
+
+
+def tensors() -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return {
+        "half": torch.randn(3, 5, generator=generator).bfloat16(),
+        "single": torch.randn(7, generator=generator),
+        "turned": torch.randn(4, 6, generator=generator).t(),
+        "large": torch.randn(40, generator=generator),
+    }
+
+
+def test_buckets_keep_the_order_and_a_large_tensor_is_alone() -> None:
+    found = buckets(tensors(), 130)
+    assert [one.names for one in found] == [("half", "single"), ("turned",), ("large",)]
+    assert found[0] == Bucket(names=("half", "single"), dtypes=("bfloat16", "float32"), shapes=((3, 5), (7,)))
+    assert buckets(tensors(), 10**6)[0].names == tuple(tensors())
+
+
+class Receiver(threading.Thread):
+    """An engine's rank: takes `sizes` bytes, one broadcast after the other."""
+
+    def __init__(self, name: str, port: int, rank: int, size: int, sizes: list[int]) -> None:
+        super().__init__(daemon=True)
+        self._group_name, self._port, self._rank, self._size, self._sizes = name, port, rank, size, sizes
+        self.found: list[Tensor] = []
+
+    def run(self) -> None:
+        group = Group(
+            self._group_name,
+            HOST,
+            self._port,
+            rank=self._rank,
+            size=self._size,
+            backend="gloo",
+            limit_s=LIMIT_S,
+        )
+        for size in self._sizes:
+            self.found.append(torch.empty(size, dtype=torch.uint8))
+            group.broadcast(self.found[-1])
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_every_rank_of_an_engine_gets_every_bucket(ranks: int) -> None:
+    sender, plan = Sender(), buckets(tensors(), 130)
+    sender.hold(tensors(), 5)
+    whole = [flat(tensors()[name] for name in one.names) for one in plan]
+    host, port = sender.open("g", "localhost")
+    assert host == HOST
+    sizes = [one.numel() for one in whole] * 2
+    engine = [Receiver("g", port, 1 + rank, 1 + ranks, sizes) for rank in range(ranks)]
+    for one in engine:
+        one.start()
+    sender.join("g", 1 + ranks, "gloo", LIMIT_S)
+    for _ in range(2):
+        sender.send("g", 5, plan)
+    for one in engine:
+        one.join(LIMIT_S)
+        assert all(torch.equal(got, sent) for got, sent in zip(one.found, whole * 2, strict=True))
+    sender.close("g")
+    with pytest.raises(KeyError):
+        sender.send("g", 5, plan)
+
+
+def test_an_engine_that_does_not_come_is_told_in_time() -> None:
+    sender = Sender()
+    sender.open("lonely", HOST)
+    with pytest.raises(EngineError, match="group lonely of trainer and engine failed: "):
+        sender.join("lonely", 2, "gloo", 1.0)
+
+
+def test_the_newest_versions_are_held_and_can_be_saved(tmp_path: Path) -> None:
+    sender = Sender()
+    for version in (3, 4, 5):
+        sender.hold({"a": torch.full((2,), float(version))}, version)
+    sender.save(tmp_path, 4)
+    assert load_file(tmp_path / "4" / "model.safetensors")["a"].tolist() == [4.0, 4.0]
+    with pytest.raises(EngineError, match="Version 3 of the weights cannot be sent; the trainer holds 4, 5"):
+        sender.save(tmp_path, 3)
