@@ -19,13 +19,17 @@ if TYPE_CHECKING:
     from rlcore.runtime.convert import Advance, Source
 
 _PATH = click.Path(path_type=Path)
+_ranks = click.option(
+    "--ranks", type=click.IntRange(min=1), default=1, show_default=True, help="Processes that share the work."
+)
 
 
 @click.command()
 @click.argument("source", metavar="IN", type=_PATH)
 @click.argument("out", type=_PATH)
+@_ranks
 @click.pass_obj
-def convert(program: Program, source: Path, out: Path) -> None:
+def convert(program: Program, source: Path, out: Path, ranks: int) -> None:
     """Convert weights between checkpoints and Hugging Face directories, one tensor at a time.
 
     IN is RUN/checkpoints/N of a run, and OUT becomes a directory that transformers and SGLang load; or IN is
@@ -36,15 +40,15 @@ def convert(program: Program, source: Path, out: Path) -> None:
 
     if not (source / "config.json").is_file():
         model = model_of(program, source.resolve().parent.parent, f"{source}")
-        _to_hf(runtime.of_checkpoint(source, model), out)
+        _to_hf(runtime.of_checkpoint(source, model), out, ranks)
         return
     bridge = _bridge(program, source)
     if runtime.is_dist(source):
         spec = runtime.of_model(source, bridge)
-        _to_hf(runtime.Source(spec=spec, weights=source / runtime.WEIGHTS), out)
+        _to_hf(runtime.Source(spec=spec, weights=source / runtime.WEIGHTS), out, ranks)
         return
     spec = runtime.of_model(source, bridge)
-    report = _shown("Writing", lambda advance: runtime.to_dist(spec, out, advance))
+    report = _shown("Writing", lambda advance: runtime.to_dist(spec, out, advance, ranks))
     _print(report)
     click.echo(f"{out}: the weights of {source}, for rlcore train --weights {out}.")
 
@@ -52,19 +56,20 @@ def convert(program: Program, source: Path, out: Path) -> None:
 @click.command()
 @click.argument("run", type=_PATH)
 @click.argument("out", type=_PATH)
+@_ranks
 @click.pass_obj
-def export(program: Program, run: Path, out: Path) -> None:
+def export(program: Program, run: Path, out: Path, ranks: int) -> None:
     """Write the model of RUN's newest checkpoint to the folder OUT, as transformers and SGLang load it."""
     from rlcore.runtime import convert as runtime
 
     model = model_of(program, run, f"{run}")
-    _to_hf(runtime.of_checkpoint(runtime.checkpoint_of(run), model), out)
+    _to_hf(runtime.of_checkpoint(runtime.checkpoint_of(run), model), out, ranks)
 
 
-def _to_hf(source: Source, out: Path) -> None:
+def _to_hf(source: Source, out: Path, ranks: int) -> None:
     from rlcore.runtime import convert as runtime
 
-    _print(_shown("Writing", lambda advance: runtime.to_hf(source, out, advance)))
+    _print(_shown("Writing", lambda advance: runtime.to_hf(source, out, advance, ranks=ranks)))
     click.echo(f"{out}: the model of {source.weights.parent}, as transformers and SGLang load it.")
 
 

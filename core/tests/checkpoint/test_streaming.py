@@ -23,14 +23,17 @@ from rlcore.megatron.fields import split
 from rlcore.megatron.role import Role
 from rlcore.megatron.weights import hf_tensors
 from rlcore.runtime.convert import WEIGHTS, Source, of_model, to_dist, to_hf
+from rlcore.runtime.shares import share
 from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
-from rlcore.testing.tiny import make_qwen3
+from rlcore.testing.tiny import make_experts, make_qwen3
 from rlcore_qwen.config import QwenConfig
 
 MB = 1 << 20
 QWEN = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+
+GLM = Part(name="glm4_moe", factory="rlcore_glm.moe:GlmMoeBridge")
 
 CONVERSIONS: dict[str, Callable[..., Any]] = {"to_hf": to_hf, "to_dist": to_dist}
 
@@ -121,6 +124,46 @@ def test_memory_is_that_of_a_tensor_however_large_the_model(tmp_path: Path) -> N
     for growth in (there, back):
         assert growth < 5 * largest + 24 * MB, "a few copies of one tensor, and what the interpreter takes"
         assert growth < whole / 2
+
+
+@pytest.mark.filterwarnings("ignore")  # megatron warns of itself, and it runs in this process here
+def test_ranks_share_the_work_and_give_the_same_bytes(tmp_path: Path) -> None:
+    model = make_experts(tmp_path / "m", num_hidden_layers=3)
+    one, two = tmp_path / "1", tmp_path / "2"
+    steps: list[tuple[int, int]] = []
+    spec = of_model(model, GLM)
+
+    def source(folder: Path) -> Source:
+        return Source(spec=spec, weights=folder / "d" / WEIGHTS)
+
+    calls = [("to_dist", (spec, one / "d")), ("to_hf", (source(one), one / "h", 40_000))]
+    run_ranks(_in_one_process, 1, calls)
+    dist = to_dist(spec, two / "d", lambda *step: steps.append(step), 2)
+    hf = to_hf(source(two), two / "h", lambda *step: steps.append(step), 40_000, 3)
+    assert sum(done for done, _ in steps) == steps[0][1] + steps[-1][1] > 0
+
+    assert {name[:4] for name in dist.files} == {"__0_", "__1_"}
+    sizes = [file["bytes"] for file in dist.files.values()]
+    assert max(sizes) < 0.7 * sum(sizes)
+    assert dist.tensors == json.loads((one / "d" / FILE).read_text())["tensors"]
+    assert (two / "h" / FILE).read_bytes() == (one / "h" / FILE).read_bytes(), "the digest of each file"
+    for file in (one / "h").iterdir():
+        assert (two / "h" / file.name).read_bytes() == file.read_bytes()
+    before, after = _weights(model), _weights(two / "h")
+    assert len(hf.files) > 3
+    assert all(torch.equal(after[name], before[name]) for name in before)
+
+    (two / "d" / WEIGHTS / "__1_0.distcp").unlink()
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        to_hf(source(two), two / "again", _unseen, 40_000, 2)
+    assert not list(two.glob("again*"))
+
+
+def test_shares_are_all_of_it_and_about_equal() -> None:
+    sizes = [7, 1, 1, 5, 2, 2, 9, 1, 3, 3]
+    shares = [share(list(range(10)), sizes, rank, 3) for rank in range(3)]
+    assert [item for one in shares for item in one] == list(range(10))
+    assert all(abs(sum(sizes[item] for item in one) - sum(sizes) / 3) <= max(sizes) for one in shares)
 
 
 def _logits_of(rank: int, world: int, port: int, spec: ModelSpec) -> dict[str, Any]:

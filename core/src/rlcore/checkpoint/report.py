@@ -25,6 +25,11 @@ class Report:
         """Of all files."""
         return sum(file["bytes"] for file in self.files.values())
 
+    def add(self, other: Report) -> None:
+        """Take over what another process wrote."""
+        self.files |= other.files
+        self.tensors |= other.tensors
+
     def write(self, folder: Path) -> None:
         """Write `folder/checksums.json`."""
         (folder / FILE).write_text(json.dumps(asdict(self), indent=1) + "\n")
@@ -43,6 +48,10 @@ class Hashing:
         self._stream.write(data)
         self.digest.update(data)
         self.size += len(data)
+
+    def flush(self) -> None:
+        """torch.save asks for it."""
+        self._stream.flush()
 
 
 @contextmanager

@@ -44,46 +44,61 @@ class Entry:
         return torch.Size(self.shape).numel() * self.dtype.itemsize
 
 
-def entries(tensors: Iterable[tuple[str, Tensor]]) -> list[Entry]:
-    """What `tensors` (on the meta device, it may be) will be when they come with values."""
-    return [Entry(name, tuple(tensor.shape), tensor.dtype) for name, tensor in tensors]
+@dataclass(frozen=True)
+class Shard:
+    """One file to come, and its tensors in their order."""
+
+    file: str
+    entries: tuple[Entry, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Of its tensors."""
+        return sum(entry.nbytes for entry in self.entries)
+
+
+def shards(plan: Iterable[Entry], limit: int) -> list[Shard]:
+    """`plan`, in its order, in files of at most `limit` bytes; a larger tensor is a file of its own."""
+    parts = list(_parts(plan, limit))
+    return [Shard(_name(number, len(parts)), tuple(part)) for number, part in enumerate(parts)]
 
 
 def write_shards(
     folder: Path,
-    plan: Sequence[Entry],
+    wanted: Sequence[Shard],
     tensors: Iterable[tuple[str, Tensor]],
-    max_shard_bytes: int,
     advance: Callable[[int], None],
 ) -> Report:
-    """Write `tensors`, which come as `plan` says and in its order, to `folder`.
+    """Write the files `wanted` into `folder`, from `tensors`, which come in the order of the whole plan.
 
-    Shards of at most `max_shard_bytes` each (a larger tensor is one of its own), and an index where there is
-    more than one. `advance` is told the bytes of each tensor that is written.
+    A tensor of another file is passed over. `advance` is told the bytes of each tensor that is written.
     """
-    shards = list(_shards(plan, max_shard_bytes))
     report = Report()
-    coming = iter(tensors)
-    where: dict[str, str] = {}
-    for number, shard in enumerate(shards):
-        file = folder / _name(number, len(shards))
-        with hashing(file, report) as stream:
+    names = {entry.name for shard in wanted for entry in shard.entries}
+    coming = (item for item in tensors if item[0] in names)
+    for shard in wanted:
+        with hashing(folder / shard.file, report) as stream:
             _write_header(stream, shard)
-            for entry in shard:
+            for entry in shard.entries:
                 name, tensor = next(coming)
                 assert Entry(name, tuple(tensor.shape), tensor.dtype) == entry, "a tensor came as planned"
                 report.tensors[name] = checksum(tensor)
                 stream.write(_bytes(tensor))
-                where[name] = file.name
                 advance(entry.nbytes)
-    if len(shards) > 1:
-        total = sum(entry.nbytes for entry in plan)
-        index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))}
-        (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n")
     return report
 
 
-def _shards(plan: Sequence[Entry], limit: int) -> Iterator[list[Entry]]:
+def write_index(folder: Path, whole: Sequence[Shard]) -> None:
+    """Which tensor lies in which file, where there is more than one file."""
+    if len(whole) == 1:
+        return
+    where = {entry.name: shard.file for shard in whole for entry in shard.entries}
+    total = sum(shard.nbytes for shard in whole)
+    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))}
+    (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n")
+
+
+def _parts(plan: Iterable[Entry], limit: int) -> Iterator[list[Entry]]:
     shard: list[Entry] = []
     size = 0
     for entry in plan:
@@ -100,10 +115,10 @@ def _name(number: int, count: int) -> str:
     return "model.safetensors" if count == 1 else f"model-{number + 1:05d}-of-{count:05d}.safetensors"
 
 
-def _write_header(stream: Hashing, shard: Sequence[Entry]) -> None:
+def _write_header(stream: Hashing, shard: Shard) -> None:
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     offset = 0
-    for entry in shard:
+    for entry in shard.entries:
         place = [offset, offset + entry.nbytes]
         header[entry.name] = {
             "dtype": DTYPES[entry.dtype],

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import pickle
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -65,12 +65,24 @@ class Reader:
         return value
 
 
-class Writer:
-    """A checkpoint in the making, in files of about `FILE_BYTES`; a context, which closes the last file."""
+@dataclass(frozen=True)
+class Written:
+    """What a `Writer` put into its files: the tensors' pieces, and the file and offset of each."""
 
-    def __init__(self, folder: Path, report: Report) -> None:
+    items: Sequence[WriteItem]
+    places: Mapping[MetadataIndex, _StorageInfo]
+
+
+class Writer:
+    """Files of a checkpoint in the making, of about `FILE_BYTES`; a context, which closes the last one.
+
+    `rank`: of the process among those that write the checkpoint together, each its own files.
+    """
+
+    def __init__(self, folder: Path, report: Report, rank: int) -> None:
         self._folder = folder
         self._report = report
+        self._rank = rank
         self._items: list[WriteItem] = []
         self._places: dict[MetadataIndex, _StorageInfo] = {}
         self._stack = ExitStack()
@@ -90,12 +102,14 @@ class Writer:
         planner = _planner()
         planner.set_up_planner(_by_key(_pieces(built), False), None, True)
         for item in planner.create_local_plan().items:
-            buffer = io.BytesIO()
-            torch.save(planner.resolve_data(item).detach().clone(), buffer)  # a view would save its base
+            data = planner.resolve_data(item).detach()
+            if data.nbytes < data.untyped_storage().nbytes():
+                data = data.clone()  # a view would save its base
             stream, name = self._file()
-            self._places[item.index] = _StorageInfo(name, stream.size, buffer.tell())
+            begin = stream.size
+            torch.save(data, stream)  # type: ignore[arg-type]  # of a file it asks for write and flush
+            self._places[item.index] = _StorageInfo(name, begin, stream.size - begin)
             self._items.append(item)
-            stream.write(buffer.getbuffer())
 
     def _file(self) -> tuple[Hashing, str]:
         if self._stream is None or self._stream.size >= FILE_BYTES:
@@ -106,17 +120,23 @@ class Writer:
         return self._stream, self._name()
 
     def _name(self) -> str:
-        return f"__0_{self._count - 1}.distcp"
+        return f"__{self._rank}_{self._count - 1}.distcp"
 
-    def finish(self, common: Mapping[str, Any]) -> None:
-        """Write what makes the files a checkpoint; `common` holds the plain values."""
-        planner = _planner()
-        planner.set_up_planner({}, None, True)
-        _, metadata = planner.create_global_plan([SavePlan(items=self._items)])
-        metadata.storage_data = self._places
-        metadata.version = CURRENT_DCP_VERSION
-        (self._folder / ".metadata").write_bytes(pickle.dumps(metadata))
-        torch_dist.write_common(self._folder, dict(common))
+    @property
+    def written(self) -> Written:
+        """All of it so far."""
+        return Written(self._items, self._places)
+
+
+def finish(folder: Path, written: Sequence[Written], common: Mapping[str, Any]) -> None:
+    """Write what makes the files of all writers a checkpoint; `common` holds the plain values."""
+    planner = _planner()
+    planner.set_up_planner({}, None, True)
+    _, metadata = planner.create_global_plan([SavePlan(items=list(one.items)) for one in written])
+    metadata.storage_data = {index: place for one in written for index, place in one.places.items()}
+    metadata.version = CURRENT_DCP_VERSION
+    (folder / ".metadata").write_bytes(pickle.dumps(metadata))
+    torch_dist.write_common(folder, dict(common))
 
 
 def _pieces(built: Any) -> list[ShardedTensor]:

@@ -7,8 +7,7 @@ their turn comes, so host memory holds one tensor (and its counterpart), however
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from rlcore.checkpoint.report import Report
 from rlcore.errors import CheckpointError, ModelError
 from rlcore.runtime.prepare import CHECKPOINTS
 from rlcore.runtime.role_models import read_config
+from rlcore.runtime.shares import Done, ToDist, ToHf, one_rank, run_shares
 from rlcore.runtime.state import MODEL_DIR, RunState
 from rlcore.runtime.weights_check import check_weights
 from rlcore.runtime.worker import POLICY
@@ -77,53 +77,66 @@ def of_model(path: Path, bridge: Part) -> ModelSpec:
     return ModelSpec(path=str(path), bridge=bridge, dtype=DTYPES[name])
 
 
-def to_hf(source: Source, out: Path, advance: Advance, max_shard_bytes: int = MAX_SHARD_BYTES) -> Report:
+def to_hf(
+    source: Source, out: Path, advance: Advance, max_shard_bytes: int = MAX_SHARD_BYTES, ranks: int = 1
+) -> Report:
     """Write the new directory `out`, as transformers and SGLang load it, in the dtype of the run.
 
     Config, tokenizer, chat template and generation config come from `source.spec.path`. The directory
     appears whole or not at all; CheckpointError where it exists, does not fit on the disk, or `source` is
-    damaged or of another model.
+    damaged or of another model. `ranks`: processes that share the files (no more than there are files), which
+    are the same to the last bit whatever their number.
     """
     _check_new(out)
-    with _one_rank():
-        from rlcore.checkpoint.safetensors_stream import entries, write_shards
-        from rlcore.megatron.build import DTYPES as TORCH
+    with one_rank():
+        from rlcore.checkpoint.safetensors_stream import shards, write_index
         from rlcore.megatron.streaming import Shape
-        from rlcore.megatron.weights import carry
 
         shape = Shape.of(source.spec)
-        plan = entries(shape.export())
-        total = sum(entry.nbytes for entry in plan)
+        files = shards((entry for _, entry in shape.plan()), max_shard_bytes)
+        total = sum(file.nbytes for file in files)
         _check_space(out, total)
         with write_atomically(out, marked=False) as folder:
-            tensors = shape.export(source.weights)
-            report = write_shards(folder, plan, tensors, max_shard_bytes, lambda done: advance(done, total))
-            carry(Path(source.spec.path), folder, str(TORCH[source.spec.dtype]).removeprefix("torch."))
-            report.write(folder)
-    return report
+            job = ToHf(spec=source.spec, weights=source.weights, folder=folder, shards=files)
+            done = run_shares(job, shape, min(ranks, len(files)), lambda more: advance(more, total))
+            write_index(folder, files)
+            return _complete(folder, source.spec, done)
 
 
-def to_dist(spec: ModelSpec, out: Path, advance: Advance) -> Report:
+def to_dist(spec: ModelSpec, out: Path, advance: Advance, ranks: int = 1) -> Report:
     """Write the new directory `out`: the weights of a Hugging Face directory as `torch_dist`.
 
     Any parallel layout reads its part of them alone (`--weights OUT`). Errors as of `to_hf`; ModelError where
-    the directory is incomplete.
+    the directory is incomplete. `ranks`: processes that share the tensors, each with files of its own.
     """
     _check_new(out)
     check_weights(Path(spec.path))
-    with _one_rank():
-        from rlcore.megatron.build import DTYPES as TORCH
-        from rlcore.megatron.streaming import Shape
-        from rlcore.megatron.weights import carry
+    with one_rank():
+        from rlcore.megatron.streaming import Shape, finish_weights
 
         shape = Shape.of(spec)
-        _check_space(out, shape.nbytes)
-        report = Report()
+        total = sum(shape.sizes.values())
+        _check_space(out, total)
         with write_atomically(out) as folder:
-            (folder / WEIGHTS).mkdir()
-            shape.load_into(folder / WEIGHTS, report, lambda done: advance(done, shape.nbytes))
-            carry(Path(spec.path), folder, str(TORCH[spec.dtype]).removeprefix("torch."))
-            report.write(folder)
+            weights = folder / WEIGHTS
+            weights.mkdir()
+            done = run_shares(
+                ToDist(spec=spec, folder=weights), shape, ranks, lambda more: advance(more, total)
+            )
+            finish_weights(weights, [one.written for one in done if one.written])
+            return _complete(folder, spec, done)
+
+
+def _complete(folder: Path, spec: ModelSpec, done: Sequence[Done]) -> Report:
+    """Add what is not weights, and the report of all shares."""
+    from rlcore.megatron.build import DTYPES as TORCH
+    from rlcore.megatron.weights import carry
+
+    report = Report()
+    for one in done:
+        report.add(one.report)
+    carry(Path(spec.path), folder, str(TORCH[spec.dtype]).removeprefix("torch."))
+    report.write(folder)
     return report
 
 
@@ -140,18 +153,3 @@ def _check_space(out: Path, need: int) -> None:
             f"{out}: needs {need / 1e9:.1f} GB, and {home} has {free / 1e9:.1f} GB free; free space or name "
             "a directory on another disk."
         )
-
-
-@contextmanager
-def _one_rank() -> Iterator[None]:
-    """A process group of this process alone."""
-    from rlcore import cpu
-
-    cpu.install()
-    from rlcore.megatron import parallel
-
-    parallel.start(0, 1, "127.0.0.1", 0)
-    try:
-        yield
-    finally:
-        parallel.stop()

@@ -1,0 +1,175 @@
+"""A conversion as shares, one a process: each has its own tensors and files, and none waits for another."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnContext, SpawnProcess
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from rlcore.checkpoint.report import Report
+from rlcore.errors import RlcoreError, RunError
+from rlcore.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from rlcore.checkpoint.safetensors_stream import Shard
+    from rlcore.checkpoint.stream import Written
+    from rlcore.megatron.streaming import Shape
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """What one share wrote. `written`: of a checkpoint, what completes it."""
+
+    report: Report
+    written: Written | None = None
+
+
+class Job(Protocol):
+    """A conversion that can be divided; it travels to other processes."""
+
+    spec: ModelSpec
+
+    def run(self, shape: Shape, rank: int, ranks: int, advance: Callable[[int], None]) -> Done:
+        """Write share `rank` of `ranks`; `shape`, the model of `spec`, is its own. `advance`: bytes done."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToHf(Job):
+    """The weights of the checkpoint `weights` as safetensors in `folder`; a share is some of `shards`."""
+
+    spec: ModelSpec
+    weights: Path
+    folder: Path
+    shards: Sequence[Shard]
+
+    def run(self, shape: Shape, rank: int, ranks: int, advance: Callable[[int], None]) -> Done:
+        from rlcore.checkpoint.safetensors_stream import write_shards
+
+        mine = share(self.shards, [shard.nbytes for shard in self.shards], rank, ranks)
+        coming = {entry.name for shard in mine for entry in shard.entries}
+        shape.keep({name for name, entry in shape.plan() if entry.name in coming})
+        return Done(report=write_shards(self.folder, mine, shape.export(self.weights), advance))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToDist(Job):
+    """The weights of a Hugging Face directory as a checkpoint in `folder`; a share is some of its tensors."""
+
+    spec: ModelSpec
+    folder: Path
+
+    def run(self, shape: Shape, rank: int, ranks: int, advance: Callable[[int], None]) -> Done:
+        report = Report()
+        shape.keep(share(list(shape.sizes), list(shape.sizes.values()), rank, ranks))
+        return Done(report=report, written=shape.load_into(self.folder, report, advance, rank))
+
+
+def share(items: Sequence[T], sizes: Sequence[int], rank: int, ranks: int) -> list[T]:
+    """The items of share `rank`: a run of them, about as large as those of the others."""
+    total = sum(sizes)
+    ends = itertools.accumulate(sizes)
+    middles = (end - size / 2 for end, size in zip(ends, sizes, strict=True))
+    return [item for item, middle in zip(items, middles, strict=True) if int(middle * ranks / total) == rank]
+
+
+def run_shares(job: Job, shape: Shape, ranks: int, advance: Callable[[int], None]) -> list[Done]:
+    """Every share of `job`, a process each where there are several; `shape` is the model of `job.spec`.
+
+    The first that fails ends all. What it raises is raised here; RunError where a process dies.
+    """
+    if ranks == 1:
+        return [job.run(shape, 0, 1, advance)]
+    context = multiprocessing.get_context("spawn")
+    processes: dict[Connection, SpawnProcess] = {}
+    try:
+        for rank in range(ranks):
+            ours, process = _start(context, job, rank, ranks)
+            processes[ours] = process
+        found = _collect(processes, advance)
+        return [found[ours] for ours in processes]
+    finally:
+        for process in processes.values():
+            process.kill()  # one that is done has nothing left to do
+        for process in processes.values():
+            process.join()
+
+
+def _start(context: SpawnContext, job: Job, rank: int, ranks: int) -> tuple[Connection, SpawnProcess]:
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_main, args=(theirs, job, rank, ranks), daemon=True)
+    process.start()
+    theirs.close()
+    return ours, process
+
+
+def _collect(
+    processes: dict[Connection, SpawnProcess], advance: Callable[[int], None]
+) -> dict[Connection, Done]:
+    """What each process ends with. Before it they send the bytes that they have done."""
+    found: dict[Connection, Done] = {}
+    while len(found) < len(processes):
+        for end in wait([end for end in processes if end not in found]):
+            assert isinstance(end, Connection)
+            try:
+                said = end.recv()
+            except EOFError:
+                processes[end].join()
+                raise RunError(
+                    "A process of the conversion ended early, with exit code "
+                    f"{processes[end].exitcode} (-9: killed, mostly for want of memory; use fewer --ranks)."
+                ) from None
+            if isinstance(said, Exception):
+                raise said
+            if isinstance(said, Done):
+                found[end] = said
+            else:
+                advance(said)
+    return found
+
+
+def _main(end: Connection, job: Job, rank: int, ranks: int) -> None:
+    """A process: when its parent is gone, its next word finds nobody and ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's goes to all; the parent stops its own
+    said: Done | Exception
+    try:
+        with one_rank():
+            import torch
+
+            from rlcore.megatron.streaming import Shape
+
+            torch.set_num_threads(max(1, (os.cpu_count() or 1) // ranks))
+            said = job.run(Shape.of(job.spec), rank, ranks, end.send)
+    except BrokenPipeError:
+        return
+    except RlcoreError as error:
+        said = error
+    except Exception:
+        said = RunError(f"A process of the conversion failed:\n{traceback.format_exc()}")
+    end.send(said)
+
+
+@contextmanager
+def one_rank() -> Iterator[None]:
+    """A process group of this process alone."""
+    from rlcore import cpu
+
+    cpu.install()
+    from rlcore.megatron import parallel
+
+    parallel.start(0, 1, "127.0.0.1", 0)
+    try:
+        yield
+    finally:
+        parallel.stop()
