@@ -24,6 +24,8 @@ from rlcore_cispo.config import CispoConfig
 from rlcore_cispo.loss import Cispo
 from rlcore_corrections.config import OpsmConfig
 from rlcore_corrections.weights import Opsm
+from rlcore_dpo.config import DpoConfig
+from rlcore_dpo.loss import Dpo
 from rlcore_grpo.config import PpoClipConfig
 from rlcore_grpo.loss import PpoClip
 from rlcore_gspo.config import GspoConfig
@@ -31,6 +33,8 @@ from rlcore_gspo.loss import Gspo
 from rlcore_qwen.tiny import tiny
 from rlcore_sapo.config import SapoConfig
 from rlcore_sapo.loss import Sapo
+from rlcore_sft.config import SftConfig
+from rlcore_sft.loss import Sft
 
 LIMIT_S = 240.0
 LENGTHS = (4, 6, 1, 5, 3, 6)
@@ -39,11 +43,12 @@ LONGEST = 6
 
 @dataclass(frozen=True)
 class Case:
-    """rlcore's loss and TRL's settings for the same one."""
+    """rlcore's loss, and the trainer of TRL that has the same one, with its settings."""
 
     loss: Loss
     trl: dict[str, Any]
     normalizer: Normalizer
+    trainer: str = "grpo"
     entropy_coef: float = 0.0
     kl: KlSettings = field(default_factory=KlSettings)
     corrections: tuple[Correction, ...] = ()
@@ -92,13 +97,30 @@ CASES = {
         "per_rollout",
         corrections=(Opsm(OpsmConfig(delta=0.05)),),
     ),
+    "dpo": Case(
+        Dpo(DpoConfig(beta=0.3)), {"loss_type": ["sigmoid"], "beta": 0.3}, "per_rollout", trainer="dpo"
+    ),
+    "dpo_of_means": Case(
+        Dpo(DpoConfig(beta=0.3, length_normalized=True)),
+        {"loss_type": ["sigmoid_norm"], "beta": 0.3},
+        "per_rollout",
+        trainer="dpo",
+    ),
+    "ipo": Case(
+        Dpo(DpoConfig(beta=0.3, form="ipo", length_normalized=True)),
+        {"loss_type": ["ipo"], "beta": 0.3},
+        "per_rollout",
+        trainer="dpo",
+    ),
+    "sft": Case(Sft(SftConfig()), {"loss_type": "nll"}, "per_token", trainer="sft"),
 }
 
 
 def data() -> tuple[TrainBatch, Tensor]:
     """Float64 columns of six samples with uneven lengths and a masked token, and each sample's advantage.
 
-    Log-ratios reach ±0.9, so that every clip acts; the ratio to the engine is that to the old policy.
+    To `dpo` they are three pairs, the chosen response first. Log-ratios reach ±0.9, so that every clip acts;
+    the ratio to the engine is that to the old policy.
     """
     draw, batch = torch.Generator().manual_seed(5), responses(LENGTHS)
     total = sum(LENGTHS)
@@ -120,7 +142,8 @@ def data() -> tuple[TrainBatch, Tensor]:
     advantages = torch.tensor([1.0, -1.0, 0.5, -2.0, 1.5, -0.25])
     columns["given"] = advantages[batch.segments]
     rows = torch.arange(len(LENGTHS))
-    return batch.with_columns(columns, {"rollout": rows, "group": rows, "position": rows}), advantages
+    per_sample = {"rollout": rows, "group": rows // 2, "position": rows, "chosen": 1 - rows % 2}
+    return batch.with_columns(columns, per_sample), advantages
 
 
 class Given:
@@ -167,7 +190,12 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     }
     columns = {name: padded(batch.per_token[column], batch) for name, column in names.items()}
     cases = [
-        {"settings": case.trl, "columns": columns, "advantages": advantages.tolist()}
+        {
+            "trainer": case.trainer,
+            "settings": case.trl,
+            "columns": columns,
+            "advantages": advantages.tolist(),
+        }
         for case in CASES.values()
     ]
     (folder / "cases.json").write_text(json.dumps(cases))
@@ -187,7 +215,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize("name", list(CASES))
 def test_loss_and_gradient_are_those_of_trl(theirs: dict[str, Any], name: str) -> None:
     case, (batch, _) = CASES[name], data()
-    if not case.kl.coef:
+    if case.trainer == "grpo" and not case.kl.coef:
         kept = {key: x for key, x in batch.per_token.items() if key != Input.REFERENCE_LOG_PROBS}
         batch = replace(batch, per_token=kept)
     total, gradients = ours(case, batch)
