@@ -126,6 +126,15 @@ def test_kl_of_equal_log_probs_is_exactly_zero(kind: maths.KlKind) -> None:
 # --- groups --------------------------------------------------------------------------------------------
 
 
+def test_samples_of_one_rollout_count_once() -> None:
+    """Rollouts 7 and 3 of two samples each, and 5: with their mean rewards, in the order of their ids."""
+    rewards, rollouts, groups = f64(1, 2, 4, 6, 9), i64(7, 3, 7, 3, 5), i64(20, 10, 20, 10, 10)
+    index, reward, group = maths.rollout_rewards(rewards, rollouts, groups)
+    assert index.tolist() == [2, 0, 2, 0, 1]
+    close(reward, 4, 9, 2.5)
+    assert group.tolist() == [10, 10, 20]
+
+
 @pytest.mark.parametrize(
     ("rewards", "eps", "expected"),
     [

@@ -132,6 +132,19 @@ def group_std(x_B: Tensor, group_B: Tensor) -> Tensor:
     return (sum_G / (count_G - 1).clamp(min=1)).sqrt()[index_B]
 
 
+def rollout_rewards(reward_B: Tensor, rollout_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The rollout of each sample, from 0, int64 [B]; of each rollout its reward and its group, [N].
+
+    Samples that were split from one rollout count once, with their mean reward.
+    """
+    index_B, count_N = indices_of(rollout_B)
+    reward_N = reward_B.new_zeros(len(count_N))
+    reward_N[index_B] = group_mean(reward_B, rollout_B)
+    group_N = group_B.new_zeros(len(count_N))
+    group_N[index_B] = group_B
+    return index_B, reward_N, group_N
+
+
 def group_advantages(reward_B: Tensor, group_B: Tensor, *, std: bool, eps: float = 1e-6) -> Tensor:
     """Reward minus group mean, over (group std + eps) where `std`, [B] (https://arxiv.org/abs/2402.03300).
 

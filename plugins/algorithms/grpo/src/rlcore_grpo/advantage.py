@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
-from rlcore.maths import group_advantages, group_mean, indices_of
+from rlcore.maths import group_advantages, indices_of, rollout_rewards
 from rlcore_grpo.config import GroupAdvantageConfig
 
 
@@ -21,12 +21,9 @@ class GroupAdvantage:
     def estimate(self, batch: TrainBatch) -> Tensor:
         """Advantages, float32 [R]."""
         # in float64, so that the order of the sums does not show in the float32 result
-        reward_B, rollout_B = batch.per_sample["reward"].double(), batch.per_sample["rollout"]
-        index_B, count_N = indices_of(rollout_B)
-        reward_N = torch.zeros_like(count_N, dtype=reward_B.dtype)
-        reward_N[index_B] = group_mean(reward_B, rollout_B)
-        group_N = torch.zeros_like(count_N)
-        group_N[index_B] = batch.per_sample["group"]
+        index_B, reward_N, group_N = rollout_rewards(
+            batch.per_sample["reward"].double(), batch.per_sample["rollout"], batch.per_sample["group"]
+        )
         advantage_N = group_advantages(reward_N, group_N, std=self._config.std, eps=self._config.eps)
         if self._config.single == "reward":
             of_group_N, size_G = indices_of(group_N)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
 from rlcore.errors import RunError
-from rlcore.maths import group_advantages, group_mean, indices_of
+from rlcore.maths import group_advantages, group_mean, rollout_rewards
 from rlcore_max_rl.config import MaxRlConfig
 
 
@@ -22,17 +22,15 @@ class MaxRlAdvantage:
     def estimate(self, batch: TrainBatch) -> Tensor:
         """Advantages, float32 [R]. Raises `RunError` for a reward below 0."""
         # in float64, so that the order of the sums does not show in the float32 result
-        reward_B, rollout_B = batch.per_sample["reward"].double(), batch.per_sample["rollout"]
+        reward_B = batch.per_sample["reward"].double()
         if bool((reward_B < 0).any()):
             raise RunError(
                 f"--advantage max_rl: found a reward of {float(reward_B.min()):g}, expected 0 or more, "
                 "for it divides by the group's mean reward."
             )
-        index_B, count_N = indices_of(rollout_B)
-        reward_N = torch.zeros_like(count_N, dtype=reward_B.dtype)
-        reward_N[index_B] = group_mean(reward_B, rollout_B)
-        group_N = torch.zeros_like(count_N)
-        group_N[index_B] = batch.per_sample["group"]
+        index_B, reward_N, group_N = rollout_rewards(
+            reward_B, batch.per_sample["rollout"], batch.per_sample["group"]
+        )
         mean_N = group_mean(reward_N, group_N)
         centered_N = group_advantages(reward_N, group_N, std=False)
         # without any reward the numerator is 0 as well

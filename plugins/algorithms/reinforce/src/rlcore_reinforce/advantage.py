@@ -11,9 +11,8 @@ from rlcore.inputs import Input
 from rlcore.maths import (
     discounted_sums,
     group_advantages,
-    group_mean,
-    indices_of,
     leave_one_out_baseline,
+    rollout_rewards,
     token_weights,
     where_live,
     whiten,
@@ -28,14 +27,9 @@ def returns(batch: TrainBatch, gamma: float) -> Tensor:
 
 
 def rollouts(batch: TrainBatch) -> tuple[Tensor, Tensor, Tensor]:
-    """The rollout of each sample, [B]; the mean reward of its samples, float64, and its group, [N]."""
-    reward_B, rollout_B = batch.per_sample["reward"].double(), batch.per_sample["rollout"]
-    index_B, count_N = indices_of(rollout_B)
-    reward_N = count_N.new_zeros(len(count_N), dtype=reward_B.dtype)
-    reward_N[index_B] = group_mean(reward_B, rollout_B)
-    group_N = count_N.new_zeros(len(count_N))
-    group_N[index_B] = batch.per_sample["group"]
-    return index_B, reward_N, group_N
+    """`rlcore.maths.rollout_rewards` of the batch, in float64."""
+    columns = batch.per_sample
+    return rollout_rewards(columns["reward"].double(), columns["rollout"], columns["group"])
 
 
 class ReinforceAdvantage:
