@@ -150,9 +150,9 @@ def _step(updates: Learner, batch: TrainBatch, number: int) -> dict[str, float]:
         patch.object(role_module, "get_forward_backward_func", scheduled),
         part(scoring_module, "vocab_parallel_log_probs", "log-probs and entropy of the logits"),
         patch.object(
-            logprobs._LogProbs,
+            logprobs._FromLogits,
             "backward",
-            staticmethod(clock.timed("log-probs and entropy of the logits", logprobs._LogProbs.backward)),
+            staticmethod(clock.timed("log-probs and entropy of the logits", logprobs._FromLogits.backward)),
         ),
         part(Objective, "__call__", "loss, corrections, metrics"),
         part(role_module, "pack", "packing"),

@@ -162,7 +162,7 @@ class MBridge:
             if self.value_head:
                 model.output_layer = heads.ValueHead(self.config)
             else:
-                heads.hide_padding(model.output_layer, self.vocab_size, self.padded_vocab_size)
+                model.output_layer = heads.VocabularyHead(model.output_layer, self.vocab_size)
         assert isinstance(model, nn.Module)
         return model
 

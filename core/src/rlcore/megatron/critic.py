@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
 from rlcore.megatron.context import whole
+from rlcore.megatron.logprobs import Logits
 from rlcore.megatron.packing import Pack
 from rlcore.megatron.role import Role
 from rlcore.megatron.step import LossResult, StepResult
@@ -29,8 +30,8 @@ class Critic(Role):
         """fp32 [sum(R_i)] on the CPU, in `batch`'s order, without gradients; on every rank."""
         bins = self._plan(batch, tokens_per_rank)
 
-        def score(output: Tensor, part: Pack) -> tuple[Tensor, Tensor]:
-            return output.new_zeros(()), _values(output, part)
+        def score(output: Logits, part: Pack) -> tuple[Tensor, Tensor]:
+            return torch.zeros((), device=part.tokens.device), _values(output, part)
 
         with torch.no_grad():
             found = self._run(batch, bins, score, forward_only=True)
@@ -39,7 +40,7 @@ class Critic(Role):
     def fit(self, batch: TrainBatch, loss: ValueFunction, *, tokens_per_rank: int) -> StepResult:
         """One optimizer step, as `Role.train` takes it."""
 
-        def score(output: Tensor, part: Pack) -> tuple[Tensor, dict[str, Tensor]]:
+        def score(output: Logits, part: Pack) -> tuple[Tensor, dict[str, Tensor]]:
             values = _values(output, part)
             total = values[:0].sum()  # an exact zero that keeps the graph whole for every loss
             if values.numel() == 0:
@@ -51,5 +52,6 @@ class Critic(Role):
         return self._fit(batch, tokens_per_rank, score)
 
 
-def _values(output: Tensor, part: Pack) -> Tensor:
+def _values(output: Logits, part: Pack) -> Tensor:
+    assert isinstance(output, Tensor), "a value head has nothing to defer"
     return whole(output[: part.targets.numel(), 0], part)

@@ -1,11 +1,14 @@
 """Log-probabilities of tokens, entropy and likeliest tokens from vocabulary-parallel logits.
 
 One pass over the logits, two small collectives, and a backward pass that recomputes the probabilities:
-nothing of the size of the logits is saved besides the logits themselves.
+nothing of the size of the logits is saved besides the logits themselves. From `HiddenRows` the logits are
+made a chunk at a time, in either pass, and never exist as a whole.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,12 +16,33 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from rlcore.cpu import kernels
+from rlcore.limits import ROWS_AT_ONCE
+
 _CHUNK_ELEMENTS = 1 << 22
 """Logits that are held in fp32 at once where the caller names no chunk: 16 MiB."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class HiddenRows:
+    """Logits that are not made yet, those of `hidden` [T, H] times the transpose of `matrix` [V/tp, H].
+
+    The gradient of `hidden` is that of this rank's slice of the vocabulary: to be summed over ranks.
+    """
+
+    hidden: Tensor
+    matrix: Tensor
+
+
+Logits = Tensor | HiddenRows
+"""[T, V/tp]: this rank's contiguous slice of the vocabulary, any floating dtype."""
+
+_Read = Callable[[slice], Tensor]
+"""From a run of rows to their logits, without columns of padding."""
+
+
 def vocab_parallel_log_probs(
-    logits_TV: Tensor,
+    logits: Logits,
     targets: Tensor,
     *,
     temperature: float = 1.0,
@@ -30,7 +54,6 @@ def vocab_parallel_log_probs(
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probability of each target under `softmax(logits / temperature)`, and the entropy of that softmax.
 
-    `logits_TV` [T, V/tp]: this rank's contiguous slice of the vocabulary, any floating dtype.
     `targets` int64 [T], or [T, K] for several of each row: ids of the whole vocabulary. `group`: the
     tensor-parallel ranks in the order of their slices (None: one rank holds all). `vocab_size`: real tokens;
     the columns from there on are padding and take no part. `chunk`: rows held in fp32 at once.
@@ -38,38 +61,37 @@ def vocab_parallel_log_probs(
     entropy carries a gradient only with `entropy_grad`. The same values on every rank of `group`.
     """
     tp = group.size() if group is not None else 1
-    start, columns = _slice(logits_TV, vocab_size, group)
-    rows = chunk or _rows_at_once(logits_TV)
-    log_probs_TK, entropy_T = _LogProbs.apply(  # type: ignore[no-untyped-call]  # torch leaves `apply` untyped
-        logits_TV,
-        targets if targets.dim() == 2 else targets[:, None],
-        temperature,
-        entropy,
-        entropy_grad,
-        start,
-        columns,
-        rows,
-        group if tp > 1 else None,
-    )
+    start, columns = _slice(logits, vocab_size, group)
+    rows = chunk or _rows_at_once(logits)
+    settings = _Settings(temperature, entropy, entropy_grad, start, columns, rows, group if tp > 1 else None)
+    targets_TK = targets if targets.dim() == 2 else targets[:, None]
+    if isinstance(logits, HiddenRows):
+        of_rows = _FromHidden.apply(logits.hidden, logits.matrix, targets_TK, settings)  # type: ignore[no-untyped-call]  # torch leaves `apply` untyped
+    else:
+        of_rows = _FromLogits.apply(logits, targets_TK, settings)  # type: ignore[no-untyped-call]
+    log_probs_TK, entropy_T = of_rows
     return log_probs_TK.view(targets.shape), entropy_T if entropy else None
 
 
 def vocab_parallel_top(
-    logits_TV: Tensor, k: int, *, vocab_size: int | None = None, group: ProcessGroup | None = None
+    logits: Logits, k: int, *, vocab_size: int | None = None, group: ProcessGroup | None = None
 ) -> Tensor:
     """The ids of the `k` largest logits of each row, int64 [T, k], the largest first; without gradient.
 
     Logits, `vocab_size` and `group` are those of `vocab_parallel_log_probs`. `k` is at most the vocabulary.
     The same ids on every rank of `group`.
     """
-    start, columns = _slice(logits_TV, vocab_size, group)
-    width = min(k, logits_TV.shape[1])
-    found_TK = logits_TV.new_full((len(logits_TV), width), -torch.inf, dtype=torch.float32)
-    ids_TK = torch.zeros(found_TK.shape, dtype=torch.int64, device=logits_TV.device)
-    rows, mine = _rows_at_once(logits_TV), min(width, columns)
-    for low in range(0, len(logits_TV) if mine else 0, rows):
-        part = slice(low, low + rows)
-        found_TK[part, :mine], ids_TK[part, :mine] = logits_TV[part, :columns].detach().float().topk(mine, 1)
+    start, columns = _slice(logits, vocab_size, group)
+    count, width = _shape(logits)
+    device = logits.device if isinstance(logits, Tensor) else logits.hidden.device
+    most, rows, read = min(k, width), _rows_at_once(logits), _reader(logits, columns)
+    found_TK = torch.full((count, most), -torch.inf, device=device)
+    ids_TK = torch.zeros(found_TK.shape, dtype=torch.int64, device=device)
+    mine = min(most, columns)
+    with torch.no_grad():
+        for low in range(0, count if mine else 0, rows):
+            part = slice(low, low + rows)
+            found_TK[part, :mine], ids_TK[part, :mine] = read(part).float().topk(mine, 1)
     ids_TK += start
     if group is None or group.size() == 1:
         return ids_TK
@@ -80,69 +102,131 @@ def vocab_parallel_top(
     return torch.cat(all_ids, 1).gather(1, torch.cat(all_found, 1).topk(k, 1).indices)
 
 
-def _slice(logits_TV: Tensor, vocab_size: int | None, group: ProcessGroup | None) -> tuple[int, int]:
+def _shape(logits: Logits) -> tuple[int, int]:
+    if isinstance(logits, HiddenRows):
+        return len(logits.hidden), len(logits.matrix)
+    return logits.shape[0], logits.shape[1]
+
+
+def _slice(logits: Logits, vocab_size: int | None, group: ProcessGroup | None) -> tuple[int, int]:
     """The first id of this rank's slice, and how many of its columns are no padding."""
-    width = logits_TV.shape[1]
+    _, width = _shape(logits)
     start = (group.rank() if group is not None else 0) * width
     return start, width if vocab_size is None else min(max(vocab_size - start, 0), width)
 
 
-def _rows_at_once(logits_TV: Tensor) -> int:
-    return max(1, _CHUNK_ELEMENTS // max(1, logits_TV.shape[1]))
+def _rows_at_once(logits: Logits) -> int:
+    rows = max(1, _CHUNK_ELEMENTS // max(1, _shape(logits)[1]))
+    return max(rows, ROWS_AT_ONCE) if isinstance(logits, HiddenRows) else rows
 
 
-class _LogProbs(torch.autograd.Function):
+def _reader(logits: Logits, columns: int) -> _Read:
+    if isinstance(logits, HiddenRows):
+        hidden_TH, matrix_CH = logits.hidden, logits.matrix[:columns]
+        return lambda part: kernels.times_transposed(hidden_TH[part], matrix_CH)
+    logits_TV = logits
+    return lambda part: logits_TV[part, :columns]
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """`start`, `columns`: of the slice. `rows`: at once. `group`: None for one rank."""
+
+    temperature: float
+    entropy: bool
+    entropy_grad: bool
+    start: int
+    columns: int
+    rows: int
+    group: ProcessGroup | None
+
+
+class _FromLogits(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        logits_TV: Tensor,
-        targets_TK: Tensor,
-        temperature: float,
-        entropy: bool,
-        entropy_grad: bool,
-        start: int,
-        columns: int,
-        rows: int,
-        group: ProcessGroup | None,
+        ctx: Any, logits_TV: Tensor, targets_TK: Tensor, settings: _Settings
     ) -> tuple[Tensor, Tensor]:
-        local_TK = targets_TK - start
-        mine_TK = (local_TK >= 0) & (local_TK < columns)
-        index_TK = torch.where(mine_TK, local_TK, 0)
-        max_T, sums_ST = _local_sums(logits_TV, index_TK, mine_TK, temperature, entropy, columns, rows)
-        max_T, (total_T, shifted_T, *target_KT) = _combine(max_T, sums_ST, group)
-        log_total_T = total_T.log()
-        log_z_T = max_T + log_total_T
-        entropy_T = log_total_T - shifted_T / total_T
-        saved = [entropy_T] if entropy_grad else []
-        ctx.save_for_backward(logits_TV, index_TK, mine_TK, log_z_T, *saved)
-        ctx.settings = (temperature, columns, rows)
-        if not entropy_grad:
-            ctx.mark_non_differentiable(entropy_T)
-        return torch.stack(target_KT, 1) - log_z_T[:, None], entropy_T
+        read = _reader(logits_TV, settings.columns)
+        return _forward(ctx, read, (logits_TV,), targets_TK, settings)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        logits_TV, index_TK, mine_TK, log_z_T, *saved = ctx.saved_tensors
-        temperature, columns, rows = ctx.settings
-        grad_TK = grads[0] / temperature
-        grad_T = grad_TK.sum(1)
-        entropy_grad_T = grads[1] / temperature if saved else None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (logits_TV, *kept), settings = ctx.saved_tensors, ctx.settings
         out_TV = torch.empty_like(logits_TV)
-        out_TV[:, columns:] = 0
-        for low in range(0, logits_TV.shape[0], rows):
-            part = slice(low, low + rows)
-            log_p = _scaled(logits_TV[part, :columns], temperature).sub_(log_z_T[part, None])
-            if entropy_grad_T is None:
-                grad = log_p.exp_().mul_(-grad_T[part, None])
+        out_TV[:, settings.columns :] = 0
+        for part, grad in _gradients(_reader(logits_TV, settings.columns), kept, grads, settings):
+            out_TV[part, : settings.columns] = grad
+        return out_TV, None, None
+
+
+class _FromHidden(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_TH: Tensor, matrix_VH: Tensor, targets_TK: Tensor, settings: _Settings
+    ) -> tuple[Tensor, Tensor]:
+        read = _reader(HiddenRows(hidden=hidden_TH, matrix=matrix_VH), settings.columns)
+        return _forward(ctx, read, (hidden_TH, matrix_VH), targets_TK, settings)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        (hidden_TH, matrix_VH, *kept), settings = ctx.saved_tensors, ctx.settings
+        matrix_CH = matrix_VH[: settings.columns]
+        out_TH = torch.zeros_like(hidden_TH)
+        # in fp32, for a sum of many chunks in bf16 would lose what the small ones add
+        out_VH = torch.zeros(matrix_VH.shape, device=matrix_VH.device)
+        out_CH = out_VH[: settings.columns]
+        read = _reader(HiddenRows(hidden=hidden_TH, matrix=matrix_VH), settings.columns)
+        for part, grad in _gradients(read, kept, grads, settings):
+            mine = grad.to(hidden_TH.dtype)
+            out_TH[part] = kernels.times_transposed(mine, matrix_CH.t())
+            if hidden_TH.dtype == torch.float32:
+                out_CH.addmm_(mine.t(), hidden_TH[part])
             else:
-                # d logp_k/dz_j = [j = k] - p_j;  dH/dz_j = -p_j (log p_j + H)
-                grad = log_p.exp()
-                log_p.add_(saved[0][part, None]).mul_(entropy_grad_T[part, None]).add_(grad_T[part, None])
-                grad.mul_(log_p.neg_())
-            if columns:
-                grad.scatter_add_(1, index_TK[part], grad_TK[part] * mine_TK[part])
-            out_TV[part, :columns] = grad
-        return out_TV, *[None] * 8
+                out_CH += mine.t() @ hidden_TH[part]
+        return out_TH, out_VH.to(matrix_VH.dtype), None, None
+
+
+def _forward(
+    ctx: Any, read: _Read, sources: tuple[Tensor, ...], targets_TK: Tensor, settings: _Settings
+) -> tuple[Tensor, Tensor]:
+    """Log-probs [T, K] and entropy [T]. Keeps `sources`, then what `_gradients` reads."""
+    local_TK = targets_TK - settings.start
+    mine_TK = (local_TK >= 0) & (local_TK < settings.columns)
+    index_TK = torch.where(mine_TK, local_TK, 0)
+    max_T, sums_ST = _local_sums(read, index_TK, mine_TK, settings)
+    max_T, (total_T, shifted_T, *target_KT) = _combine(max_T, sums_ST, settings.group)
+    log_total_T = total_T.log()
+    log_z_T = max_T + log_total_T
+    entropy_T = log_total_T - shifted_T / total_T
+    saved = [entropy_T] if settings.entropy_grad else []
+    ctx.save_for_backward(*sources, index_TK, mine_TK, log_z_T, *saved)
+    ctx.settings = settings
+    if not settings.entropy_grad:
+        ctx.mark_non_differentiable(entropy_T)
+    return torch.stack(target_KT, 1) - log_z_T[:, None], entropy_T
+
+
+def _gradients(
+    read: _Read, kept: Sequence[Tensor], grads: Sequence[Tensor], settings: _Settings
+) -> Iterator[tuple[slice, Tensor]]:
+    """A run of rows after the other, and the gradient of their logits, fp32 [rows, columns]."""
+    index_TK, mine_TK, log_z_T, *saved = kept
+    grad_TK = grads[0] / settings.temperature
+    grad_T = grad_TK.sum(1)
+    entropy_grad_T = grads[1] / settings.temperature if saved else None
+    for low in range(0, len(index_TK), settings.rows):
+        part = slice(low, low + settings.rows)
+        log_p = _scaled(read(part), settings.temperature).sub_(log_z_T[part, None])
+        if entropy_grad_T is None:
+            grad = log_p.exp_().mul_(-grad_T[part, None])
+        else:
+            # d logp_k/dz_j = [j = k] - p_j;  dH/dz_j = -p_j (log p_j + H)
+            grad = log_p.exp()
+            log_p.add_(saved[0][part, None]).mul_(entropy_grad_T[part, None]).add_(grad_T[part, None])
+            grad.mul_(log_p.neg_())
+        if settings.columns:
+            grad.scatter_add_(1, index_TK[part], grad_TK[part] * mine_TK[part])
+        yield part, grad
 
 
 def _scaled(logits: Tensor, temperature: float) -> Tensor:
@@ -150,30 +234,22 @@ def _scaled(logits: Tensor, temperature: float) -> Tensor:
     return logits.float() / temperature if temperature != 1.0 else logits.to(torch.float32, copy=True)
 
 
-def _local_sums(
-    logits_TV: Tensor,
-    index_TK: Tensor,
-    mine_TK: Tensor,
-    temperature: float,
-    entropy: bool,
-    columns: int,
-    rows: int,
-) -> tuple[Tensor, Tensor]:
+def _local_sums(read: _Read, index_TK: Tensor, mine_TK: Tensor, settings: _Settings) -> tuple[Tensor, Tensor]:
     """Per row of this slice: max m, and [Σ e^(z-m), Σ e^(z-m)(z-m), z or 0 of each of the K targets]."""
-    length = logits_TV.shape[0]
-    max_T = torch.full((length,), -torch.inf, device=logits_TV.device)
-    sums_ST = torch.zeros((2 + index_TK.shape[1], length), device=logits_TV.device)
-    if columns == 0:
+    length = len(index_TK)
+    max_T = torch.full((length,), -torch.inf, device=index_TK.device)
+    sums_ST = torch.zeros((2 + index_TK.shape[1], length), device=index_TK.device)
+    if settings.columns == 0:
         return max_T, sums_ST
-    for low in range(0, length, rows):
-        part = slice(low, low + rows)
-        z = _scaled(logits_TV[part, :columns], temperature)
+    for low in range(0, length, settings.rows):
+        part = slice(low, low + settings.rows)
+        z = _scaled(read(part), settings.temperature)
         sums_ST[2:, part] = z.gather(1, index_TK[part]).T
         max_T[part] = z.amax(1)
         z.sub_(max_T[part, None])
-        e = z.exp() if entropy else z.exp_()
+        e = z.exp() if settings.entropy else z.exp_()
         sums_ST[0, part] = e.sum(1)
-        if entropy:
+        if settings.entropy:
             sums_ST[1, part] = e.mul_(z).sum(1)
     sums_ST[2:].masked_fill_(~mine_TK.T, 0.0)
     return max_T, sums_ST

@@ -20,6 +20,7 @@ from rlcore.megatron.collect import in_order, on_every_stage, sum_over_ranks
 from rlcore.megatron.context import narrow
 from rlcore.megatron.fields import check_fields, split
 from rlcore.megatron.imports import device
+from rlcore.megatron.logprobs import Logits
 from rlcore.megatron.optimizer import (
     apply_gradients,
     build_optimizer,
@@ -41,6 +42,9 @@ __all__ = ["Loss", "LossResult", "Role", "StepResult", "TokenOutputs"]
 
 Loss = Callable[[TokenOutputs, TrainBatch], LossResult]
 """Called once a micro-batch that has response tokens, on the ranks of the last pipeline stage."""
+
+Score = Callable[[Logits, Pack], tuple[Tensor, Any]]
+"""From a micro-batch's output to what is differentiated, and to what is kept of it."""
 
 
 class Role:
@@ -100,8 +104,8 @@ class Role:
         """
         bins = self._plan(batch, tokens_per_rank)
 
-        def score(logits: Tensor, part: Pack) -> tuple[Tensor, dict[str, Tensor]]:
-            return logits.new_zeros(()), score_columns(
+        def score(logits: Logits, part: Pack) -> tuple[Tensor, dict[str, Tensor]]:
+            return torch.zeros((), device=part.tokens.device), score_columns(
                 logits,
                 part,
                 vocab_size=self._vocab_size,
@@ -141,7 +145,7 @@ class Role:
         or gradient norm that is not finite nothing changes.
         """
 
-        def score(logits: Tensor, part: Pack) -> tuple[Tensor, dict[str, Tensor]]:
+        def score(logits: Logits, part: Pack) -> tuple[Tensor, dict[str, Tensor]]:
             outputs = token_outputs(
                 logits,
                 part,
@@ -187,9 +191,7 @@ class Role:
         """
         self.steps = load_role(folder, self.built.chunks, self.optimizer)
 
-    def _fit(
-        self, batch: TrainBatch, tokens_per_rank: int, score: Callable[[Tensor, Pack], tuple[Tensor, Any]]
-    ) -> StepResult:
+    def _fit(self, batch: TrainBatch, tokens_per_rank: int, score: Score) -> StepResult:
         assert self.settings is not None, "a frozen role is not trained"
         bins = self._plan(batch, tokens_per_rank)
         zero_gradients(self.models)
@@ -230,7 +232,7 @@ class Role:
         self,
         batch: TrainBatch,
         bins: Bins,
-        score: Callable[[Tensor, Pack], tuple[Tensor, Any]],
+        score: Score,
         *,
         forward_only: bool,
     ) -> list[Any]:

@@ -7,13 +7,13 @@ from megatron.core import parallel_state as mpu
 from torch import Tensor
 
 from rlcore.megatron.context import whole
-from rlcore.megatron.logprobs import vocab_parallel_log_probs, vocab_parallel_top
+from rlcore.megatron.logprobs import Logits, vocab_parallel_log_probs, vocab_parallel_top
 from rlcore.megatron.packing import Pack
 from rlcore.megatron.step import TokenOutputs
 
 
 def token_outputs(
-    logits: Tensor,
+    logits: Logits,
     part: Pack,
     *,
     vocab_size: int,
@@ -50,7 +50,7 @@ def token_outputs(
 
 
 def score_columns(
-    logits: Tensor,
+    logits: Logits,
     part: Pack,
     *,
     vocab_size: int,

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlcore.limits import MOST_LOGITS, ROWS_AT_ONCE
 from rlcore.plan.facts import Experts, Facts, Latent
 from rlcore.plan.layout import Layout
 
 FLOAT, LONG = 4, 8
 GATED, GATED_ON_CPU = 5, 3
 """Of a gated MLP's width: gate and up (2), the product, and both halves as they are multiplied (2)."""
+CHUNKS = 3
+"""Tensors of the size of a chunk of logits that exist at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +54,15 @@ def saved(facts: Facts, layout: Layout, batch: Batch, stage: int) -> int:
 
 
 def workspace(facts: Facts, layout: Layout, batch: Batch, stage: int) -> int:
-    """Bytes of the largest tensor that exists for a moment: the gradient of the logits."""
+    """Bytes of what exists for a moment: the gradient of the logits.
+
+    Where the logits are made in chunks, the output matrix's gradient in fp32, and of a chunk the logits, the
+    log-probs and their gradient.
+    """
     if stage != layout.pipeline - 1:
         return 0
+    if _in_chunks(facts, layout, batch):
+        return _columns(facts, layout) * (facts.hidden + CHUNKS * ROWS_AT_ONCE) * FLOAT
     return _logits(facts, layout, batch)
 
 
@@ -105,14 +114,29 @@ def _tables(facts: Facts, batch: Batch) -> int:
 
 def _head(facts: Facts, layout: Layout, batch: Batch) -> int:
     split = _split(layout, batch)
-    total = split * _norm(facts.hidden, batch, output=False) + _logits(facts, layout, batch)
+    in_chunks = _in_chunks(facts, layout, batch)
+    total = split * _norm(facts.hidden, batch, output=False)
+    if not in_chunks:
+        total += _logits(facts, layout, batch)
     if layout.sequence:
-        return total + split * facts.hidden * batch.bytes + batch.rows * LONG
+        gathered = batch.rows if in_chunks else split
+        return total + gathered * facts.hidden * batch.bytes + batch.rows * LONG
     return total + batch.rows * (facts.hidden * batch.bytes + LONG)
 
 
 def _logits(facts: Facts, layout: Layout, batch: Batch) -> int:
-    return batch.rows * -(-facts.vocabulary // layout.tensor) * batch.bytes
+    return batch.rows * _columns(facts, layout) * batch.bytes
+
+
+def _columns(facts: Facts, layout: Layout) -> int:
+    """Tokens of the vocabulary on a rank."""
+    return -(-facts.vocabulary // layout.tensor)
+
+
+def _in_chunks(facts: Facts, layout: Layout, batch: Batch) -> bool:
+    """Whether the logits never exist as a whole."""
+    rows = batch.tokens if layout.sequence else batch.rows
+    return rows * _columns(facts, layout) > MOST_LOGITS
 
 
 def _latent(facts: Facts, latent: Latent, layout: Layout, batch: Batch) -> int:
