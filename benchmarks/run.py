@@ -18,6 +18,7 @@ ORDER = (
     "trainer_step",
     "profile_step",
     "memory",
+    "head_memory",
     "asynchrony",
     "chaos",
     "vs_trl",
