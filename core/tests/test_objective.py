@@ -233,7 +233,7 @@ def test_entropy_bonus_and_metrics() -> None:
     assert gradient.tolist() == [-0.25, -0.25, 0]
     found = {name: value.item() for name, value in result.metrics.items()}
     assert found.pop("kl_engine_k3") == pytest.approx(math.exp(-0.5) - 1 + 0.5 + math.exp(0.5) - 1 - 0.5)
-    assert found == {"tokens": 2, "fresh": 2, "entropy": 4, "ppo_kl": -0.5, "kl_engine": 1}
+    assert found == {"tokens": 2, "fresh": 2, "entropy": 4, "ppo_kl": -0.5, "ppo_gap": 0.5, "kl_engine": 1}
     assert objective.take_gap_max() == 0.5
     assert objective.take_gap_max() == 0
 

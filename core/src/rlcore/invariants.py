@@ -7,8 +7,11 @@ from typing import Literal
 from rlcore.errors import LogProbGapError, RunError
 from rlcore.megatron.step import StepResult
 
-MAX_PPO_KL = 1e-6
-"""Before the first update old and new log-probs are two forwards of the same weights on the same packs."""
+MAX_PPO_GAP = 1e-6
+"""Before the first update old and new log-probs are two forwards of the same weights on the same packs.
+
+The bound is of the mean absolute difference: differences of either sign do not make up for each other.
+"""
 
 MAX_KL_REFERENCE = 1e-6
 """Likewise for the reference, before the policy has left it."""
@@ -36,10 +39,10 @@ def check_first_step(
     tokens. Not `same_forward`: the engine's log-probs serve as the old ones, and the first check is not made.
     """
     tokens = int(result.metrics["tokens"])
-    ppo_kl = result.metrics["ppo_kl"] / tokens
-    if same_forward and not abs(ppo_kl) <= MAX_PPO_KL:
+    ppo_gap = result.metrics["ppo_gap"] / tokens
+    if same_forward and not ppo_gap <= MAX_PPO_GAP:
         raise RunError(
-            f"Two forwards of the first mini-batch differ by {ppo_kl:.3g} on average: bound {MAX_PPO_KL}."
+            f"Two forwards of the first mini-batch differ by {ppo_gap:.3g} on average: bound {MAX_PPO_GAP}."
         )
     fresh = int(result.metrics["fresh"])
     if not comparable or not fresh:

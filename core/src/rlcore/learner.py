@@ -38,6 +38,7 @@ METRICS = {
     "train/lr": "learning rate of the last optimizer step",
     "train/entropy": "mean entropy of the policy in nats, at the sampling temperature",
     "train/ppo_kl": "mean old minus new log-prob",
+    "train/ppo_gap": "mean |old - new| log-prob",
     "train/fresh": "share of the tokens that the engine sampled with the weights before the update",
     "train/kl_engine": "mean |trainer - engine| log-prob of the fresh tokens, before the update",
     "train/kl_engine_max": "largest |trainer - engine| log-prob of the fresh tokens",

@@ -51,6 +51,7 @@ CORE_METRICS = frozenset(
         "kl_teacher",
         "loss",
         "lr",
+        "ppo_gap",
         "ppo_kl",
         "samples",
         "tokens",
@@ -288,6 +289,7 @@ class Objective:
         teacher_R = inputs.batch.per_token.get(Input.TEACHER_LOG_PROBS)
         of_sampling = {
             "ppo_kl": old_R - inputs.log_probs,
+            "ppo_gap": (old_R - inputs.log_probs).abs(),
             "kl_engine": gap_R,
             "kl_engine_k3": kl(rollout_R, trainer_R, fresh_R, "k3"),
             "fresh": fresh_R,
