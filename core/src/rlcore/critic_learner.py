@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlcore.data.batch import TrainBatch
 from rlcore.interfaces import ValueLoss
-from rlcore.megatron.step import StepResult
+from rlcore.megatron.step import StepResult, balance_metric
 from rlcore.roles import ValueModel
 from rlcore.value_objective import ValueObjective, explained_variance
 
@@ -36,6 +36,7 @@ class CriticLearner:
             "critic/loss": sum(result.loss for result in results) / len(results),
             "critic/grad_norm": sum(result.grad_norm for result in results) / len(results),
             "critic/lr": results[-1].lr,
+            **balance_metric("critic", results),
             **{f"critic/{name}": value / tokens for name, value in sums.items()},
         }
         explained = explained_variance(whole)

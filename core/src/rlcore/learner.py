@@ -22,7 +22,7 @@ from rlcore.inputs import TOP_IDS
 from rlcore.interfaces import AdvantageEstimator, Correction, Loss, ValueLoss
 from rlcore.invariants import check_first_step, check_reference
 from rlcore.megatron.imports import device
-from rlcore.megatron.step import StepResult
+from rlcore.megatron.step import StepResult, balance_metric
 from rlcore.minibatch import assign_minibatches, samples_of, select, tokens_of
 from rlcore.objective import WEIGHTED, Objective, advantage_metrics, prepare
 from rlcore.roles import Policy, Scorer, ValueModel
@@ -61,6 +61,9 @@ Without fresh tokens there is no `train/kl_engine…` but `train/kl_engine_compa
 
 ROLE_METRICS = {
     "train/kl_reference": "KL(policy || reference), by --kl-estimator",
+    "train/router_balance": "balancing loss of the routers, summed over layers, before its coefficient; the "
+    "number of layers with experts where all experts of each sample are chosen equally",
+    "critic/router_balance": "the same of the critic",
     "train/kl_teacher": "mean old log-prob minus the teacher's: an estimate of KL(policy || teacher)",
     "critic/loss": "mean loss of the critic's mini-batches",
     "critic/grad_norm": "mean gradient norm of the critic's mini-batches, before clipping",
@@ -70,7 +73,7 @@ ROLE_METRICS = {
     "time/teacher_log_probs_s": "seconds for the log-probs of the teacher",
     "time/values_s": "seconds for the values of the critic",
 }
-"""What there is beside `METRICS` where the run has a reference, a teacher or a critic."""
+"""What there is beside `METRICS` where the run has a reference, a teacher, a critic or a balancing loss."""
 
 
 class Learner:
@@ -304,6 +307,7 @@ def _summary(results: Sequence[StepResult]) -> dict[str, float]:
         "train/lr": results[-1].lr,
         "train/tokens": tokens,
         "train/updates": float(len(results)),
+        **balance_metric("train", results),
         **{f"train/{name}": value / tokens for name, value in sums.items()},
         **({f"train/{name}": value / fresh for name, value in gaps.items()} if fresh else {}),
     }

@@ -53,6 +53,7 @@ CORE_METRICS = frozenset(
         "lr",
         "ppo_gap",
         "ppo_kl",
+        "router_balance",
         "samples",
         "tokens",
         "updates",

@@ -17,7 +17,7 @@ from rlcore.maths import masked_mean, where_live
 from rlcore.megatron.step import LossResult
 from rlcore.objective import name_of
 
-CORE_METRICS = frozenset({"explained_variance", "grad_norm", "loss", "lr"})
+CORE_METRICS = frozenset({"explained_variance", "grad_norm", "loss", "lr", "router_balance"})
 """Metrics that core computes of every critic; a loss cannot use their names."""
 
 

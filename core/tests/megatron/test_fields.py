@@ -63,8 +63,11 @@ def test_one_name_sets_every_class_that_has_it() -> None:
         ("cp-comm-type", "a2a", "context parallelism has one form here"),
         ("expert-tensor-parallel-size", "2", "divided by --megatron.expert-model-parallel-size"),
         ("moe-router-topk", "2", "it belongs to the model"),
-        ("moe-aux-loss-coeff", "0.01", "the policy alone moves the router"),
-        ("moe-router-bias-update-rate", "0.001", "the policy alone moves the router"),
+        ("moe-aux-loss-coeff", "0.01", "come together: give both, or neither"),
+        ("moe-aux-loss-coeff", "-1", "greater than 0"),
+        ("moe-router-load-balancing-type", "aux_loss", "which samples share a micro-batch"),
+        ("moe-router-load-balancing-type", "seq_aux_loss", "come together: give both, or neither"),
+        ("moe-router-bias-update-rate", "0.001", "seq_aux_loss moves the router"),
         ("moe-pad-expert-input-to-capacity", "true", "rlcore's layers of experts do not use it"),
         (
             "virtual-pipeline-model-parallel-size",

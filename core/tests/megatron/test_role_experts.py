@@ -20,6 +20,7 @@ from rlcore.testing.tiny import make_experts, policy_loss, random_batch
 SETTINGS = OptimizerSettings(lr=1e-2, adam_eps=1e-4, clip_grad=0.5, total_steps=4)
 TENSOR = {"tensor_model_parallel_size": 2, "sequence_parallel": True}
 EXPERT = {"expert_model_parallel_size": 2}
+BALANCED = {"moe_router_load_balancing_type": "seq_aux_loss", "moe_aux_loss_coeff": 0.2}
 LAYOUTS: dict[str, dict[str, Any]] = {
     "data": {},
     "expert": EXPERT,
@@ -33,6 +34,7 @@ FEW = 3
 
 
 def _start(rank: int, world: int, port: int, path: str, megatron: dict[str, Any]) -> Role:
+    megatron = {**megatron, **BALANCED}
     parallel.start(rank, world, "127.0.0.1", port, timeout=60.0, **split(megatron).layout)
     part = Part(name="glm4_moe", factory="rlcore_glm.moe:GlmMoeBridge")
     return Role(ModelSpec(path=path, bridge=part, megatron=megatron), SETTINGS)
@@ -102,6 +104,7 @@ def test_layouts_agree(model: str, alone: Any, tmp_path: Path, layout: str) -> N
             assert step == results[0][0][index][0], "every rank reports the same"
             assert step.loss == pytest.approx(expected.loss, rel=tolerance, abs=1e-6)
             assert step.grad_norm == pytest.approx(expected.grad_norm, rel=tolerance)
+            assert step.balance == pytest.approx(expected.balance, rel=tolerance)
     for _, found in results:
         assert found.keys() == weights.keys()
         for name, array in weights.items():

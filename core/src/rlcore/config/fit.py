@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 TENSOR, PIPELINE = "tensor_model_parallel_size", "pipeline_model_parallel_size"
 CONTEXT, EXPERT = "context_parallel_size", "expert_model_parallel_size"
+BALANCE = "moe_router_load_balancing_type"
 VIRTUAL = "virtual_pipeline_model_parallel_size"
 EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts")
 """What config.json calls the number of experts, by family."""
@@ -401,6 +402,8 @@ def _expert_complaints(resolved: Resolved, config: Mapping[str, Any]) -> Iterato
     parts, tensor = _size(megatron, EXPERT), _size(megatron, TENSOR)
     found = f"{flag_name(f'megatron.{TENSOR}')}: found {tensor}"
     if not experts:
+        if BALANCE in megatron:
+            yield f"{flag_name(f'megatron.{BALANCE}')}: the model has no experts; leave it out."
         if parts > 1:
             flag = flag_name(f"megatron.{EXPERT}")
             yield f"{flag}: found {parts}, but the model has no experts; leave it out."

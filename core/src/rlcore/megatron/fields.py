@@ -9,12 +9,12 @@ import dataclasses
 import re
 import typing
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from megatron.core.distributed import DistributedDataParallelConfig
 from megatron.core.optimizer import OptimizerConfig
 from megatron.core.transformer.transformer_config import TransformerConfig
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from rlcore.errors import ConfigError, did_you_mean
 
@@ -42,6 +42,8 @@ TRANSFORMER = (
     "recompute_method",
     "recompute_num_layers",
     "recompute_modules",
+    "moe_router_load_balancing_type",
+    "moe_aux_loss_coeff",
     "distribute_saved_activations",
 )
 OPTIMIZER = (
@@ -62,6 +64,11 @@ DDP = (
     "bucket_size",
     "pad_buckets_for_high_nccl_busbw",
 )
+NARROWED: Mapping[str, Any] = {
+    "moe_router_load_balancing_type": Literal["seq_aux_loss"],
+    "moe_aux_loss_coeff": Annotated[float, Field(gt=0)],
+}
+"""Types of fields of which only a part of the values is taken."""
 HONORED = frozenset((*LAYOUT, *TRANSFORMER, *OPTIMIZER, *DDP))
 
 OWNED: Mapping[str, str] = {
@@ -113,14 +120,17 @@ OF_THE_MODEL = frozenset(
 )
 """What the model's config.json says."""
 
+BALANCE, COEFFICIENT = "moe_router_load_balancing_type", "moe_aux_loss_coeff"
+NOT_BY_ITSELF = "the others depend on which samples share a micro-batch"
+
 REASONS: Mapping[str, str] = {
     r"fp8|fp4|first_last_layers_bf16|num_layers_at_|mxfp8": "it needs TransformerEngine's fp8 or fp4",
     r"tp_comm|^use_te|te_rng|activation_func_|_fusion$|fused|cpu_offloading|cuda_graph|attention_backend|"
     r"precision_aware|transformer_impl|kitchen|symmetric|persist_layer": "it needs TransformerEngine or apex",
     r"context_parallel|cp_comm|dp_cp|hierarchical": "context parallelism has one form here: keys and values "
     "are gathered",
-    r"aux_loss|z_loss|load_balancing|bias_update": "the policy alone moves the router: a balancing loss "
-    "depends on how a batch is divided",
+    r"z_loss|bias_update": "beside the policy only --megatron.moe-router-load-balancing-type seq_aux_loss "
+    "moves the router: it alone does not depend on how a batch is divided",
     r"expert_tensor": "experts are divided by --megatron.expert-model-parallel-size, and none is cut",
     r"^moe_|expert|deepep": "rlcore's layers of experts do not use it",
     r"_vp_|overlap_p2p|first_pipeline_stage|last_pipeline_stage|pipeline_model_parallel_layout|"
@@ -167,6 +177,10 @@ def check_fields(overrides: Mapping[str, Any]) -> dict[str, Any]:
             f"{_flag('virtual_pipeline_model_parallel_size')} needs "
             f"{_flag('pipeline_model_parallel_size')} 2 or more: it divides the layers of each stage."
         )
+    if (BALANCE in checked) != (COEFFICIENT in checked):
+        raise ConfigError(
+            f"{_flag(BALANCE)} seq_aux_loss and {_flag(COEFFICIENT)} come together: give both, or neither."
+        )
     return checked
 
 
@@ -196,7 +210,7 @@ def _check_name(name: str, value: Any) -> None:
 
 
 def _parse(name: str, value: Any) -> Any:
-    kind = _types()[name]
+    kind = NARROWED.get(name, _types()[name])
     if isinstance(value, str):
         if value.lower() == "none":
             value = None
@@ -205,7 +219,8 @@ def _parse(name: str, value: Any) -> Any:
     try:
         parsed = TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
-        raise ConfigError(f"{_flag(name)} {value!r}: {error.errors()[0]['msg']}.") from error
+        why = f" ({NOT_BY_ITSELF})" if name == BALANCE else ""
+        raise ConfigError(f"{_flag(name)} {value!r}: {error.errors()[0]['msg']}{why}.") from error
     if name.endswith("_size") and isinstance(parsed, int) and parsed < 1:
         raise ConfigError(f"{_flag(name)} {value!r}: must be 1 or more.")
     return parsed

@@ -17,16 +17,18 @@ from megatron.core.transformer.transformer_layer import TransformerLayer
 from rlcore.data.batch import ROUTED_EXPERTS, TrainBatch
 from rlcore.errors import RunError
 from rlcore.megatron import parallel
+from rlcore.megatron.balance import balanced_of
 from rlcore.megatron.packing import Pack
 
 _ATTRIBUTE = "rlcore_routes"
 
 
 class SparseLayer(TransformerLayer):  # type: ignore[misc] # megatron-core is untyped
-    """A layer with experts, which tells its router what is to be replayed."""
+    """A layer with experts, which tells its router what is to be replayed and balanced."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         routes = getattr(kwargs.get("packed_seq_params"), _ATTRIBUTE, None)
+        self.mlp.router.balanced = balanced_of(kwargs.get("packed_seq_params"))
         self.mlp.router.replayed = None if routes is None else routes[:, self.layer_number - 1]
         return super().forward(*args, **kwargs)
 

@@ -15,6 +15,7 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
+from rlcore.megatron.balance import KIND, keep_balanced, scale_of, take_value
 from rlcore.megatron.build import build_model
 from rlcore.megatron.collect import in_order, on_every_stage, sum_over_ranks
 from rlcore.megatron.context import narrow
@@ -39,6 +40,9 @@ from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec
 
 __all__ = ["Loss", "LossResult", "Role", "StepResult", "TokenOutputs"]
+
+_BALANCE = "the routers' balance"
+"""Among the sums of a step, whose other names are those of metrics."""
 
 Loss = Callable[[TokenOutputs, TrainBatch], LossResult]
 """Called once a micro-batch that has response tokens, on the ranks of the last pipeline stage."""
@@ -81,6 +85,7 @@ class Role:
         self._longest = getattr(built.hf_config, "max_position_embeddings", None)
         self._selector = RowSelector(built.chunks, built.config)
         self._align = built.config.tensor_model_parallel_size if built.config.sequence_parallel else 1
+        self._balances = built.config.moe_router_load_balancing_type == KIND
         self._context_size = built.config.context_parallel_size
         if self._context_size > 1:
             self._align *= 2 * self._context_size
@@ -195,10 +200,15 @@ class Role:
         assert self.settings is not None, "a frozen role is not trained"
         bins = self._plan(batch, tokens_per_rank)
         zero_gradients(self.models)
-        sums = sum_over_ranks(self._run(batch, bins, score, forward_only=False))
-        return self._step(sums.pop("", 0.0), sums)
+        found = self._run(batch, bins, score, forward_only=False)
+        if not self._balances:
+            sums = sum_over_ranks(found)
+            return self._step(sums.pop("", 0.0), sums, None)
+        sums = sum_over_ranks([*found, {_BALANCE: take_value(self.built.chunks)}])
+        balance = sums.pop(_BALANCE)
+        return self._step(sums.pop("", 0.0), sums, balance)
 
-    def _step(self, loss: float, metrics: dict[str, float]) -> StepResult:
+    def _step(self, loss: float, metrics: dict[str, float], balance: float | None) -> StepResult:
         assert self.settings is not None
         lr = learning_rate(self.settings, self.steps)
         self.optimizer.prepare_grads()
@@ -208,7 +218,7 @@ class Role:
             clip_gradients(self.optimizer, norm)
             apply_gradients(self.optimizer, lr)
             self.steps += 1
-        return StepResult(loss=loss, metrics=metrics, grad_norm=norm, lr=lr, finite=finite)
+        return StepResult(loss=loss, metrics=metrics, grad_norm=norm, lr=lr, finite=finite, balance=balance)
 
     def _plan(self, batch: TrainBatch, tokens_per_rank: int) -> Bins:
         """This rank's micro-batches, as many as on every other data-parallel rank."""
@@ -247,6 +257,9 @@ class Role:
             pack(batch, rows, align=self._align, device=place, share=share, replay=replay) for rows in bins
         )
         packs = [keep_routes(narrow(one), config) for one in whole]
+        if self._balances and not forward_only:
+            scale = scale_of(batch)
+            packs = [keep_balanced(one, config, scale) for one in packs]
 
         def forward_step(parts: Iterator[Pack], model: Any) -> tuple[Tensor, Any]:
             part = next(parts)

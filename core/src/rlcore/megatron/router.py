@@ -10,6 +10,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
 from torch.nn import functional
 
+from rlcore.megatron.balance import Balanced, attached, balancing_loss
 from rlcore.megatron.imports import device
 from rlcore.megatron.routing import Routing
 
@@ -23,6 +24,9 @@ class Router(TopKRouter):  # type: ignore[misc] # megatron-core is untyped
         self.rule = routing
         self.replayed: Tensor | None = None
         """int [T, K]: experts to go to in place of the router's choice; set before each forward."""
+        self.balanced: Balanced | None = None
+        """The tokens of the balancing loss, where there is one; set before each forward."""
+        self.balance_value = 0.0
         self.weight.data = self.weight.data.to(device())
         if routing.biased:
             # megatron's own flag for it moves the biases after each step, and they are the policy's
@@ -44,5 +48,9 @@ class Router(TopKRouter):  # type: ignore[misc] # megatron-core is untyped
         experts_TK = experts_TK.sort(-1).values
         weights_TK = self.rule.weigh(scores_TE, experts_TK).to(logits.dtype)
         weights_TE = torch.zeros_like(logits_TE).scatter(1, experts_TK, weights_TK)
+        if self.balanced is not None and torch.is_grad_enabled():  # not in a pass that is computed again
+            loss, value = balancing_loss(scores_TE, self.rule, self.balanced, self.tp_cp_group)
+            self.balance_value += value
+            weights_TE = attached(weights_TE, self.config.moe_aux_loss_coeff * loss)
         chosen_TE = torch.zeros_like(logits_TE, dtype=torch.bool).scatter(1, experts_TK, True)
         return weights_TE, chosen_TE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -39,6 +39,7 @@ class StepResult:
 
     `loss`, `metrics`: sums over micro-batches and data-parallel ranks. `grad_norm`: before clipping. `lr`:
     of this step. `finite` is False where the loss or the norm is not finite: then nothing was changed.
+    `balance`: the routers' balancing loss with a coefficient of 1, summed over layers, where there is one.
     """
 
     loss: float
@@ -46,3 +47,10 @@ class StepResult:
     grad_norm: float
     lr: float
     finite: bool
+    balance: float | None = None
+
+
+def balance_metric(role: str, results: Sequence[StepResult]) -> dict[str, float]:
+    """`<role>/router_balance`, the mean of the steps; nothing where routers are not balanced."""
+    found = [result.balance for result in results if result.balance is not None]
+    return {f"{role}/router_balance": sum(found) / len(found)} if found else {}
