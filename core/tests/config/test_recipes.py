@@ -186,7 +186,7 @@ NO_TEACHER = (
     "--teacher-url URL."
 )
 IDLE_CRITIC = (
-    "--value-loss: found 'clipped', but nothing reads a critic's values; add --advantage gae, or "
+    "--value-loss: found 'clipped', but nothing reads a critic's values; add --advantage gae or "
     "--value-loss none."
 )
 MISFITS: list[tuple[str, dict[str, Any], str]] = [
@@ -208,6 +208,16 @@ MISFITS: list[tuple[str, dict[str, Any], str]] = [
     ("grpo", {"advantage": "gae"}, NO_CRITIC),
     ("ppo", {"advantage": "grpo"}, IDLE_CRITIC),
     ("grpo", {"value_loss": "clipped"}, IDLE_CRITIC),
+    (
+        "grpo",
+        {"critic_workers": "separate"},
+        "--critic-workers: found separate, but there is no critic; add --algo ppo.",
+    ),
+    (
+        "grpo",
+        {"teacher_model": "/x"},
+        "--teacher-model: found '/x', but nothing reads the teacher; add --algo opd or --distill-coef.",
+    ),
     ("opd", {}, NO_TEACHER),
     ("grpo", {"loss": "distill"}, NO_TEACHER),
     *(

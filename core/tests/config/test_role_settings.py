@@ -20,6 +20,7 @@ from rlcore.plugins.registry import check
 HERE = Path(__file__).parent
 BASE = {"algo": "toy", "model": "tiny", "engine": "local"}
 CRITIC = {"advantage": "judge", "value_loss": "square"}
+NO_CRITIC = "there is no critic; no installed plugin offers any."
 URL = {"teacher_url": "http://127.0.0.1:30000"}
 
 
@@ -56,19 +57,16 @@ def test_needs(make: Callable[..., Resolved], flags: dict[str, Any], inputs: set
 MISFITS: list[tuple[dict[str, Any], str]] = [
     (
         {"advantage": "judge"},
-        "--value-loss: found none, but advantage 'judge' reads a critic's values; add --value-loss clipped.",
+        "--value-loss: found none, but advantage 'judge' reads a critic's values; add --value-loss square.",
     ),
     (
         {"value_loss": "square"},
-        "--value-loss: found 'square', but nothing reads a critic's values; add --advantage gae, or "
+        "--value-loss: found 'square', but nothing reads a critic's values; add --advantage judge or "
         "--value-loss none.",
     ),
-    ({"critic_model": "x"}, "--critic-model: found {cwd}/x, but there is no critic; add --algo ppo."),
-    ({"critic_warmup_steps": "2"}, "--critic-warmup-steps: found 2, but there is no critic; add --algo ppo."),
-    (
-        {"critic_workers": "separate"},
-        "--critic-workers: found separate, but there is no critic; add --algo ppo.",
-    ),
+    ({"critic_model": "x"}, f"--critic-model: found {{cwd}}/x, but {NO_CRITIC}"),
+    ({"critic_warmup_steps": "2"}, f"--critic-warmup-steps: found 2, but {NO_CRITIC}"),
+    ({"critic_workers": "separate"}, f"--critic-workers: found separate, but {NO_CRITIC}"),
     (
         {"reference_model": "/x"},
         "--reference-model: found /x, but nothing reads the reference; add --kl-coef.",
@@ -107,7 +105,7 @@ MISFITS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"teacher_model": "/x"},
-        "--teacher-model: found '/x', but nothing reads the teacher; add --algo opd or --distill-coef.",
+        "--teacher-model: found '/x', but nothing reads the teacher; add --distill-coef.",
     ),
     (
         {"loss": "taught", "teacher_model": "/x", **URL},

@@ -14,9 +14,11 @@ from rlcore.config.models import read_config
 from rlcore.config.teacher import teacher_complaints
 from rlcore.errors import ConfigError
 from rlcore.inputs import Input
+from rlcore.plugins.records import Kind
 from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
+    from rlcore.config.offers import Offers
     from rlcore.config.resolve import Inference, Resolved
     from rlcore.config.run import RunConfig
     from rlcore.spec import Part
@@ -32,14 +34,17 @@ TOP_EXPERTS = "num_experts_per_tok"
 _ON = ("true", "1", "yes", "on", "t", "y")
 
 
-def fit(resolved: Resolved, settings: Mapping[str, Setting]) -> Resolved:
-    """`resolved` with derived defaults filled in (ranks), after every check. Raises `ConfigError`."""
+def fit(resolved: Resolved, settings: Mapping[str, Setting], offers: Offers) -> Resolved:
+    """`resolved` with derived defaults filled in (ranks), after every check. Raises `ConfigError`.
+
+    `offers`: what a refusal may suggest.
+    """
     ranks = parallel_size(resolved.megatron)
     if "ranks" not in settings:
         run = resolved.run.model_copy(update={"ranks": ranks})
         resolved = replace(resolved, run=run)
     resolved = replace(resolved, run=resolved.run.model_copy(update=_absolute(resolved.run)))
-    for sentence in _complaints(resolved, ranks):
+    for sentence in _complaints(resolved, ranks, offers):
         raise ConfigError(sentence)
     if resolved.model.path is not None:
         check_model(resolved, read_config(resolved.model.path))
@@ -93,7 +98,7 @@ def _size(megatron: Mapping[str, Any], name: str) -> int:
     return int(value)
 
 
-def _complaints(resolved: Resolved, parallel: int) -> Iterator[str]:
+def _complaints(resolved: Resolved, parallel: int, offers: Offers) -> Iterator[str]:
     run = resolved.run
     longest = run.max_prompt_tokens + run.max_response_tokens
     yield from _given_complaints(resolved)
@@ -134,7 +139,7 @@ def _complaints(resolved: Resolved, parallel: int) -> Iterator[str]:
             f"--ranks: found {run.ranks}, expected a multiple of {parallel}, the ranks that hold one model "
             "under megatron's parallel sizes."
         )
-    yield from _role_complaints(resolved)
+    yield from _role_complaints(resolved, offers)
     yield from eval_complaints(resolved)
     teachers = [
         f"{kind} {part.name!r}"
@@ -142,7 +147,7 @@ def _complaints(resolved: Resolved, parallel: int) -> Iterator[str]:
         if Input.TEACHER_LOG_PROBS in part.config.needs
     ]
     teachers += ["--distill-coef"] if run.distill_coef else []
-    yield from teacher_complaints(run, teachers, resolved.loss.config.top_tokens)
+    yield from teacher_complaints(run, teachers, resolved.loss.config.top_tokens, offers)
     yield from _correction_complaints(resolved)
     yield from _reward_complaints(resolved)
     yield from engine_complaints(run, kind=resolved.engine.name, sglang=resolved.sglang)
@@ -198,23 +203,24 @@ def _said(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _role_complaints(resolved: Resolved) -> Iterator[str]:
+def _role_complaints(resolved: Resolved, offers: Offers) -> Iterator[str]:
     """The critic and the reference: there where something needs them, and only there."""
     run, needs = resolved.run, needed(resolved)
     readers = [
         f"{kind} {part.name!r}" for kind, part in _parts(resolved) if Input.VALUES in part.config.needs
     ]
     if readers and resolved.value_loss is None:
-        yield f"--value-loss: found none, but {readers[0]} reads a critic's values; add --value-loss clipped."
+        found = f"--value-loss: found none, but {readers[0]} reads a critic's values"
+        yield f"{found}{offers.parts(Kind.VALUE_LOSS)}."
     if resolved.value_loss is not None and not readers:
-        yield (
-            f"--value-loss: found {resolved.value_loss.name!r}, but nothing reads a critic's values; "
-            "add --advantage gae, or --value-loss none."
-        )
+        found = f"--value-loss: found {resolved.value_loss.name!r}, but nothing reads a critic's values"
+        ways = offers.parts_reading(Kind.ADVANTAGE, Input.VALUES, "--value-loss none")
+        yield f"{found}{ways}."
     if not readers:
-        yield from _unread(run, ("critic_model", "critic_warmup_steps"), "there is no critic; add --algo ppo")
+        reason = f"there is no critic{offers.recipes_with(Kind.VALUE_LOSS)}"
+        yield from _unread(run, ("critic_model", "critic_warmup_steps"), reason)
         if run.critic_workers == "separate":
-            yield "--critic-workers: found separate, but there is no critic; add --algo ppo."
+            yield f"--critic-workers: found separate, but {reason}."
     if Input.REFERENCE_LOG_PROBS not in needs:
         names = ("reference_model", "reference_refresh_every", "kl_unbiased")
         yield from _unread(run, names, "nothing reads the reference; add --kl-coef")

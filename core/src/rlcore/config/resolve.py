@@ -10,6 +10,7 @@ from typing import Any
 from rlcore.config import fit, layers, toml
 from rlcore.config.evals import DATA_SOURCE, EvalChoice, EvalConfig, EvalSet
 from rlcore.config.layers import Setting
+from rlcore.config.offers import Offers
 from rlcore.config.run import RunConfig
 from rlcore.config.select import PASS_THROUGH, Selection
 from rlcore.plugins.files import PluginFile
@@ -158,7 +159,7 @@ def resolve(
         plugins=dict(plugins),
         plugin_files=tuple(plugin_files),
     )
-    return fit.fit(resolved, settings)
+    return fit.fit(resolved, settings, Offers(selection.registry))
 
 
 def resolve_model(selection: Selection) -> ModelChoice:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from rlcore.config.offers import Offers
 from rlcore.config.run import RunConfig
-from rlcore.inputs import TopTokens
+from rlcore.inputs import Input, TopTokens
 
 
-def teacher_complaints(run: RunConfig, readers: list[str], top: TopTokens | None) -> Iterator[str]:
+def teacher_complaints(
+    run: RunConfig, readers: list[str], top: TopTokens | None, offers: Offers
+) -> Iterator[str]:
     """`readers`: what reads the teacher's log-probs, in words; `top`: what the loss compares beside them."""
     given = [
         f"--{name}: found {value!r}"
@@ -17,7 +20,8 @@ def teacher_complaints(run: RunConfig, readers: list[str], top: TopTokens | None
         if value
     ]
     if given and not readers:
-        yield f"{given[0]}, but nothing reads the teacher; add --algo opd or --distill-coef."
+        ways = offers.recipes_reading(Input.TEACHER_LOG_PROBS, "--distill-coef")
+        yield f"{given[0]}, but nothing reads the teacher{ways}."
     if readers and not given:
         yield (
             f"--teacher-model: found none, but {readers[0]} compares with a teacher; add --teacher-model "

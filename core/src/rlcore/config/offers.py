@@ -1,0 +1,56 @@
+"""What the installed plugins offer that a run lacks: how a refusal knows what to suggest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from rlcore.config.layers import flag_name
+from rlcore.inputs import Input
+from rlcore.plugins.records import Algorithm, Kind
+from rlcore.plugins.registry import Registry
+
+
+@dataclass(frozen=True)
+class Offers:
+    """Suggestions, each as the end of a sentence: `; add --algo x or --algo y`, or what to do without any."""
+
+    registry: Registry
+
+    def recipes_with(self, kind: Kind, *others: str) -> str:
+        """The recipes that have a part of `kind`; `others`: flags that would do as well."""
+        return _add([f"--algo {one.name}" for one in self._recipes() if one.parts.get(kind)], others)
+
+    def recipes_reading(self, column: Input, *others: str) -> str:
+        """The recipes with a part that reads `column`; `others`: flags that would do as well."""
+        found = [one for one in self._recipes() if any(self._reads(part, column) for part in _named(one))]
+        return _add([f"--algo {one.name}" for one in found], others)
+
+    def parts(self, kind: Kind, *others: str) -> str:
+        """The parts of `kind`; `others`: flags that would do as well."""
+        return _add([f"{flag_name(kind)} {name}" for name in self.registry.names(kind)], others)
+
+    def parts_reading(self, kind: Kind, column: Input, *others: str) -> str:
+        """The parts of `kind` that read `column`; `others`: flags that would do as well."""
+        names = [name for name in self.registry.names(kind) if self._reads((kind, name), column)]
+        return _add([f"{flag_name(kind)} {name}" for name in names], others)
+
+    def _recipes(self) -> Iterator[Algorithm]:
+        for entry in self.registry.entries(Kind.ALGORITHM):
+            assert isinstance(entry.record, Algorithm)
+            yield entry.record
+
+    def _reads(self, part: tuple[Kind, str], column: Input) -> bool:
+        kind, name = part
+        entries = (entry for entry in self.registry.entries(kind) if entry.record.name == name)
+        return any(column in entry.component.config.needs for entry in entries)
+
+
+def _named(recipe: Algorithm) -> Iterator[tuple[Kind, str]]:
+    for kind, names in recipe.parts.items():
+        yield from ((Kind(kind), name) for name in ([names] if isinstance(names, str) else names))
+
+
+def _add(found: Iterable[str], others: Iterable[str]) -> str:
+    ways = [*found, *others]
+    return f"; add {' or '.join(ways)}" if ways else "; no installed plugin offers any"
