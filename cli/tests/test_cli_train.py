@@ -8,17 +8,25 @@ from rlcore_cli.main import run
 
 PLUGIN = '''
 from pydantic import Field
-from rlcore.config.base import Config
+from rlcore.config.parts import CorrectionConfig, FilterConfig, LossConfig
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore.plugins.records import Algorithm, Component, ModelFamily
 
-class Clip(Config):
+class Clip(LossConfig):
     """Settings."""
     clip: float = Field({clip}, gt=0, description="a bound")
     words: tuple[str, ...] = Field(("a",), description="some words")
     soft: bool = Field(True, description="a switch")
 
-class Far(Config):
+class Far(LossConfig):
+    """Settings."""
+    delta: float = Field(0.5, gt=0, description="a distance")
+
+class Drop(FilterConfig):
+    """Settings."""
+    delta: float = Field(0.5, gt=0, description="a distance")
+
+class Fade(CorrectionConfig):
     """Settings."""
     delta: float = Field(0.5, gt=0, description="a distance")
 
@@ -45,11 +53,11 @@ def rlcore_rewards():
 
 @hookimpl
 def rlcore_filters():
-    yield Component(name="drop", factory="toy:F", summary="x", config=Far)
+    yield Component(name="drop", factory="toy:F", summary="x", config=Drop)
 
 @hookimpl
 def rlcore_corrections():
-    yield Component(name="fade", factory="toy:H", summary="x", config=Far)
+    yield Component(name="fade", factory="toy:H", summary="x", config=Fade)
     yield Component(name="trust", factory="toy:I", summary="x")
 
 @hookimpl

@@ -5,19 +5,28 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
 
 from rlcore.config.base import Config
+from rlcore.config.parts import RewardConfig
 from rlcore.errors import PluginError
+
+C = TypeVar("C", bound=Config, default=Config, covariant=True)
+
+
+def _no_settings() -> Any:
+    return Config()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class Part(Generic[C]):
     """One selected component: `factory` is `package.module:attribute`, called with its config."""
 
     name: str
     factory: str
-    config: Config = field(default_factory=Config)
+    config: C = field(default_factory=_no_settings)
 
     def load(self) -> Any:
         """The attribute that `factory` names, imported now."""
@@ -36,7 +45,7 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardPart(Part):
+class RewardPart(Part[RewardConfig]):
     """One of a run's rewards. `weight`: what its scores are multiplied by in the sum; 0 only measures."""
 
     weight: float = 1.0

@@ -3,21 +3,21 @@
 from collections.abc import Iterable
 from typing import ClassVar
 
-from rlcore.config.base import Config
+from rlcore.config.parts import AdvantageConfig, LossConfig
 from rlcore.inputs import Input, TopTokens
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore.plugins.records import Algorithm, Component
 
 
-class JudgeConfig(Config):
+class JudgeConfig(AdvantageConfig):
     needs: ClassVar[frozenset[Input]] = frozenset({Input.VALUES})
 
 
-class NearConfig(Config):
+class NearConfig(LossConfig):
     needs: ClassVar[frozenset[Input]] = frozenset({Input.REFERENCE_LOG_PROBS, Input.OLD_LOG_PROBS})
 
 
-class TaughtConfig(Config):
+class TaughtConfig(LossConfig):
     needs: ClassVar[frozenset[Input]] = frozenset({Input.TEACHER_LOG_PROBS})
 
     top: int = 0

@@ -7,7 +7,14 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from rlcore.config.base import Config
+from rlcore.config.parts import (
+    AdvantageConfig,
+    CorrectionConfig,
+    FilterConfig,
+    LossConfig,
+    RewardConfig,
+    ValueLossConfig,
+)
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore.plugins.records import Algorithm, Component, ModelFamily
 
@@ -17,22 +24,22 @@ class Color(StrEnum):
     BLUE = "blue"
 
 
-class EstimateConfig(Config):
+class EstimateConfig(AdvantageConfig):
     min_group_size: ClassVar[int] = 3
 
     center: bool = Field(True, description="subtract the mean")
 
 
-class ClipConfig(Config):
+class ClipConfig(LossConfig):
     clip: float = Field(0.2, gt=0, le=1, description="a bound")
     bound: float | None = Field(None, gt=1, description="another bound")
 
 
-class OtherConfig(Config):
+class OtherConfig(LossConfig):
     delta: float = Field(0.5, gt=0, description="a distance")
 
 
-class ManyConfig(Config):
+class ManyConfig(RewardConfig):
     words: tuple[str, ...] = Field((), description="some words")
     numbers: tuple[int, ...] = Field((1, 2), description="some numbers")
     pair: tuple[float, float] = Field((0.0, 1.0), description="two numbers")
@@ -42,17 +49,21 @@ class ManyConfig(Config):
     table: dict[str, int] = Field(default_factory=dict, description="what")
 
 
-class DropConfig(Config):
+class SquareConfig(ValueLossConfig):
     below: float = Field(0.0, ge=0, description="a bound")
 
 
-class WeighConfig(Config):
+class DropConfig(FilterConfig):
+    below: float = Field(0.0, ge=0, description="a bound")
+
+
+class WeighConfig(CorrectionConfig):
     compares: ClassVar[tuple[str, str] | None] = ("old", "rollout")
 
     high: float = Field(2.0, gt=0, description="a bound")
 
 
-class MoveConfig(Config):
+class MoveConfig(CorrectionConfig):
     compares: ClassVar[tuple[str, str] | None] = ("old", "new")
 
 
@@ -95,7 +106,7 @@ def rlcore_losses() -> Iterable[Component]:
 
 @hookimpl
 def rlcore_value_losses() -> Iterable[Component]:
-    yield Component(name="square", factory="toy:Square", summary="x", config=DropConfig)
+    yield Component(name="square", factory="toy:Square", summary="x", config=SquareConfig)
 
 
 @hookimpl

@@ -99,7 +99,12 @@ BROKEN = {
     "config": (
         "@hookimpl\ndef rlcore_rewards():\n"
         "    yield Component(name='x', factory='x:y', summary='x', config=dict)",
-        "expected a class derived from rlcore.config.base.Config",
+        "expected a class derived from rlcore.config.parts.RewardConfig",
+    ),
+    "config of another kind": (
+        "from rlcore.config.parts import FilterConfig as Own\n@hookimpl\ndef rlcore_rewards():\n"
+        "    yield Component(name='x', factory='x:y', summary='x', config=type('OwnConfig', (Own,), {}))",
+        "expected a class derived from rlcore.config.parts.RewardConfig",
     ),
     "suggests": (
         "@hookimpl\ndef rlcore_rewards():\n"

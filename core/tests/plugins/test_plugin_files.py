@@ -16,11 +16,11 @@ from rlcore.spec import Part
 PLUGIN = '''
 from __future__ import annotations
 from pydantic import Field
-from rlcore.config.base import Config
+from rlcore.config.parts import RewardConfig
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore.plugins.records import Component
 
-class Settings(Config):
+class Settings(RewardConfig):
     """Settings."""
     weight: float | None = Field(2.0, description="a weight")
 

@@ -19,6 +19,7 @@ from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
     from rlcore.config.offers import Offers
+    from rlcore.config.parts import BatchConfig, GroupConfig
     from rlcore.config.resolve import Inference, Resolved
     from rlcore.config.run import RunConfig
     from rlcore.spec import Part
@@ -102,11 +103,9 @@ def _complaints(resolved: Resolved, parallel: int, offers: Offers) -> Iterator[s
     run = resolved.run
     longest = run.max_prompt_tokens + run.max_response_tokens
     yield from _given_complaints(resolved)
-    rewards, filters = (
-        [(kind, part) for part in parts]
-        for kind, parts in (("reward", resolved.rewards), ("filter", resolved.filters))
-    )
-    siblings = (*_parts(resolved), *rewards, *filters)
+    siblings: list[tuple[str, Part[GroupConfig]]] = [*_parts(resolved)]
+    siblings += [("reward", part) for part in resolved.rewards]
+    siblings += [("filter", part) for part in resolved.filters]
     for kind, part in siblings:
         need = part.config.needed_group_size()
         if run.group_size < need:
@@ -153,7 +152,7 @@ def _complaints(resolved: Resolved, parallel: int, offers: Offers) -> Iterator[s
     yield from engine_complaints(run, kind=resolved.engine.name, sglang=resolved.sglang)
 
 
-def _parts(resolved: Resolved) -> Iterator[tuple[str, Part]]:
+def _parts(resolved: Resolved) -> Iterator[tuple[str, Part[BatchConfig]]]:
     """Kind and part of everything that works on the train batch."""
     if resolved.advantage is not None:
         yield "advantage", resolved.advantage

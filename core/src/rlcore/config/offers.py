@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rlcore.config.layers import flag_name
+from rlcore.config.parts import BatchConfig
 from rlcore.inputs import Input
 from rlcore.plugins.records import Algorithm, Kind
-from rlcore.plugins.registry import Registry
+from rlcore.plugins.registry import Entry, Registry
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,11 @@ class Offers:
     def _reads(self, part: tuple[Kind, str], column: Input) -> bool:
         kind, name = part
         entries = (entry for entry in self.registry.entries(kind) if entry.record.name == name)
-        return any(column in entry.component.config.needs for entry in entries)
+        return any(column in _needs(entry) for entry in entries)
+
+
+def _needs(entry: Entry) -> frozenset[Input]:
+    return entry.config.needs if issubclass(entry.config, BatchConfig) else frozenset()
 
 
 def _named(recipe: Algorithm) -> Iterator[tuple[Kind, str]]:

@@ -11,6 +11,13 @@ from rlcore.config import fit, layers, toml
 from rlcore.config.evals import DATA_SOURCE, EvalChoice, EvalConfig, EvalSet
 from rlcore.config.layers import Setting
 from rlcore.config.offers import Offers
+from rlcore.config.parts import (
+    AdvantageConfig,
+    CorrectionConfig,
+    FilterConfig,
+    LossConfig,
+    ValueLossConfig,
+)
 from rlcore.config.run import RunConfig
 from rlcore.config.select import PASS_THROUGH, Selection
 from rlcore.plugins.files import PluginFile
@@ -75,13 +82,13 @@ class Resolved(Inference):
     """
 
     algorithm: str
-    loss: Part
+    loss: Part[LossConfig]
     source: Part
-    filters: tuple[Part, ...]
+    filters: tuple[Part[FilterConfig], ...]
     trains_on: TrainsOn = TrainsOn.ROLLOUTS
-    advantage: Part | None = None
-    value_loss: Part | None = None
-    corrections: tuple[Part, ...] = ()
+    advantage: Part[AdvantageConfig] | None = None
+    value_loss: Part[ValueLossConfig] | None = None
+    corrections: tuple[Part[CorrectionConfig], ...] = ()
     megatron: Mapping[str, Any] = field(default_factory=dict)
 
     def flat(self) -> dict[str, Any]:
@@ -185,7 +192,7 @@ def resolve_evals(selection: Selection, settings: Mapping[str, Setting]) -> tupl
 def _eval(choice: EvalChoice, run_source: Entry | None, settings: Mapping[str, Setting]) -> EvalSet:
     table = choice.table
     if run_source is not None and run_source.record.name == choice.source.record.name == DATA_SOURCE:
-        shared = [key for key in choice.source.component.config.model_fields if key.endswith(SHARED_KEYS)]
+        shared = [key for key in choice.source.config.model_fields if key.endswith(SHARED_KEYS)]
         inherited = {f"{table}.source.{key}": settings.get(f"source.{key}") for key in shared}
         settings = {**{key: one for key, one in inherited.items() if one is not None}, **settings}
     parts = {kind: resolve_part(entry, settings, f"{table}.{kind}") for kind, entry in choice.parts.items()}
@@ -197,18 +204,21 @@ def _eval(choice: EvalChoice, run_source: Entry | None, settings: Mapping[str, S
     )
 
 
-def resolve_part(entry: Entry, settings: Mapping[str, Setting], table: str | None = None) -> Part:
-    """The part with its config from `table`, which is that of its kind unless told otherwise."""
+def resolve_part(entry: Entry, settings: Mapping[str, Setting], table: str | None = None) -> Part[Any]:
+    """The part with its config from `table`, which is that of its kind unless told otherwise.
+
+    The registry has seen to it that the config is of the kind.
+    """
     record = entry.component
-    config = layers.build(record.config, settings, table or entry.kind)
+    config = layers.build(entry.config, settings, table or entry.kind)
     return Part(name=record.name, factory=record.factory, config=config)
 
 
-def _optional(selection: Selection, kind: Kind, settings: Mapping[str, Setting]) -> Part | None:
+def _optional(selection: Selection, kind: Kind, settings: Mapping[str, Setting]) -> Part[Any] | None:
     return resolve_part(selection.entries[kind], settings) if kind in selection.entries else None
 
 
-def _several(selection: Selection, kind: Kind, settings: Mapping[str, Setting]) -> tuple[Part, ...]:
+def _several(selection: Selection, kind: Kind, settings: Mapping[str, Setting]) -> tuple[Part[Any], ...]:
     return tuple(
         resolve_part(entry, settings, f"{kind}.{entry.record.name}") for entry in selection.lists[kind]
     )

@@ -137,7 +137,7 @@ class Selection:
             name = entry.record.name
             yield (
                 table,
-                entry.component.config,
+                entry.config,
                 table.replace(".", ": ") + ("" if "." in table else f": {name}"),
             )
         for one in self.evals:
@@ -197,9 +197,7 @@ class Selection:
         for kind in (Kind.MODEL, *_ONE, Kind.SOURCE):
             if table != kind:
                 continue
-            owners = [
-                e.record.name for e in self.registry.entries(kind) if key in e.component.config.model_fields
-            ]
+            owners = [e.record.name for e in self.registry.entries(kind) if key in e.config.model_fields]
             if owners:
                 chosen = f"{self.entries[kind].record.name!r} is" if kind in self.entries else "none is"
                 return f"belongs to {kind} {' or '.join(map(repr, owners))}, but {chosen} chosen."

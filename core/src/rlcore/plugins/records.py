@@ -32,6 +32,7 @@ class Kind(StrEnum):
 class Component:
     """A part that can be chosen by name. `factory` is called with an instance of `config`.
 
+    `config`: left out where there are no settings; else of the base of the kind (`rlcore.config.parts`).
     `suggests`: run-level defaults (canonical names) that come with choosing it; a recipe, a file or a flag
     overrides them.
     """

@@ -6,6 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlcore.config.base import Config
+from rlcore.config.parts import (
+    AdvantageConfig,
+    CorrectionConfig,
+    FilterConfig,
+    LossConfig,
+    RewardConfig,
+    ValueLossConfig,
+)
 from rlcore.config.run import RunConfig
 from rlcore.config.toml import CHOICE, NESTED
 from rlcore.errors import PluginError, did_you_mean
@@ -46,6 +54,16 @@ REQUIRED_LISTS = (Kind.REWARD,)
 
 OPTIONAL_KINDS = (Kind.VALUE_LOSS,)
 """Kinds of which a run may take none."""
+
+CONFIGS: Mapping[Kind, type[Config]] = {
+    Kind.ADVANTAGE: AdvantageConfig,
+    Kind.LOSS: LossConfig,
+    Kind.VALUE_LOSS: ValueLossConfig,
+    Kind.CORRECTION: CorrectionConfig,
+    Kind.REWARD: RewardConfig,
+    Kind.FILTER: FilterConfig,
+}
+"""What the config of a part of each kind derives from, where that is more than `Config`."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _RECIPE = re.compile(r"[a-z][a-z0-9_+-]*")
@@ -89,6 +107,16 @@ class Entry:
         assert isinstance(self.record, Component)
         return self.record
 
+    @property
+    def config(self) -> type[Config]:
+        """The class of its settings."""
+        return config_of(self.kind, self.component.config)
+
+
+def config_of(kind: Kind, config: type[Config]) -> type[Config]:
+    """`config`, unless it is `Config`: a part without settings has the base of its kind."""
+    return CONFIGS.get(kind, Config) if config is Config else config
+
 
 def check(kind: Kind, record: object) -> str | None:
     """What is wrong with a record that a hook of `kind` yielded; None where nothing is."""
@@ -100,7 +128,7 @@ def check(kind: Kind, record: object) -> str | None:
     pattern = _RECIPE if isinstance(record, Algorithm) else _NAME
     if not pattern.fullmatch(str(record.name)) or record.name == CHOICE:
         return f"{kind} {record.name!r}: expected a name of lower-case letters, digits and underscores{signs}"
-    said = _check_recipe(record) if isinstance(record, Algorithm) else _check_component(record)
+    said = _check_recipe(record) if isinstance(record, Algorithm) else _check_component(kind, record)
     return f"{kind} {record.name!r}: {said}" if said else None
 
 
@@ -121,15 +149,18 @@ def _check_recipe(record: Algorithm) -> str | None:
     return None
 
 
-def _check_component(record: Component) -> str | None:
+def _check_component(kind: Kind, record: Component) -> str | None:
     factories: list[Any] = [record.factory]
     if isinstance(record, ModelFamily) and record.preset is not None:
         factories.append(record.preset)
     for factory in factories:
         if not isinstance(factory, str) or not _FACTORY.fullmatch(factory):
             return f'factory {factory!r}, expected a text "package.module:attribute"'
-    if not (isinstance(record.config, type) and issubclass(record.config, Config)):
-        return f"config {record.config!r}, expected a class derived from rlcore.config.base.Config"
+    base = config_of(kind, Config)
+    if record.config is not Config and not (
+        isinstance(record.config, type) and issubclass(record.config, base)
+    ):
+        return f"config {record.config!r}, expected a class derived from {base.__module__}.{base.__name__}"
     parts = PART_KINDS if isinstance(record, ModelFamily | Source) else ()
     known = {*RunConfig.model_fields, *(kind.value for kind in parts)}
     for key in record.suggests:

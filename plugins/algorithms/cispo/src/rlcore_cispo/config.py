@@ -2,10 +2,10 @@
 
 from pydantic import Field
 
-from rlcore.config.base import Config
+from rlcore.config.parts import LossConfig
 
 
-class CispoConfig(Config):
+class CispoConfig(LossConfig):
     """Settings of the loss `cispo`. By default there is no lower bound, and 5 is the largest weight."""
 
     clip_low: float = Field(1.0, gt=0, le=1, description="a weight is at least 1 - this; 1: no lower bound")

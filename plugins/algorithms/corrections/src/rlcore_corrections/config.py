@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from rlcore.config.base import Config
+from rlcore.config.parts import CorrectionConfig
 
 ENGINE = ("old", "rollout")
 POLICY = ("old", "new")
@@ -15,7 +15,7 @@ def _in_order(low: float, high: float) -> None:
         raise ValueError(f"low ({low:g}) is above high ({high:g})")
 
 
-class TisConfig(Config):
+class TisConfig(CorrectionConfig):
     """Settings of the correction `tis`."""
 
     compares: ClassVar[tuple[str, str] | None] = ENGINE
@@ -33,7 +33,7 @@ class TisConfig(Config):
         return self
 
 
-class MisConfig(Config):
+class MisConfig(CorrectionConfig):
     """Settings of the correction `mis`. The bounds hold at the chosen level."""
 
     compares: ClassVar[tuple[str, str] | None] = ENGINE
@@ -72,7 +72,7 @@ class MisConfig(Config):
         return self
 
 
-class IcePopConfig(Config):
+class IcePopConfig(CorrectionConfig):
     """Settings of the correction `icepop`: the paper's bounds."""
 
     compares: ClassVar[tuple[str, str] | None] = ENGINE
@@ -90,7 +90,7 @@ class IcePopConfig(Config):
         return self
 
 
-class OpsmConfig(Config):
+class OpsmConfig(CorrectionConfig):
     """Settings of the correction `opsm`."""
 
     compares: ClassVar[tuple[str, str] | None] = POLICY
@@ -100,7 +100,7 @@ class OpsmConfig(Config):
     )
 
 
-class DecoupledConfig(Config):
+class DecoupledConfig(CorrectionConfig):
     """Settings of the correction `decoupled`."""
 
     compares: ClassVar[tuple[str, str] | None] = ENGINE

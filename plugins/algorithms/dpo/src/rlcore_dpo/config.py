@@ -4,12 +4,12 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rlcore.config.base import Config
+from rlcore.config.parts import LossConfig
 from rlcore.inputs import Input
 from rlcore.trains_on import TrainsOn
 
 
-class DpoConfig(Config):
+class DpoConfig(LossConfig):
     """Settings of the loss `dpo`."""
 
     needs: ClassVar[frozenset[Input]] = frozenset({Input.REFERENCE_LOG_PROBS})

@@ -4,10 +4,10 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rlcore.config.base import Config
+from rlcore.config.parts import FilterConfig
 
 
-class OverlongConfig(Config):
+class OverlongConfig(FilterConfig):
     """Settings of the filter `overlong`."""
 
     mode: Literal["mask", "drop", "penalty"] = Field(
@@ -37,7 +37,7 @@ class OverlongConfig(Config):
         return self.mode == "penalty"
 
 
-class DuplicatesConfig(Config):
+class DuplicatesConfig(FilterConfig):
     """Settings of the filter `duplicates`."""
 
     min_distinct: int = Field(2, ge=2, le=100_000, description="distinct responses that a group must have")
@@ -47,7 +47,7 @@ class DuplicatesConfig(Config):
         return self.min_distinct
 
 
-class StalenessConfig(Config):
+class StalenessConfig(FilterConfig):
     """Settings of the filter `staleness`. Only asynchronous runs have samples of several weight versions."""
 
     of_asynchrony: ClassVar[bool] = True
@@ -60,7 +60,7 @@ class StalenessConfig(Config):
     )
 
 
-class RewardRangeConfig(Config):
+class RewardRangeConfig(FilterConfig):
     """Settings of the filter `reward_range`. The defaults are for rewards from 0 to 1."""
 
     low: float = Field(0.2, description="lowest mean reward of a group that is kept")

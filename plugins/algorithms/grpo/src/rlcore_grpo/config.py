@@ -4,16 +4,16 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from rlcore.config.base import Config
+from rlcore.config.parts import AdvantageConfig, FilterConfig, LossConfig
 
 
-class ZeroStdConfig(Config):
+class ZeroStdConfig(FilterConfig):
     """No settings. For the filter `zero_std`: a group of one has no spread of rewards."""
 
     min_group_size: ClassVar[int] = 2
 
 
-class GroupAdvantageConfig(Config):
+class GroupAdvantageConfig(AdvantageConfig):
     """Settings of the advantage `grpo`. A group of one has no advantage, so the group size is 2 or more."""
 
     min_group_size: ClassVar[int] = 2
@@ -35,7 +35,7 @@ class DrGroupAdvantageConfig(GroupAdvantageConfig):
     std: bool = Field(False, description="divide by the standard deviation of the group")
 
 
-class PpoClipConfig(Config):
+class PpoClipConfig(LossConfig):
     """Settings of the loss `ppo_clip`."""
 
     clip_low: float = Field(0.2, gt=0, le=1, description="the ratio is clipped below 1 - this")

@@ -2,10 +2,10 @@
 
 from pydantic import Field
 
-from rlcore.config.base import Config
+from rlcore.config.parts import LossConfig
 
 
-class GspoConfig(Config):
+class GspoConfig(LossConfig):
     """Settings of the loss `gspo`. The ratio is a mean over a sequence, so its clips are narrow."""
 
     clip_low: float = Field(3e-4, gt=0, le=1, description="the ratio is clipped below 1 - this")

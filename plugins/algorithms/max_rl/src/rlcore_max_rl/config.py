@@ -2,10 +2,10 @@
 
 from typing import ClassVar
 
-from rlcore.config.base import Config
+from rlcore.config.parts import AdvantageConfig
 
 
-class MaxRlConfig(Config):
+class MaxRlConfig(AdvantageConfig):
     """Settings of the advantage `max_rl`: none. A group of one would have no advantage."""
 
     min_group_size: ClassVar[int] = 2

@@ -4,11 +4,11 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from rlcore.config.base import Config
+from rlcore.config.parts import LossConfig
 from rlcore.inputs import Input, TopTokens
 
 
-class DistillConfig(Config):
+class DistillConfig(LossConfig):
     """Settings of the loss `distill`."""
 
     needs: ClassVar[frozenset[Input]] = frozenset({Input.TEACHER_LOG_PROBS})

@@ -4,11 +4,11 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from rlcore.config.base import Config
+from rlcore.config.parts import AdvantageConfig, ValueLossConfig
 from rlcore.inputs import Input
 
 
-class GaeConfig(Config):
+class GaeConfig(AdvantageConfig):
     """Settings of the advantage `gae`."""
 
     needs: ClassVar[frozenset[Input]] = frozenset({Input.VALUES})
@@ -19,7 +19,7 @@ class GaeConfig(Config):
     lam: float = Field(0.95, ge=0, le=1, description="weight of later errors; 0: one step, 1: whole returns")
 
 
-class ClippedConfig(Config):
+class ClippedConfig(ValueLossConfig):
     """Settings of the value loss `clipped`."""
 
     clip: float | None = Field(

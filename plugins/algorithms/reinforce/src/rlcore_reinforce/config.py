@@ -4,13 +4,13 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from rlcore.config.base import Config
+from rlcore.config.parts import AdvantageConfig
 from rlcore.inputs import Input
 
 GAMMA = "discount per live token; 1: none"
 
 
-class ReinforceConfig(Config):
+class ReinforceConfig(AdvantageConfig):
     """Settings of the advantage `reinforce`."""
 
     gamma: float = Field(1.0, ge=0, le=1, description=GAMMA)
@@ -19,7 +19,7 @@ class ReinforceConfig(Config):
     )
 
 
-class ReinforcePlusPlusConfig(Config):
+class ReinforcePlusPlusConfig(AdvantageConfig):
     """Settings of the advantage `reinforce_plus_plus`."""
 
     normalizes: ClassVar[bool] = True
@@ -27,7 +27,7 @@ class ReinforcePlusPlusConfig(Config):
     gamma: float = Field(1.0, ge=0, le=1, description=GAMMA)
 
 
-class ReMaxConfig(Config):
+class ReMaxConfig(AdvantageConfig):
     """Settings of the advantage `remax`."""
 
     needs: ClassVar[frozenset[Input]] = frozenset({Input.GREEDY_REWARD})
@@ -35,14 +35,14 @@ class ReMaxConfig(Config):
     gamma: float = Field(1.0, ge=0, le=1, description=GAMMA)
 
 
-class PlusPlusBaselineConfig(Config):
+class PlusPlusBaselineConfig(AdvantageConfig):
     """No settings. For `reinforce_plus_plus_baseline`."""
 
     min_group_size: ClassVar[int] = 2
     normalizes: ClassVar[bool] = True
 
 
-class SiblingsConfig(Config):
+class SiblingsConfig(AdvantageConfig):
     """No settings. For what compares the rollouts of a prompt: a group of one would have no advantage."""
 
     min_group_size: ClassVar[int] = 2

@@ -2,10 +2,10 @@
 
 from pydantic import Field
 
-from rlcore.config.base import Config
+from rlcore.config.parts import LossConfig
 
 
-class SapoConfig(Config):
+class SapoConfig(LossConfig):
     """Settings of the loss `sapo`. The higher a temperature, the faster a token fades off policy."""
 
     tau_pos: float = Field(1.0, gt=0, le=100, description="temperature where the advantage is positive")

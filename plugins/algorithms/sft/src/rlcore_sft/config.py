@@ -2,11 +2,11 @@
 
 from typing import ClassVar
 
-from rlcore.config.base import Config
+from rlcore.config.parts import LossConfig
 from rlcore.trains_on import TrainsOn
 
 
-class SftConfig(Config):
+class SftConfig(LossConfig):
     """Settings of the loss `sft`: none."""
 
     trains_on: ClassVar[frozenset[TrainsOn]] = frozenset({TrainsOn.RESPONSES})

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from rlcore.config.base import Config
+from rlcore.config.parts import RewardConfig
 from rlcore.types import Json
 
 
@@ -30,7 +31,7 @@ class EnvironmentConfig(Config):
     )
 
 
-class EnvironmentRewardConfig(Config):
+class EnvironmentRewardConfig(RewardConfig):
     """Where the rewards count."""
 
     credit: Literal["turn", "episode"] = Field(

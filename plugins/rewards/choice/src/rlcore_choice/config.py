@@ -2,10 +2,10 @@
 
 from pydantic import Field
 
-from rlcore.config.base import Config
+from rlcore.config.parts import RewardConfig
 
 
-class MultipleChoiceConfig(Config):
+class MultipleChoiceConfig(RewardConfig):
     """Settings of `multiple_choice`."""
 
     choices: int = Field(

@@ -4,10 +4,11 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from rlcore.config.base import Config, absolute
+from rlcore.config.base import absolute
+from rlcore.config.parts import RewardConfig
 
 
-class CodeConfig(Config):
+class CodeConfig(RewardConfig):
     """Settings of `code`."""
 
     value: Literal["all", "share"] = Field(

@@ -4,10 +4,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from rlcore.config.base import Config
+from rlcore.config.parts import RewardConfig
 
 
-class IfevalConfig(Config):
+class IfevalConfig(RewardConfig):
     """Settings of `ifeval`."""
 
     value: Literal["share", "all"] = Field(

@@ -2,10 +2,10 @@
 
 from pydantic import Field
 
-from rlcore.config.base import Config
+from rlcore.config.parts import RewardConfig
 
 
-class MathConfig(Config):
+class MathConfig(RewardConfig):
     r"""Settings of `math`."""
 
     boxed: bool = Field(False, description=r"only an answer in \boxed{} counts")

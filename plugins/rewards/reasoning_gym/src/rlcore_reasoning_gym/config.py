@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import Field
 
 from rlcore.config.base import Config
+from rlcore.config.parts import RewardConfig
 
 
 class ReasoningGymConfig(Config):
@@ -24,7 +25,7 @@ class ReasoningGymConfig(Config):
     suffix: str = Field("", description="text that follows each question")
 
 
-class ReasoningGymRewardConfig(Config):
+class ReasoningGymRewardConfig(RewardConfig):
     """Settings of the reward."""
 
     tag: str = Field(

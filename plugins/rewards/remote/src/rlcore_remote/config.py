@@ -6,10 +6,10 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from rlcore.config.base import Config
+from rlcore.config.parts import RewardConfig
 
 
-class ServerConfig(Config):
+class ServerConfig(RewardConfig):
     """How a server is asked."""
 
     url: str = Field(pattern=r"^https?://\S+$", description="URL of the server")

@@ -5,36 +5,36 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from rlcore.config.base import Config
+from rlcore.config.parts import RewardConfig
 
 
-class ExactMatchConfig(Config):
+class ExactMatchConfig(RewardConfig):
     """Settings of `exact_match`."""
 
     strip: bool = Field(True, description="ignore white space around response and label")
     casefold: bool = Field(False, description="ignore upper and lower case")
 
 
-class TokenMatchConfig(Config):
+class TokenMatchConfig(RewardConfig):
     """Settings of `token_match`."""
 
     unit: Literal["character", "word"] = Field("character", description="what counts as one token")
     casefold: bool = Field(False, description="ignore upper and lower case")
 
 
-class F1Config(Config):
+class F1Config(RewardConfig):
     """Settings of `f1`."""
 
     normalize: bool = Field(True, description="ignore case, punctuation and English articles, as SQuAD does")
 
 
-class LengthRankConfig(Config):
+class LengthRankConfig(RewardConfig):
     """Settings of `length_rank`: none."""
 
     min_group_size: ClassVar[int] = 2
 
 
-class FormatConfig(Config):
+class FormatConfig(RewardConfig):
     """Settings of `format`."""
 
     pattern: str = Field(

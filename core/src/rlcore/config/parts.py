@@ -1,0 +1,84 @@
+"""What the config of a part tells core about it: one base for each kind that core asks anything of.
+
+A config class derives from the base of its kind; the kinds without one here (generator, model, engine,
+source) derive from `rlcore.config.base.Config`. A class variable holds however the part is set; what depends
+on settings is a method or a property, which a config overrides.
+"""
+
+from typing import ClassVar
+
+from rlcore.config.base import Config
+from rlcore.inputs import Input, TopTokens
+from rlcore.trains_on import TrainsOn
+
+
+class GroupConfig(Config):
+    """Of what sees the samples of a prompt together."""
+
+    min_group_size: ClassVar[int] = 1
+    """The smallest group that the part works with; 2 where it compares siblings."""
+
+    def needed_group_size(self) -> int:
+        """`min_group_size`, unless a setting changes what the part does with a group of one."""
+        return self.min_group_size
+
+
+class RewardConfig(GroupConfig):
+    """Kind `reward`."""
+
+
+class FilterConfig(GroupConfig):
+    """Kind `filter`."""
+
+    of_asynchrony: ClassVar[bool] = False
+    """All groups of a synchronous run are alike to it."""
+
+    @property
+    def lowers_rewards(self) -> bool:
+        """It takes something from a reward, which may get below 0."""
+        return False
+
+
+class BatchConfig(GroupConfig):
+    """Of what works on the train batch."""
+
+    needs: ClassVar[frozenset[Input]] = frozenset()
+    """The columns that the part reads and that cost a forward pass or a generation."""
+
+    trains_on: ClassVar[frozenset[TrainsOn]] = frozenset({TrainsOn.ROLLOUTS})
+    """The runs that it can be a part of."""
+
+
+class AdvantageConfig(BatchConfig):
+    """Kind `advantage`."""
+
+    from_zero: ClassVar[bool] = False
+    """A reward below 0 has no meaning to it."""
+
+    normalizes: ClassVar[bool] = False
+    """It gives its advantages mean 0 and variance 1 over the batch itself."""
+
+
+class LossConfig(BatchConfig):
+    """Kind `loss`."""
+
+    @property
+    def top_tokens(self) -> TopTokens | None:
+        """The likeliest tokens of each position, where it compares them with the teacher's."""
+        return None
+
+
+class ValueLossConfig(BatchConfig):
+    """Kind `value_loss`."""
+
+
+class CorrectionConfig(BatchConfig):
+    """Kind `correction`."""
+
+    compares: ClassVar[tuple[str, str] | None] = None
+    """The two of `new`, `old` and `rollout` that it compares, whose equality idles it."""
+
+    @property
+    def weighs(self) -> bool:
+        """Its weights stand for the ratio that it compares; else they leave tokens out."""
+        return False
