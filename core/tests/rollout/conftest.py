@@ -140,11 +140,13 @@ class Rewards:
 class World:
     """A producer of 4 prompts with 3 samples each on `engines`, unless told otherwise."""
 
-    def __init__(self, prompts: int = 20, engines: int = 1, **options: Any) -> None:
+    def __init__(self, prompts: int | list[Prompt] = 20, engines: int = 1, **options: Any) -> None:
         self.tokenizer = Digits()
         self.engines = [Engine() for _ in range(engines)]
         self.rewards = Rewards()
-        self.prompts = [Prompt(prompt_id=f"p{i}", text=f"{i:03d}", label=f"{i:03d}") for i in range(prompts)]
+        texts = [f"{i:03d}" for i in range(prompts)] if isinstance(prompts, int) else []
+        self.prompts = [Prompt(prompt_id=f"p{i}", text=text, label=text) for i, text in enumerate(texts)]
+        self.prompts += prompts if isinstance(prompts, list) else []
         settings = {"prompts_per_step": 4, "group_size": 3, "max_refills": 2, "max_prompt_tokens": 3}
         known = {name: options.pop(name) for name in list(options) if name in RunConfig.model_fields}
         self.run = RunConfig(**{**settings, **known})

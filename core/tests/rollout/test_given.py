@@ -45,6 +45,21 @@ async def test_each_prompt_once_an_epoch_and_resumed_in_its_place(make_world: Ma
         second.load({**first.state(), "cursor": {**first.state()["cursor"], "prompts": 7}})
 
 
+def test_a_prompt_that_is_too_long_is_left_out_with_a_sentence(
+    make_world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As are those behind the ones that are checked before the run."""
+    world = make_world()
+    prompts = [Prompt(prompt_id=f"p{i}", text="0" * (4 - i % 2), responses=("1",)) for i in range(8)]
+    encoder = ResponseEncoder(PromptEncoder(world.tokenizer, 3), 3)
+    rollout = GivenProducer(run=world.run, prompts=prompts, encoder=encoder).rollout(1)
+    assert {group.prompt.prompt_id for group in rollout.groups} <= {"p1", "p3", "p5", "p7"}
+    left_out = rollout.metrics["rollout/groups_dropped/unfit_prompt"]
+    assert left_out == rollout.metrics["rollout/groups_dropped"] == len(caplog.messages) > 0
+    assert rollout.metrics["rollout/groups"] == 4
+    assert caplog.messages[0].endswith(" has 4 tokens; --max-prompt-tokens allows 3. It is left out.")
+
+
 def test_a_batch_of_pairs(make_world: MakeWorld) -> None:
     """The rejected response has a digit more, and both a stop token; 3 tokens are the limit."""
     rollout = given_producer(make_world(), pairs=True).rollout(1)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlcore.errors import EngineError, StaleWeightsError
-from rlcore.types import RewardStatus
+from rlcore.types import Prompt, RewardStatus
 
 MakeWorld = Callable[..., Any]
 LIMIT_S = 30.0
@@ -28,6 +28,21 @@ async def test_a_bad_generation_is_tried_once_more(make_world: MakeWorld, reason
     name = "failed" if reason == "refused" else "aborted"
     assert rollout.metrics[f"rollout/{name}"] == 3
     assert rollout.metrics["rollout/groups_dropped"] == 0
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+async def test_a_prompt_that_is_too_long_is_left_out_with_a_sentence(
+    make_world: MakeWorld, caplog: pytest.LogCaptureFixture, staleness: int
+) -> None:
+    """As are those behind the ones that are checked before the run."""
+    prompts = [Prompt(prompt_id=f"p{i}", text="0" * (4 if i == 2 else 3), label="0") for i in range(8)]
+    world = make_world(prompts=prompts, max_staleness=staleness, prompts_per_step=7)
+    rollouts = [rollout async for rollout in world.producer.run(0, 1)]
+    assert "p2" not in {group.prompt.prompt_id for group in rollouts[0].groups}
+    assert rollouts[0].metrics["rollout/groups"] == 7
+    assert rollouts[0].metrics["rollout/groups_dropped/unfit_prompt"] >= 1
+    sentence = "The prompt 'p2' has 4 tokens; --max-prompt-tokens allows 3. It is left out."
+    assert sentence in caplog.messages
 
 
 async def test_twice_bad_drops_the_group(make_world: MakeWorld) -> None:

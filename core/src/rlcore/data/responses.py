@@ -12,7 +12,7 @@ from rlcore.errors import DataError, ModelError
 from rlcore.types import Json, Messages, Prompt
 
 CHECKED_AHEAD = 1000
-"""Prompts whose responses `ResponseEncoder.check` looks at; those behind are checked when they are used."""
+"""Prompts whose responses `ResponseEncoder.check` looks at; a later one that does not fit is left out."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from rlcore.errors import DataError, ModelError
 from rlcore.types import Json, Prompt
 
 CHECKED_AHEAD = 10_000
-"""Prompts of a set that `PromptEncoder.check` looks at; those behind are checked when they are used."""
+"""Prompts of a set that `PromptEncoder.check` looks at; a later one that does not fit is left out."""
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab*", "*.model", "*.tiktoken")
 

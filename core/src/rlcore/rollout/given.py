@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -9,8 +10,12 @@ from contextlib import asynccontextmanager
 from rlcore.config.run import RunConfig
 from rlcore.data.cursors import cursor_of
 from rlcore.data.responses import Given, ResponseEncoder
+from rlcore.errors import DataError
+from rlcore.rollout.group import UNFIT
 from rlcore.rollout.measure import Rollout, sample_metrics
 from rlcore.types import GenerationStatus, Group, Json, Prompt, Sample
+
+_log = logging.getLogger(__name__)
 
 
 class GivenProducer:
@@ -61,22 +66,33 @@ class GivenProducer:
         self._next_group = int(state["next_group"])
 
     def rollout(self, step: int) -> Rollout:
-        """The groups of `step`. Raises `DataError` naming a prompt that cannot be encoded."""
+        """The groups of `step`. A prompt that cannot be encoded is left out, and the next one taken."""
         begin = time.perf_counter()
-        taken = self._cursor.take(self._run.prompts_per_step)
-        groups = [
-            Group(group_id=number, prompt=prompt, samples=self._samples(number, prompt), epoch=epoch)
-            for number, (prompt, epoch) in enumerate(taken, self._next_group)
-        ]
-        self._next_group += len(groups)
+        wanted, groups, dropped = self._run.prompts_per_step, list[Group](), 0
+        while len(groups) < wanted:  # it ends: the first prompts of each set were checked before the run
+            found = [self._group(*taken) for taken in self._cursor.take(wanted - len(groups))]
+            groups += [group for group in found if group is not None]
+            dropped += found.count(None)
         samples = [sample for group in groups for sample in group.samples]
         metrics = sample_metrics(samples) | {
             "rollout/samples": len(samples),
             "rollout/groups": len(groups),
+            "rollout/groups_dropped": dropped,
+            **({f"rollout/groups_dropped/{UNFIT}": dropped} if dropped else {}),
             **self._cursor.metrics(),
             "time/rollout_s": time.perf_counter() - begin,
         }
         return Rollout(step=step, version=step - 1, groups=tuple(groups), metrics=metrics)
+
+    def _group(self, prompt: Prompt, epoch: int) -> Group | None:
+        group_id = self._next_group
+        self._next_group += 1
+        try:
+            samples = self._samples(group_id, prompt)
+        except DataError as error:
+            _log.warning("%s It is left out.", error)
+            return None
+        return Group(group_id=group_id, prompt=prompt, samples=samples, epoch=epoch)
 
     def _samples(self, group_id: int, prompt: Prompt) -> tuple[Sample, ...]:
         return tuple(

@@ -20,6 +20,8 @@ from rlcore.types import RECORDED, GenerationStatus, Group, RewardStatus, Sample
 T = TypeVar("T")
 CRASHED = "crashed"
 """The reason of a group whose generator raised, or returned what it may not."""
+UNFIT = "unfit_prompt"
+"""The reason of a group whose prompt is too long, or cannot be formatted."""
 UNUSABLE = frozenset({GenerationStatus.ABORTED, GenerationStatus.FAILED})
 """Generations that are tried once more, and then cost the whole group."""
 
@@ -45,12 +47,14 @@ class Outcome:
     generated: float
 
     @classmethod
-    def crashed(cls, draw: Draw, fresh: Sequence[Sample], error: PluginError) -> Outcome:
-        """Of a generator that failed on `fresh`."""
+    def unanswered(
+        cls, draw: Draw, fresh: Sequence[Sample], reason: str, error: PluginError | None = None
+    ) -> Outcome:
+        """Of `fresh` samples that got no answer. `error`: of the generator that failed on them."""
         samples = tuple(replace(sample, status=GenerationStatus.FAILED) for sample in fresh)
         return cls(
             group=Group(group_id=draw.group_id, prompt=draw.prompt, samples=samples, epoch=draw.epoch),
-            reason=CRASHED,
+            reason=reason,
             aborted=0,
             failed=0,
             error=error,

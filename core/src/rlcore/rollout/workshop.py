@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from rlcore.config.run import RunConfig
 from rlcore.data.tokens import PromptEncoder
 from rlcore.engines.client import together
-from rlcore.errors import PluginError, RlcoreError
+from rlcore.errors import DataError, PluginError, RlcoreError
 from rlcore.interfaces import Filter, Generator, Verdict
 from rlcore.rollout.baseline import with_baseline
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.context import EngineContext, Scorer
-from rlcore.rollout.group import CRASHED, GroupMaker, Outcome, Versions, new_samples
+from rlcore.rollout.group import CRASHED, UNFIT, GroupMaker, Outcome, Versions, new_samples
 from rlcore.rollout.measure import Tally
 from rlcore.rollout.supply import Supply
-from rlcore.types import BASELINE, Group
+from rlcore.types import BASELINE, Group, Sample
 
 _log = logging.getLogger(__name__)
 
@@ -46,14 +46,26 @@ class Maker:
         count: int,
         prefix: str = "",
     ) -> Outcome:
-        """`count` samples of a draw, generated and scored. A generator that fails is an outcome."""
-        ids = self._encoder.encode(draw.prompt)
-        fresh = new_samples(draw, ids, count=count, run_seed=self._run.seed, prefix=prefix)
+        """`count` samples of a draw, generated and scored.
+
+        A generator that fails is an outcome, and so is a prompt that no run takes (`PromptEncoder.check`
+        finds it before the run starts only among the first of a set).
+        """
+
+        def fresh_of(ids: tuple[int, ...]) -> list[Sample]:
+            return new_samples(draw, ids, count=count, run_seed=self._run.seed, prefix=prefix)
+
+        try:
+            fresh = fresh_of(self._encoder.encode(draw.prompt))
+        except DataError as error:
+            ctx.close()
+            _log.warning("%s It is left out.", error)
+            return Outcome.unanswered(draw, fresh_of(()), UNFIT)
         try:
             made = await self._maker.generate(ctx, draw, fresh, versions)
         except PluginError as error:
             _log.warning("Prompt %r, group %d: %s", draw.prompt.prompt_id, draw.group_id, error)
-            made = Outcome.crashed(draw, fresh, error)
+            made = Outcome.unanswered(draw, fresh, CRASHED, error)
         finally:
             ctx.close()
         return await self._maker.score(made)
