@@ -38,6 +38,11 @@ def test_a_mix_with_a_curriculum_resumes_exactly(run: Run, start: Start, tmp_pat
     os.kill(command.process.pid, signal.SIGKILL)
     command.wait()
     gone(children, limit=60)
+    rows_of_low = Path(low).read_text()
+    Path(low).write_text(rows_of_low.replace("0007", "0008"))
+    refused = run("train", "--resume", str(broken), limit=LONG_S, code=2)
+    assert f"{low}: its content has changed since the run was started" in refused.stderr
+    Path(low).write_text(rows_of_low)
     run("train", "--resume", str(broken), limit=LONG_S)
     assert untimed(broken) == untimed(whole)
     metrics = rows(whole)

@@ -42,6 +42,15 @@ class PromptSource(Protocol):
 
 
 @runtime_checkable
+class FileBackedSource(Protocol):
+    """A source whose prompts stand in files: a run that goes on refuses files that have changed."""
+
+    def files(self) -> Sequence[str]:
+        """Paths and URLs of the prompts to train on."""
+        ...
+
+
+@runtime_checkable
 class ResponseSource(Protocol):
     """A source that knows right answers, for recipes that train on given responses."""
 

@@ -41,6 +41,10 @@ class FileSource:
     def __init__(self, config: FileConfig) -> None:
         self._config = config
 
+    def files(self) -> list[str]:
+        """Where the prompts to train on are."""
+        return [one.path for one in self._config.locations]
+
     def prompts(self) -> Prompts:
         """The prompts of `path` to train on, and a held-out set where the config asks for one."""
         return self._split(self._prompt)

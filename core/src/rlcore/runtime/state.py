@@ -20,14 +20,17 @@ RUN_TOML, MODEL_DIR = "run.toml", "model"
 class RunState:
     """`step` steps are done; engines hold weight version `version`; `producer` is the cursor and the buffer.
 
-    `model`: what the checkpoint's weights are (sizes of its architecture, dtype), compared at resume.
+    `model`: what the checkpoint's weights are (sizes of its architecture, dtype); `data`: fingerprints of the
+    files of its prompts; `versions`: of plugins and libraries (`rlcore.runtime.provenance`). All are compared
+    at resume.
     """
 
     step: int
     version: int
     producer: Mapping[str, Any]
     model: Mapping[str, Any]
-    plugins: Mapping[str, str] = field(default_factory=dict)
+    data: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
     format: int = FORMAT
 
     def write(self, folder: Path) -> None:

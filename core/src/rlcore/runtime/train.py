@@ -26,6 +26,7 @@ from rlcore.rollout.given import GivenProducer
 from rlcore.rollout.produce import Producer
 from rlcore.rollout.rewards import RewardPool
 from rlcore.rollout.teacher import TeacherEngine
+from rlcore.runtime import provenance
 from rlcore.runtime.cluster import Cluster, connect
 from rlcore.runtime.engines import EngineGroup
 from rlcore.runtime.evals import evaluations
@@ -40,6 +41,7 @@ from rlcore.runtime.prepare import (
     run_folder,
     writing,
 )
+from rlcore.runtime.provenance import fingerprints, versions
 from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
 from rlcore.runtime.signals import StopSignals, sigterm_raises
 from rlcore.runtime.state import RUN_TOML, RunState
@@ -72,6 +74,9 @@ def train(
             if note := left_out(prepared.hf_config):
                 console.note(note)
             state = _first_state(prepared) if checkpoint is None else _resumed_state(prepared, checkpoint)
+            if checkpoint is not None and (note := provenance.changed(state.versions, versions(resolved))):
+                console.note(note)
+            state = replace(state, versions=versions(resolved))
             _write_settings(folder, resolved)
             console.phase("Starting Ray")
             run = resolved.run
@@ -288,28 +293,33 @@ def _checkpoint(run_dir: Path) -> Path:
 
 def _first_state(prepared: Prepared) -> RunState:
     resolved = prepared.resolved
-    return RunState(step=0, version=0, producer={}, model=_identity(prepared), plugins=dict(resolved.plugins))
+    return RunState(step=0, version=0, producer={}, model=_identity(prepared), data=fingerprints(resolved))
 
 
 def _resumed_state(prepared: Prepared, checkpoint: Path) -> RunState:
     state = RunState.read(checkpoint)
-    now = _identity(prepared)
-    for key in sorted(set(now) | set(state.model)):
-        if now.get(key) != state.model.get(key):
+    model = _identity(prepared)
+    for key in sorted(set(model) | set(state.model)):
+        if model.get(key) != state.model.get(key):
             raise CheckpointError(
                 f"{checkpoint}: its model has {key} {state.model.get(key)!r}, and the run's model "
-                f"{now.get(key)!r}."
+                f"{model.get(key)!r}."
             )
     if state.step >= prepared.resolved.run.steps:
         raise CheckpointError(
             f"{checkpoint}: already at step {state.step} of {prepared.resolved.run.steps}; "
             "raise --steps to go on."
         )
-    for name, version in prepared.resolved.plugins.items():
-        was = state.plugins.get(name, version)
-        if was != version and version.startswith("sha256:"):
-            raise CheckpointError(f"{checkpoint}: the content of the plugin file {name!r} has changed since.")
-    return replace(state, plugins=dict(prepared.resolved.plugins))
+    for name, now in versions(prepared.resolved).items():
+        if now.startswith("sha256:") and state.versions.get(name, now) != now:
+            raise CheckpointError(f"{checkpoint}: the content of the {name} has changed since.")
+    for path, now in fingerprints(prepared.resolved).items():
+        if state.data.get(path, now) != now:
+            raise CheckpointError(
+                f"{path}: its content has changed since the run was started, and the run's place in it means "
+                "nothing now; bring the old file back, or start a new run."
+            )
+    return state
 
 
 def _identity(prepared: Prepared) -> dict[str, Any]:
