@@ -142,9 +142,8 @@ def _flags(best: Candidate) -> str:
     flags = [f"--ranks {layout.world}"]
     flags += [f"--megatron.{name} {size}" for name, size in sizes.items() if size > 1]
     flags += ["--megatron.sequence-parallel"] if layout.sequence else []
-    if layout.recompute:
-        flags += ["--megatron.recompute-granularity full --megatron.recompute-method uniform"]
-        flags += ["--megatron.recompute-num-layers 1"]
+    if not layout.recompute:  # a GPU's default
+        flags += ["--megatron.recompute-granularity none"]
     return " ".join(flags)
 
 

@@ -12,6 +12,7 @@ from rlcore.megatron.fields import split
 from rlcore.megatron.packing import balance
 from rlcore.megatron.role import Role
 from rlcore.megatron.weights import hf_tensors
+from rlcore.runtime.prepare import RECOMPUTE
 from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
@@ -30,6 +31,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "pipeline-tied": {"pipeline_model_parallel_size": 2},
     "virtual": {"pipeline_model_parallel_size": 2, "virtual_pipeline_model_parallel_size": 2},
     "context": {"context_parallel_size": 2},
+    "context-recomputed": {"context_parallel_size": 2, **RECOMPUTE},
     "data-unsharded": {"use_distributed_optimizer": False},
     "data-overlapped": {"overlap_grad_reduce": True, "overlap_param_gather": True},
 }

@@ -38,6 +38,8 @@ PLUGINS = "plugins"
 METRICS = "metrics.jsonl"
 CPU_ENGINE = "local"
 """The engine that uses no GPU."""
+RECOMPUTE = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+"""Only the input of each layer is kept for the backward pass: memory for a third more arithmetic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +166,8 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
 
     for part in _parts(resolved):
         part.load()
-    megatron = _megatron_fields(resolved)
+    gpu = torch.cuda.is_available()
+    megatron = megatron_fields(resolved, gpu)
     engine_fields = {} if resolved.run.engine_url else _checked_engine(resolved)
     _check_router(resolved)
     if resolved.run.replay_routing and "moe" in megatron.get("recompute_modules", ()):
@@ -172,7 +175,6 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
             "--megatron.recompute-modules: found moe with --replay-routing, but a layer of experts that is "
             "computed again alone chooses anew; expected --megatron.recompute-granularity full."
         )
-    gpu = torch.cuda.is_available()
     _check_placement(resolved, gpu)
     path = model_path(resolved, run_dir)
     hf_config = read_config(path)
@@ -375,12 +377,14 @@ def _weights(given: str, hf_config: Mapping[str, Any]) -> str | None:
     return str(path / WEIGHTS)
 
 
-def _megatron_fields(resolved: Resolved) -> Mapping[str, Any]:
+def megatron_fields(resolved: Resolved, gpu: bool) -> Mapping[str, Any]:
+    """What was given, checked; and on a GPU recomputation, unless something was said of it."""
+    recompute = gpu and not any(name.startswith("recompute_") for name in resolved.megatron)
     if not resolved.megatron:
-        return {}  # spares the driver megatron's import
+        return RECOMPUTE if recompute else {}  # spares the driver megatron's import
     from rlcore.megatron.fields import check_fields
 
-    return check_fields(resolved.megatron)
+    return {**(RECOMPUTE if recompute else {}), **check_fields(resolved.megatron)}
 
 
 def _parts(resolved: Resolved) -> list[Part]:
