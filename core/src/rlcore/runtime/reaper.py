@@ -1,4 +1,4 @@
-"""What a driver started does not outlive it: `python reaper.py`, run by path, imports no rlcore.
+"""What a driver started does not outlive it: `python reaper.py PID`, run by path, imports no rlcore.
 
 The driver holds the write end of this process's stdin and writes folders to it, a line each. While it lives,
 its descendants are noted; when it is gone, SIGKILL included, those that are left are ended and the folders
@@ -24,7 +24,7 @@ class Reaper:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", __file__], stdin=subprocess.PIPE, start_new_session=True
+            [sys.executable, "-I", __file__, str(os.getpid())], stdin=subprocess.PIPE, start_new_session=True
         )
 
     def remove(self, folder: Path) -> None:
@@ -46,9 +46,11 @@ class Reaper:
             self._process.wait()
 
 
-def _note(driver: psutil.Process, known: dict[int, psutil.Process]) -> None:
+def _note(driver: int, known: dict[int, psutil.Process]) -> None:
+    if os.getppid() != driver:  # it is gone, and its children are somebody else's
+        return
     with contextlib.suppress(psutil.NoSuchProcess):
-        for process in driver.children(recursive=True):
+        for process in psutil.Process(driver).children(recursive=True):
             if process.pid != os.getpid():
                 known.setdefault(process.pid, process)
 
@@ -65,8 +67,7 @@ def _end(known: dict[int, psutil.Process]) -> None:
             process.kill()
 
 
-def main() -> None:
-    driver = psutil.Process(os.getppid())
+def main(driver: int) -> None:
     known: dict[int, psutil.Process] = {}
     text = b""
     while True:
@@ -84,4 +85,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

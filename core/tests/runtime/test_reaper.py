@@ -1,0 +1,66 @@
+"""What a driver shares and starts does not outlive it."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from rlcore.engines.publish_file import shared_dir
+
+LIMIT_S = 60.0
+DRIVER = """
+import subprocess, sys, time
+from pathlib import Path
+from rlcore.runtime.reaper import Reaper
+reaper = Reaper()
+reaper.remove(Path(sys.argv[1]))
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+print(child.pid, flush=True)
+if sys.argv[2] == "close":
+    reaper.close()
+else:
+    time.sleep(600)
+"""
+
+
+def _driver(folder: Path, how: str) -> tuple["subprocess.Popen[str]", psutil.Process]:
+    """It shares `folder` and has a child in a session of its own."""
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(folder), how], stdout=subprocess.PIPE, text=True
+    )
+    assert driver.stdout is not None
+    return driver, psutil.Process(int(driver.stdout.readline()))
+
+
+def _wait_for(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_killed_driver_leaves_no_shared_memory() -> None:
+    """However early it is killed; that its processes end is a test of the command."""
+    folder = shared_dir("test", size_bytes=1)
+    (folder / "weights").write_bytes(b"0" * 1000)
+    driver, child = _driver(folder, "wait")
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.communicate()
+    _wait_for(lambda: not folder.exists())
+    with contextlib.suppress(psutil.NoSuchProcess):
+        child.kill()
+
+
+def test_an_orderly_end_leaves_nothing() -> None:
+    folder = shared_dir("test", size_bytes=1)
+    driver, child = _driver(folder, "close")
+    assert driver.wait(LIMIT_S) == 0
+    driver.communicate()
+    assert not folder.exists()
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
