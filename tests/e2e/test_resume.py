@@ -18,6 +18,7 @@ def test_killed_and_resumed_is_identical_to_uninterrupted(run: Run, start: Start
     command = start(*TRAIN, "--steps", "8", "--save-every", "3", "--run-dir", str(broken))
     wait_for(lambda: (broken / "checkpoints" / "3" / "complete.json").is_file(), alive=command)
     children = command.descendants()
+    assert any("rlcore.engines.local" in child.cmdline() for child in children), "its engine must end as well"
     os.kill(command.process.pid, signal.SIGKILL)
     command.wait()
     gone(children, limit=60)
@@ -45,6 +46,8 @@ def test_ctrl_c_stops_everything(start: Start, tmp_path: Path) -> None:
     wait_for(lambda: (folder / "metrics.jsonl").is_file(), alive=command)
     children = command.descendants()
     _all_listen_on_loopback(psutil.Process(command.process.pid), *children)
+    servers = [child for child in children if child.name() == "gcs_server"]
+    assert [server.environ()["RAY_AUTH_MODE"] for server in servers] == ["token"]
     command.process.send_signal(signal.SIGINT)
     assert command.wait(60) == 130
     gone(children)

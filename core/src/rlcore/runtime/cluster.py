@@ -127,6 +127,8 @@ def connect(address: str | None, *, cpus: int, gpus: int) -> Iterator[Cluster]:
 def _connected(address: str | None, cpus: int, gpus: int) -> Iterator[Any]:
     if address is None:
         os.environ |= _LOOPBACK_ONLY  # read when Ray is imported
+        # Ray makes a token of this user's; without one, every user of the machine could run code here.
+        os.environ.setdefault(_AUTH_MODE, "token")
     else:
         _show_token(address)
 
