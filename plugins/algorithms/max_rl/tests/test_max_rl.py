@@ -85,7 +85,7 @@ def test_a_negative_reward_is_refused() -> None:
 def test_the_advantage_is_made_from_its_defaults() -> None:
     (component,) = plugin.rlcore_advantages()
     Part(name=component.name, factory=component.factory, config=component.config()).build()
-    assert component.config.min_group_size == 2
+    assert MaxRlConfig.min_group_size == 2
 
 
 def test_recipe_names_parts_and_settings_that_exist() -> None:

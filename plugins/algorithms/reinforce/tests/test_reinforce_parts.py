@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 import rlcore_grpo.plugin
 from rlcore.config.base import Config
+from rlcore.config.parts import AdvantageConfig
 from rlcore.config.run import RunConfig
 from rlcore.data.batch import TrainBatch
 from rlcore.megatron.step import TokenOutputs
@@ -108,7 +109,11 @@ def test_the_presets_entropy_bonus_shrinks_with_unscaled_advantages() -> None:
 
 
 def test_only_what_compares_siblings_needs_a_group() -> None:
-    needs = {c.name: c.config.min_group_size for c in plugin.rlcore_advantages()}
+    needs = {
+        component.name: component.config.min_group_size
+        for component in plugin.rlcore_advantages()
+        if issubclass(component.config, AdvantageConfig)
+    }
     assert needs == {
         "reinforce": 1,
         "rloo": 2,
