@@ -53,7 +53,7 @@ def test_what_becomes_of_a_mutant(new: str, code: int, words: str, tmp_path: Pat
         [sys.executable, str(ROOT / "scripts" / "mutants.py"), "--table", str(table)],
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=240,
         check=False,
     )
     assert done.returncode == code, done.stdout + done.stderr

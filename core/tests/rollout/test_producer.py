@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.errors import DataError, PluginError, StaleWeightsError
+from rlcore.errors import PluginError, StaleWeightsError
 from rlcore.interfaces import GenerationContext, Verdict
 from rlcore.types import GenerationStatus, Group, RewardStatus, Sample, Sampling, Span
 
@@ -222,12 +222,6 @@ async def test_a_fault_of_a_generator_is_told_as_one_of_the_plugin(make_world: M
 
     with pytest.raises(PluginError, match="The generator Broken failed: ZeroDivisionError: mine"):
         await make_world(generator=Broken()).producer.rollout(1)
-
-
-async def test_a_prompt_that_is_too_long(make_world: MakeWorld) -> None:
-    world = make_world(max_prompt_tokens=2)
-    with pytest.raises(DataError, match="has 3 tokens; --max-prompt-tokens allows 2"):
-        await world.producer.rollout(1)
 
 
 def test_sampling_follows_the_run(make_world: MakeWorld) -> None:

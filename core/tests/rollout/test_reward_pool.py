@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlcore.config.base import Config
+from rlcore.config.parts import RewardConfig
 from rlcore.errors import PluginError
 from rlcore.plugins.files import PluginFile, import_content, read
 from rlcore.rollout.judge import Failure, judge
@@ -70,7 +70,7 @@ def plugin(tmp_path: Path) -> PluginFile:
 
 
 def pool(plugin: PluginFile, *, name: str = "Obedient", workers: int = 1, timeout: float = 60) -> RewardPool:
-    part = RewardPart(name="obedient", factory=f"{plugin.module}:{name}", config=Config())
+    part = RewardPart(name="obedient", factory=f"{plugin.module}:{name}", config=RewardConfig())
     return RewardPool([part], workers=workers, timeout=timeout, plugin_files=[plugin])
 
 

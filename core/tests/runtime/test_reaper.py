@@ -20,7 +20,8 @@ from pathlib import Path
 from rlcore.runtime.reaper import Reaper
 reaper = Reaper()
 reaper.remove(Path(sys.argv[1]))
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+nap = [sys.executable, "-c", "import time; time.sleep(600)"]
+child = subprocess.Popen(nap, start_new_session=True, stdout=subprocess.DEVNULL)
 print(child.pid, flush=True)
 if sys.argv[2] == "close":
     reaper.close()
@@ -51,7 +52,7 @@ def test_a_killed_driver_leaves_no_shared_memory() -> None:
     (folder / "weights").write_bytes(b"0" * 1000)
     driver, child = _driver(folder, "wait")
     os.kill(driver.pid, signal.SIGKILL)
-    driver.communicate()
+    driver.communicate(timeout=LIMIT_S)
     _wait_for(lambda: not folder.exists())
     with contextlib.suppress(psutil.NoSuchProcess):
         child.kill()
@@ -60,7 +61,7 @@ def test_a_killed_driver_leaves_no_shared_memory() -> None:
 def test_an_orderly_end_leaves_nothing() -> None:
     folder = shared_dir("test", size_bytes=1)
     driver, child = _driver(folder, "close")
-    assert driver.wait(LIMIT_S) == 0
-    driver.communicate()
+    driver.communicate(timeout=LIMIT_S)
+    assert driver.returncode == 0
     assert not folder.exists()
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
