@@ -92,7 +92,9 @@ def test_the_newest_versions_are_held_and_can_be_saved(tmp_path: Path) -> None:
     sender = Sender()
     for version in (3, 4, 5):
         sender.hold({"a": torch.full((2,), float(version))}, version)
-    sender.save(tmp_path, 4)
+    for version in (5, 4):
+        sender.save(tmp_path, version)
+    assert [folder.name for folder in tmp_path.iterdir()] == ["4"]
     assert load_file(tmp_path / "4" / "model.safetensors")["a"].tolist() == [4.0, 4.0]
     with pytest.raises(EngineError, match="Version 3 of the weights cannot be sent; the trainer holds 4, 5"):
         sender.save(tmp_path, 3)

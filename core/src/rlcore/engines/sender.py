@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rlcore.engines.bucket import Bucket, flat
 from rlcore.engines.group import Group
-from rlcore.engines.publish_file import save_whole, written
+from rlcore.engines.publish_file import discard, save_whole, versions, written
 from rlcore.errors import EngineError
 from rlcore.network import listen, own_address
 
@@ -64,9 +64,12 @@ class Sender:
             listener.close()
 
     def save(self, root: Path, version: int) -> None:
-        """Write `version` to `root`."""
+        """Write `version` to `root`, in the place of what was written there before."""
         with written(root, version) as draft:
             save_whole(draft, self._held(version))
+        for folder in versions(root):
+            if folder.name != str(version):
+                discard(folder)
 
     def _held(self, version: int) -> Mapping[str, Tensor]:
         if version not in self._versions:
