@@ -81,7 +81,7 @@ def test_what_cannot_be_is_one_sentence(
 def test_a_config_that_is_none_is_refused(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "config.json"
     for text, reason in (
-        ("{", "cannot be read"),
+        ("{", "config.json is broken JSON"),
         ('{"model_type": "bert"}', "found model_type 'bert', expected one of"),
         ('{"model_type": "qwen3", "hidden_size": 8, "num_attention_heads": 2}', "is missing"),
     ):

@@ -53,17 +53,24 @@ def download(name: str) -> str:
         raise ModelError(_hub_sentence("--model", name, error)) from error
 
 
-def read_config(path: str) -> Mapping[str, Any]:
-    """config.json of a model directory. Raises `ModelError`."""
-    file = Path(path) / "config.json"
+def read_config(path: str | Path, asked: str = "--model") -> Mapping[str, Any]:
+    """config.json of the Hugging Face directory `path`. Raises `ModelError`, of what `asked` gave."""
+    return read_config_file(Path(path) / "config.json", asked)
+
+
+def read_config_file(file: Path, asked: str) -> Mapping[str, Any]:
+    """The same of a file."""
     try:
         config = json.loads(file.read_text())
     except OSError as error:
-        raise ModelError(f"--model {path}: config.json: {error.strerror or error}.") from error
+        reason = error.strerror or error
+        raise ModelError(
+            f"{asked}: {file}: {reason}, so {file.parent} is not a Hugging Face model directory."
+        ) from error
     except ValueError as error:
-        raise ModelError(f"--model {path}: config.json is broken JSON ({error}).") from error
+        raise ModelError(f"{asked}: {file} is broken JSON ({error}).") from error
     if not isinstance(config, dict):
-        raise ModelError(f"--model {path}: config.json holds no table.")
+        raise ModelError(f"{asked}: {file} holds no table.")
     return config
 
 
@@ -76,7 +83,7 @@ def _preset(name: str, registry: Registry, asked: str) -> Found:
 
 
 def _claimant(path: str, registry: Registry, asked: str) -> Entry:
-    architectures = read_config(path).get("architectures")
+    architectures = read_config(path, asked).get("architectures")
     if not (isinstance(architectures, list) and architectures and isinstance(architectures[0], str)):
         raise ModelError(f"{asked}: {path}/config.json names no architecture.")
     wanted = architectures[0]

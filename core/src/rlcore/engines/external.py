@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlcore.dtypes import OF_NAME
 from rlcore.engines.client import EngineClient, together
 from rlcore.errors import ConfigError, EngineError
 
 TOKEN = "RLCORE_ENGINE_TOKEN"
 """The environment variable with the bearer token of the servers, which no file may hold."""
-DTYPES = {"float32": "fp32", "bfloat16": "bf16"}
 _POLL_S = 1.0
 
 
@@ -57,7 +57,7 @@ def _differences(
 ) -> list[tuple[str, object, object]]:
     """What is served otherwise than wanted, where the server tells: name, found, wanted."""
     served, length = info.get("dtype"), info.get("context_length")
-    dtype = DTYPES.get(str(served), served)
+    dtype = OF_NAME.get(str(served), served)
     found: list[tuple[str, object, object]] = []
     if model.get("model_type") not in (None, wanted.model_type):
         found.append(("model type", model["model_type"], wanted.model_type))

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rlcore.dtypes import NAMES
 from rlcore.engines import sglang_cpu, sglang_fields, sglang_launch
 from rlcore.engines.config import LocalConfig, SglangConfig
 from rlcore.engines.ways import copies, publisher_of
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 TOKEN_VARIABLE = "RLCORE_ENGINE_TOKEN"
 SHARED_GPU = {"mem_fraction_static": 0.4}
 """ServerArgs of an engine beside a trainer: SGLang keeps what it takes, and would take nearly all."""
-SGLANG_DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +176,7 @@ class SglangEngine:
             "--model-path": launch.model_path,
             "--host": launch.host,
             "--port": launch.port,
-            "--dtype": SGLANG_DTYPES[self.dtype(launch.dtype)],
+            "--dtype": NAMES[self.dtype(launch.dtype)],
             "--context-length": launch.context_length,
             "--random-seed": launch.seed,
         }

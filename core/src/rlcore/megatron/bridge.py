@@ -95,7 +95,7 @@ class MBridge:
 
     def _read(self, path: str) -> None:
         self.path = Path(path)
-        self.hf_config = read_config(self.path)
+        self.hf_config = parsed_config(self.path)
         self.check(self.hf_config)
 
     @classmethod
@@ -239,8 +239,8 @@ def _with_settings(base: Any, settings: Mapping[str, Any]) -> Any:
     return type(base.__name__, (base,), body)
 
 
-def read_config(path: Path) -> PretrainedConfig:
-    """The directory's config.json; ModelError where there is none or transformers does not know it."""
+def parsed_config(path: Path) -> PretrainedConfig:
+    """The directory's config.json as transformers takes it; ModelError where there is none or it does not."""
     if not (path / "config.json").is_file():
         raise ModelError(f"{path} is no Hugging Face model directory: it has no config.json.")
     try:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor, nn
 from transformers import PretrainedConfig
 
+from rlcore.dtypes import torch_dtype
 from rlcore.megatron import fields
 from rlcore.megatron.bridge import ModelBridge
 from rlcore.megatron.saving import load_weights
@@ -19,8 +19,6 @@ from rlcore.spec import ModelSpec
 
 if TYPE_CHECKING:
     from megatron.core.packed_seq_params import PackedSeqParams
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +52,7 @@ def build_model(spec: ModelSpec, *, trainable: bool = True, value_head: bool = F
     """
     settings = fields.split(fields.check_fields(spec.megatron)).transformer
     bridge: ModelBridge = spec.bridge.build(
-        path=spec.path, dtype=DTYPES[spec.dtype], settings=settings, value_head=value_head
+        path=spec.path, dtype=torch_dtype(spec.dtype), settings=settings, value_head=value_head
     )
     chunks = bridge.build()
     if spec.weights is None:

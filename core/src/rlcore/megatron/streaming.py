@@ -13,9 +13,9 @@ from rlcore.checkpoint.report import Report
 from rlcore.checkpoint.safetensors_stream import Entry
 from rlcore.checkpoint.stream import Reader, Sharded, Writer, Written, finish
 from rlcore.checksums import checksum
+from rlcore.dtypes import torch_dtype
 from rlcore.megatron import fields
 from rlcore.megatron.bridge import ModelBridge
-from rlcore.megatron.build import DTYPES
 from rlcore.megatron.meta import on_meta
 from rlcore.megatron.saving import sharded_tensors
 from rlcore.spec import ModelSpec
@@ -38,7 +38,7 @@ class Shape:
         settings = fields.split(fields.check_fields(spec.megatron)).transformer
         with on_meta():
             bridge: ModelBridge = spec.bridge.build(
-                path=spec.path, dtype=DTYPES[spec.dtype], settings=settings, value_head=False
+                path=spec.path, dtype=torch_dtype(spec.dtype), settings=settings, value_head=False
             )
             [chunk] = bridge.build()
         sharded = sharded_tensors(chunk)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.config.fit import EXPERTS
+from rlcore.config.models import read_config_file
 from rlcore.errors import ModelError, did_you_mean
 
 FAMILIES = ("llama", "qwen2", "qwen3", "qwen3_moe", "glm4", "glm4_moe", "deepseek_v3")
@@ -114,7 +114,7 @@ def presets() -> list[str]:
     return sorted(file.name.removesuffix(".json") for file in files if file.name.endswith(".json"))
 
 
-def read_config(model: str) -> dict[str, Any]:
+def read_config(model: str) -> Mapping[str, Any]:
     """The config of a preset, a Hugging Face directory or a config.json. ModelError."""
     path = Path(model)
     if path.is_dir():
@@ -126,13 +126,7 @@ def read_config(model: str) -> dict[str, Any]:
                 f"{', '.join(presets())}.{did_you_mean(model, presets())}"
             )
         path = Path(str(resources.files("rlcore.plan").joinpath("presets", f"{model}.json")))
-    try:
-        config = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise ModelError(f"--model {model}: {path} cannot be read ({error}).") from error
-    if not isinstance(config, dict):
-        raise ModelError(f"--model {model}: {path} holds no table.")
-    return config
+    return read_config_file(path, f"--model {model}")
 
 
 def _facts(family: str, config: Mapping[str, Any]) -> Facts:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from rlcore.checkpoint.folder import MARKER, newest_complete, read_marker, write_atomically
 from rlcore.checkpoint.report import Report
+from rlcore.config.models import read_config
+from rlcore.dtypes import NAMES, OF_NAME
 from rlcore.errors import CheckpointError, ModelError
 from rlcore.runtime.prepare import CHECKPOINTS
-from rlcore.runtime.role_models import read_config
 from rlcore.runtime.shares import Done, ToDist, ToHf, one_rank, run_shares
 from rlcore.runtime.state import MODEL_DIR, RunState
 from rlcore.runtime.weights_check import check_weights
@@ -30,7 +31,6 @@ WEIGHTS = "weights"
 """The folder of the weights in a directory that `to_dist` made."""
 
 MAX_SHARD_BYTES = 5 * 1024**3
-DTYPES = {"float32": "fp32", "bfloat16": "bf16"}
 
 Advance = Callable[[int, int], None]
 """Told the bytes that were written since the last call, and how many there will be in all."""
@@ -68,13 +68,13 @@ def is_dist(path: Path) -> bool:
 
 def of_model(path: Path, bridge: Part) -> ModelSpec:
     """The model in the Hugging Face directory `path`, in the dtype of its config.json. ModelError."""
-    config = read_config(path)
+    config = read_config(path, f"{path}")
     name = config.get("dtype", config.get("torch_dtype", "float32"))
-    if name not in DTYPES:
+    if name not in OF_NAME:
         raise ModelError(
-            f"{path / 'config.json'}: found dtype {name!r}, expected one of {', '.join(DTYPES)}."
+            f"{path / 'config.json'}: found dtype {name!r}, expected one of {', '.join(OF_NAME)}."
         )
-    return ModelSpec(path=str(path), bridge=bridge, dtype=DTYPES[name])
+    return ModelSpec(path=str(path), bridge=bridge, dtype=OF_NAME[name])
 
 
 def to_hf(
@@ -129,13 +129,12 @@ def to_dist(spec: ModelSpec, out: Path, advance: Advance, ranks: int = 1) -> Rep
 
 def _complete(folder: Path, spec: ModelSpec, done: Sequence[Done]) -> Report:
     """Add what is not weights, and the report of all shares."""
-    from rlcore.megatron.build import DTYPES as TORCH
     from rlcore.megatron.weights import carry
 
     report = Report()
     for one in done:
         report.add(one.report)
-    carry(Path(spec.path), folder, str(TORCH[spec.dtype]).removeprefix("torch."))
+    carry(Path(spec.path), folder, NAMES[spec.dtype])
     report.write(folder)
     return report
 

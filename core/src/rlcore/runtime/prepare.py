@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.checkpoint.folder import disk_sentence
 from rlcore.config.fit import TOP_EXPERTS, check_context, check_model
+from rlcore.config.models import read_config
 from rlcore.errors import CheckpointError, ConfigError, DataError, ModelError
 from rlcore.interfaces import PairSource, ResponseSource
 from rlcore.rollout.generators import Generators
 from rlcore.rollout.mix import check_choices, check_machine
 from rlcore.rollout.teacher import check_vocabulary
 from rlcore.runtime.evals import PreparedEval, asked, asked_for, held_out
-from rlcore.runtime.role_models import check_same, read_config, role_model, teacher_model
+from rlcore.runtime.role_models import check_same, role_model, teacher_model
 from rlcore.runtime.state import MODEL_DIR, RUN_TOML
 from rlcore.runtime.weights_check import check_weights
 from rlcore.spec import ModelSpec, Part, RewardPart
@@ -373,7 +374,7 @@ def _weights(given: str, hf_config: Mapping[str, Any]) -> str | None:
     if not is_dist(path):
         raise ConfigError(f"--weights: found {given!r}, which is no checkpoint made by rlcore convert.")
     same = ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-    check_same(f"--weights {given}", read_config(path), hf_config, same)
+    check_same(f"--weights {given}", read_config(path, f"--weights {given}"), hf_config, same)
     return str(path / WEIGHTS)
 
 

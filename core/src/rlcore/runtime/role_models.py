@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -76,7 +75,7 @@ def _model_of_run(run_dir: Path) -> Path:
 def _check_like(
     resolved: Resolved, asked: str, path: Path, hf_config: Mapping[str, Any], keys: tuple[str, ...]
 ) -> None:
-    config = read_config(path)
+    config = models.read_config(path, asked)
     check_same(asked, config, hf_config, keys)
     check_model(resolved, config)
 
@@ -116,19 +115,3 @@ def _check_tokenizer(asked: str, path: Path, policy: str) -> None:
             f"id of {first!r} is {theirs.get(first)}, expected {mine.get(first)}); expected a teacher with "
             "the same tokenizer."
         )
-
-
-def read_config(path: Path) -> Mapping[str, Any]:
-    """`config.json` of a Hugging Face directory."""
-    file = path / "config.json"
-    try:
-        config: Mapping[str, Any] = json.loads(file.read_text())
-    except FileNotFoundError:
-        raise ModelError(f"{file}: not found, so {path} is not a Hugging Face model directory.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ModelError(f"{file}: not JSON ({error}).") from error
-    except OSError as error:
-        raise ModelError(f"{file}: {error.strerror or error}.") from error
-    if not isinstance(config, dict):
-        raise ModelError(f"{file}: holds no table.")
-    return config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,8 @@ from rlcore.megatron.context import Share, shared_params
 from rlcore.megatron.fields import check_fields, split
 from rlcore.megatron.optimizer import wrap_for_gradients
 from rlcore.megatron.role import Role
-from rlcore.megatron.weights import hf_tensors, save_hf
+from rlcore.megatron.weights import hf_tensors
+from rlcore.runtime import convert
 from rlcore.spec import ModelSpec, Part
 from rlcore.testing.checkpoints import weighted_loss
 
@@ -76,15 +78,15 @@ def full_logits(
     return _logits(rank, size, port, bridge, root, inputs, "fp32")
 
 
-def save_again(
-    rank: int, size: int, port: int, bridge: Part, root: Path, out: Path, fields: Mapping[str, Any]
-) -> None:
-    """Each model under `root`, read and written to `out` in small files."""
-    start(rank, size, port, fields)
+def save_again(rank: int, size: int, port: int, bridge: Part, root: Path, out: Path) -> None:
+    """Each model under `root`, as a checkpoint, and of that again to `out` in small files."""
     for path in sorted(root.iterdir()):
-        built = build_model(ModelSpec(path=str(path), bridge=bridge, megatron=fields), trainable=False)
-        save_hf(built, path, out / path.name, max_shard_bytes=SHARD_BYTES)
-    parallel.stop()
+        spec = ModelSpec(path=str(path), bridge=bridge)
+        with tempfile.TemporaryDirectory() as folder:
+            middle = Path(folder) / "checkpoint"
+            convert.to_dist(spec, middle, _unseen)
+            source = convert.Source(spec=spec, weights=middle / convert.WEIGHTS)
+            convert.to_hf(source, out / path.name, _unseen, SHARD_BYTES)
 
 
 def log_probs(
@@ -225,3 +227,7 @@ def _train(built: Built, parts: Sequence[Input], tokens: Tensor) -> tuple[list[T
 def _finalize(models: list[Any], num_tokens: Tensor | None = None, **known: Any) -> None:
     """As the trainer does: summed over ranks, never divided."""
     finalize_model_grads(models, None, **known)
+
+
+def _unseen(done: int, total: int) -> None:
+    """Progress that nobody looks at."""

@@ -15,6 +15,7 @@ from aiohttp import web
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from rlcore import heap
+from rlcore.dtypes import torch_dtype
 from rlcore.engines.local.scheduler import Scheduler
 from rlcore.engines.local.sequences import Sequence
 from rlcore.engines.local.server import make_app
@@ -23,7 +24,6 @@ from rlcore.engines.local.settings import Settings
 from rlcore.engines.local.weights import Weights, stop_token_ids
 from rlcore.errors import ConfigError, ModelError
 
-WIRE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
@@ -83,7 +83,7 @@ def _load(settings: Settings, loop: asyncio.AbstractEventLoop) -> Service:
         loop.call_soon_threadsafe(lambda: service.dispatch(answers))
 
     scheduler = Scheduler(settings.max_batch, deliver)
-    weights = Weights(settings.model_path, WIRE_DTYPES[settings.dtype], settings.context_length)
+    weights = Weights(settings.model_path, torch_dtype(settings.dtype), settings.context_length)
     scheduler.weights = weights
     tokenizer = load_tokenizer(settings.model_path)
     scheduler.tokenizer = tokenizer
