@@ -5,8 +5,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 from command import SMALL, Run, rows, untimed
 from documented import undocumented
+from safetensors.torch import load_file
 
 TRAIN = ("train", "--algo", "grpo", "--model", "qwen3")
 
@@ -39,6 +41,22 @@ def test_two_runs_of_one_seed_are_identical_and_another_seed_is_not(run: Run, tm
         run(*TRAIN, *SMALL, "--steps", "4", "--seed", seed, "--run-dir", str(tmp_path / name))
     assert untimed(tmp_path / "a") == untimed(tmp_path / "b")
     assert untimed(tmp_path / "a") != untimed(tmp_path / "c")
+
+
+def test_bf16_trains_publishes_and_exports(run: Run, tmp_path: Path) -> None:
+    folder, out = tmp_path / "run", tmp_path / "out"
+    run(
+        *TRAIN,
+        *SMALL,
+        *("--dtype", "bf16", "--steps", "3", "--run-dir", str(folder), "--export", str(out)),
+    )
+    for row in rows(folder)[1:]:
+        assert 0 < row["train/kl_engine"] <= 0.02, "trainer and engine round differently, and little"
+        assert row["train/grad_norm"] > 0
+    weights, before = (load_file(path / "model.safetensors") for path in (out, folder / "model"))
+    assert {tensor.dtype for tensor in weights.values()} == {torch.bfloat16}
+    assert any(not torch.equal(weights[name], before[name].bfloat16()) for name in before)
+    assert json.loads((out / "config.json").read_text())["dtype"] == "bfloat16"
 
 
 def test_dry_run_prints_a_file_that_gives_the_same_run(run: Run, tmp_path: Path) -> None:
