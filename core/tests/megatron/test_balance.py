@@ -18,6 +18,7 @@ from rlcore.testing.tiny import make_experts, random_batch
 
 COEFFICIENT, SPARSE, EXPERTS, TOP = 0.3, 2, 4, 2
 KIND = {"moe_router_load_balancing_type": "seq_aux_loss", "moe_aux_loss_coeff": COEFFICIENT}
+CONTEXT = {"context_parallel_size": 2}
 WAYS: list[dict[str, Any]] = [
     {"tokens": 1000},
     {"tokens": 25},
@@ -29,13 +30,13 @@ def _nothing(outputs: TokenOutputs, batch: TrainBatch) -> LossResult:
     return LossResult(total=0.0 * outputs.log_probs.sum())
 
 
-def _steps(rank: int, world: int, port: int, path: str) -> list[Any]:
+def _steps(rank: int, world: int, port: int, path: str, layout: dict[str, Any]) -> list[Any]:
     """A step that the balancing loss alone makes, each way."""
-    parallel.start(rank, world, "127.0.0.1", port)
+    parallel.start(rank, world, "127.0.0.1", port, timeout=60.0, **layout)
     part = Part(name="glm4_moe", factory="rlcore_glm.moe:GlmMoeBridge")
     found = []
     for way in WAYS:
-        fields = {name: value for name, value in way.items() if name != "tokens"} | KIND
+        fields = {name: value for name, value in way.items() if name != "tokens"} | KIND | layout
         role = Role(ModelSpec(path=path, bridge=part, megatron=fields), OptimizerSettings(lr=0.0))
         found.append(role.train(random_batch(9), _nothing, temperature=1.0, tokens_per_rank=way["tokens"]))
     parallel.stop()
@@ -83,7 +84,8 @@ def test_it_is_that_of_the_formula_however_the_batch_is_divided(tmp_path: Path) 
     path = make_experts(tmp_path / "m", num_hidden_layers=1 + SPARSE)
     loss, norm = _expected(path, random_batch(9))
     assert loss > SPARSE * 1.01
-    for step in run_ranks(_steps, 1, str(path))[0]:
+    alone, divided = run_ranks(_steps, 1, str(path), {}), run_ranks(_steps, 2, str(path), CONTEXT)
+    for step in [step for steps in (*alone, *divided) for step in steps]:
         assert step.balance == pytest.approx(loss, rel=1e-5)
         assert step.grad_norm == pytest.approx(norm, rel=1e-4)
         assert step.loss == 0.0
