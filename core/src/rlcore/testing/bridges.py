@@ -202,8 +202,8 @@ class BridgeConformance:
         call = (self.bridge, grid.root, grid.inputs)
         found = run_ranks(f"{RANKS}:half_logits", 1, *call)[0]
         for name, reference in grid.references.items():
-            theirs = _typical(reference.half - reference.logits)
-            ours = _typical(found[name] - reference.logits)
+            theirs = typical(reference.half - reference.logits)
+            ours = typical(found[name] - reference.logits)
             assert 0 < ours <= 2 * theirs, (name, ours, theirs)
 
     def test_a_saved_directory_is_the_source_again(self, grid: Models, tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def _apart(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).abs().max())
 
 
-def _typical(errors: Tensor) -> float:
+def typical(errors: Tensor) -> float:
     """Of errors [n, V], that of the middle token: rounding sends a token to other experts now and then."""
     return float(errors.square().mean(1).sqrt().median())
 
