@@ -43,12 +43,14 @@ def test_two_runs_of_one_seed_are_identical_and_another_seed_is_not(run: Run, tm
     assert untimed(tmp_path / "a") != untimed(tmp_path / "c")
 
 
+@pytest.mark.timeout(600)
 def test_bf16_trains_publishes_and_exports(run: Run, tmp_path: Path) -> None:
     folder, out = tmp_path / "run", tmp_path / "out"
     run(
         *TRAIN,
         *SMALL,
         *("--dtype", "bf16", "--steps", "3", "--run-dir", str(folder), "--export", str(out)),
+        limit=500,
     )
     for row in rows(folder)[1:]:
         assert 0 < row["train/kl_engine"] <= 0.02, "trainer and engine round differently, and little"
