@@ -154,6 +154,31 @@ async def test_a_hanging_worker_is_killed_with_its_children_and_replaced(
         assert (await rewards.score(group("fine")))[0].reward_status is RewardStatus.SCORED
 
 
+async def test_rewards_are_imported_once_however_many_workers_die(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, log = tmp_path / "counted.py", tmp_path / "imports"
+    monkeypatch.setenv("IMPORTS", str(log))
+    path.write_text(
+        PLUGIN + '\nwith open(os.environ["IMPORTS"], "a") as log:\n    print(os.getpid(), file=log)'
+    )
+    file = read(path)
+    import_content(file)
+    log.unlink()
+    with pool(file, workers=2) as rewards:
+        before = {sample.score.parts["pid"] for sample in await rewards.score(group("fine")) if sample.score}
+        for _ in range(4):
+            assert_unscored(await rewards.score(group("exits")), RewardStatus.FAILED, "exit code 7")
+        (pid,) = map(int, log.read_text().split())
+        assert float(pid) not in before
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: gone(pid))
+        after = [await rewards.score(group("exits")) for _ in range(3)]
+        assert (await rewards.score(group("fine")))[0].score is not None, after
+    assert len(log.read_text().split()) == 2
+    assert all(gone(int(pid)) for pid in log.read_text().split())
+
+
 async def test_stop_ends_a_worker_that_hangs(plugin: PluginFile, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     rewards = pool(plugin)

@@ -1,17 +1,25 @@
-"""The process in which a reward runs: started by `RewardPool` with two descriptors, a socket and a leash.
+"""The processes in which rewards run: one that imports them, and forks those that build and use them.
 
-Talks with the pool over a private socket pair: frames of 8 bytes length and a pickle. First frame in:
-the contents of the plugin files; second: the `RewardPart`s; then one frame a group. Each but the first is
-answered by one frame. Imports no torch, unless a reward does.
+The first is started by `rlcore.rollout.nursery.Nursery` with two descriptors, a socket and a leash. Frames
+are 8 bytes of length and a pickle. First frame in: the contents of the plugin files; second: the parts; then
+commands. Command 0 comes with a socket and a leash for the child that is forked, and is answered by the
+child's process id; any other number is that of a child that has ended, answered by how it did (`os.wait`).
+
+A child sends None, or a Failure, when it has built the rewards, and then answers one frame a group. Nothing
+is built before the fork, so that no connection, thread or random state of a reward is shared. Imports no
+torch, unless a reward does.
 """
 
 import fcntl
+import gc
 import os
 import pickle
 import signal
 import socket
 import struct
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +27,10 @@ from rlcore.errors import PluginError
 from rlcore.plugins.files import install
 from rlcore.rollout.judge import Failure, failure_of
 from rlcore.rollout.mix import Mix
+from rlcore.spec import RewardPart
 
 _LENGTH = struct.Struct("!Q")
+COMMAND = struct.Struct("!q")
 
 
 def send_frame(connection: socket.socket, content: object) -> None:
@@ -58,20 +68,72 @@ def _tie_to_parent(leash: int) -> None:
 
 
 def main() -> None:
-    """Serves until the pool closes the connection. Arguments: the descriptors of socket and leash."""
-    connection = socket.socket(fileno=int(sys.argv[1]))
-    _tie_to_parent(int(sys.argv[2]))
+    """Serve until the pool closes the connection. Arguments: the descriptors of socket and leash."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    leash = int(sys.argv[2])
+    _tie_to_parent(leash)
+    parts, failure = _loaded(control)
+    gc.collect()
+    gc.freeze()  # what is imported stays shared with the children
+    connection = _nurse(control)
+    if connection is not None:
+        os.close(leash)
+        _work(connection, parts, failure)
+
+
+def _loaded(control: socket.socket) -> tuple[Sequence[RewardPart], Failure | None]:
+    """The rewards, imported but not built; or what every child will say instead."""
     try:
-        install(receive_frame(connection))
-        mix = Mix(receive_frame(connection))
+        install(receive_frame(control))
+        parts: Sequence[RewardPart] = receive_frame(control)
+        for part in parts:
+            part.load()
     except PluginError as error:
-        send_frame(connection, Failure(kind="build", reason=str(error)))
-        return
+        return (), Failure(kind="build", reason=str(error))
     except Exception as error:
         failure = failure_of(error)
-        send_frame(connection, replace(failure, reason=f"The rewards cannot be built: {failure.reason}."))
+        return (), replace(failure, reason=f"The rewards cannot be built: {failure.reason}.")
+    return parts, None
+
+
+def _nurse(control: socket.socket) -> socket.socket | None:
+    """Fork and reap as the pool commands: in a child its own connection, here None once the pool is gone."""
+    while True:
+        command, descriptors, _, _ = socket.recv_fds(control, COMMAND.size, 2)
+        if not command:
+            _reap_all()
+            return None
+        pid = COMMAND.unpack(command)[0]
+        if pid:
+            send_frame(control, os.waitpid(pid, 0)[1])
+            continue
+        connection, leash = descriptors
+        if not os.fork():
+            os.setsid()
+            _tie_to_parent(leash)
+            send_frame(control, os.getpid())  # only now can the whole group be killed by its number
+            control.close()
+            return socket.socket(fileno=connection)
+        os.close(connection)
+        os.close(leash)
+
+
+def _reap_all() -> None:
+    """Wait for the children, which the pool has killed."""
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
+
+
+def _work(connection: socket.socket, parts: Sequence[RewardPart], failure: Failure | None) -> None:
+    """Build the rewards, then answer group by group until the connection is closed."""
+    try:
+        mix = Mix(parts) if failure is None else None
+    except PluginError as error:
+        mix, failure = None, Failure(kind="build", reason=str(error))
+    send_frame(connection, failure)
+    if mix is None:
         return
-    send_frame(connection, None)
     while True:
         try:
             samples = receive_frame(connection)

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import queue
 import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -22,12 +17,10 @@ from typing import Any
 from rlcore.errors import PluginError, RlcoreError, RunError
 from rlcore.plugins.files import PluginFile
 from rlcore.rollout.judge import Failure, Outcome
+from rlcore.rollout.nursery import START_LIMIT_S, Child, Nursery
 from rlcore.rollout.reward_worker import receive_frame, send_frame
 from rlcore.spec import RewardPart
 from rlcore.types import RewardStatus, Sample
-
-START_LIMIT_S = 120.0
-"""Seconds for a worker to import and build its rewards."""
 
 EXIT_GRACE_S = 1.0
 """Seconds that a process has to end once its connection is closed, so that its exit code is known."""
@@ -37,9 +30,6 @@ TIMED_OUT = "timed_out"
 
 ERROR_KEY = "reward_error"
 """In a sample's metadata: why it has no score."""
-
-_COMMAND = "from rlcore.rollout.reward_worker import main; main()"
-"""Not `python -m`: what a `__main__` module pickles cannot be unpickled by another process."""
 
 _log = logging.getLogger(__name__)
 
@@ -59,11 +49,12 @@ class RewardPool:
         timeout: float,
         plugin_files: Sequence[PluginFile] = (),
     ) -> None:
-        self._workers = [_Worker(tuple(parts), tuple(plugin_files), timeout) for _ in range(workers)]
+        self._name = _named(parts)
+        self._nursery = Nursery(parts, plugin_files)
+        self._workers = [_Worker(self._nursery, self._name, timeout) for _ in range(workers)]
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="reward")
         self._logged: set[str] = set()
-        self._name = _named(parts)
 
     def start(self) -> None:
         """Starts every worker and waits until each has built the rewards.
@@ -96,6 +87,7 @@ class RewardPool:
         """Kills the workers with all their children. May be called again."""
         for worker in self._workers:
             worker.kill()
+        self._nursery.stop()
         self._threads.shutdown(cancel_futures=True)
         for worker in self._workers:
             worker.release()
@@ -145,37 +137,33 @@ def _named(parts: Sequence[RewardPart]) -> str:
 
 
 class _Worker:
-    """One process, started anew after a time-out or its death; used by one thread at a time.
+    """One process, forked anew after a time-out or its death; used by one thread at a time.
 
     `kill` alone may come from another thread, at any moment, and is final.
     """
 
-    def __init__(
-        self, parts: tuple[RewardPart, ...], plugin_files: tuple[PluginFile, ...], timeout: float
-    ) -> None:
-        self._parts, self._plugin_files, self._timeout = parts, plugin_files, timeout
-        self._process: subprocess.Popen[bytes] | None = None
-        self._socket: socket.socket | None = None
-        self._leash = -1
+    def __init__(self, nursery: Nursery, name: str, timeout: float) -> None:
+        self._nursery, self._name, self._timeout = nursery, name, timeout
+        self._child: Child | None = None
         self._killed = False
         self._lock = threading.Lock()
 
     def launch(self) -> None:
-        """Starts the process without waiting for it. Raises RunError once the worker was killed."""
+        """Forks the process without waiting for its rewards. Raises RunError once the worker was killed."""
+        child = self._nursery.fork()
         with self._lock:
+            self._child = child
             if self._killed:
+                child.kill()
                 raise RunError("The reward pool has been stopped.")
-            self._spawn()
 
     def await_ready(self) -> None:
         """Waits until the rewards are built, or raises PluginError with the reason."""
         try:
-            self._send(self._plugin_files, START_LIMIT_S)
-            self._send(self._parts, START_LIMIT_S)
             failure: Failure | None = self._receive(START_LIMIT_S)
         except (OSError, EOFError) as error:
             ended = self._end(EXIT_GRACE_S)
-            raise RunError(f"A worker of reward {_named(self._parts)} did not start ({ended}).") from error
+            raise RunError(f"A worker of reward {self._name} did not start ({ended}).") from error
         if failure is not None:
             self._end(0)
             raise PluginError(failure.reason)
@@ -183,7 +171,7 @@ class _Worker:
     def judge(self, samples: list[Sample]) -> list[Outcome]:
         """What the reward says of each sample, or for each the reason why it says nothing."""
         try:
-            if self._process is None:
+            if self._child is None:
                 self.launch()
                 self.await_ready()
             return self._ask(samples)
@@ -194,12 +182,15 @@ class _Worker:
         """Ends the process for good; a thread that waits for it gets Failures."""
         with self._lock:
             self._killed = True
-            self._kill()
+            if self._child is not None:
+                self._child.kill()
+                self._child.wake()
 
     def release(self) -> None:
         """Closes what is left once no thread uses the worker any more."""
-        if self._socket is not None:
-            self._socket.close()
+        if self._child is not None:
+            self._child.close()
+            self._child = None
 
     def _ask(self, samples: list[Sample]) -> list[Outcome]:
         deadline = time.monotonic() + self._timeout
@@ -216,51 +207,28 @@ class _Worker:
         return outcomes
 
     def _send(self, content: object, limit_s: float) -> None:
-        assert self._socket is not None
-        self._socket.settimeout(limit_s)
-        send_frame(self._socket, content)
+        assert self._child is not None
+        self._child.connection.settimeout(limit_s)
+        send_frame(self._child.connection, content)
 
     def _receive(self, limit_s: float) -> Any:
-        assert self._socket is not None
-        self._socket.settimeout(max(limit_s, 0.001))  # 0 would mean: do not block
-        return receive_frame(self._socket)
-
-    def _spawn(self) -> None:
-        self.release()
-        self._socket, far_socket = socket.socketpair()
-        far_leash, self._leash = os.pipe()
-        with far_socket:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _COMMAND, str(far_socket.fileno()), str(far_leash)],
-                stdin=subprocess.DEVNULL,
-                stdout=2,  # what a reward prints must not mix with the JSON on this process's stdout
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
-                pass_fds=(far_socket.fileno(), far_leash),
-                start_new_session=True,
-            )
-        os.close(far_leash)
+        assert self._child is not None
+        self._child.connection.settimeout(max(limit_s, 0.001))  # 0 would mean: do not block
+        return receive_frame(self._child.connection)
 
     def _end(self, grace_s: float) -> str:
         """Kills what is left of the process, which gets `grace_s` to end by itself; says how it ended."""
+        assert self._child is not None
+        ended_itself = self._child.wait(grace_s)
+        self._child.kill()
+        self._child.wait(EXIT_GRACE_S)
         with self._lock:
-            if self._process is None:
+            if self._killed:
                 return "the reward pool was stopped"
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(grace_s)
-            code = self._process.returncode
-            self._kill()
-        if code is None:
+        code = self._nursery.reap(self._child)
+        with self._lock:
+            child, self._child = self._child, None
+        child.close()
+        if not ended_itself or code is None:
             return "it was killed"
         return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
-
-    def _kill(self) -> None:
-        if self._process is None:
-            return
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._process = None
-        os.close(self._leash)
-        assert self._socket is not None
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for an answer
