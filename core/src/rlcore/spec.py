@@ -46,9 +46,13 @@ class Part(Generic[C]):
 
 @dataclass(frozen=True, kw_only=True)
 class RewardPart(Part[RewardConfig]):
-    """One of a run's rewards. `weight`: what its scores are multiplied by in the sum; 0 only measures."""
+    """One of a run's rewards. `weight`: what its scores are multiplied by in the sum; 0 only measures.
+
+    `ranked`: of siblings, the rank counts in place of the score.
+    """
 
     weight: float = 1.0
+    ranked: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

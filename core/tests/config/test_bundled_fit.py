@@ -50,6 +50,21 @@ def resolved(algo: str, **given: Any) -> Resolved:
             {"filter": ["duplicates"], "filter__duplicates__min_distinct": 8, "group_size": 4},
             "least 8",
         ),
+        (
+            "grpo",
+            {"rank_reward": ["f1"]},
+            r"--rank-reward: found 'f1', expected a reward of the run \(token_match\)",
+        ),
+        (
+            "remax",
+            {"rank_reward": ["token_match"], "group_size": 1},
+            r"--group-size: found 1, but --rank-reward",
+        ),
+        (
+            "remax",
+            {"rank_reward": ["token_match"], "group_size": 2},
+            r"--rank-reward: found .*a greedy response",
+        ),
         ("grpo", {"filter": ["staleness"]}, r"'staleness', but no sample is stale; add --max-staleness"),
         ("grpo", {"kl_place": "reward"}, r"--kl-place: found reward, .*add --kl-coef"),
         ("grpo", {"kl_estimator": "k1"}, r"--kl-estimator: found k1, .*add --kl-coef"),
@@ -71,6 +86,7 @@ def test_what_does_not_fit_is_refused(algo: str, given: dict[str, Any], says: st
         ("grpo", {"filter": ["staleness"], "max_staleness": 1}),
         ("grpo", {"kl_place": "reward", "kl_estimator": "k1", "kl_coef": 0.1}),
         ("grpo", {"advantage": "dr_grpo"}),
+        ("grpo", {"reward": ["token_match", "f1=0.3"], "rank_reward": ["f1"]}),
     ],
 )
 def test_what_fits_is_taken(algo: str, given: dict[str, Any]) -> None:

@@ -10,9 +10,9 @@ from documented import undocumented
 
 from rlcore.config.base import Config
 from rlcore.errors import ConfigError, DataError, PluginError
-from rlcore.rollout.judge import Failure
+from rlcore.rollout.judge import Failure, Outcome
 from rlcore.rollout.measure import part_means
-from rlcore.rollout.mix import Mix, check_choices, check_machine
+from rlcore.rollout.mix import Mix, check_choices, check_machine, ranked
 from rlcore.spec import RewardPart
 from rlcore.types import Json, Prompt, Sample, Score
 
@@ -182,3 +182,31 @@ def test_the_metrics_of_parts_are_documented() -> None:
     assert means == {"reward/length": 1.5, "reward/length/even": 0.5, "reward/picky": 1.0}
     assert undocumented([*means, *(f"eval/copy/{key}" for key in means)]) == []
     assert undocumented(["reward/a/b/c"]) == ["reward/a/b/c"]
+
+
+def test_a_rank_counts_in_place_of_the_score() -> None:
+    by_rank = replace(part("length", 2.0), ranked=True)
+    scores = Mix([by_rank]).judge(group((1, 1), (1,), (1, 1), (1, 1, 1)))
+    assert [one.value for one in scores if isinstance(one, Score)] == [1.0, 0.0, 1.0, 2.0]
+    assert [one.parts["value"] for one in scores if isinstance(one, Score)] == [2.0, 1.0, 2.0, 3.0]
+
+
+def test_a_rank_joins_another_reward_and_knows_no_siblings_without_a_score() -> None:
+    by_rank = replace(part("length"), ranked=True)
+    bad, *good = Mix([by_rank, part("picky", 0.5)]).judge(group((), (1,), (1, 1)))
+    assert isinstance(bad, Failure)
+    assert [one.value for one in good if isinstance(one, Score)] == [0.5 + 0.5, 1.0 + 0.5]
+    assert [one.parts["length"] for one in good if isinstance(one, Score)] == [1.0, 2.0]
+
+
+def test_ranks_are_of_those_that_have_a_score() -> None:
+    failure = Failure(kind="k", reason="r")
+    outcomes: list[Outcome] = [
+        failure,
+        Score(value=3.0, per_token=(3.0,)),
+        Score(value=-1.0),
+        Score(value=3.0),
+    ]
+    assert ranked(outcomes) == [failure, Score(value=0.75), Score(value=0.0), Score(value=0.75)]
+    alone: list[Outcome] = [failure, Score(value=7.0)]
+    assert ranked(alone) == alone

@@ -324,6 +324,7 @@ def _reward_complaints(resolved: Resolved) -> Iterator[str]:
             f"--whiten-advantages: found true, but the advantage {advantage.name!r} is normalized over the "
             "batch already; leave it out."
         )
+    yield from _rank_complaints(resolved)
     for part in resolved.filters:
         if part.config.of_asynchrony and not run.is_asynchronous:
             yield f"--filter: found {part.name!r}, but no sample is stale; add --max-staleness."
@@ -331,6 +332,20 @@ def _reward_complaints(resolved: Resolved) -> Iterator[str]:
         for name in ("kl_place", "kl_estimator"):
             if getattr(run, name) != type(run).model_fields[name].default:
                 yield f"{flag_name(name)}: found {getattr(run, name)}, but there is no KL; add --kl-coef."
+
+
+def _rank_complaints(resolved: Resolved) -> Iterator[str]:
+    run, names = resolved.run, [part.name for part in resolved.rewards]
+    for name in run.rank_reward:
+        if name not in names:
+            yield f"--rank-reward: found {name!r}, expected a reward of the run ({', '.join(names)})."
+    if run.rank_reward and run.group_size < 2:
+        yield f"--group-size: found {run.group_size}, but --rank-reward compares siblings; expected 2."
+    if run.rank_reward and Input.GREEDY_REWARD in needed(resolved):
+        yield (
+            f"--rank-reward: found {run.rank_reward[0]!r}, but --algo {resolved.algorithm} compares scores "
+            "with that of a greedy response, which has no siblings; leave it out."
+        )
 
 
 def _unread(run: RunConfig, names: tuple[str, ...], reason: str) -> Iterator[str]:

@@ -3,7 +3,7 @@
 Precedence: defaults < suggestions of parts < of the model < of the source < recipe < file < flags.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -146,14 +146,15 @@ def resolve(
     selection.require_complete()
     settings = selection.settings()
     entries = selection.entries
+    run = layers.build(RunConfig, settings)
     resolved = Resolved(
-        run=layers.build(RunConfig, settings),
+        run=run,
         algorithm=entries[Kind.ALGORITHM].record.name,
         trains_on=selection.trains_on,
         advantage=_optional(selection, Kind.ADVANTAGE, settings),
         loss=resolve_part(entries[Kind.LOSS], settings),
         generator=resolve_part(entries[Kind.GENERATOR], settings),
-        rewards=resolve_rewards(selection, settings),
+        rewards=resolve_rewards(selection, settings, run.rank_reward),
         engine=resolve_part(entries[Kind.ENGINE], settings),
         source=resolve_part(entries[Kind.SOURCE], settings),
         filters=_several(selection, Kind.FILTER, settings),
@@ -224,10 +225,15 @@ def _several(selection: Selection, kind: Kind, settings: Mapping[str, Setting]) 
     )
 
 
-def resolve_rewards(selection: Selection, settings: Mapping[str, Setting]) -> tuple[RewardPart, ...]:
-    """The rewards of `selection` with their weights."""
+def resolve_rewards(
+    selection: Selection, settings: Mapping[str, Setting], ranked: Collection[str] = ()
+) -> tuple[RewardPart, ...]:
+    """The rewards of `selection` with their weights. `ranked`: those that count by their rank."""
     parts = _several(selection, Kind.REWARD, settings)
-    return tuple(RewardPart(**vars(part), weight=selection.weights[part.name]) for part in parts)
+    return tuple(
+        RewardPart(**vars(part), weight=selection.weights[part.name], ranked=part.name in ranked)
+        for part in parts
+    )
 
 
 def _with_weight(part: RewardPart) -> str:

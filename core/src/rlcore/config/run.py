@@ -144,6 +144,9 @@ class RunConfig(Config):
     )
     reward_workers: int = Field(1, ge=1, le=1024, description="processes that compute rewards")
     reward_timeout: float = Field(10, gt=0, description="seconds a reward may take for one group")
+    rank_reward: tuple[str, ...] = Field(
+        (), description="rewards of the run that count by their rank among siblings, from 0 to 1"
+    )
     max_kl_engine: float = Field(
         1e-4, gt=0, description="largest log-prob gap of trainer and engine on the first step in fp32"
     )

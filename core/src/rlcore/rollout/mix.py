@@ -25,29 +25,43 @@ class Mix:
     """
 
     def __init__(self, parts: Sequence[RewardPart]) -> None:
-        self._weights = {part.name: part.weight for part in parts}
+        self._parts = {part.name: part for part in parts}
         self._rewards: Mapping[str, Any] = {part.name: _built(part) for part in parts}
 
     def judge(self, samples: Sequence[Sample]) -> list[Outcome]:
         """Of the siblings of one group: the sum of what the rewards that apply say, or the first Failure.
 
         With several rewards, the sum has each one's own value as the part `<reward>`, and its parts as
-        `<reward>/<part>`.
+        `<reward>/<part>`. The own value of a single one that is ranked is the part `value`.
         """
         try:
             names = choice(samples[0].prompt, list(self._rewards))
         except DataError as error:
             return [failure_of(error)] * len(samples)
         said = {name: judge(self._rewards[name], samples) for name in names}
+        counted = {name: self._counted(name, outcomes) for name, outcomes in said.items()}
         if len(self._rewards) == 1:
-            [(name, outcomes)] = said.items()
-            return [_scaled(outcome, self._weights[name]) for outcome in outcomes]
+            [(name, outcomes)] = counted.items()
+            return outcomes if not self._parts[name].ranked else list(map(_with_value, outcomes, said[name]))
         return [
-            self._sum(sample, {name: outcomes[place] for name, outcomes in said.items()})
+            self._sum(
+                sample,
+                {name: outcomes[place] for name, outcomes in said.items()},
+                {name: outcomes[place] for name, outcomes in counted.items()},
+            )
             for place, sample in enumerate(samples)
         ]
 
-    def _sum(self, sample: Sample, outcomes: Mapping[str, Outcome]) -> Outcome:
+    def _counted(self, name: str, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """What the outcomes of one reward add to the sum."""
+        part = self._parts[name]
+        if part.ranked:
+            outcomes = ranked(outcomes)
+        return [_scaled(outcome, part.weight) for outcome in outcomes]
+
+    @staticmethod
+    def _sum(sample: Sample, outcomes: Mapping[str, Outcome], counted: Mapping[str, Outcome]) -> Outcome:
+        """`outcomes`: by reward; `counted`: what they add."""
         scores: dict[str, Score] = {}
         parts: dict[str, float] = {}
         for name, outcome in outcomes.items():
@@ -55,7 +69,9 @@ class Mix:
                 kind, reason = f"{name} {outcome.kind}", f"{name}: {outcome.reason}"
                 return replace(outcome, kind=kind, reason=reason)
             parts |= {name: outcome.value, **{f"{name}/{part}": x for part, x in outcome.parts.items()}}
-            scores[name] = _scaled(outcome, self._weights[name])
+            adds = counted[name]
+            assert isinstance(adds, Score), "a score adds a score"
+            scores[name] = adds
         value = math.fsum(score.value for score in scores.values())
         return Score(value=value, per_token=_per_token(sample, list(scores.values())), parts=parts)
 
@@ -67,6 +83,32 @@ def _built(part: RewardPart) -> Any:
         raise PluginError(
             f"Reward {part.name!r} cannot be built: {failure_of(error).reason.removesuffix('.')}."
         ) from error
+
+
+def ranked(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Each score as the share of its siblings' that it is above, from 0 to 1; an equal one counts half.
+
+    Siblings without a score count for nothing, and a score without siblings stays what it is. Rewards of
+    tokens are not kept.
+    """
+    values = [one.value for one in outcomes if isinstance(one, Score)]
+    if len(values) < 2:
+        return list(outcomes)
+
+    def rank(value: float) -> float:
+        below, equal = sum(other < value for other in values), values.count(value) - 1
+        return (below + equal / 2) / (len(values) - 1)
+
+    return [
+        replace(one, value=rank(one.value), per_token=None) if isinstance(one, Score) else one
+        for one in outcomes
+    ]
+
+
+def _with_value(counted: Outcome, said: Outcome) -> Outcome:
+    if isinstance(counted, Failure) or isinstance(said, Failure):
+        return counted
+    return replace(counted, parts={**counted.parts, "value": said.value})
 
 
 def _scaled(outcome: Outcome, weight: float) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlcore.config.evals import EvalConfig, EvalSet
@@ -97,7 +97,8 @@ async def evaluations(
     made = []
     for one in sets:
         config = one.settings.config
-        parts = one.settings.judged_by(chosen.rewards)
+        # what a sample is worth, not what it is worth among siblings
+        parts = tuple(replace(part, ranked=False) for part in one.settings.judged_by(chosen.rewards))
         scorer = None
         if parts:
             scorer = next((pool for of, pool in known if of == parts), None) or await _started(
