@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import Protocol
 
 from rlcore.config.run import RunConfig
 from rlcore.data.cursors import cursor_of
@@ -20,8 +21,28 @@ from rlcore.rollout.workshop import Workshop
 from rlcore.types import Json, Prompt, Sampling
 
 
+class Rollouts(Protocol):
+    """How rollouts are made: by `Rounds`, in turns with the consumer, or by `Stream`, at the same time."""
+
+    def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
+        """Rollouts of the steps `done` + 1 to `steps`."""
+        ...
+
+    def publication(self, version: int) -> AbstractAsyncContextManager[None]:
+        """The engines take up `version` within."""
+        ...
+
+    def published(self, version: int) -> None:
+        """The engines hold `version`."""
+        ...
+
+    def suspended(self) -> AbstractAsyncContextManager[None]:
+        """Within, no request is under way."""
+        ...
+
+
 class Producer:
-    """Makes rollouts: in turns with the consumer (`Rounds`), or at the same time (`Stream`).
+    """Makes rollouts.
 
     `version` is what the engines hold at the start; the consumer loads each later one within `publication`.
     """
@@ -44,7 +65,6 @@ class Producer:
     ) -> None:
         """`baseline`: a greedy response is made beside each group, for its reward (`Input.GREEDY_REWARD`)."""
         self._run = run
-        self._version = version
         length = run.max_prompt_tokens + run.max_response_tokens
         self._engines = Engines(clients, encoder.tokenizer, run.engine_concurrency, context_length=length)
         # What is in progress, what came back, and a batch that is too old.
@@ -67,9 +87,8 @@ class Producer:
             min_p=run.min_p,
             stop=run.stop,
         )
-        parts = (run, self._supply, self._engines, self._workshop, self.sampling)
-        self._rounds = Rounds(*parts)
-        self._stream = Stream(*parts, version) if run.is_asynchronous else None
+        parts = (run, self._supply, self._engines, self._workshop, self.sampling, version)
+        self._rollouts: Rollouts = Stream(*parts) if run.is_asynchronous else Rounds(*parts)
 
     async def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
         """Rollouts of the steps `done` + 1 to `steps`.
@@ -78,42 +97,26 @@ class Producer:
         runs generate nothing between two questions. Close it (`aclose`) to stop early: what was drawn and not
         handed over is in the buffer then.
         """
-        if self._stream is None:
-            for step in range(done + 1, steps + 1):
-                yield await self.rollout(step)
-            return
-        async with aclosing(self._stream.run(done, steps)) as rollouts:
+        async with aclosing(self._rollouts.run(done, steps)) as rollouts:
             async for rollout in rollouts:
                 yield rollout
 
     async def rollout(self, step: int) -> Rollout:
-        """The groups of one step of a synchronous run, with the weights that the engines hold now."""
-        return await self._rounds.rollout(step, self._version)
+        """The groups of one step, with the weights that the engines hold now."""
+        async with aclosing(self.run(step - 1, step)) as rollouts:
+            return await anext(rollouts)
 
-    @asynccontextmanager
-    async def publication(self, version: int) -> AsyncIterator[None]:
+    def publication(self, version: int) -> AbstractAsyncContextManager[None]:
         """Within, the engines take up `version`; requests under way fare as `on_publish` says."""
-        if self._stream is not None:
-            async with self._stream.publication(version):
-                yield
-        else:
-            yield
-        self._version = version
+        return self._rollouts.publication(version)
 
     def published(self, version: int) -> None:
         """The engines hold `version`: the consumer has trained on what it got."""
-        self._version = version
-        if self._stream is not None:
-            self._stream.published(version)
+        self._rollouts.published(version)
 
-    @asynccontextmanager
-    async def suspended(self) -> AsyncIterator[None]:
+    def suspended(self) -> AbstractAsyncContextManager[None]:
         """Within, nothing is generated, and `state` holds all that was."""
-        if self._stream is None:
-            yield
-            return
-        async with self._stream.suspended():
-            yield
+        return self._rollouts.suspended()
 
     def state(self) -> dict[str, Json]:
         """Cursor and buffer as JSON: everything that was drawn and not handed over, and what comes next."""

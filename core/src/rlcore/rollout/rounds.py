@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from rlcore.config.run import RunConfig
 from rlcore.engines.client import together
@@ -17,18 +18,50 @@ from rlcore.types import Group, Sampling
 
 
 class Rounds:
-    """Makes the rollout of a step with the weights that the engines hold, and nothing beyond it."""
+    """Makes the rollout of a step with the weights that the engines hold, and nothing beyond it.
+
+    A round is dealt out whole, its requests begin together, and the next one begins when all have ended: what
+    the engines batch, and so every number, repeats. That is why this is not `Stream` with a bound of 0, which
+    starts a group as soon as there is room for it.
+    """
 
     def __init__(
-        self, run: RunConfig, supply: Supply, engines: Engines, workshop: Workshop, sampling: Sampling
+        self,
+        run: RunConfig,
+        supply: Supply,
+        engines: Engines,
+        workshop: Workshop,
+        sampling: Sampling,
+        version: int,
     ) -> None:
         self._run = run
         self._supply = supply
         self._engines = engines
         self._workshop = workshop
         self._sampling = sampling
+        self._version = version
 
-    async def rollout(self, step: int, version: int) -> Rollout:
+    async def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
+        """Rollouts of the steps `done` + 1 to `steps`, each made when it is asked for."""
+        for step in range(done + 1, steps + 1):
+            yield await self._rollout(step, self._version)
+
+    @asynccontextmanager
+    async def publication(self, version: int) -> AsyncIterator[None]:
+        """The engines take up `version` within."""
+        yield
+        self.published(version)
+
+    def published(self, version: int) -> None:
+        """The engines hold `version`."""
+        self._version = version
+
+    @asynccontextmanager
+    async def suspended(self) -> AsyncIterator[None]:
+        """Between two rollouts nothing is under way."""
+        yield
+
+    async def _rollout(self, step: int, version: int) -> Rollout:
         """The groups of `step`; every sample must come from `version`.
 
         New prompts replace dropped groups for at most `max_refills` rounds; then it goes on with fewer
