@@ -11,7 +11,7 @@ from rlcore.config.engines import engine_complaints
 from rlcore.config.run import RunConfig
 from rlcore.engines.process import is_free
 from rlcore.errors import ConfigError
-from rlcore.runtime.prepare import _check_ports
+from rlcore.runtime.engine_checks import check_ports
 
 HERE, THERE = "http://127.0.0.1:3000", "http://127.0.0.1:3001"
 
@@ -57,6 +57,6 @@ def test_a_port_in_use_is_seen() -> None:
         port = taken.getsockname()[1]
         assert not is_free(port)
         with pytest.raises(ConfigError, match=f"--engine.port: found {port} for 2 engines, but port {port} "):
-            _check_ports(port, 2)
+            check_ports(port, 2)
     assert is_free(port)
     assert not is_free(65536)

@@ -10,7 +10,8 @@ import pytest
 from rlcore.engines.publish_file import Location
 from rlcore.errors import DeltaError
 from rlcore.runtime.loop import Loop
-from rlcore.runtime.prepare import Prepared, prepare
+from rlcore.runtime.prepare import prepare
+from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.state import RunState
 from rlcore.testing.runs import run_of
 

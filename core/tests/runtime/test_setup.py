@@ -10,7 +10,8 @@ import pytest
 
 from rlcore.engines.publish import SharedMemoryPublisher
 from rlcore.inputs import Input, TopTokens
-from rlcore.runtime.prepare import RECOMPUTE, Prepared, megatron_fields, prepare
+from rlcore.runtime.prepare import RECOMPUTE, megatron_fields, prepare
+from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
 from rlcore.runtime.worker import CRITIC, POLICY, REFERENCE, WorkerSetup
 from rlcore.settings import KlSettings, LearnerSettings, OptimizerSettings

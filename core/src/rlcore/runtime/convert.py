@@ -17,7 +17,7 @@ from rlcore.checkpoint.report import Report
 from rlcore.config.models import read_config
 from rlcore.dtypes import NAMES, OF_NAME
 from rlcore.errors import CheckpointError, ModelError
-from rlcore.runtime.prepare import CHECKPOINTS
+from rlcore.runtime.run_folder import CHECKPOINTS
 from rlcore.runtime.shares import Done, ToDist, ToHf, one_rank, run_shares
 from rlcore.runtime.state import MODEL_DIR, RunState
 from rlcore.runtime.weights_check import check_weights

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.engines.publish_file import shared_dir
 from rlcore.errors import EngineError, RlcoreError
 from rlcore.runtime.cluster import Cluster, stop_actor, within
-from rlcore.runtime.prepare import writing
+from rlcore.runtime.run_folder import writing
 from rlcore.runtime.setup import cpu_threads
 from rlcore.runtime.trainer import Slot, TrainerGroup
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rlcore.engines.router import RoutedEngine, Router
     from rlcore.engines.slot import EngineSlot, Launcher
     from rlcore.plugins.files import PluginFile
-    from rlcore.runtime.prepare import Served
+    from rlcore.runtime.prepared import Served
     from rlcore.spec import Part
 
 START_SECONDS = 900.0

@@ -19,7 +19,9 @@ from rlcore.runtime.cluster import Cluster, connect
 from rlcore.runtime.engines import EngineGroup
 from rlcore.runtime.evals import evaluations
 from rlcore.runtime.placement import place_engines
-from rlcore.runtime.prepare import Served, prepare_served, run_folder
+from rlcore.runtime.prepare import prepare_served
+from rlcore.runtime.prepared import Served
+from rlcore.runtime.run_folder import run_folder
 from rlcore.runtime.signals import sigterm_raises
 from rlcore.tracking.tracker import SAMPLES, write_samples
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from rlcore.errors import DeltaError
 from rlcore.rollout.batch import split, to_batch
 from rlcore.rollout.evaluate import eval_metrics
-from rlcore.runtime.prepare import CHECKPOINTS, Prepared
+from rlcore.runtime.prepared import Prepared
+from rlcore.runtime.run_folder import CHECKPOINTS
 from rlcore.runtime.saver import Saver
 from rlcore.runtime.setup import saved_roles
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rlcore.errors import ConfigError
-from rlcore.runtime.prepare import CPU_ENGINE
+from rlcore.runtime.engine_checks import CPU_ENGINE
 from rlcore.runtime.trainer import Slot
 
 if TYPE_CHECKING:
     from rlcore.config.run import RunConfig
     from rlcore.runtime.cluster import Cluster
-    from rlcore.runtime.prepare import Prepared, Served
+    from rlcore.runtime.prepared import Prepared, Served
 
 # Trainer and engine on one device: each takes a share, and the shares of both fit into one GPU.
 _SHARED = 0.5

@@ -3,159 +3,42 @@
 from __future__ import annotations
 
 import importlib
-import shutil
-from collections.abc import Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.checkpoint.folder import disk_sentence
-from rlcore.config.fit import TOP_EXPERTS, check_context, check_model
+from rlcore.config.fit import check_context, check_model
 from rlcore.config.models import read_config
-from rlcore.errors import CheckpointError, ConfigError, DataError, ModelError
-from rlcore.interfaces import PairSource, ResponseSource
+from rlcore.errors import ConfigError, DataError, ModelError
 from rlcore.rollout.generators import Generators
-from rlcore.rollout.mix import check_choices, check_machine
 from rlcore.rollout.teacher import check_vocabulary
-from rlcore.runtime.evals import PreparedEval, asked, asked_for, held_out
+from rlcore.runtime.data_checks import (
+    check_answered,
+    check_prompts,
+    check_rewards,
+    judged,
+    named,
+    train_prompts,
+    train_sets,
+)
+from rlcore.runtime.engine_checks import check_external, check_placement, check_router, checked_engine
+from rlcore.runtime.evals import asked, asked_for, held_out
+from rlcore.runtime.prepared import Prepared, Served
 from rlcore.runtime.role_models import check_same, role_model, teacher_model
-from rlcore.runtime.state import MODEL_DIR, RUN_TOML
+from rlcore.runtime.run_folder import writing
+from rlcore.runtime.state import MODEL_DIR
 from rlcore.runtime.weights_check import check_weights
-from rlcore.spec import ModelSpec, Part, RewardPart
+from rlcore.spec import ModelSpec, Part
 from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rlcore.config.resolve import Inference, Resolved
     from rlcore.config.run import RunConfig
     from rlcore.data.tokens import PromptEncoder
-    from rlcore.interfaces import Prompts, PromptSource
-    from rlcore.types import Prompt
 
-CHECKPOINTS = "checkpoints"
-PLUGINS = "plugins"
-METRICS = "metrics.jsonl"
-CPU_ENGINE = "local"
-"""The engine that uses no GPU."""
 RECOMPUTE = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 """Only the input of each layer is kept for the backward pass: memory for a third more arithmetic."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Served:
-    """A model that engines may serve. `gpu`: whether torch can use one here; the cluster must agree.
-
-    `evals`: what is evaluated. `engine_fields`: `--sglang.<field>`, and those that the run adds to them.
-    """
-
-    resolved: Inference
-    run_dir: Path
-    model: ModelSpec
-    hf_config: Mapping[str, Any]
-    encoder: PromptEncoder
-    evals: tuple[PreparedEval, ...]
-    generators: Generators
-    gpu: bool
-    engine_fields: Mapping[str, Any]
-
-    @property
-    def routing_shape(self) -> tuple[int, int] | None:
-        """Layers of the model and experts of a token, where the engine's choice of them is replayed."""
-        if not self.resolved.run.replay_routing:
-            return None
-        return int(self.hf_config["num_hidden_layers"]), int(self.hf_config[TOP_EXPERTS])
-
-    @property
-    def engine_urls(self) -> tuple[str, ...]:
-        """Engines of others that are used instead of ones that are started."""
-        return ()
-
-    @property
-    def context_length(self) -> int:
-        """Tokens of prompt and response together."""
-        return self.resolved.context_length
-
-    @property
-    def shares_gpu(self) -> bool:
-        """Whether an engine has a trainer on its device."""
-        return False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prepared(Served):
-    """A run that may start. `reference`, `critic`: where their first weights come from, if there are such.
-
-    `teacher`: None where there is none, or an engine is it.
-    """
-
-    resolved: Resolved
-    resume_from: Path | None
-    reference: ModelSpec
-    critic: ModelSpec
-    teacher: ModelSpec | None
-    prompts: Prompts
-
-    @property
-    def engines(self) -> int:
-        """Engines to start: none where others' are used, or none is needed."""
-        return 0 if self.resolved.run.engine_url or self._is_idle else self.resolved.run.engines
-
-    @property
-    def engine_urls(self) -> tuple[str, ...]:
-        """Engines of others that are used instead of ones that are started."""
-        return () if self._is_idle else self.resolved.run.engine_url
-
-    @property
-    def _is_idle(self) -> bool:
-        """Whether responses are given and nothing is evaluated."""
-        return self.resolved.trains_on is not TrainsOn.ROLLOUTS and not self.evals
-
-    @property
-    def shares_gpu(self) -> bool:
-        """Whether an engine has a trainer on its device."""
-        return self.gpu and self.resolved.run.placement == "colocate"
-
-
-@contextmanager
-def run_folder(run_dir: Path, resume: bool) -> Iterator[Path]:
-    """The run's folder; a new one is removed again where the preparation fails."""
-    if resume:
-        if not (run_dir / RUN_TOML).is_file():
-            raise CheckpointError(f"--resume {run_dir}: no {RUN_TOML} in it, so it is not a run of rlcore.")
-        yield run_dir
-        return
-    if run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
-        raise ConfigError(
-            f"--run-dir {run_dir}: exists and is not empty; resume it with --resume, or name another."
-        )
-    made = [path for path in (run_dir, *run_dir.parents) if not path.exists()]
-    try:
-        run_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--run-dir {run_dir}: cannot be made: {error.strerror}.") from error
-    try:
-        yield run_dir
-    except BaseException:
-        shutil.rmtree(run_dir, ignore_errors=True)
-        for parent in made[1:]:
-            with suppress(OSError):  # another run has moved in
-                parent.rmdir()
-        raise
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """A `CheckpointError` of one sentence where `path` cannot be written."""
-    from safetensors import SafetensorError
-
-    try:
-        yield
-    except OSError as error:
-        raise CheckpointError(disk_sentence(path, error)) from error
-    except SafetensorError as error:
-        raise CheckpointError(f"{path} could not be written: {error}.") from error
 
 
 def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prepared:
@@ -169,30 +52,30 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         part.load()
     gpu = torch.cuda.is_available()
     megatron = megatron_fields(resolved, gpu)
-    engine_fields = {} if resolved.run.engine_url else _checked_engine(resolved)
-    _check_router(resolved)
+    engine_fields = {} if resolved.run.engine_url else checked_engine(resolved)
+    check_router(resolved)
     if resolved.run.replay_routing and "moe" in megatron.get("recompute_modules", ()):
         raise ConfigError(
             "--megatron.recompute-modules: found moe with --replay-routing, but a layer of experts that is "
             "computed again alone chooses anew; expected --megatron.recompute-granularity full."
         )
-    _check_placement(resolved, gpu)
+    check_placement(resolved, gpu)
     path = model_path(resolved, run_dir)
     hf_config = read_config(path)
     check_model(resolved, hf_config)
     encoder = _checked_encoder(resolved, path, hf_config)
     run = resolved.run
-    prompts = asked(resolved.source, lambda source: _asked(source, resolved))
+    prompts = asked(resolved.source, lambda source: train_prompts(source, resolved))
     if not prompts.train:
         raise DataError(f"The source {resolved.source.name!r} offers no prompts to train on.")
     evals = held_out(resolved, prompts)
     evals += asked_for(resolved, evals)
-    _check_prompts(encoder, run, _train_sets(resolved, prompts.train) | _named(evals))
-    _check_rewards([(resolved.rewards, prompts.train), *_judged(resolved, evals)])
+    check_prompts(encoder, run, train_sets(resolved, prompts.train) | named(evals))
+    check_rewards([(resolved.rewards, prompts.train), *judged(resolved, evals)])
     generators = _generators(resolved)
     if resolved.trains_on is TrainsOn.ROLLOUTS:
         generators.check(resolved.generator, prompts.train, encoder.tokenizer)
-    _check_answered(generators, resolved, evals, encoder)
+    check_answered(generators, resolved, evals, encoder)
     if run.teacher_url:
         check_vocabulary(run, encoder.tokenizer)
     model = ModelSpec(
@@ -218,21 +101,8 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         gpu=gpu,
         engine_fields=engine_fields,
     )
-    _check_external(prepared)
+    check_external(prepared)
     return prepared
-
-
-def _check_external(prepared: Prepared) -> None:
-    if not prepared.engine_urls:
-        return  # spares the driver aiohttp's import
-    from rlcore.engines.external import Wanted, check_all
-
-    wanted = Wanted(
-        model_type=prepared.hf_config["model_type"],
-        dtype=prepared.model.dtype,
-        context_length=prepared.context_length,
-    )
-    check_all(prepared.engine_urls, wanted, limit_s=prepared.resolved.run.engine_health_limit)
 
 
 def prepare_served(chosen: Inference, run_dir: Path) -> Served:
@@ -243,18 +113,18 @@ def prepare_served(chosen: Inference, run_dir: Path) -> Served:
         part.load()
     if chosen.run.engine_url:
         raise ConfigError("--engine-url: an evaluation alone starts engines of its own; leave the flag out.")
-    engine_fields = _checked_engine(chosen)
-    _check_router(chosen)
+    engine_fields = checked_engine(chosen)
+    check_router(chosen)
     gpu = torch.cuda.is_available()
     path = model_path(chosen, run_dir)
     hf_config = read_config(path)
     check_context(chosen, hf_config)
     encoder = _checked_encoder(chosen, path, hf_config)
     evals = asked_for(chosen)
-    _check_prompts(encoder, chosen.run, _named(evals))
-    _check_rewards(_judged(chosen, evals))
+    check_prompts(encoder, chosen.run, named(evals))
+    check_rewards(judged(chosen, evals))
     generators = _generators(chosen)
-    _check_answered(generators, chosen, evals, encoder)
+    check_answered(generators, chosen, evals, encoder)
     return Served(
         resolved=chosen,
         run_dir=run_dir,
@@ -268,52 +138,9 @@ def prepare_served(chosen: Inference, run_dir: Path) -> Served:
     )
 
 
-def _check_answered(
-    generators: Generators, chosen: Inference, evals: Sequence[PreparedEval], encoder: PromptEncoder
-) -> None:
-    """The generator of each evaluation can answer its prompts."""
-    for one in evals:
-        generators.check(one.settings.generator or chosen.generator, one.prompts, encoder.tokenizer)
-
-
 def _generators(chosen: Inference) -> Generators:
     """The run's, and those of evaluations that have their own."""
     return Generators([chosen.generator, *(one.generator for one in chosen.evals if one.generator)])
-
-
-def _check_router(chosen: Inference) -> None:
-    if chosen.run.router is not None:
-        from rlcore.engines.router import require_router
-
-        require_router()
-
-
-def _check_ports(first: int | None, engines: int) -> None:
-    """`--engine.port` and those after it can be listened on."""
-    from rlcore.engines.process import is_free
-
-    for port in range(first, first + engines) if first else ():
-        if not is_free(port):
-            raise ConfigError(
-                f"--engine.port: found {first} for {engines} engines, but port {port} of this machine is in "
-                "use, or none; name another."
-            )
-
-
-def _checked_engine(chosen: Inference) -> Mapping[str, Any]:
-    """The fields of the engine's server, which knows them all and is installed."""
-    engine = chosen.engine.build()
-    fields = chosen.sglang
-    if chosen.run.replay_routing:
-        if engine.routing_fields is None:
-            raise ConfigError(
-                f"--replay-routing: found true, but the engine {chosen.engine.name!r} does not give the "
-                "experts that it chose; leave it out, or take --engine local or sglang."
-            )
-        fields = {**fields, **engine.routing_fields}
-    engine.check(fields)
-    _check_ports(engine.config.port, chosen.run.engines)
-    return fields
 
 
 def _checked_encoder(chosen: Inference, path: Path, hf_config: Mapping[str, Any]) -> PromptEncoder:
@@ -331,27 +158,6 @@ def _checked_encoder(chosen: Inference, path: Path, hf_config: Mapping[str, Any]
 
 def _dtype(run: RunConfig, gpu: bool) -> str:
     return run.dtype if run.dtype != "auto" else ("bf16" if gpu else "fp32")
-
-
-def _train_sets(resolved: Resolved, train: Sequence[Prompt]) -> dict[str, Sequence[Prompt]]:
-    """What is trained on, by a name for errors: each source of a mix."""
-    from rlcore.data.mix import Mix
-
-    if isinstance(train, Mix):
-        return {f"--data {portion.name}": portion.prompts for portion in train.portions}
-    return {str(resolved.flat().get("data") or f"--task {resolved.source.name}"): train}
-
-
-def _named(evals: Sequence[PreparedEval]) -> dict[str, Sequence[Prompt]]:
-    return {f"held-out set {one.name!r}": one.prompts for one in evals}
-
-
-def _check_placement(resolved: Resolved, gpu: bool) -> None:
-    """`split` gives engines devices of their own: there must be devices, and an engine that uses them."""
-    if resolved.run.placement == "colocate" or (gpu and resolved.engine.name != CPU_ENGINE):
-        return
-    reason = f"--engine {CPU_ENGINE} computes on the CPU" if gpu else "this machine has no GPU to divide"
-    raise ConfigError(f"--placement: found split, but {reason}; leave the flag out.")
 
 
 def left_out(hf_config: Mapping[str, Any]) -> str | None:
@@ -414,52 +220,6 @@ def model_path(chosen: Inference, run_dir: Path) -> Path:
         with writing(path):
             write(path, chosen.run.seed)
     return path
-
-
-def _check_prompts(encoder: PromptEncoder, run: RunConfig, sets: Mapping[str, Sequence[Prompt]]) -> None:
-    from rlcore.data.responses import ResponseEncoder
-
-    given = ResponseEncoder(encoder, run.max_response_tokens)
-    for where, rows in sets.items():
-        try:
-            encoder.check(rows)
-            given.check(rows)
-        except DataError as error:
-            raise DataError(f"{where}: {error}") from error
-
-
-def _judged(
-    chosen: Inference, evals: Sequence[PreparedEval]
-) -> list[tuple[tuple[RewardPart, ...], Sequence[Prompt]]]:
-    return [(one.settings.judged_by(chosen.rewards), one.prompts) for one in evals]
-
-
-def _check_rewards(judged: Sequence[tuple[tuple[RewardPart, ...], Sequence[Prompt]]]) -> None:
-    """Whether this machine has what rewards need, and prompts name no others than are there."""
-    for rewards, prompts in judged:
-        for part in rewards:
-            check_machine(part)
-        check_choices(prompts, rewards)
-
-
-def _asked(source: PromptSource, resolved: Resolved) -> Prompts:
-    """The prompts, with the responses that the recipe trains on."""
-    wanted, name = resolved.trains_on, resolved.source.name
-    if wanted is TrainsOn.ROLLOUTS:
-        return source.prompts()
-    if wanted is TrainsOn.RESPONSES and isinstance(source, ResponseSource):
-        return source.with_responses()
-    if wanted is TrainsOn.PAIRS and isinstance(source, PairSource):
-        return source.with_pairs()
-    kind, keys = (
-        ("responses", "prompt and response")
-        if wanted is TrainsOn.RESPONSES
-        else ("pairs of responses", "prompt, chosen and rejected")
-    )
-    raise DataError(
-        f"--algo {resolved.algorithm} trains on {wanted}, but the source {name!r} offers no {kind}; "
-        f"give --data FILE with {keys} in each row."
-    )
 
 
 def _check_vocabulary(path: Path, hf_config: Mapping[str, Any], tokens: int) -> None:

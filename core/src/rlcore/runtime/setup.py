@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rlcore.config.resolve import Resolved
     from rlcore.config.run import RunConfig
     from rlcore.engines.publish import Publisher
-    from rlcore.runtime.prepare import Prepared
+    from rlcore.runtime.prepared import Prepared
 
 
 def cpu_threads(run: RunConfig) -> int:

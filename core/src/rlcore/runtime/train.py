@@ -32,16 +32,10 @@ from rlcore.runtime.engines import EngineGroup
 from rlcore.runtime.evals import evaluations
 from rlcore.runtime.loop import Loop
 from rlcore.runtime.placement import Placement, critic_ranks, place
-from rlcore.runtime.prepare import (
-    CHECKPOINTS,
-    PLUGINS,
-    Prepared,
-    left_out,
-    prepare,
-    run_folder,
-    writing,
-)
+from rlcore.runtime.prepare import left_out, prepare
+from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.provenance import fingerprints, versions
+from rlcore.runtime.run_folder import CHECKPOINTS, PLUGINS, run_folder, writing
 from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
 from rlcore.runtime.signals import StopSignals, sigterm_raises
 from rlcore.runtime.state import RUN_TOML, RunState

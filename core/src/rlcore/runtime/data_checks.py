@@ -1,0 +1,91 @@
+"""Checks of the prompts of a run: of all that is trained and evaluated on, before a process starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rlcore.errors import DataError
+from rlcore.interfaces import PairSource, ResponseSource
+from rlcore.rollout.mix import check_choices, check_machine
+from rlcore.trains_on import TrainsOn
+
+if TYPE_CHECKING:
+    from rlcore.config.resolve import Inference, Resolved
+    from rlcore.config.run import RunConfig
+    from rlcore.data.tokens import PromptEncoder
+    from rlcore.interfaces import Prompts, PromptSource
+    from rlcore.rollout.generators import Generators
+    from rlcore.runtime.evals import PreparedEval
+    from rlcore.spec import RewardPart
+    from rlcore.types import Prompt
+
+
+def check_answered(
+    generators: Generators, chosen: Inference, evals: Sequence[PreparedEval], encoder: PromptEncoder
+) -> None:
+    """The generator of each evaluation can answer its prompts."""
+    for one in evals:
+        generators.check(one.settings.generator or chosen.generator, one.prompts, encoder.tokenizer)
+
+
+def train_sets(resolved: Resolved, train: Sequence[Prompt]) -> dict[str, Sequence[Prompt]]:
+    """What is trained on, by a name for errors: each source of a mix."""
+    from rlcore.data.mix import Mix
+
+    if isinstance(train, Mix):
+        return {f"--data {portion.name}": portion.prompts for portion in train.portions}
+    return {str(resolved.flat().get("data") or f"--task {resolved.source.name}"): train}
+
+
+def named(evals: Sequence[PreparedEval]) -> dict[str, Sequence[Prompt]]:
+    """What is evaluated on, by a name for errors."""
+    return {f"held-out set {one.name!r}": one.prompts for one in evals}
+
+
+def check_prompts(encoder: PromptEncoder, run: RunConfig, sets: Mapping[str, Sequence[Prompt]]) -> None:
+    """Each prompt, and each response, fits. Raises `DataError` naming the set."""
+    from rlcore.data.responses import ResponseEncoder
+
+    given = ResponseEncoder(encoder, run.max_response_tokens)
+    for where, rows in sets.items():
+        try:
+            encoder.check(rows)
+            given.check(rows)
+        except DataError as error:
+            raise DataError(f"{where}: {error}") from error
+
+
+def judged(
+    chosen: Inference, evals: Sequence[PreparedEval]
+) -> list[tuple[tuple[RewardPart, ...], Sequence[Prompt]]]:
+    """Of each evaluation the rewards and the prompts that they score."""
+    return [(one.settings.judged_by(chosen.rewards), one.prompts) for one in evals]
+
+
+def check_rewards(judged: Sequence[tuple[tuple[RewardPart, ...], Sequence[Prompt]]]) -> None:
+    """Whether this machine has what rewards need, and prompts name no others than are there."""
+    for rewards, prompts in judged:
+        for part in rewards:
+            check_machine(part)
+        check_choices(prompts, rewards)
+
+
+def train_prompts(source: PromptSource, resolved: Resolved) -> Prompts:
+    """The prompts, with the responses that the recipe trains on."""
+    wanted, name = resolved.trains_on, resolved.source.name
+    if wanted is TrainsOn.ROLLOUTS:
+        return source.prompts()
+    if wanted is TrainsOn.RESPONSES and isinstance(source, ResponseSource):
+        return source.with_responses()
+    if wanted is TrainsOn.PAIRS and isinstance(source, PairSource):
+        return source.with_pairs()
+    kind, keys = (
+        ("responses", "prompt and response")
+        if wanted is TrainsOn.RESPONSES
+        else ("pairs of responses", "prompt, chosen and rejected")
+    )
+    raise DataError(
+        f"--algo {resolved.algorithm} trains on {wanted}, but the source {name!r} offers no {kind}; "
+        f"give --data FILE with {keys} in each row."
+    )

@@ -1,0 +1,94 @@
+"""What a run needs once everything that can be refused has been: a `Prepared` run, a `Served` model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlcore.config.fit import TOP_EXPERTS
+from rlcore.trains_on import TrainsOn
+
+if TYPE_CHECKING:
+    from rlcore.config.resolve import Inference, Resolved
+    from rlcore.data.tokens import PromptEncoder
+    from rlcore.interfaces import Prompts
+    from rlcore.rollout.generators import Generators
+    from rlcore.runtime.evals import PreparedEval
+    from rlcore.spec import ModelSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """A model that engines may serve. `gpu`: whether torch can use one here; the cluster must agree.
+
+    `evals`: what is evaluated. `engine_fields`: `--sglang.<field>`, and those that the run adds to them.
+    """
+
+    resolved: Inference
+    run_dir: Path
+    model: ModelSpec
+    hf_config: Mapping[str, Any]
+    encoder: PromptEncoder
+    evals: tuple[PreparedEval, ...]
+    generators: Generators
+    gpu: bool
+    engine_fields: Mapping[str, Any]
+
+    @property
+    def routing_shape(self) -> tuple[int, int] | None:
+        """Layers of the model and experts of a token, where the engine's choice of them is replayed."""
+        if not self.resolved.run.replay_routing:
+            return None
+        return int(self.hf_config["num_hidden_layers"]), int(self.hf_config[TOP_EXPERTS])
+
+    @property
+    def engine_urls(self) -> tuple[str, ...]:
+        """Engines of others that are used instead of ones that are started."""
+        return ()
+
+    @property
+    def context_length(self) -> int:
+        """Tokens of prompt and response together."""
+        return self.resolved.context_length
+
+    @property
+    def shares_gpu(self) -> bool:
+        """Whether an engine has a trainer on its device."""
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared(Served):
+    """A run that may start. `reference`, `critic`: where their first weights come from, if there are such.
+
+    `teacher`: None where there is none, or an engine is it.
+    """
+
+    resolved: Resolved
+    resume_from: Path | None
+    reference: ModelSpec
+    critic: ModelSpec
+    teacher: ModelSpec | None
+    prompts: Prompts
+
+    @property
+    def engines(self) -> int:
+        """Engines to start: none where others' are used, or none is needed."""
+        return 0 if self.resolved.run.engine_url or self._is_idle else self.resolved.run.engines
+
+    @property
+    def engine_urls(self) -> tuple[str, ...]:
+        """Engines of others that are used instead of ones that are started."""
+        return () if self._is_idle else self.resolved.run.engine_url
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether responses are given and nothing is evaluated."""
+        return self.resolved.trains_on is not TrainsOn.ROLLOUTS and not self.evals
+
+    @property
+    def shares_gpu(self) -> bool:
+        """Whether an engine has a trainer on its device."""
+        return self.gpu and self.resolved.run.placement == "colocate"

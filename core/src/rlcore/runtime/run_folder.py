@@ -1,0 +1,55 @@
+"""The folder of a run: what it is called in there, and how it is made and written."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rlcore.checkpoint.folder import disk_sentence
+from rlcore.errors import CheckpointError, ConfigError
+from rlcore.runtime.state import RUN_TOML
+
+CHECKPOINTS = "checkpoints"
+PLUGINS = "plugins"
+
+
+@contextmanager
+def run_folder(run_dir: Path, resume: bool) -> Iterator[Path]:
+    """The run's folder; a new one is removed again where the preparation fails."""
+    if resume:
+        if not (run_dir / RUN_TOML).is_file():
+            raise CheckpointError(f"--resume {run_dir}: no {RUN_TOML} in it, so it is not a run of rlcore.")
+        yield run_dir
+        return
+    if run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
+        raise ConfigError(
+            f"--run-dir {run_dir}: exists and is not empty; resume it with --resume, or name another."
+        )
+    made = [path for path in (run_dir, *run_dir.parents) if not path.exists()]
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--run-dir {run_dir}: cannot be made: {error.strerror}.") from error
+    try:
+        yield run_dir
+    except BaseException:
+        shutil.rmtree(run_dir, ignore_errors=True)
+        for parent in made[1:]:
+            with suppress(OSError):  # another run has moved in
+                parent.rmdir()
+        raise
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A `CheckpointError` of one sentence where `path` cannot be written."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(disk_sentence(path, error)) from error
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} could not be written: {error}.") from error
