@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from rlcore.engines import external
 from rlcore.engines.client import EngineClient
 from rlcore.engines.external import ExternalLauncher, Wanted, check_all
+from rlcore.engines.fleet import Fleet
 from rlcore.engines.process import free_port
 from rlcore.engines.publish import DiskPublisher
 from rlcore.engines.slot import EngineSlot, Health, Spares
@@ -56,7 +57,8 @@ async def test_it_gets_weights_by_disk_and_outlives_the_run(
     await slot.start()
     tensors = load_file(tiny_models[1] / "model.safetensors")
     await slot.load(publisher.write(tensors.items(), 3))
-    (answer,) = await slot.generate((5, 6, 7), Sampling(max_tokens=4), n=1, seed=0, rid="a", session=None)
+    (engine,) = Fleet([slot]).clients
+    (answer,) = await engine.generate((5, 6, 7), Sampling(max_tokens=4), n=1, seed=0, rid="a", session=None)
     assert answer.spans == (Span(start=0, version=3),)
     await slot.stop()
     async with EngineClient(served.url, served.token, control_timeout_s=LIMIT_S) as beside:

@@ -65,7 +65,7 @@ async def test_groups_stay_together_and_a_lost_engine_is_replaced(tmp_path: Path
             can = await slots[0].with_client(EngineClient.capabilities)
             async with EngineClient(router.url, TOKEN, capabilities=can) as client:
                 engines = [RoutedEngine(slot, slots, client) for slot in slots]
-                await _check(engines, launchers, spares)
+                await _check(engines, slots, launchers, spares)
             with pytest.raises(EngineError, match="router server ended"):
                 await _killed(router)
         finally:
@@ -73,7 +73,9 @@ async def test_groups_stay_together_and_a_lost_engine_is_replaced(tmp_path: Path
             await router.stop()
 
 
-async def _check(engines: list[RoutedEngine], launchers: list[HereLauncher], spares: Spares) -> None:
+async def _check(
+    engines: list[RoutedEngine], slots: list[EngineSlot], launchers: list[HereLauncher], spares: Spares
+) -> None:
     before = [await _served(launcher) for launcher in launchers]
     answers = await together(_ask(engines, group) for group in range(GROUPS))
     counts = [await _served(launcher) - base for launcher, base in zip(launchers, before, strict=True)]
@@ -86,6 +88,7 @@ async def _check(engines: list[RoutedEngine], launchers: list[HereLauncher], spa
     assert [[one.token_ids for (one,) in turns] for turns in again] == [
         [one.token_ids for (one,) in turns] for turns in answers
     ]
+    await slots[0].serving()
     assert (launchers[0].starts, launchers[1].starts, spares.used) == (2, 1, 1)
 
 

@@ -23,7 +23,8 @@ class Capabilities:
     draws `n` different samples. `min_p`: it may be asked for. `tensor_checksums`: checksums are of HF
     tensors, by `rlcore.checksums`. `tensor_ranks`: payloads that a tensor update takes, one a TP rank.
     `routed_experts`: the experts that were chosen for each token may be asked for. `deltas`: it applies files
-    of changes to the weights that it has.
+    of changes to the weights that it has. `sessions`: the requests of a session are begun together. `memory`:
+    it gives its memory back, and takes it again, when told to.
     """
 
     kind: str
@@ -38,6 +39,8 @@ class Capabilities:
     tensor_ranks: int = 1
     routed_experts: bool = False
     deltas: bool = False
+    sessions: bool = False
+    memory: bool = False
 
 
 def capabilities(info: Mapping[str, Any], endpoints: Iterable[str]) -> Capabilities:
@@ -58,6 +61,8 @@ def capabilities(info: Mapping[str, Any], endpoints: Iterable[str]) -> Capabilit
         tensor_ranks=int(info.get("tp_size") or 1),
         routed_experts=bool(info.get("enable_return_routed_experts")),
         deltas="update_weights_from_delta" in paths,
+        sessions=is_local,
+        memory={"release_memory_occupation", "resume_memory_occupation"} <= paths,
     )
 
 

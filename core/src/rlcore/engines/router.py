@@ -13,6 +13,7 @@ from typing import Any
 from rlcore.engines import router_launch
 from rlcore.engines.client import EngineClient, together
 from rlcore.engines.client_http import Http, RefusedError, UnreachableError
+from rlcore.engines.fleet import first
 from rlcore.engines.process import ServerProcess, free_port
 from rlcore.engines.slot import SERVER_FAULT, EngineSlot
 from rlcore.errors import EngineError, MissingEngineError
@@ -99,7 +100,8 @@ class RoutedEngine:
 
     All requests of a group, whose `rid` begins with "GROUP.", bear its name as the routing key, so that
     `consistent_hashing` sends them to one engine. Where an engine is lost, the requests that the router then
-    fails are made again once it is replaced. Sessions are none of the router's: they are passed over.
+    fails are made again, of the engines that are left, as soon as the router knows. Sessions are none of the
+    router's: they are passed over.
     """
 
     def __init__(self, slot: EngineSlot, slots: Sequence[EngineSlot], client: EngineClient) -> None:
@@ -128,7 +130,7 @@ class RoutedEngine:
         self, input_ids: Sequence[int], sampling: Sampling, n: int, seed: int, rid: str
     ) -> list[Completion]:
         while True:
-            lives = [slot.lives for slot in self._slots]
+            changes = [slot.changes for slot in self._slots]
             try:
                 return await self._client.generate(
                     input_ids, sampling, n=n, seed=seed, rid=rid, routing_key=rid.partition(".")[0]
@@ -136,10 +138,10 @@ class RoutedEngine:
             except EngineError as error:
                 if not _of_the_server(error):
                     raise
-                for slot in self._slots:
-                    await slot.revive()
-                if lives == [slot.lives for slot in self._slots]:
+                await asyncio.gather(*(slot.settle() for slot in self._slots))
+                if changes == [slot.changes for slot in self._slots]:
                     raise
+                await first(slot.serving() for slot in self._slots)
 
     async def weight_version(self) -> int:
         """Of its own engine."""

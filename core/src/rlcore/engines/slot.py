@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -13,10 +12,7 @@ from rlcore.engines.client import EngineClient
 from rlcore.engines.client_http import RefusedError, UnreachableError
 from rlcore.engines.publish import Publisher
 from rlcore.engines.publish_file import Location
-from rlcore.engines.turn import Turn
 from rlcore.errors import EngineError, RunError
-from rlcore.interfaces import Completion
-from rlcore.types import Sampling
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -77,26 +73,32 @@ class Health:
     limit_s: float
 
 
-class _Life:
-    """One server's time in the slot. `location`: the weights that it was given; `ended`: why it ended."""
+class LostError(EngineError):
+    """A server's time ended before it had answered."""
+
+
+class Life:
+    """One server's time in a slot. `ended`: why it ended."""
 
     def __init__(self, client: EngineClient) -> None:
         self.client = client
         self.location: Location | None = None
+        """The weights that it was given."""
+        self.is_released = False
+        """Whether it has given its memory back."""
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.delisted = asyncio.Event()
+        """Set once the registry sends it nothing more."""
 
 
 class EngineSlot:
-    """Generates and loads weights as an `EngineClient` does, whatever becomes of the server.
+    """Loads weights as an `EngineClient` does, whatever becomes of the server.
 
     A server that dies, or does not answer within the limit of its health check, is ended and replaced; its
-    replacement gets the newest weights before it serves. Requests that were under way are made again, so no
-    caller notices. Where the spares are used up, everything raises the same EngineError.
+    replacement gets the newest weights before it serves. Where the spares are used up, everything raises the
+    same EngineError. What was asked of the lost server is for `rlcore.engines.fleet` to ask again.
 
-    `lives`: how many servers it has had.
-
-    The requests of a session are all made again, those answered already as well: `local` then computes the
-    same batches, and its answers stay bit-equal to those of an undisturbed run.
+    `changes`: how often a server came to serve, or ceased to.
     """
 
     def __init__(
@@ -116,19 +118,19 @@ class EngineSlot:
         self._health = health
         self._spares = spares
         self._registry = registry
-        self.lives = 0
+        self.changes = 0
         self._location: Location | None = None
-        self._turn: Turn | None = None
         self._loading = 0
-        self._repeats: set[asyncio.Task[object]] = set()
-        self._life: _Life | None = None
-        self._serving: asyncio.Future[_Life] | None = None
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._life: Life | None = None
+        self._serving: asyncio.Future[Life] | None = None
         self._watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start the first server, which is not replaced before it has answered."""
         self._serving = asyncio.get_running_loop().create_future()
-        await self._serve(_Life(await self._launcher.start()))
+        await self._serve(Life(await self._launcher.start()))
         self._watcher = asyncio.create_task(self._watch())
 
     async def watch(self) -> None:
@@ -138,37 +140,44 @@ class EngineSlot:
 
     async def stop(self) -> None:
         """End everything. May be called at any time."""
-        tasks = [*self._repeats, *([self._watcher] if self._watcher else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._watcher is not None:
+            self._watcher.cancel()
+            await asyncio.gather(self._watcher, return_exceptions=True)
         if self._life is not None:
             await self._life.client.close()
         await self._launcher.stop()
 
     # --- what callers ask ------------------------------------------------------------------------------
 
-    async def generate(
-        self,
-        input_ids: Sequence[int],
-        sampling: Sampling,
-        *,
-        n: int,
-        seed: int,
-        rid: str,
-        session: str | None,
-    ) -> list[Completion]:
-        """As `EngineClient.generate`, of whichever server lives to answer."""
+    @property
+    def life(self) -> Life | None:
+        """The server that serves, if one does."""
+        serving = self._serving
+        if serving is None or not serving.done() or serving.exception() is not None:
+            return None
+        return serving.result()
 
-        async def ask(client: EngineClient) -> list[Completion]:
-            return await client.generate(input_ids, sampling, n=n, seed=seed, rid=rid, session=session)
+    async def serving(self) -> Life:
+        """The server that serves; waits for one. EngineError where there will be none."""
+        assert self._serving is not None, "asked after its start"
+        return await asyncio.shield(self._serving)
 
-        if session is None:
-            return await self._asked(lambda life: ask(life.client))
-        if self._turn is None or self._turn.session != session or self._turn.is_over:
-            self._turn = Turn(session)
-        with self._turn.member(ask):
-            return await self._asked(lambda life: ask(life.client))
+    async def once(self, life: Life, asked: Awaitable[T]) -> T:
+        """What was `asked` of that server; LostError where its time ends first."""
+        work = asyncio.ensure_future(asked)
+        try:
+            both: set[asyncio.Future[Any]] = {work, life.ended}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                try:
+                    return work.result()
+                except EngineError as error:
+                    if not await self._is_lost(life, error):
+                        raise
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+        raise LostError(f"{self.name} was lost: {life.ended.result()}")
 
     async def abort(self) -> None:
         """As `EngineClient.abort`; a server that is gone has no requests."""
@@ -181,9 +190,19 @@ class EngineSlot:
             if not await self._is_lost(life, error):
                 raise
 
+    async def release(self) -> None:
+        """The server, which must be idle, gives its memory back until `load` brings new weights.
+
+        A server that is lost meanwhile is replaced when `load` makes room for it. Nothing is done where the
+        server cannot do it.
+        """
+        await self._asked(self._release)
+        self._has_room.clear()
+
     async def load(self, location: Location, *, keep_cache: bool = False) -> None:
         """As `Publisher.load`. What replaces the server from now on begins with `location`."""
         self._location = location
+        self._has_room.set()
         self._loading += 1
         try:
             await self._asked(lambda life: self._give(life, location, keep_cache))
@@ -198,9 +217,14 @@ class EngineSlot:
         finally:
             self._loading -= 1
 
-    async def revive(self) -> None:
-        """Returns when its server answers, or one that was lost is replaced."""
-        await self.with_client(lambda client: client.ping(timeout_s=self._health.limit_s))
+    async def settle(self) -> None:
+        """Returns when its server has answered, or, being lost, is sent nothing more."""
+        life = self._life
+        assert life is not None, "asked after its start"
+        if not life.ended.done() and (reason := await self._fault(life)) is not None:
+            self._end(life, reason)
+        if life.ended.done():
+            await life.delisted.wait()
 
     async def weight_version(self) -> int:
         """As `EngineClient.weight_version`."""
@@ -208,26 +232,16 @@ class EngineSlot:
 
     # --- within ----------------------------------------------------------------------------------------
 
-    async def _asked(self, ask: Callable[[_Life], Awaitable[T]]) -> T:
+    async def _asked(self, ask: Callable[[Life], Awaitable[T]]) -> T:
         """The answer of the first server that lives to give it."""
-        assert self._serving is not None, "asked after its start"
         while True:
-            life = await asyncio.shield(self._serving)
-            work = asyncio.ensure_future(ask(life))
+            life = await self.serving()
             try:
-                both: set[asyncio.Future[Any]] = {work, life.ended}
-                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-                if work.done():
-                    try:
-                        return work.result()
-                    except EngineError as error:
-                        if not await self._is_lost(life, error):
-                            raise
-            finally:
-                work.cancel()
-                await asyncio.gather(work, return_exceptions=True)
+                return await self.once(life, ask(life))
+            except LostError:
+                continue
 
-    async def _is_lost(self, life: _Life, error: EngineError) -> bool:
+    async def _is_lost(self, life: Life, error: EngineError) -> bool:
         """Whether a request failed because its server is gone. If so, the server's time has ended."""
         unanswered = isinstance(error, UnreachableError)
         if not life.ended.done() and (
@@ -238,18 +252,30 @@ class EngineSlot:
                 self._end(life, reason)
         return life.ended.done()
 
-    def _end(self, life: _Life, reason: str) -> None:
+    def _end(self, life: Life, reason: str) -> None:
         """The server serves no longer; who asks now waits for the next. The first reason counts."""
         if not life.ended.done():
             life.ended.set_result(reason)
             self._serving = asyncio.get_running_loop().create_future()
 
-    async def _give(self, life: _Life, location: Location, keep_cache: bool) -> None:
+    @staticmethod
+    async def _release(life: Life) -> None:
+        if not life.is_released and (await life.client.capabilities()).memory:
+            await life.client.release_memory()
+            life.is_released = True
+
+    async def _give(self, life: Life, location: Location, keep_cache: bool) -> None:
+        """Weights first, then room for the keys and values: the trainer may still hold much."""
+        if life.is_released:
+            await life.client.resume_memory("weights")
         if life.location != location:  # a replacement may have begun with it
             await self._publisher.load(life.client, location, keep_cache=keep_cache)
             life.location = location
+        if life.is_released:
+            await life.client.resume_memory("kv_cache", "cuda_graph")
+            life.is_released = False
 
-    async def _fault(self, life: _Life) -> str | None:
+    async def _fault(self, life: Life) -> str | None:
         """What is wrong with the server, if anything."""
         try:
             await life.client.ping(timeout_s=self._health.limit_s)
@@ -269,7 +295,7 @@ class EngineSlot:
             self._serving.exception()  # seen: nobody may be waiting
             raise
 
-    async def _end_of(self, life: _Life) -> str:
+    async def _end_of(self, life: Life) -> str:
         """Waits for the end of the server's time; the reason."""
         signs = [asyncio.ensure_future(self._launcher.died()), asyncio.ensure_future(self._unhealthy(life))]
         try:
@@ -283,7 +309,7 @@ class EngineSlot:
                 sign.cancel()
             await asyncio.gather(*signs, return_exceptions=True)
 
-    async def _unhealthy(self, life: _Life) -> str:
+    async def _unhealthy(self, life: Life) -> str:
         """Returns when a health check fails. A server that loads weights is held to that call's limit."""
         while True:
             await asyncio.sleep(self._health.every_s)
@@ -293,16 +319,16 @@ class EngineSlot:
     async def _replace(self, reason: str) -> None:
         """A new server, with the weights of the run."""
         while True:
+            assert self._life is not None, "replaced after its start"
+            await self._delist(self._life)
             self._spares.take(self.name, reason)
             used, limit = self._spares.used, self._spares.limit
             _log.warning("%s is replaced (%d of %d): %s", self.name, used, limit, reason)
-            assert self._life is not None, "replaced after its start"
             await self._life.client.close()
             await self._launcher.stop()
+            await self._has_room.wait()
             try:
-                if self._registry is not None:
-                    await self._registry.remove(self._life.client.url)
-                life = self._life = _Life(await self._launcher.start())
+                life = self._life = Life(await self._launcher.start())
                 if self._location is not None:
                     await self._give(life, self._location, False)
                 await self._serve(life)
@@ -311,20 +337,21 @@ class EngineSlot:
                 continue
             return
 
-    async def _serve(self, life: _Life) -> None:
+    async def _delist(self, life: Life) -> None:
+        """Nothing more is sent to it."""
+        if life.delisted.is_set():
+            return
+        try:
+            if self._registry is not None:
+                await self._registry.remove(life.client.url)
+        finally:
+            self.changes += 1
+            life.delisted.set()
+
+    async def _serve(self, life: Life) -> None:
         assert self._serving is not None, "served after its start"
         if self._registry is not None:
             await self._registry.add(life.client.url)
         self._life = life
-        self.lives += 1
-        for ask in self._turn.answered if self._turn else ():
-            task = asyncio.create_task(self._repeat(life, ask))
-            self._repeats.add(task)
-            task.add_done_callback(self._repeats.discard)
+        self.changes += 1
         self._serving.set_result(life)
-
-    @staticmethod
-    async def _repeat(life: _Life, ask: Callable[[EngineClient], Awaitable[object]]) -> None:
-        """Only for the company of the others: its answer is known."""
-        with contextlib.suppress(EngineError):
-            await ask(life.client)

@@ -22,12 +22,13 @@ from rlcore.runtime.trainer import Slot, TrainerGroup
 if TYPE_CHECKING:
     from rlcore.engines.client import EngineClient
     from rlcore.engines.client_wire import Capabilities
+    from rlcore.engines.fleet import FleetEngine
     from rlcore.engines.launch import EngineLaunch
     from rlcore.engines.process import ServerProcess
     from rlcore.engines.publish import Publisher
     from rlcore.engines.publish_file import Location
     from rlcore.engines.router import RoutedEngine, Router
-    from rlcore.engines.slot import EngineSlot, Launcher
+    from rlcore.engines.slot import Launcher
     from rlcore.plugins.files import PluginFile
     from rlcore.runtime.prepared import Served
     from rlcore.spec import Part
@@ -138,6 +139,7 @@ class EngineGroup:
     def __init__(self, cluster: Cluster, slots: Sequence[Slot], prepared: Served) -> None:
         from rlcore.engines import external
         from rlcore.engines.external import ExternalLauncher
+        from rlcore.engines.fleet import Fleet
         from rlcore.engines.publish import DiskPublisher
         from rlcore.engines.slot import EngineSlot, Health, Spares
 
@@ -173,10 +175,11 @@ class EngineGroup:
             for index, one in enumerate(launchers)
         ]
         self._asking: EngineClient | None = None
-        self._clients: Sequence[EngineSlot | RoutedEngine] = self._slots
+        self._fleet = Fleet(self._slots)
+        self._clients: Sequence[FleetEngine | RoutedEngine] = self._fleet.clients
 
     @property
-    def clients(self) -> Sequence[EngineSlot | RoutedEngine]:
+    def clients(self) -> Sequence[FleetEngine | RoutedEngine]:
         """The engines, in their order; where a router chooses among them, what asks it."""
         return self._clients
 
@@ -205,6 +208,16 @@ class EngineGroup:
         can = await self._slots[0].with_client(EngineClient.capabilities)
         self._asking = self._client(self._router.url, engines=len(self._slots), capabilities=can)
         self._clients = [RoutedEngine(slot, self._slots, self._asking) for slot in self._slots]
+
+    async def release(self) -> None:
+        """Before the trainer works: engines that share its devices, and rest meanwhile, give memory back.
+
+        They take it again with the next publication.
+        """
+        from rlcore.engines.client import together
+
+        if self._prepared.shares_memory:
+            await together(slot.release() for slot in self._slots)
 
     async def publish(self, location: Location, *, keep_cache: bool = False) -> None:
         """Every engine loads the weights and proves that it has them (see `Publisher.load`)."""
@@ -237,6 +250,7 @@ class EngineGroup:
 
     async def stop(self) -> None:
         """End the servers, give the published weights' memory back."""
+        await self._fleet.stop()
         await asyncio.gather(*(slot.stop() for slot in self._slots), return_exceptions=True)
         if self._asking is not None:
             await self._asking.close()
@@ -251,7 +265,12 @@ class EngineGroup:
             return cluster.actor(EngineSupervisor, files, cpus=1, gpus=slot.gpus, bundle=slot.bundle)
 
         return RayLauncher(
-            f"Engine {index}", supervisor, cluster.ray, self._part, self._launch(index), self._client
+            f"Engine {index}",
+            supervisor,
+            cluster.ray,
+            self._part,
+            self._launch(index),
+            self._client,
         )
 
     def _made_router(self) -> Router | None:

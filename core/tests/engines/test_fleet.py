@@ -1,0 +1,89 @@
+"""Engines that stand in for one another: real `local` servers, of which all but one are lost."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faults import LIMIT_S, MEMBERS, disturbed, turn
+
+from rlcore.engines.client import EngineClient, together
+from rlcore.engines.fleet import Fleet
+from rlcore.engines.publish import SharedMemoryPublisher
+from rlcore.engines.publish_file import Location
+from rlcore.engines.slot import EngineSlot, Health, Spares
+from rlcore.testing.engine_server import TOKEN, HereLauncher
+from rlcore.types import Sampling
+
+ENGINES = 4
+
+
+class Once(HereLauncher):
+    """Its server's replacement never comes."""
+
+    async def start(self) -> EngineClient:
+        """The first server."""
+        if self.starts:
+            await asyncio.Event().wait()
+        return await super().start()
+
+
+@pytest.fixture
+def launchers(model: Path, tmp_path: Path, relay: Any) -> list[HereLauncher]:
+    """The last but one is found through the relay."""
+    fronts: list[Any] = [None] * ENGINES
+    fronts[-2] = relay.lead_to
+    return [Once(model, tmp_path, context_length=2000, front=front) for front in fronts]
+
+
+@pytest.fixture
+async def slots(launchers: list[HereLauncher], tmp_path: Path) -> AsyncIterator[list[EngineSlot]]:
+    """All with the same weights, other than those that the servers start with."""
+    publisher = SharedMemoryPublisher(root=tmp_path, dtype="fp32")
+    health, spares = Health(every_s=0.5, limit_s=10.0), Spares(limit=ENGINES)
+    made = [
+        EngineSlot(f"Engine {index}", launcher, publisher, health=health, spares=spares)
+        for index, launcher in enumerate(launchers)
+    ]
+    try:
+        await asyncio.gather(*(slot.start() for slot in made))
+        yield made
+    finally:
+        await asyncio.gather(*(slot.stop() for slot in made))
+
+
+async def test_what_lost_engines_leave_undone_is_done_by_the_last(
+    slots: list[EngineSlot], launchers: list[HereLauncher], relay: Any, location: Location
+) -> None:
+    faults: list[Callable[[], object]] = [
+        lambda: launchers[0].server().send_signal(signal.SIGKILL),
+        lambda: launchers[1].server().send_signal(signal.SIGSTOP),
+        relay.black.set,
+    ]
+    await together(slot.load(location) for slot in slots)
+    fleet = Fleet(slots)
+    *lost, last = fleet.clients
+    async with asyncio.timeout(LIMIT_S):
+        undisturbed = await turn(last)
+        answers = await asyncio.gather(*map(disturbed, lost, launchers, faults))
+        # tokens, log-probs to the last bit, and the version of the weights
+        assert answers == [undisturbed] * len(lost)
+        async with EngineClient(launchers[-1].url, TOKEN) as beside:
+            served = (await beside.server_info())["requests"]["finished"]
+        assert served > MEMBERS * 2, "its own session is not all"
+        assert served % (MEMBERS * 2) == 0, "a session moves whole"
+
+        asked: dict[str, Any] = {"n": 1, "seed": 3, "session": None}
+        short = Sampling(max_tokens=4)
+        found = [
+            await one.generate((5, 6), short, rid=f"r{i}", **asked) for i, one in enumerate([*lost, last])
+        ]
+        assert len({one.token_ids for (one,) in found}) == 1
+        await together(one.abort() for one in lost)
+    assert [launcher.starts for launcher in launchers] == [1] * ENGINES
+    assert [slot.life is None for slot in slots] == [True, True, True, False]
+    await fleet.stop()

@@ -1,0 +1,45 @@
+"""Engines that are disturbed in the midst of a session, for tests of what then becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from rlcore.engines.client import EngineClient, together
+from rlcore.engines.fleet import FleetEngine
+from rlcore.interfaces import Completion
+from rlcore.testing.engine_server import TOKEN, HereLauncher
+from rlcore.types import Sampling
+
+MEMBERS = 6
+LIMIT_S = 280.0
+
+
+async def turn(engine: FleetEngine) -> list[list[Completion]]:
+    """One session: every other request is short, the rest last until they are disturbed."""
+    return await together(
+        engine.generate(
+            range(2, 5 + number),
+            Sampling(max_tokens=3 if number % 2 else 800),
+            n=2,
+            seed=number,
+            rid=f"r{number}",
+            session=f"1/{MEMBERS}",
+        )
+        for number in range(MEMBERS)
+    )
+
+
+async def disturbed(
+    engine: FleetEngine, launcher: HereLauncher, fault: Callable[[], object]
+) -> list[list[Completion]]:
+    """The answers of a turn; `fault` comes when the short requests are answered and the others are not."""
+    async with EngineClient(launcher.url, TOKEN) as beside, asyncio.timeout(LIMIT_S):
+        before = (await beside.server_info())["requests"]["finished"]
+        work = asyncio.create_task(turn(engine))
+        while (await beside.server_info())["requests"]["finished"] < before + MEMBERS:
+            assert not work.done(), work
+        await beside.pause("in_place")
+        assert (await beside.server_info())["requests"]["finished"] < before + 2 * MEMBERS, "too late"
+        fault()
+        return await work
