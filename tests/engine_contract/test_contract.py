@@ -359,10 +359,25 @@ async def test_pause_by_abort_ends_the_requests(client: EngineClient) -> None:
 
 
 async def test_memory_is_released_and_resumed(client: EngineClient, references: References) -> None:
+    assert (await client.capabilities()).memory
     await client.release_memory()
     await client.resume_memory()
     (one,) = await client.generate(PROMPT, Sampling(max_tokens=16))
     assert gap(references[0], one) <= TOLERANCE
+
+
+async def test_weights_come_between_the_memory_of_weights_and_that_of_keys(
+    client: EngineClient, references: References, publisher: Publisher
+) -> None:
+    """What a run with `--placement colocate` does around each of its steps."""
+    for version, model in ((1, references[1]), (2, references[0])):
+        await client.release_memory()
+        await client.resume_memory("weights")
+        await publish(publisher, [client], model.state_dict().items(), version)
+        await client.resume_memory("kv_cache", "cuda_graph")
+        (one,) = await client.generate(PROMPT, Sampling(max_tokens=16))
+        assert one.spans == (Span(start=0, version=version),)
+        assert gap(model, one) <= TOLERANCE
 
 
 # --- weights -------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from rlcore.engines import client_wire as wire
 from rlcore.engines.bucket import Bucket
@@ -24,6 +24,7 @@ FLUSH_WAIT_S = 0.1
 
 T = TypeVar("T")
 PauseMode = Literal["abort", "in_place", "retract"]
+MemoryTag = Literal["weights", "kv_cache", "cuda_graph"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,11 +235,11 @@ class EngineClient:
     async def release_memory(self) -> None:
         """Gives the devices' memory back. The server must be idle; SGLang dies of it otherwise."""
         await self.flush_cache()
-        await self._control("/release_memory_occupation", {})
+        await self._control("/release_memory_occupation", {"tags": list(get_args(MemoryTag))})
 
-    async def resume_memory(self) -> None:
-        """Takes the memory again."""
-        await self._control("/resume_memory_occupation", {})
+    async def resume_memory(self, *tags: MemoryTag) -> None:
+        """Takes the memory again that was released: that of `tags`, each of which only once, or all of it."""
+        await self._control("/resume_memory_occupation", {"tags": list(tags or get_args(MemoryTag))})
 
     # --- weights ---------------------------------------------------------------------------------------
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rlcore.engines.publish import Publisher
 
 TOKEN_VARIABLE = "RLCORE_ENGINE_TOKEN"
-SHARED_GPU = {"mem_fraction_static": 0.4}
-"""ServerArgs of an engine beside a trainer: SGLang keeps what it takes, and would take nearly all."""
+SHARED_GPU = {"mem_fraction_static": 0.4, "enable_memory_saver": True}
+"""ServerArgs of an engine beside a trainer: SGLang would take nearly all, and give nothing back."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, get_args
 
-from rlcore.engines.client import EngineClient
+from rlcore.engines.client import EngineClient, MemoryTag
 from rlcore.engines.client_http import RefusedError, UnreachableError
 from rlcore.engines.publish import Publisher
 from rlcore.engines.publish_file import Location
@@ -84,8 +84,8 @@ class Life:
         self.client = client
         self.location: Location | None = None
         """The weights that it was given."""
-        self.is_released = False
-        """Whether it has given its memory back."""
+        self.released: tuple[MemoryTag, ...] = ()
+        """The memory that it has given back."""
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.delisted = asyncio.Event()
         """Set once the registry sends it nothing more."""
@@ -260,20 +260,23 @@ class EngineSlot:
 
     @staticmethod
     async def _release(life: Life) -> None:
-        if not life.is_released and (await life.client.capabilities()).memory:
+        if not life.released and (await life.client.capabilities()).memory:
             await life.client.release_memory()
-            life.is_released = True
+            life.released = get_args(MemoryTag)
+
+    @staticmethod
+    async def _resume(life: Life, *tags: MemoryTag) -> None:
+        if wanted := [tag for tag in tags if tag in life.released]:
+            await life.client.resume_memory(*wanted)
+            life.released = tuple(tag for tag in life.released if tag not in wanted)
 
     async def _give(self, life: Life, location: Location, keep_cache: bool) -> None:
         """Weights first, then room for the keys and values: the trainer may still hold much."""
-        if life.is_released:
-            await life.client.resume_memory("weights")
+        await self._resume(life, "weights")
         if life.location != location:  # a replacement may have begun with it
             await self._publisher.load(life.client, location, keep_cache=keep_cache)
             life.location = location
-        if life.is_released:
-            await life.client.resume_memory("kv_cache", "cuda_graph")
-            life.is_released = False
+        await self._resume(life, "kv_cache", "cuda_graph")
 
     async def _fault(self, life: Life) -> str | None:
         """What is wrong with the server, if anything."""

@@ -265,12 +265,7 @@ class EngineGroup:
             return cluster.actor(EngineSupervisor, files, cpus=1, gpus=slot.gpus, bundle=slot.bundle)
 
         return RayLauncher(
-            f"Engine {index}",
-            supervisor,
-            cluster.ray,
-            self._part,
-            self._launch(index),
-            self._client,
+            f"Engine {index}", supervisor, cluster.ray, self._part, self._launch(index), self._client
         )
 
     def _made_router(self) -> Router | None:

@@ -112,6 +112,7 @@ class Loop:
             shares = split(batch, self.trainer.data_parallel)
             version = self.state.version + 1
             written = version if self.producer.samples else None
+            await self.engines.release()
             result = await self.trainer.update(shares, step=step, first=not self._is_checked, version=written)
             self._is_checked = True
             trained = time.perf_counter()

@@ -58,6 +58,11 @@ class Served:
         """Whether an engine has a trainer on its device."""
         return False
 
+    @property
+    def shares_memory(self) -> bool:
+        """Whether engines give their memory to the trainer while it works."""
+        return False
+
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared(Served):
@@ -92,3 +97,10 @@ class Prepared(Served):
     def shares_gpu(self) -> bool:
         """Whether an engine has a trainer on its device."""
         return self.gpu and self.resolved.run.placement == "colocate"
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether engines give their memory to the trainer while it works: they must rest then."""
+        run = self.resolved.run
+        rests = run.partial_rollouts or not run.max_staleness
+        return rests and run.placement == "colocate" and not self.engine_urls

@@ -1,0 +1,117 @@
+"""Memory that an engine gives to the trainer: the order of the calls, and a server that is lost meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from safetensors.torch import load_file
+
+from rlcore.engines.client import EngineClient
+from rlcore.engines.fleet import Fleet
+from rlcore.engines.local.process import start
+from rlcore.engines.local.server import make_app
+from rlcore.engines.local.settings import Settings
+from rlcore.engines.publish import SharedMemoryPublisher
+from rlcore.engines.publish_file import write_version
+from rlcore.engines.slot import EngineSlot, Health, Spares
+from rlcore.types import Sampling, Span
+from rlcore_qwen.tiny import tiny
+
+TOKEN = "secret"
+LIMIT_S = 120.0
+RELEASED = ["/flush_cache", "/release_memory_occupation"]
+LOADED = [
+    "/pause_generation",
+    "/update_weights_from_shared_memory",
+    "/flush_cache",
+    "/weights_checker",
+    "/continue_generation",
+]
+RESUMED = "/resume_memory_occupation"
+
+
+class Launcher:
+    """One `local` server in this process, which stands for all that a slot starts.
+
+    `calls`: what it was told, in order, with the tags of its memory. `lost`: set to lose it.
+    """
+
+    def __init__(self, url: str, calls: list[Any]) -> None:
+        self.url = url
+        self.calls = calls
+        self.lost = asyncio.Event()
+
+    async def start(self) -> EngineClient:
+        self.lost.clear()
+        self.calls.append("started")
+        return EngineClient(self.url, TOKEN, timeout_s=60.0)
+
+    async def died(self) -> str:
+        await self.lost.wait()
+        return "it was pulled out"
+
+    async def stop(self) -> None:
+        self.calls.append("stopped")
+
+
+@pytest.fixture
+async def launcher(tmp_path: Path) -> AsyncIterator[Launcher]:
+    calls: list[Any] = []
+
+    @web.middleware
+    async def note(request: web.Request, handler: Any) -> web.StreamResponse:
+        if request.method == "POST":
+            tags = (await request.json()).get("tags")
+            calls.append((request.path, *tags) if request.path == RESUMED else request.path)
+        response: web.StreamResponse = await handler(request)
+        return response
+
+    settings = Settings(model_path=tiny(tmp_path / "model", seed=0), weights_dir=tmp_path, threads=1)
+    service = await start(settings, asyncio.get_running_loop())
+    app = make_app(service, TOKEN)
+    app.middlewares.append(note)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield Launcher(f"http://127.0.0.1:{runner.addresses[0][1]}", calls)
+    finally:
+        await runner.cleanup()
+        await service.call(lambda: None)  # by then, what was under way is answered
+
+
+async def test_released_before_training_and_taken_again_around_the_weights(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    tensors = load_file(tmp_path / "model" / "model.safetensors")
+    publisher = SharedMemoryPublisher(root=tmp_path, dtype="fp32")
+    first, second = (write_version(tmp_path, tensors.items(), version, dtype="fp32") for version in (1, 2))
+    health, spares = Health(every_s=600.0, limit_s=60.0), Spares(limit=1)
+    slot = EngineSlot("Engine 0", launcher, publisher, health=health, spares=spares)
+    (engine,) = Fleet([slot]).clients
+    calls = launcher.calls
+    async with asyncio.timeout(LIMIT_S):
+        await slot.start()
+        await slot.release()
+        await slot.release()  # it has nothing left to give
+        assert calls == ["started", *RELEASED]
+        await slot.load(first)
+        assert calls[3:] == [(RESUMED, "weights"), *LOADED, (RESUMED, "kv_cache", "cuda_graph")]
+        (one,) = await engine.generate((4, 5), Sampling(max_tokens=2), n=1, seed=0, rid="r", session=None)
+        assert one.spans == (Span(start=0, version=1),)
+
+        await slot.release()
+        calls.clear()
+        launcher.lost.set()
+        await slot.settle()
+        await asyncio.sleep(0.1)
+        assert calls == ["stopped"]  # the trainer has the memory
+        await slot.load(second)
+        assert calls == ["stopped", "started", *LOADED]
+        assert await slot.weight_version() == 2
+    await slot.stop()

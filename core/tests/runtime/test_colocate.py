@@ -1,0 +1,127 @@
+"""Engines that share the trainer's devices: what the loop tells them, and when, by a clock of its own."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlcore.engines.publish_file import Location
+from rlcore.rollout.measure import Rollout
+from rlcore.runtime.loop import Loop
+from rlcore.runtime.prepare import prepare
+from rlcore.runtime.prepared import Prepared
+from rlcore.runtime.state import RunState
+from rlcore.runtime.worker import UpdateResult
+from rlcore.testing.runs import run_of
+from rlcore.types import Group, Prompt, RewardStatus, Sample, Score, Span
+
+LIMIT_S = 60.0
+STEPS = 2
+
+
+class Diary:
+    """What happened at which tick; as producer, engines and trainer of a loop."""
+
+    samples = True
+    data_parallel = 1
+    terminating = False
+    replaced = 0
+
+    def __init__(self) -> None:
+        self._clock = count()
+        self.entries: list[tuple[int, str]] = []
+
+    def note(self, what: str) -> None:
+        self.entries.append((next(self._clock), what))
+
+    async def run(self, step: int, steps: int) -> AsyncIterator[Rollout]:
+        metrics = {"time/rollout_s": 0.0, "rollout/response_tokens": 2.0}
+        for number in range(step + 1, steps + 1):
+            self.note("generate")
+            yield Rollout(step=number, version=number - 1, groups=(_group(number),), metrics=metrics)
+
+    async def release(self) -> None:
+        self.note("release")
+
+    async def update(self, shares: Any, *, version: int, **_: Any) -> UpdateResult:
+        self.note("train")
+        location = Location(directory="/nowhere", version=version, checksums={})
+        return UpdateResult(metrics={}, location=location, write_seconds=0.0)
+
+    async def publish(self, location: Any, *, keep_cache: bool = False) -> None:
+        self.note("publish")
+
+    @asynccontextmanager
+    async def publication(self, version: int) -> AsyncIterator[None]:
+        yield
+
+    @asynccontextmanager
+    async def suspended(self) -> AsyncIterator[None]:
+        yield
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    async def write(self, folder: Path) -> None:
+        """Nothing to write."""
+
+    async def stage(self, roles: Any) -> None:
+        """Nothing to stage."""
+
+
+class Tracker:
+    def write(self, row: Any) -> None:
+        """No display."""
+
+
+def _group(number: int) -> Group:
+    prompt = Prompt(prompt_id=str(number), text="")
+    sample = Sample(
+        prompt=prompt,
+        prompt_ids=(1,),
+        group_id=number,
+        index=0,
+        rollout_id=f"{number}.0",
+        response_ids=(2, 3),
+        loss_mask=(1, 1),
+        log_probs=(-1.0, -1.0),
+        spans=(Span(start=0, version=number - 1),),
+        reward_status=RewardStatus.SCORED,
+        score=Score(value=1.0),
+    )
+    return Group(group_id=number, prompt=prompt, samples=(sample,))
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    flags = {"steps": str(STEPS), "minibatches": "1"}
+    return prepare(run_of("grpo", flags), tmp_path_factory.mktemp("run"), None)
+
+
+def test_engines_rest_from_the_last_answer_to_the_publication(prepared: Prepared) -> None:
+    diary: Any = Diary()
+    state = RunState(step=0, version=0, producer={}, model={})
+    parts = dict.fromkeys(("producer", "trainer", "engines", "stop"), diary)
+    tracker: Any = Tracker()
+    loop = Loop(prepared=prepared, state=state, tracker=tracker, **parts)
+    assert asyncio.run(asyncio.wait_for(loop.run(), LIMIT_S)) == "completed"
+    assert diary.entries == list(enumerate(["generate", "release", "train", "publish"] * STEPS))
+
+
+@pytest.mark.parametrize(
+    ("flags", "shares"),
+    [
+        ({}, True),
+        ({"placement": "split"}, False),
+        ({"max_staleness": "1"}, False),
+        ({"max_staleness": "1", "partial_rollouts": True}, True),
+    ],
+    ids=str,
+)
+def test_which_engines_can_rest(prepared: Prepared, flags: dict[str, Any], shares: bool) -> None:
+    assert replace(prepared, resolved=run_of("grpo", flags)).shares_memory is shares
