@@ -7,12 +7,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
 from command import LIMIT_S, SMALL, Run, rows, wait_for
+from refusals import sentence
 
 from rlcore.testing.ranks import free_port
 
@@ -32,27 +33,49 @@ def env(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def cluster(env: dict[str, str], tmp_path: Path) -> Iterator[tuple[psutil.Popen, str]]:
     """A Ray head node on the loopback, with its address."""
-    address, log = f"127.0.0.1:{free_port()}", tmp_path / "ray.txt"
+    with _head("127.0.0.1", env, tmp_path) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def _head(host: str, env: dict[str, str], tmp_path: Path) -> Iterator[tuple[psutil.Popen, str]]:
+    port = free_port()
     folder = tempfile.mkdtemp(prefix="ray-")  # sockets lie in it, whose paths must be short
-    host, _, port = address.partition(":")
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=3"]
-    command += [f"--node-ip-address={host}", f"--port={port}", f"--temp-dir={folder}"]
-    # Its ranges of ports would hold the one above now and then, or that of another cluster.
+    options = [
+        "--head",
+        "--num-cpus=3",
+        f"--port={port}",
+        f"--temp-dir={folder}",
+        "--include-dashboard=false",
+    ]
+    with _node(host, options, env, tmp_path / "head.txt") as head:
+        yield head, f"{host}:{port}"
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _node(host: str, options: Sequence[str], env: dict[str, str], log: Path) -> Iterator[psutil.Popen]:
+    """One node of a cluster, until the end of the block."""
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
+    # Its ranges of ports would hold that of the head now and then, or that of another cluster.
     command += ["--min-worker-port=0", "--max-worker-port=0", f"--dashboard-agent-listen-port={free_port()}"]
-    command += ["--include-dashboard=false", "--disable-usage-stats"]
     with log.open("w") as out:
-        head = psutil.Popen(command, env={**os.environ, **env}, stdout=out, stderr=out)
+        node = psutil.Popen(
+            [*command, f"--node-ip-address={host}", *options],
+            env={**os.environ, **env},
+            stdout=out,
+            stderr=out,
+        )
     try:
-        wait_for(lambda: "Ray runtime started" in log.read_text() or head.poll() is not None)
-        assert head.poll() is None, log.read_text()
-        yield head, address
+        wait_for(lambda: "Ray runtime started" in log.read_text() or node.poll() is not None)
+        assert node.poll() is None, log.read_text()
+        yield node
     finally:
-        tree = [head, *head.children(recursive=True)]
-        head.terminate()
+        tree = [node, *node.children(recursive=True)]
+        node.terminate()
         _, left = psutil.wait_procs(tree, timeout=20)
         for process in left:
             process.kill()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_a_run_leaves_the_cluster_as_it_was(
@@ -74,6 +97,19 @@ def test_a_run_leaves_the_cluster_as_it_was(
 
     # the cluster counts what was given back with a delay
     wait_for(lambda: "0.0/3.0 CPU" in said())
+
+
+def test_engines_on_another_host_are_refused(env: dict[str, str], run: Run, tmp_path: Path) -> None:
+    env |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1", "RAY_AUTH_MODE": "token"}  # two nodes
+    folder = tmp_path / "run"
+    flags = ("--algo", "grpo", "--model", "qwen3", *SMALL, "--engines", "4", "--run-dir", str(folder))
+    with (
+        _head("127.0.0.2", env, tmp_path) as (_, address),  # 127.0.0.1 would be replaced
+        _node("127.0.0.3", [f"--address={address}", "--num-cpus=4"], env, tmp_path / "node.txt"),
+    ):
+        command = run("train", *flags, "--ray-address", address, env=env, code=2)
+    assert "would run on 127.0.0.3, and must be beside this command, on 127.0.0.2" in sentence(command.stderr)
+    assert not folder.exists()
 
 
 def _lines(head: psutil.Popen) -> list[str]:

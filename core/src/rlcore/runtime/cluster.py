@@ -101,6 +101,21 @@ class Cluster:
             raise WorkerError(f"{what} could not be placed within {_START_SECONDS:g} s: the cluster is busy.")
         return group
 
+    def require_here(self, bundles: Mapping[str, tuple[Any, int]]) -> None:
+        """Raises `ConfigError` where one of `bundles`, by their use, is not on the host of this process."""
+        from ray.util import get_node_ip_address, placement_group_table
+
+        host_of = {node["NodeID"]: node["NodeManagerAddress"] for node in self.ray.nodes()}
+        here = get_node_ip_address()
+        for what, (group, index) in bundles.items():
+            there = host_of[placement_group_table(group)["bundles_to_node_id"][index]]
+            if there != here:
+                raise ConfigError(
+                    f"--ray-address {self.address}: {what} would run on {there}, and must be beside this "
+                    f"command, on {here}: make room there, or start the engines yourself and name them with "
+                    "--engine-url."
+                )
+
 
 @contextlib.contextmanager
 def connect(address: str | None, *, cpus: int, gpus: int) -> Iterator[Cluster]:

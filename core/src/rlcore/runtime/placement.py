@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlcore.errors import ConfigError
 from rlcore.runtime.engine_checks import CPU_ENGINE
@@ -31,9 +32,23 @@ class Placement:
 def place(cluster: Cluster, prepared: Prepared) -> Placement:
     """Reserve the devices of the whole run in one placement group, or refuse in one sentence.
 
-    On GPUs a worker takes one, and so does one that has only a critic; `colocate` puts engine i on the device
-    of worker i, `split` gives it devices of its own (as many as its tensor-parallel size). Without a GPU
-    there are only CPUs to count.
+    Engines serve on the loopback, and rank 0 leaves the weights where they can read them: both must be on
+    this host, the other ranks anywhere.
+    """
+    placement = _reserved(cluster, prepared)
+    if placement.engines:
+        cluster.require_here({"train worker 0": placement.workers[0].bundle, **_named(placement.engines)})
+    return placement
+
+
+def _named(engines: Sequence[Slot]) -> dict[str, tuple[Any, int]]:
+    return {f"engine {number}": slot.bundle for number, slot in enumerate(engines)}
+
+
+def _reserved(cluster: Cluster, prepared: Prepared) -> Placement:
+    """On GPUs a worker takes one, and so does one that has only a critic; `colocate` puts engine i on the
+    device of worker i, `split` gives it devices of its own (as many as its tensor-parallel size). Without a
+    GPU there are only CPUs to count.
     """
     run, engines = prepared.resolved.run, prepared.engines
     engine_gpus = _engine_gpus(prepared)
@@ -86,7 +101,9 @@ def place_engines(cluster: Cluster, served: Served) -> list[Slot]:
         )
     bundle: dict[str, float] = {"CPU": 1, "GPU": gpus} if gpus else {"CPU": 1}
     group = cluster.place([bundle] * served.resolved.run.engines, "The engines")
-    return [Slot(bundle=(group, index), gpus=gpus) for index in range(served.resolved.run.engines)]
+    slots = [Slot(bundle=(group, index), gpus=gpus) for index in range(served.resolved.run.engines)]
+    cluster.require_here(_named(slots))
+    return slots
 
 
 def critic_ranks(run: RunConfig) -> int:
