@@ -54,8 +54,9 @@ def test_renamed_wheels_train_without_the_bundled_plugins(run: Run, site: Path, 
     assert len(rows(folder)) == 3
     assert rows(folder)[1]["train/grad_norm"] > 0
     state = json.loads((folder / "checkpoints" / "2" / "state.json").read_text())
-    assert not set(bundled) & set(state["plugins"])
-    assert {f"{THEIRS}_{name}" for name in bundled} <= set(state["plugins"])
+    used = set(state["versions"])
+    assert not {f"plugin {name}" for name in bundled} & used
+    assert {f"plugin {THEIRS}_{name}" for name in bundled} <= used
 
 
 def _rename(member: Path) -> None:

@@ -254,7 +254,9 @@ def test_a_broken_model_config(make: Make, tmp_path: Path, text: str, sentence: 
 
 
 def test_a_directory_that_is_no_model(make: Make, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"config\.json: No such file or directory\.$"):
+    with pytest.raises(
+        UserError, match=r"config\.json: No such file .* is not a Hugging Face model directory\.$"
+    ):
         make({"model": str(tmp_path)})
 
 
