@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from start_over import start_over
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     AutoModelForCausalLM,
@@ -143,7 +144,7 @@ async def publisher(
     shutil.rmtree(root)
     root.mkdir()
     yield ways[request.param]
-    await client.update_from_disk(str(tiny_models[0]), 0)
+    await start_over(client, tiny_models[0])
 
 
 def _local() -> tuple[Engine, float]:

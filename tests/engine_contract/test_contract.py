@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from start_over import start_over
 from torch import Tensor
 from transformers import AutoTokenizer, Qwen3ForCausalLM
 
@@ -394,9 +395,9 @@ async def test_published_weights_are_generated_with(
         assert one.spans == (Span(start=0, version=version),)
         assert gap(model, one) <= TOLERANCE
     published = await client.checksums()
-    await client.update_from_disk(str(tiny_models[1]), 4)
+    await client.update_from_disk(str(tiny_models[1]), 4, flush=False)
     assert await client.checksums() == published
-    await client.update_from_disk(str(tiny_models[0]), 5)
+    await client.update_from_disk(str(tiny_models[0]), 5, flush=False)
     assert await client.checksums() != published
 
 
@@ -445,7 +446,7 @@ async def test_a_damaged_publication_shows_by_loading_it_again(
     await verify_by_reload(publisher, client, location, tiny_models[0])
     if (await client.capabilities()).tensor_checksums:
         return  # such an engine tells each tensor, and `verify` compares them
-    await client.update_from_disk(str(tiny_models[0]), location.version)
+    await client.update_from_disk(str(tiny_models[0]), location.version, flush=False)
     await verify(client, location)  # by its version alone
     with pytest.raises(StaleWeightsError, match="differs from version 4"):
         await verify_by_reload(publisher, client, location, tiny_models[0])
@@ -471,7 +472,7 @@ async def test_a_whole_version_follows_changes_that_do_not_fit(
         with torch.no_grad():
             norm.weight.mul_(1.25)
         if version == 3:  # as a server that was started anew
-            await client.update_from_disk(str(tiny_models[0]), 0)
+            await start_over(client, tiny_models[0])
         location = await publish(changes, [client], model.state_dict().items(), version)
         assert len(location.chain) == version - 1
         (one,) = await client.generate(PROMPT, Sampling(max_tokens=16))
@@ -490,7 +491,7 @@ async def test_a_whole_version_follows_changes_that_do_not_fit(
     await changes.load(client, whole)
     (one,) = await client.generate(PROMPT, Sampling(max_tokens=16))
     assert gap(model, one) <= TOLERANCE
-    await client.update_from_disk(str(tiny_models[0]), 0)
+    await start_over(client, tiny_models[0])
 
 
 async def test_a_broadcast_is_received_within_an_update_alone(client: EngineClient) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from safetensors.torch import load_file
+from start_over import start_over
 
 from rlcore.engines import external
 from rlcore.engines.client import EngineClient
@@ -63,4 +64,4 @@ async def test_it_gets_weights_by_disk_and_outlives_the_run(
     await slot.stop()
     async with EngineClient(served.url, served.token, control_timeout_s=LIMIT_S) as beside:
         assert await beside.weight_version() == 3
-        await beside.update_from_disk(str(tiny_models[0]), 0)
+        await start_over(beside, tiny_models[0])
