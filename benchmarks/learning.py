@@ -96,6 +96,8 @@ def main() -> None:
     if rows:
         picture = draw([run for run in found if run.recipe in chosen], images / "learning.svg")
         text += f"\n\n![Held-out exact match of each recipe](images/{picture.name})"
+    for name in args.recipes:  # one for the page of each algorithm
+        draw([run for run in found if run.recipe == name], images / picture_of(name))
     publish("learning", facts, {"runs": [asdict(run) for run in found]}, text, dry=args.dry)
 
 
@@ -195,6 +197,11 @@ def _control(runs: Sequence[Learned]) -> Row:
         "steps": runs[0].points[-1][0],
         f"learns nothing (< {NOTHING})": verdict(most < NOTHING),
     }
+
+
+def picture_of(recipe: str) -> str:
+    """The file with the curve of one recipe."""
+    return f"learning-{recipe.replace('+', '_plus')}.svg"
 
 
 def draw(runs: Sequence[Learned], path: Path) -> Path:
