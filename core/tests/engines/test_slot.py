@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import psutil
 import pytest
 from faults import LIMIT_S, disturbed, turn
 
+from rlcore.engines.client import EngineClient
 from rlcore.engines.client_http import RefusedError
 from rlcore.engines.fleet import Fleet
 from rlcore.engines.publish import SharedMemoryPublisher
@@ -21,7 +23,19 @@ from rlcore.errors import EngineError
 from rlcore.testing.engine_server import HereLauncher
 from rlcore.types import Sampling
 
-FAULTS = 3
+FAULTS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interrupted(SharedMemoryPublisher):
+    """Each of `faults` comes in the midst of a publication, one in each."""
+
+    faults: list[Callable[[], object]] = field(default_factory=list)
+
+    async def _send(self, client: EngineClient, location: Location) -> None:
+        if self.faults:
+            self.faults.pop()()
+        await super()._send(client, location)
 
 
 @pytest.fixture
@@ -31,9 +45,14 @@ def launcher(model: Path, tmp_path: Path, relay: Any) -> HereLauncher:
 
 
 @pytest.fixture
-async def slot(launcher: HereLauncher, tmp_path: Path) -> AsyncIterator[EngineSlot]:
+def publisher(tmp_path: Path) -> Interrupted:
+    """Uninterrupted so far."""
+    return Interrupted(root=tmp_path, dtype="fp32")
+
+
+@pytest.fixture
+async def slot(launcher: HereLauncher, publisher: Interrupted) -> AsyncIterator[EngineSlot]:
     """An engine that may be replaced as often as there are faults."""
-    publisher = SharedMemoryPublisher(root=tmp_path, dtype="fp32")
     health, spares = Health(every_s=0.5, limit_s=6.0), Spares(limit=FAULTS)
     made = EngineSlot("Engine 0", launcher, publisher, health=health, spares=spares)
     try:
@@ -44,11 +63,14 @@ async def slot(launcher: HereLauncher, tmp_path: Path) -> AsyncIterator[EngineSl
 
 
 async def test_a_lost_server_is_replaced_and_nobody_notices(
-    slot: EngineSlot, launcher: HereLauncher, relay: Any, location: Location
+    slot: EngineSlot, launcher: HereLauncher, relay: Any, publisher: Interrupted, location: Location
 ) -> None:
+    def hang() -> None:
+        launcher.server().send_signal(signal.SIGSTOP)
+
     faults: dict[str, Callable[[], object]] = {
         "killed": lambda: launcher.server().send_signal(signal.SIGKILL),
-        "hangs": lambda: launcher.server().send_signal(signal.SIGSTOP),
+        "hangs": hang,
         "black-holed": relay.black.set,
     }
     await slot.load(location)
@@ -67,9 +89,14 @@ async def test_a_lost_server_is_replaced_and_nobody_notices(
         location.version
     }
 
+    publisher.faults.extend([hang, hang])  # of the server that serves, and of the next one before it does
+    newer = replace(location, version=location.version + 1)
+    await asyncio.wait_for(slot.load(newer), LIMIT_S)
+    assert launcher.starts == 1 + FAULTS
+    assert await slot.weight_version() == newer.version
+
     with pytest.raises(RefusedError):  # a refusal is an answer, and costs no server
         await engine.generate([10**6], Sampling(max_tokens=1), n=1, seed=0, rid="r", session=None)
-    assert await slot.weight_version() == location.version
 
     launcher.server().kill()
     said = rf"Engine 0 is lost, and the run has used up its --engine-replacements {FAULTS}: .*exit code 137"

@@ -196,6 +196,10 @@ class EngineClient:
         """Returns where the server's scheduler answers; samples nothing, so that batches stay as they are."""
         await self._http.get("/server_info", timeout_s=timeout_s)
 
+    async def reach(self, *, timeout_s: float) -> None:
+        """Returns where the server's process answers, whatever its scheduler is busy with."""
+        await self._http.get("/model_info", timeout_s=timeout_s)
+
     async def server_info(self) -> Mapping[str, Any]:
         """What the server says of its settings."""
         info: Mapping[str, Any] = await self._http.get("/server_info", timeout_s=self._control_s)

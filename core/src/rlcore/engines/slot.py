@@ -67,7 +67,10 @@ class Spares:
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
-    """Every `every_s` seconds the server's scheduler is asked, and has `limit_s` to answer."""
+    """Every `every_s` seconds the server is asked, and has `limit_s` to answer.
+
+    It is its scheduler that has to; while that loads weights, the process that takes requests.
+    """
 
     every_s: float
     limit_s: float
@@ -177,7 +180,7 @@ class EngineSlot:
         finally:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
-        raise LostError(f"{self.name} was lost: {life.ended.result()}")
+        raise self._lost(life)
 
     async def abort(self) -> None:
         """As `EngineClient.abort`; a server that is gone has no requests."""
@@ -221,7 +224,7 @@ class EngineSlot:
         """Returns when its server has answered, or, being lost, is sent nothing more."""
         life = self._life
         assert life is not None, "asked after its start"
-        if not life.ended.done() and (reason := await self._fault(life)) is not None:
+        if not life.ended.done() and (reason := await self._silence(life)) is not None:
             self._end(life, reason)
         if life.ended.done():
             await life.delisted.wait()
@@ -241,6 +244,9 @@ class EngineSlot:
             except LostError:
                 continue
 
+    def _lost(self, life: Life) -> LostError:
+        return LostError(f"{self.name} was lost: {life.ended.result()}")
+
     async def _is_lost(self, life: Life, error: EngineError) -> bool:
         """Whether a request failed because its server is gone. If so, the server's time has ended."""
         unanswered = isinstance(error, UnreachableError)
@@ -256,7 +262,8 @@ class EngineSlot:
         """The server serves no longer; who asks now waits for the next. The first reason counts."""
         if not life.ended.done():
             life.ended.set_result(reason)
-            self._serving = asyncio.get_running_loop().create_future()
+            if self.life is not None:
+                self._serving = asyncio.get_running_loop().create_future()
 
     @staticmethod
     async def _release(life: Life) -> None:
@@ -279,12 +286,15 @@ class EngineSlot:
         await self._resume(life, "kv_cache", "cuda_graph")
 
     async def _fault(self, life: Life) -> str | None:
-        """What is wrong with the server, if anything."""
-        try:
-            await life.client.ping(timeout_s=self._health.limit_s)
-        except EngineError as error:
-            return str(error)
-        return None
+        """What is wrong with the server's scheduler, if anything."""
+        return await _complaint(life.client.ping(timeout_s=self._health.limit_s))
+
+    async def _silence(self, life: Life) -> str | None:
+        """As `_fault`; while it loads weights its scheduler has no time, and its process is asked."""
+        fault = None if self._loading else await self._fault(life)
+        if self._loading:  # from the start, or since it was asked
+            fault = await _complaint(life.client.reach(timeout_s=self._health.limit_s))
+        return fault
 
     async def _watch(self) -> None:
         """Replace servers as they end, until one cannot be."""
@@ -313,10 +323,10 @@ class EngineSlot:
             await asyncio.gather(*signs, return_exceptions=True)
 
     async def _unhealthy(self, life: Life) -> str:
-        """Returns when a health check fails. A server that loads weights is held to that call's limit."""
+        """Returns when a health check fails."""
         while True:
             await asyncio.sleep(self._health.every_s)
-            if not self._loading and (reason := await self._fault(life)) and not self._loading:
+            if (reason := await self._silence(life)) is not None:
                 return reason
 
     async def _replace(self, reason: str) -> None:
@@ -333,12 +343,23 @@ class EngineSlot:
             try:
                 life = self._life = Life(await self._launcher.start())
                 if self._location is not None:
-                    await self._give(life, self._location, False)
+                    await self._bring(life, self._location)
                 await self._serve(life)
             except RunError as error:
                 reason = str(error)
                 continue
             return
+
+    async def _bring(self, life: Life, location: Location) -> None:
+        """As `_give`, to a server that does not serve yet; LostError where its time ends first."""
+        self._loading += 1
+        end = asyncio.create_task(self._end_of(life))
+        try:
+            await self.once(life, self._give(life, location, False))
+        finally:
+            self._loading -= 1
+            end.cancel()
+            await asyncio.gather(end, return_exceptions=True)
 
     async def _delist(self, life: Life) -> None:
         """Nothing more is sent to it."""
@@ -355,6 +376,17 @@ class EngineSlot:
         assert self._serving is not None, "served after its start"
         if self._registry is not None:
             await self._registry.add(life.client.url)
+        if life.ended.done():
+            raise self._lost(life)
         self._life = life
         self.changes += 1
         self._serving.set_result(life)
+
+
+async def _complaint(asked: Awaitable[None]) -> str | None:
+    """Why what was `asked` of a server failed, if it did."""
+    try:
+        await asked
+    except EngineError as error:
+        return str(error)
+    return None

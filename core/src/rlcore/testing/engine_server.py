@@ -18,8 +18,12 @@ from rlcore.spec import Part
 
 TOKEN = secrets.token_hex(8)
 PART = Part(
-    name="local", factory="rlcore.engines.launch:LocalEngine", config=LocalConfig(start_limit_s=280.0)
+    name="local",
+    factory="rlcore.engines.launch:LocalEngine",
+    config=LocalConfig(start_limit_s=280.0, stop_grace_s=1.0),
 )
+REQUEST_LIMIT_S = 600.0
+"""As in a run: far more than a test waits for anything."""
 
 
 class HereLauncher:
@@ -60,7 +64,7 @@ class HereLauncher:
         self.url = await asyncio.to_thread(self._supervisor.start, PART, self._launch)
         self.starts += 1
         url = await self._front(self.url) if self._front else self.url
-        return EngineClient(url, TOKEN, timeout_s=120.0, control_timeout_s=60.0)
+        return EngineClient(url, TOKEN, timeout_s=REQUEST_LIMIT_S, control_timeout_s=REQUEST_LIMIT_S)
 
     async def died(self) -> str:
         """Why it did."""
