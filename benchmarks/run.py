@@ -19,6 +19,7 @@ ORDER = (
     "profile_step",
     "memory",
     "head_memory",
+    "convert_memory",
     "asynchrony",
     "chaos",
     "vs_trl",

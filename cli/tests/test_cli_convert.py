@@ -3,10 +3,17 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from rlcore.plugins.loader import Switches, load
+from rlcore.plugins.records import Kind
+from rlcore.runtime.convert import WEIGHTS, Source, of_model, to_hf
+from rlcore.spec import Part
+from rlcore.testing.checkpoints import tensors_of
 from rlcore.testing.tiny import make_qwen3
 from rlcore_cli.main import run
 
@@ -36,6 +43,11 @@ def _half_precision(path: Path) -> None:
     (path / "config.json").write_text(json.dumps({**config, "dtype": "float16"}))
 
 
+def _misshapen(path: Path) -> None:
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, "intermediate_size": 96}))
+
+
 def _unclaimed(path: Path) -> None:
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps({**config, "architectures": ["Qwen3ForNothing"]}))
@@ -48,6 +60,7 @@ def _unclaimed(path: Path) -> None:
         (_truncated, "model.safetensors: cannot be read as safetensors"),
         (_no_weights, "holds no weights"),
         (_half_precision, "found dtype 'float16', expected one of float32, bfloat16"),
+        (_misshapen, "weight 'model.layers.0.mlp.gate_proj.weight' is (128, 64), but its config.json calls"),
         (_unclaimed, "names 'Qwen3ForNothing', expected one of"),
     ],
 )
@@ -80,3 +93,51 @@ def test_export_needs_a_run_and_a_new_folder(tmp_path: Path, capsys: pytest.Capt
     assert run(["train", *chosen, "--export", str(tmp_path / "there")]) == 2
     assert "--export" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+BRIDGE = '''
+from __future__ import annotations
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import ModelFamily
+from rlcore_qwen.bridge import QwenBridge
+from rlcore_qwen.config import QwenConfig
+
+class Settings(QwenConfig):
+    """Pickled by a name that only this file has."""
+
+class MineBridge(QwenBridge):
+    def __init__(self, config: Settings, **known: object) -> None:
+        assert isinstance(config, Settings)
+        super().__init__(config, **known)
+
+@hookimpl
+def rlcore_models():
+    yield ModelFamily(
+        name="mine", factory=f"{__name__}:MineBridge", config=Settings, summary="x",
+        architectures=("MineForCausalLM",),
+    )
+'''
+
+
+@pytest.mark.filterwarnings("ignore")  # megatron warns of itself, and it runs in this process here
+def test_processes_that_share_the_work_have_the_plugin_files(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy, middle, out, file = (tmp_path / name for name in ("copy", "middle", "out", "mine.py"))
+    shutil.copytree(model, copy)
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "architectures": ["MineForCausalLM"]}))
+    file.write_text(BRIDGE)
+    code = run(["--plugin", str(file), "convert", str(copy), str(middle), "--ranks", "2"])
+    assert code == 0, capsys.readouterr().err
+    assert {path.name for path in (middle / "weights").glob("*.distcp")} == {"__0_0.distcp", "__1_0.distcp"}
+
+    plugins = load(replace(Switches.from_environment(), files=(file,)))
+    record = plugins.registry.find(Kind.MODEL, "mine", "--model").component
+    bridge = Part(name=record.name, factory=record.factory, config=record.config())
+    source = Source(spec=of_model(middle, bridge), weights=middle / WEIGHTS)
+    to_hf(source, out, lambda done, total: None, 100_000, 2, plugins.files)
+    assert len(list(out.glob("*.safetensors"))) > 1
+    before, after = tensors_of(copy), tensors_of(out)
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], before[name]) for name in before)

@@ -16,6 +16,7 @@ from rlcore_cli.train import model_of
 
 if TYPE_CHECKING:
     from rlcore.checkpoint.report import Report
+    from rlcore.plugins.files import PluginFile
     from rlcore.runtime.convert import Advance, Source
 
 _PATH = click.Path(path_type=Path)
@@ -39,17 +40,15 @@ def convert(program: Program, source: Path, out: Path, ranks: int) -> None:
     from rlcore.runtime import convert as runtime
 
     if not (source / "config.json").is_file():
-        model = model_of(program, source.resolve().parent.parent, f"{source}")
-        _to_hf(runtime.of_checkpoint(source, model), out, ranks)
+        model, files = model_of(program, source.resolve().parent.parent, f"{source}")
+        _to_hf(runtime.of_checkpoint(source, model), out, ranks, files)
         return
-    bridge = _bridge(program, source)
+    files = program.plugins.files
+    spec = runtime.of_model(source, _bridge(program, source))
     if runtime.is_dist(source):
-        spec = runtime.of_model(source, bridge)
-        _to_hf(runtime.Source(spec=spec, weights=source / runtime.WEIGHTS), out, ranks)
+        _to_hf(runtime.Source(spec=spec, weights=source / runtime.WEIGHTS), out, ranks, files)
         return
-    spec = runtime.of_model(source, bridge)
-    report = _shown("Writing", lambda advance: runtime.to_dist(spec, out, advance, ranks))
-    _print(report)
+    _print(_shown("Writing", lambda advance: runtime.to_dist(spec, out, advance, ranks, files)))
     click.echo(f"{out}: the weights of {source}, for rlcore train --weights {out}.")
 
 
@@ -62,14 +61,17 @@ def export(program: Program, run: Path, out: Path, ranks: int) -> None:
     """Write the model of RUN's newest checkpoint to the folder OUT, as transformers and SGLang load it."""
     from rlcore.runtime import convert as runtime
 
-    model = model_of(program, run, f"{run}")
-    _to_hf(runtime.of_checkpoint(runtime.checkpoint_of(run), model), out, ranks)
+    model, files = model_of(program, run, f"{run}")
+    _to_hf(runtime.of_checkpoint(runtime.checkpoint_of(run), model), out, ranks, files)
 
 
-def _to_hf(source: Source, out: Path, ranks: int) -> None:
+def _to_hf(source: Source, out: Path, ranks: int, files: tuple[PluginFile, ...]) -> None:
     from rlcore.runtime import convert as runtime
 
-    _print(_shown("Writing", lambda advance: runtime.to_hf(source, out, advance, ranks=ranks)))
+    def work(advance: Advance) -> Report:
+        return runtime.to_hf(source, out, advance, ranks=ranks, plugin_files=files)
+
+    _print(_shown("Writing", work))
     click.echo(f"{out}: the model of {source.weights.parent}, as transformers and SGLang load it.")
 
 

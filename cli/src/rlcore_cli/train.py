@@ -13,6 +13,7 @@ from rlcore.config.models import download
 from rlcore.config.resolve import Inference, ModelChoice, Resolved, resolve, resolve_model
 from rlcore.config.select import select
 from rlcore.errors import CheckpointError, ConfigError, Terminated
+from rlcore.plugins.files import PluginFile
 from rlcore.plugins.records import Kind
 from rlcore.trains_on import TrainsOn
 from rlcore_cli import options
@@ -121,8 +122,8 @@ def _resolve(program: Program, file: Layer | None, flags: Layer) -> Resolved:
     return resolve(selection, plugins=plugins.versions, plugin_files=plugins.files)
 
 
-def model_of(program: Program, run: Path, asked: str) -> ModelChoice:
-    """The model of the run in the folder `run`, whose data need no longer be there.
+def model_of(program: Program, run: Path, asked: str) -> tuple[ModelChoice, tuple[PluginFile, ...]]:
+    """The model of the run in the folder `run`, whose data need no longer be there, and its plugin files.
 
     Raises `CheckpointError` where it is no run's folder.
     """
@@ -134,7 +135,7 @@ def model_of(program: Program, run: Path, asked: str) -> ModelChoice:
     if Kind.MODEL not in own:
         raise CheckpointError(f"{asked}: {path} names no model, so it is not the {RUN_TOML} of a run.")
     selection = select(program.plugins.registry, replace(file, values=own), Layer(label="", values={}))
-    return with_weights(resolve_model(selection))
+    return with_weights(resolve_model(selection)), program.plugins.files
 
 
 def with_weights(model: ModelChoice) -> ModelChoice:

@@ -11,8 +11,24 @@ def checksum(tensor: torch.Tensor) -> str:
     Bit patterns are compared, not numbers: 0.0 and -0.0 differ, and so do fp32 and bf16 copies of a value.
     The device and the strides do not matter. Speed: BLAKE2b's, about 1 GB/s on one core.
     """
-    flat = tensor.detach().contiguous().cpu().reshape(-1)
-    head = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}".encode()
-    digest = hashlib.blake2b(head, digest_size=16)
-    digest.update(flat.view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+    digest = Checksum(tensor)
+    digest.add(tensor)
+    return digest.value
+
+
+class Checksum:
+    """`checksum` of a tensor whose values come in parts; `whole` has its dtype and shape alone."""
+
+    def __init__(self, whole: torch.Tensor) -> None:
+        head = f"{str(whole.dtype).removeprefix('torch.')}{list(whole.shape)}".encode()
+        self._digest = hashlib.blake2b(head, digest_size=16)
+
+    def add(self, part: torch.Tensor) -> None:
+        """The values behind those before, in the order of the whole."""
+        flat = part.detach().contiguous().cpu().reshape(-1)
+        self._digest.update(flat.view(torch.uint8).numpy().data)
+
+    @property
+    def value(self) -> str:
+        """Of all parts so far."""
+        return self._digest.hexdigest()

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from transformers import AutoModelForCausalLM
 
 from rlcore.checkpoint.report import FILE
@@ -159,6 +161,33 @@ def test_ranks_share_the_work_and_give_the_same_bytes(tmp_path: Path) -> None:
     assert not list(two.glob("again*"))
 
 
+def _layers_in_pieces(rank: int, world: int, port: int, root: str, piece_bytes: int) -> dict[str, Any]:
+    """The checksums of a checkpoint whose layers of experts are divided, and how many pieces one has."""
+    model, out = Path(root) / "m", Path(root) / "pieces"
+    report = to_dist(of_model(model, GLM), out, _unseen, max_piece_bytes=piece_bytes)
+    to_hf(Source(spec=of_model(model, GLM), weights=out / WEIGHTS), Path(root) / "h", _unseen, 40_000)
+    entries = FileSystemReader(str(out / WEIGHTS)).read_metadata().state_dict_metadata
+    [experts] = [entry for name, entry in entries.items() if name.endswith("mlp.experts.linear_fc1.weight")]
+    assert isinstance(experts, TensorStorageMetadata)
+    return {"tensors": report.tensors, "pieces": [tuple(chunk.sizes)[-3] for chunk in experts.chunks]}
+
+
+def test_a_layer_of_experts_is_never_whole_in_memory(tmp_path: Path) -> None:
+    """It is written, and read, in pieces: the same values, for every layout."""
+    model = make_experts(tmp_path / "m", n_routed_experts=6)
+    matrix = 2 * 32 * 64 * 4
+    [found] = run_ranks(_layers_in_pieces, 1, str(tmp_path), 4 * matrix + 100)
+    assert found["pieces"] == [4, 2]
+    run_ranks(_in_one_process, 1, [("to_dist", (of_model(model, GLM), tmp_path / "whole"))])
+    assert found["tensors"] == json.loads((tmp_path / "whole" / FILE).read_text())["tensors"]
+    before, after = _weights(model), _weights(tmp_path / "h")
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    spec = _from_weights(model, GLM, tmp_path / "pieces", {"expert_model_parallel_size": 2})
+    for held in run_ranks(_held, 2, spec):
+        assert all((held[name] == before[name].numpy()).all() for name in before)
+
+
 def test_shares_are_all_of_it_and_about_equal() -> None:
     sizes = [7, 1, 1, 5, 2, 2, 9, 1, 3, 3]
     shares = [share(list(range(10)), sizes, rank, 3) for rank in range(3)]
@@ -166,7 +195,15 @@ def test_shares_are_all_of_it_and_about_equal() -> None:
     assert all(abs(sum(sizes[item] for item in one) - sum(sizes) / 3) <= max(sizes) for one in shares)
 
 
-def _logits_of(rank: int, world: int, port: int, spec: ModelSpec) -> dict[str, Any]:
+def _from_weights(model: Path, bridge: Part, weights: Path, megatron: dict[str, Any]) -> ModelSpec:
+    """Of a directory without safetensors: the weights can have come from the checkpoint alone."""
+    empty = weights.with_name("empty")
+    empty.mkdir()
+    shutil.copy(model / "config.json", empty)
+    return ModelSpec(path=str(empty), bridge=bridge, megatron=megatron, weights=str(weights / WEIGHTS))
+
+
+def _held(rank: int, world: int, port: int, spec: ModelSpec) -> dict[str, Any]:
     parallel.start(rank, world, "127.0.0.1", port, **split(spec.megatron).layout)
     role = Role(spec, OptimizerSettings(lr=1e-3))
     found = {name: tensor.numpy().copy() for name, tensor in hf_tensors(role.built)}
@@ -178,12 +215,9 @@ def _logits_of(rank: int, world: int, port: int, spec: ModelSpec) -> dict[str, A
 def test_any_layout_starts_from_a_converted_checkpoint(tmp_path: Path, field: str) -> None:
     model, other = make_qwen3(tmp_path / "m"), tmp_path / "d"
     run_ranks(_in_one_process, 1, [("to_dist", (of_model(model, QWEN), other))])
-    empty = tmp_path / "empty"  # no safetensors: the weights can have come from the checkpoint alone
-    empty.mkdir()
-    (empty / "config.json").write_text((model / "config.json").read_text())
-    spec = ModelSpec(path=str(empty), bridge=QWEN, megatron={field: 2}, weights=str(other / WEIGHTS))
+    spec = _from_weights(model, QWEN, other, {field: 2})
     before = _weights(model)
-    for found in run_ranks(_logits_of, 2, spec):
+    for found in run_ranks(_held, 2, spec):
         assert found.keys() == before.keys()
         assert all((found[name] == before[name].numpy()).all() for name in before)
 

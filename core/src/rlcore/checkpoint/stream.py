@@ -35,6 +35,21 @@ Sharded: TypeAlias = Any
 FILE_BYTES = 5 * 1024**3
 
 
+def rows_of(sharded: Sharded, rows: range) -> Sharded:
+    """A run of what `sharded` describes, along the first axis of its tensor."""
+    front = sharded.prepend_axis_num
+    data = sharded.data[rows.start : rows.stop]
+    offset = list(sharded.global_offset)
+    offset[front] += rows.start
+    return dataclasses.replace(
+        sharded,
+        data=data,
+        local_shape=tuple(data.shape),
+        global_offset=tuple(offset),
+        axis_fragmentations=None,  # of runs that need not be equal
+    )
+
+
 class Reader:
     """The tensors of a checkpoint, read when they are asked for, by this process alone."""
 
@@ -42,6 +57,18 @@ class Reader:
         """CheckpointError where `folder` is no checkpoint or may not be read."""
         self._folder = folder
         self._reader = torch_dist.open_reader(folder)
+
+    def rows(self, sharded: Sharded, wanted: range) -> range:
+        """The rows that were written together with those `wanted`; all, where these were not."""
+        entry = self._reader.read_metadata().state_dict_metadata.get(sharded.key)
+        front = sharded.prepend_axis_num
+        for chunk in getattr(entry, "chunks", ()):
+            first = chunk.offsets[front] - sharded.global_offset[front]
+            rows = range(first, first + chunk.sizes[front])
+            is_here = tuple(chunk.offsets[:front]) == tuple(sharded.global_offset[:front])
+            if is_here and rows.start <= wanted.start and wanted.stop <= rows.stop:
+                return rows
+        return range(sharded.data.shape[0])
 
     def read(self, sharded: Sharded) -> Tensor:
         """The values of a tensor that `sharded` describes; its own data are not looked at.

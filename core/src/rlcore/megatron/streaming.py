@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from megatron.core.dist_checkpointing.mapping import ShardedTensor
 from torch import Tensor, nn
 
 from rlcore.checkpoint.report import Report
 from rlcore.checkpoint.safetensors_stream import Entry
-from rlcore.checkpoint.stream import Reader, Sharded, Writer, Written, finish
-from rlcore.checksums import checksum
+from rlcore.checkpoint.stream import Reader, Sharded, Writer, Written, finish, rows_of
+from rlcore.checksums import Checksum
 from rlcore.dtypes import torch_dtype
 from rlcore.megatron import fields
 from rlcore.megatron.bridge import ModelBridge
@@ -78,14 +79,21 @@ class Shape:
         """
         return self.bridge.export([self.chunk], _Values(self, Reader(checkpoint)))
 
-    def load_into(self, folder: Path, report: Report, advance: Callable[[int], None], rank: int) -> Written:
+    def load_into(
+        self,
+        folder: Path,
+        report: Report,
+        advance: Callable[[int], None],
+        rank: int,
+        piece_bytes: int,
+    ) -> Written:
         """Write the weights of the bridge's directory as files of a checkpoint into the existing `folder`.
 
         `report` gets the checksum of each of megatron's tensors, by megatron's names. ModelError where a
         weight is missing or misshapen. `finish` makes the files of all ranks a checkpoint.
         """
         with Writer(folder, report, rank) as writer:
-            pieces = _Pieces(self, writer, report, advance)
+            pieces = _Pieces(self, writer, report, advance, piece_bytes)
             with torch.no_grad():
                 self.bridge.load([self.chunk], pieces)
             pieces.flush()
@@ -108,45 +116,108 @@ def _base(tensor: Tensor) -> Tensor:
     return tensor if tensor._base is None else tensor._base
 
 
+def _row(base: Tensor) -> int:
+    """Values of one of its rows."""
+    return base.stride(0) if base.ndim else 1
+
+
+def _rows(tensor: Tensor) -> range:
+    """The rows of its base that `tensor` lies in."""
+    row, first = _row(_base(tensor)), tensor.storage_offset()
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return range(first // row, (first + reach) // row + 1)
+
+
+def _is_stack(base: Tensor, sharded: Sharded) -> bool:
+    """Whether `base` is one matrix behind the other, which need not be in memory together."""
+    return base.ndim == 3 and isinstance(sharded, ShardedTensor)
+
+
 class _Values:
-    """A `Read`: the values that a checkpoint has. The last tensor is kept, for its other views."""
+    """A `Read`: the values that a checkpoint has. What was read last is kept, for its other views."""
 
     def __init__(self, shape: Shape, reader: Reader) -> None:
         self._places = shape.places
         self._reader = reader
-        self._last: tuple[Tensor, Tensor] | None = None
+        self._base: Tensor | None = None
+        self._rows = range(0)
+        self._values = torch.empty(0)
 
     def __call__(self, tensor: Tensor) -> Tensor:
-        base = _base(tensor)
-        if self._last is None or self._last[0] is not base:
-            self._last = None  # never two at a time
-            self._last = base, self._reader.read(self._places[id(base)][1])
-        return self._last[1].as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+        base, wanted = _base(tensor), _rows(tensor)
+        if base is not self._base or wanted.start < self._rows.start or wanted.stop > self._rows.stop:
+            self._base, self._values = None, torch.empty(0)  # never two at a time
+            self._base, self._rows, self._values = base, *self._read(base, wanted)
+        offset = tensor.storage_offset() - self._rows.start * _row(base)
+        return self._values.as_strided(tensor.size(), tensor.stride(), offset)
+
+    def _read(self, base: Tensor, wanted: range) -> tuple[range, Tensor]:
+        sharded = self._places[id(base)][1]
+        if not _is_stack(base, sharded):
+            return range(base.shape[0] if base.ndim else 1), self._reader.read(sharded)
+        rows = self._reader.rows(sharded, wanted)
+        return rows, self._reader.read(rows_of(sharded, rows))
 
 
 class _Pieces:
-    """A `Write`: collects the pieces of a tensor, and writes it when those of the next one come."""
+    """A `Write`: collects the pieces of a tensor, and writes it when those of the next one come.
 
-    def __init__(self, shape: Shape, writer: Writer, report: Report, advance: Callable[[int], None]) -> None:
+    Of a stack of matrices, whose pieces come in its order, it writes what makes `piece_bytes` at once.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        writer: Writer,
+        report: Report,
+        advance: Callable[[int], None],
+        piece_bytes: int,
+    ) -> None:
         self._places = shape.places
         self._writer, self._report, self._advance = writer, report, advance
+        self._limit = piece_bytes
         self._base: Tensor | None = None
+        self._checksum: Checksum | None = None
+        self._rows = range(0)
         self._values = torch.empty(0)
 
     def __call__(self, tensor: Tensor, values: Tensor) -> None:
-        base = _base(tensor)
+        base, rows = _base(tensor), _rows(tensor)
         if base is not self._base:
             self.flush()
-            self._base, self._values = base, torch.empty(base.shape, dtype=base.dtype)
-        piece = self._values.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
-        piece.copy_(values)
+            self._base, self._checksum = base, Checksum(base)
+            self._begin(base, 0)
+        elif rows.start >= self._rows.stop:
+            self._write(base)
+            self._begin(base, self._rows.stop)
+        assert rows.start in self._rows
+        assert rows.stop <= self._rows.stop, "the matrices of a stack come in its order"
+        offset = tensor.storage_offset() - self._rows.start * _row(base)
+        self._values.as_strided(tensor.size(), tensor.stride(), offset).copy_(values)
 
     def flush(self) -> None:
         """Write what is collected."""
         if self._base is None:
             return
-        name, sharded = self._places[id(self._base)]
-        self._writer.write(sharded, self._values)
-        self._report.tensors[name] = checksum(self._values)
-        self._advance(self._values.nbytes)
+        self._write(self._base)
+        assert self._checksum is not None
+        self._report.tensors[self._places[id(self._base)][0]] = self._checksum.value
         self._base, self._values = None, torch.empty(0)
+
+    def _begin(self, base: Tensor, first: int) -> None:
+        """Collect the rows from `first` on: all of them, or of a stack as many as may be together."""
+        rows = base.shape[0] if base.ndim else 1
+        count = rows
+        if _is_stack(base, self._places[id(base)][1]):
+            count = max(1, self._limit // (_row(base) * base.element_size()))
+        self._rows = range(first, min(first + count, rows))
+        self._values = torch.empty(0)  # never two at a time
+        self._values = torch.empty((len(self._rows), *base.shape[1:]) if base.ndim else (), dtype=base.dtype)
+
+    def _write(self, base: Tensor) -> None:
+        sharded = self._places[id(base)][1]
+        is_whole = self._values.shape == base.shape
+        self._writer.write(sharded if is_whole else rows_of(sharded, self._rows), self._values)
+        assert self._checksum is not None
+        self._checksum.add(self._values)
+        self._advance(self._values.nbytes)

@@ -26,11 +26,14 @@ from rlcore.spec import ModelSpec, Part
 
 if TYPE_CHECKING:
     from rlcore.config.resolve import ModelChoice
+    from rlcore.plugins.files import PluginFile
 
 WEIGHTS = "weights"
 """The folder of the weights in a directory that `to_dist` made."""
 
 MAX_SHARD_BYTES = 5 * 1024**3
+MAX_PIECE_BYTES = 1024**3
+"""Of a layer's experts, what a checkpoint has in one piece: it is in memory at once when it is converted."""
 
 Advance = Callable[[int, int], None]
 """Told the bytes that were written since the last call, and how many there will be in all."""
@@ -78,14 +81,19 @@ def of_model(path: Path, bridge: Part) -> ModelSpec:
 
 
 def to_hf(
-    source: Source, out: Path, advance: Advance, max_shard_bytes: int = MAX_SHARD_BYTES, ranks: int = 1
+    source: Source,
+    out: Path,
+    advance: Advance,
+    max_shard_bytes: int = MAX_SHARD_BYTES,
+    ranks: int = 1,
+    plugin_files: Sequence[PluginFile] = (),
 ) -> Report:
     """Write the new directory `out`, as transformers and SGLang load it, in the dtype of the run.
 
     Config, tokenizer, chat template and generation config come from `source.spec.path`. The directory
     appears whole or not at all; CheckpointError where it exists, does not fit on the disk, or `source` is
     damaged or of another model. `ranks`: processes that share the files (no more than there are files), which
-    are the same to the last bit whatever their number.
+    are the same to the last bit whatever their number. `plugin_files`: loaded here, and needed there as well.
     """
     _check_new(out)
     with one_rank():
@@ -98,16 +106,26 @@ def to_hf(
         _check_space(out, total)
         with write_atomically(out, marked=False) as folder:
             job = ToHf(spec=source.spec, weights=source.weights, folder=folder, shards=files)
-            done = run_shares(job, shape, min(ranks, len(files)), lambda more: advance(more, total))
+            done = run_shares(
+                job, shape, min(ranks, len(files)), lambda more: advance(more, total), plugin_files
+            )
             write_index(folder, files)
             return _complete(folder, source.spec, done)
 
 
-def to_dist(spec: ModelSpec, out: Path, advance: Advance, ranks: int = 1) -> Report:
+def to_dist(
+    spec: ModelSpec,
+    out: Path,
+    advance: Advance,
+    ranks: int = 1,
+    plugin_files: Sequence[PluginFile] = (),
+    max_piece_bytes: int = MAX_PIECE_BYTES,
+) -> Report:
     """Write the new directory `out`: the weights of a Hugging Face directory as `torch_dist`.
 
     Any parallel layout reads its part of them alone (`--weights OUT`). Errors as of `to_hf`; ModelError where
     the directory is incomplete. `ranks`: processes that share the tensors, each with files of its own.
+    `plugin_files` as of `to_hf`. `max_piece_bytes`: larger layers of experts are written in several pieces.
     """
     _check_new(out)
     check_weights(Path(spec.path))
@@ -120,9 +138,8 @@ def to_dist(spec: ModelSpec, out: Path, advance: Advance, ranks: int = 1) -> Rep
         with write_atomically(out) as folder:
             weights = folder / WEIGHTS
             weights.mkdir()
-            done = run_shares(
-                ToDist(spec=spec, folder=weights), shape, ranks, lambda more: advance(more, total)
-            )
+            job = ToDist(spec=spec, folder=weights, piece_bytes=max_piece_bytes)
+            done = run_shares(job, shape, ranks, lambda more: advance(more, total), plugin_files)
             finish_weights(weights, [one.written for one in done if one.written])
             return _complete(folder, spec, done)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
+import pickle
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from rlcore.checkpoint.report import Report
 from rlcore.errors import RlcoreError, RunError
+from rlcore.plugins.files import PluginFile, install
 from rlcore.spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -65,15 +67,20 @@ class ToHf(Job):
 
 @dataclass(frozen=True, kw_only=True)
 class ToDist(Job):
-    """The weights of a Hugging Face directory as a checkpoint in `folder`; a share is some of its tensors."""
+    """The weights of a Hugging Face directory as a checkpoint in `folder`; a share is some of its tensors.
+
+    `piece_bytes`: of a layer's experts, what is written at once.
+    """
 
     spec: ModelSpec
     folder: Path
+    piece_bytes: int
 
     def run(self, shape: Shape, rank: int, ranks: int, advance: Callable[[int], None]) -> Done:
         report = Report()
         shape.keep(share(list(shape.sizes), list(shape.sizes.values()), rank, ranks))
-        return Done(report=report, written=shape.load_into(self.folder, report, advance, rank))
+        written = shape.load_into(self.folder, report, advance, rank, self.piece_bytes)
+        return Done(report=report, written=written)
 
 
 def share(items: Sequence[T], sizes: Sequence[int], rank: int, ranks: int) -> list[T]:
@@ -84,10 +91,17 @@ def share(items: Sequence[T], sizes: Sequence[int], rank: int, ranks: int) -> li
     return [item for item, middle in zip(items, middles, strict=True) if int(middle * ranks / total) == rank]
 
 
-def run_shares(job: Job, shape: Shape, ranks: int, advance: Callable[[int], None]) -> list[Done]:
+def run_shares(
+    job: Job,
+    shape: Shape,
+    ranks: int,
+    advance: Callable[[int], None],
+    plugin_files: Sequence[PluginFile] = (),
+) -> list[Done]:
     """Every share of `job`, a process each where there are several; `shape` is the model of `job.spec`.
 
-    The first that fails ends all. What it raises is raised here; RunError where a process dies.
+    `plugin_files`: those that the processes need for the model's bridge. The first process that fails ends
+    all. What it raises is raised here; RunError where one dies.
     """
     if ranks == 1:
         return [job.run(shape, 0, 1, advance)]
@@ -95,7 +109,7 @@ def run_shares(job: Job, shape: Shape, ranks: int, advance: Callable[[int], None
     processes: dict[Connection, SpawnProcess] = {}
     try:
         for rank in range(ranks):
-            ours, process = _start(context, job, rank, ranks)
+            ours, process = _start(context, plugin_files, job, rank, ranks)
             processes[ours] = process
         found = _collect(processes, advance)
         return [found[ours] for ours in processes]
@@ -106,9 +120,13 @@ def run_shares(job: Job, shape: Shape, ranks: int, advance: Callable[[int], None
             process.join()
 
 
-def _start(context: SpawnContext, job: Job, rank: int, ranks: int) -> tuple[Connection, SpawnProcess]:
+def _start(
+    context: SpawnContext, plugin_files: Sequence[PluginFile], job: Job, rank: int, ranks: int
+) -> tuple[Connection, SpawnProcess]:
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_main, args=(theirs, job, rank, ranks), daemon=True)
+    # The job by itself: a plugin file's classes in it can be unpickled once the file is installed there.
+    args = (theirs, tuple(plugin_files), pickle.dumps(job), rank, ranks)
+    process = context.Process(target=_main, args=args, daemon=True)
     process.start()
     theirs.close()
     return ours, process
@@ -139,7 +157,7 @@ def _collect(
     return found
 
 
-def _main(end: Connection, job: Job, rank: int, ranks: int) -> None:
+def _main(end: Connection, plugin_files: Sequence[PluginFile], pickled: bytes, rank: int, ranks: int) -> None:
     """A process: when its parent is gone, its next word finds nobody and ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's goes to all; the parent stops its own
     said: Done | Exception
@@ -149,6 +167,8 @@ def _main(end: Connection, job: Job, rank: int, ranks: int) -> None:
 
             from rlcore.megatron.streaming import Shape
 
+            install(plugin_files)
+            job: Job = pickle.loads(pickled)
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // ranks))
             said = job.run(Shape.of(job.spec), rank, ranks, end.send)
     except BrokenPipeError:
