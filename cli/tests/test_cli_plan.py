@@ -3,10 +3,13 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+import huggingface_hub.constants
 import pytest
 
+from rlcore.plan.facts import read_config
 from rlcore_cli.main import run
 
 GPUS = ["--gpus", "8", "--gpu-memory", "80"]
@@ -89,6 +92,23 @@ def test_a_config_that_is_none_is_refused(tmp_path: Any, capsys: pytest.CaptureF
         assert run(["plan", "--model", str(tmp_path), *GPUS]) == 2
         [line] = capsys.readouterr().err.splitlines()
         assert reason in line
+
+
+def test_a_hub_id_is_read_by_its_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the hub's cache, as it lies on the disk; without a network nothing else is there."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    cached = tmp_path / "models--acme--some" / "snapshots" / "0"
+    cached.mkdir(parents=True)
+    (cached / "config.json").write_text(json.dumps(read_config("qwen3-0.6b")))
+    (tmp_path / "models--acme--some" / "refs").mkdir()
+    (tmp_path / "models--acme--some" / "refs" / "main").write_text("0")
+    found, preset = (_json(capsys, "--model", name, *GPUS) for name in ("acme/some", "qwen3-0.6b"))
+    assert found["layouts"] == preset["layouts"]
+    assert run(["plan", "--model", "acme/other", *GPUS]) == 2
+    assert "'acme/other' is no directory here and could not be had from the hub" in capsys.readouterr().err
 
 
 def test_no_heavy_library_is_imported() -> None:

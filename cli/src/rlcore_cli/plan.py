@@ -23,7 +23,7 @@ SIZES = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
 
 
 @click.command()
-@click.option("--model", required=True, help="Preset, Hugging Face directory or config.json.")
+@click.option("--model", required=True, help="Preset, Hugging Face directory, config.json or hub id.")
 @click.option("--gpus", required=True, type=POSITIVE, help="GPUs of the trainer.")
 @click.option("--gpu-memory", required=True, type=click.FloatRange(min=1), help="GB (1e9 bytes) of each.")
 @click.option("--gpus-per-node", default=8, show_default=True, type=POSITIVE, help="TP stays inside a node.")

@@ -37,7 +37,7 @@ def find(name: str, registry: Registry, asked: str) -> Found:
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise ModelError(f"{asked}: found {name!r}, which is no directory.")
     if "/" in name:
-        path = _hub_config(name, asked)
+        path = hub_config(name, asked)
         return Found(entry=_claimant(path, registry, asked), name=name, path=path, hub=True)
     return _preset(name, registry, asked)
 
@@ -101,7 +101,8 @@ def _claimant(path: str, registry: Registry, asked: str) -> Entry:
     return claims[wanted]
 
 
-def _hub_config(name: str, asked: str) -> str:
+def hub_config(name: str, asked: str) -> str:
+    """A directory with config.json of a hub id, and perhaps nothing else. Raises `ModelError`."""
     from huggingface_hub import hf_hub_download
 
     try:

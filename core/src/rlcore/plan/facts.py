@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.config.fit import EXPERTS
-from rlcore.config.models import read_config_file
+from rlcore.config.models import hub_config, read_config_file
 from rlcore.errors import ModelError, did_you_mean
 
 FAMILIES = ("llama", "qwen2", "qwen3", "qwen3_moe", "glm4", "glm4_moe", "deepseek_v3")
@@ -81,7 +81,7 @@ class Facts:
 
     @staticmethod
     def read(model: str) -> Facts:
-        """Of a preset, a Hugging Face directory or a config.json. ModelError."""
+        """Of what `read_config` takes. ModelError."""
         return Facts.of(read_config(model), model)
 
     @property
@@ -115,14 +115,16 @@ def presets() -> list[str]:
 
 
 def read_config(model: str) -> Mapping[str, Any]:
-    """The config of a preset, a Hugging Face directory or a config.json. ModelError."""
+    """The config of a preset, a Hugging Face directory, a config.json or a hub id. ModelError."""
     path = Path(model)
     if path.is_dir():
         path = path / "config.json"
+    elif not path.is_file() and model.count("/") == 1 and not model.startswith((".", "/", "~")):
+        path = Path(hub_config(model, "--model")) / "config.json"
     elif not path.is_file():
         if model not in presets():
             raise ModelError(
-                f"--model: found {model!r}, expected a directory, a config.json or one of "
+                f"--model: found {model!r}, expected a directory, a config.json, a hub id or one of "
                 f"{', '.join(presets())}.{did_you_mean(model, presets())}"
             )
         path = Path(str(resources.files("rlcore.plan").joinpath("presets", f"{model}.json")))
