@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -10,6 +11,10 @@ import torch
 from torch import Tensor
 
 T = TypeVar("T")
+
+_ONE_MATRIX = re.compile(r"\.self_attn\.(q_a_proj|kv_a_proj_with_mqa)\.")
+"""Down-projections of latent attention. SGLang makes one matrix of a layer's two, and drops one that comes
+without the other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,16 +40,28 @@ def grouped(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterato
         yield bucket
 
 
+def runs(sizes: Mapping[str, int], limit: int) -> list[list[str]]:
+    """Names, with the bytes of each, in runs of at most `limit` bytes.
+
+    Names of which SGLang makes one matrix are never apart: such a pair that is larger is alone.
+    """
+    pairs: dict[str, list[str]] = {}
+    for name in sizes:
+        pairs.setdefault(_ONE_MATRIX.sub(".self_attn.a_proj.", name), []).append(name)
+    found = grouped(pairs.values(), lambda pair: sum(sizes[name] for name in pair), limit)
+    return [[name for pair in run for name in pair] for run in found]
+
+
 def buckets(tensors: Mapping[str, Tensor], limit_bytes: int) -> tuple[Bucket, ...]:
     """All of `tensors` in buckets of at most `limit_bytes`."""
-    runs = grouped(tensors.items(), lambda pair: pair[1].nbytes, limit_bytes)
+    sizes = {name: one.nbytes for name, one in tensors.items()}
     return tuple(
         Bucket(
-            names=tuple(name for name, _ in run),
-            dtypes=tuple(str(one.dtype).removeprefix("torch.") for _, one in run),
-            shapes=tuple(tuple(one.shape) for _, one in run),
+            names=tuple(run),
+            dtypes=tuple(str(tensors[name].dtype).removeprefix("torch.") for name in run),
+            shapes=tuple(tuple(tensors[name].shape) for name in run),
         )
-        for run in runs
+        for run in runs(sizes, limit_bytes)
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from rlcore.engines.bucket import flat, grouped
+from rlcore.engines.bucket import flat, runs
+from rlcore.engines.publish_file import layout
 
 SGLANG_CLASS = "sglang.srt.weight_sync.tensor_bucket", "FlattenedTensorMetadata"
 
@@ -46,11 +48,13 @@ class _Pickler(pickle._Pickler):
 
 
 def payloads(file: str, limit_bytes: int) -> Iterator[str]:
-    """The tensors of a safetensors file in flattened buckets of `limit_bytes`; a larger tensor is alone."""
+    """The tensors of a safetensors file in flattened buckets of `limit_bytes`, divided by `runs`."""
+    sizes = {
+        name: math.prod(shape) * getattr(torch, dtype).itemsize for name, dtype, shape, _ in layout(file)
+    }
     with safe_open(file, framework="pt") as opened:
-        tensors = ((name, opened.get_tensor(name)) for name in opened.keys())  # noqa: SIM118 - no mapping: it has no __iter__
-        for run in grouped(tensors, lambda pair: pair[1].nbytes, limit_bytes):
-            yield payload(run)
+        for run in runs(sizes, limit_bytes):
+            yield payload([(name, opened.get_tensor(name)) for name in run])
 
 
 def payload(tensors: list[tuple[str, Tensor]]) -> str:
