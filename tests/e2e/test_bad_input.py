@@ -4,8 +4,9 @@ import json
 import resource
 import shutil
 import socket
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,21 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     folder.mkdir()
     monkeypatch.chdir(folder)
     return partial(refuse, capsys)
+
+
+@pytest.fixture
+def no_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The test starts none: neither Ray nor an engine."""
+    started: list[Any] = []
+    begin = subprocess.Popen.__init__
+
+    def noted(process: Any, *args: Any, **known: Any) -> None:
+        started.append((args, known))
+        begin(process, *args, **known)
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", noted)
+    yield
+    assert not started
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +206,7 @@ def _set(model: Path, **changes: Any) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
+@pytest.mark.usefixtures("no_process")
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
@@ -241,6 +258,7 @@ def test_wrong_models(
     _says(refused("train", "--algo", "grpo", *own, *two), *said)
 
 
+@pytest.mark.usefixtures("no_process")
 @pytest.mark.parametrize(
     ("architecture", "nearest"),
     [
@@ -257,6 +275,40 @@ def test_a_family_that_there_is_not_yet(
     claimed = ("Glm4ForCausalLM", "LlamaForCausalLM", "DeepseekV3ForCausalLM")
     text = refused("train", "--algo", "grpo", "--model", str(tmp_path))
     _says(text, "--model", repr(architecture), *claimed, f"Did you mean {nearest!r}?")
+
+
+@pytest.mark.usefixtures("no_process")
+def test_experts_that_the_ranks_do_not_divide(refused: Refused, tmp_path: Path) -> None:
+    config = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 8}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    flags = ("--task", "copy", "--ranks", "3", "--megatron.expert-model-parallel-size", "3")
+    text = refused("train", "--algo", "grpo", "--model", str(tmp_path), *flags)
+    _says(text, "--megatron.expert-model-parallel-size", "3", "divisor of the model's experts (8)")
+
+
+@pytest.mark.usefixtures("no_process")
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (partial(_set, architectures=["GPT2LMHeadModel"]), ("'GPT2LMHeadModel'", "Qwen3ForCausalLM")),
+        (_with_a_missing_file, ("model-00002-of-00002.safetensors", "is missing")),
+        (_cut_weights, ("model.safetensors",)),
+        (partial(_set, intermediate_size=512), (".mlp.", "(256, 128)", "(512, 128)")),
+        (_with_a_small_vocabulary, ("120", "50")),
+    ],
+    ids=["gpt2", "shard", "cut", "shape", "vocabulary"],
+)
+def test_an_evaluation_of_a_wrong_model(
+    refused: Refused,
+    model: Path,
+    data: Path,
+    tmp_path: Path,
+    spoil: Callable[[Path], None],
+    said: tuple[str, ...],
+) -> None:
+    copy = shutil.copytree(model, tmp_path / "spoiled")
+    spoil(copy)
+    _says(refused("eval", "--model", str(copy), "--data", str(data), *OWN_SIZES), *said)
 
 
 def test_a_path_that_is_no_model(refused: Refused, tmp_path: Path) -> None:

@@ -25,6 +25,11 @@ def test_converted_model_answers_as_the_run_did(layouts: Layouts, run: Run, tmp_
     assert {name: tensor.shape for name, tensor in after.items()} == {n: t.shape for n, t in before.items()}
     assert all(not torch.equal(before[name], after[name]) for name in before), "every weight was trained"
 
+    run("export", str(folder), str(tmp_path / "export"))
+    names = sorted(file.name for file in out.iterdir())
+    assert names == sorted(file.name for file in (tmp_path / "export").iterdir())
+    assert all((tmp_path / "export" / name).read_bytes() == (out / name).read_bytes() for name in names)
+
     tokenizer = AutoTokenizer.from_pretrained(out)
     model = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32).eval()
     samples = (folder / "samples" / f"eval-{STEPS}.jsonl").read_text().splitlines()
