@@ -3,16 +3,11 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from rlcore.plugins.loader import Switches, load
-from rlcore.plugins.records import Kind
-from rlcore.runtime.convert import WEIGHTS, Source, of_model, to_hf
-from rlcore.spec import Part
 from rlcore.testing.checkpoints import tensors_of
 from rlcore.testing.tiny import make_qwen3
 from rlcore_cli.main import run
@@ -119,6 +114,7 @@ def rlcore_models():
 '''
 
 
+@pytest.mark.timeout(900)  # of two more processes that import everything
 @pytest.mark.filterwarnings("ignore")  # megatron warns of itself, and it runs in this process here
 def test_processes_that_share_the_work_have_the_plugin_files(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -132,12 +128,7 @@ def test_processes_that_share_the_work_have_the_plugin_files(
     assert code == 0, capsys.readouterr().err
     assert {path.name for path in (middle / "weights").glob("*.distcp")} == {"__0_0.distcp", "__1_0.distcp"}
 
-    plugins = load(replace(Switches.from_environment(), files=(file,)))
-    record = plugins.registry.find(Kind.MODEL, "mine", "--model").component
-    bridge = Part(name=record.name, factory=record.factory, config=record.config())
-    source = Source(spec=of_model(middle, bridge), weights=middle / WEIGHTS)
-    to_hf(source, out, lambda done, total: None, 100_000, 2, plugins.files)
-    assert len(list(out.glob("*.safetensors"))) > 1
+    assert run(["--plugin", str(file), "convert", str(middle), str(out)]) == 0
     before, after = tensors_of(copy), tensors_of(out)
     assert after.keys() == before.keys()
     assert all(torch.equal(after[name], before[name]) for name in before)
