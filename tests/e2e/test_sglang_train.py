@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from command import Run, rows
 from layouts import HELD_OUT, LAYOUTS, PROMPTS, SIZES, STEPS, own_input, requests_served
 from refusals import sentence
+
+from rlcore.engines.sglang_models import PUBLISHED
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(900)]
 
@@ -36,6 +39,25 @@ def test_a_field_that_sglang_lacks_is_refused(run: Run, flags: tuple[str, ...], 
     refusal = sentence(run("train", "--algo", "grpo", *flags, *wrong, code=2).stderr)
     assert "--sglang.tp-siez" in refusal
     assert "tp_size" in refusal
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "of a DeepseekV3ForCausalLM SGLang reads moe_layer_freq of config.json, found none, expected 1"),
+        (PUBLISHED, "knows no positions of a DeepseekV3ForCausalLM but yarn, found rope_type 'default'"),
+    ],
+    ids=["unpublished", "positions"],
+)
+def test_a_model_that_sglang_cannot_load_is_refused(
+    run: Run, tmp_path: Path, changes: Mapping[str, Any], said: str
+) -> None:
+    config = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", **changes}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    folder, engine = tmp_path / "run", ("--engine", "sglang", "--engine.python", os.environ[PYTHON])
+    model = ("--model", str(tmp_path), "--task", "copy", "--run-dir", str(folder))
+    assert said in sentence(run("train", "--algo", "grpo", *model, *engine, code=2).stderr)
     assert not folder.exists()
 
 

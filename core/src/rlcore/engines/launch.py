@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rlcore.dtypes import NAMES
-from rlcore.engines import sglang_cpu, sglang_fields, sglang_launch
+from rlcore.engines import sglang_cpu, sglang_fields, sglang_launch, sglang_models
 from rlcore.engines.config import LocalConfig, SglangConfig
 from rlcore.engines.ways import copies, publisher_of
 from rlcore.errors import ConfigError
@@ -85,6 +85,10 @@ class Engine(Protocol):
         """Before any process starts: a UserError where the engine is missing or `fields` are not its own."""
         ...
 
+    def check_model(self, hf_config: Mapping[str, Any]) -> None:
+        """A UserError where the server could not load a model of this config.json."""
+        ...
+
     def command(self, launch: EngineLaunch) -> Command:
         """The server's command. Raises as `check` does."""
         ...
@@ -117,6 +121,9 @@ class LocalEngine:
 
     def check(self, fields: Mapping[str, Any]) -> None:
         self.check_fields(fields)
+
+    def check_model(self, hf_config: Mapping[str, Any]) -> None:
+        """Any that transformers loads, as the trainer's bridge does."""
 
     def command(self, launch: EngineLaunch) -> Command:
         self.check(launch.fields)
@@ -165,6 +172,9 @@ class SglangEngine:
     def check(self, fields: Mapping[str, Any]) -> None:
         sglang_fields.require_version(self.config.python, self._environment())
         self.check_fields(fields)
+
+    def check_model(self, hf_config: Mapping[str, Any]) -> None:
+        sglang_models.check_model(hf_config, on_gpu=_has_gpu())
 
     def command(self, launch: EngineLaunch) -> Command:
         env = self._environment()

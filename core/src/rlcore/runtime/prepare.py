@@ -63,6 +63,8 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     path = model_path(resolved, run_dir)
     hf_config = read_config(path)
     check_model(resolved, hf_config)
+    if not resolved.run.engine_url:
+        resolved.engine.build().check_model(hf_config)
     encoder = _checked_encoder(resolved, path, hf_config)
     run = resolved.run
     prompts = asked(resolved.source, lambda source: train_prompts(source, resolved))
@@ -119,6 +121,7 @@ def prepare_served(chosen: Inference, run_dir: Path) -> Served:
     path = model_path(chosen, run_dir)
     hf_config = read_config(path)
     check_context(chosen, hf_config)
+    chosen.engine.build().check_model(hf_config)
     encoder = _checked_encoder(chosen, path, hf_config)
     evals = asked_for(chosen)
     check_prompts(encoder, chosen.run, named(evals))

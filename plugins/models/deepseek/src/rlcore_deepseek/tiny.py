@@ -25,6 +25,17 @@ CONFIG: dict[str, Any] = {
     "norm_topk_prob": True,
     "routed_scaling_factor": 1.0,
     "num_nextn_predict_layers": 0,
+    # SGLang knows no positions but yarn's on a CPU, and a factor of 1 scales nothing; it reads the three
+    # fields behind them as well, which transformers does not.
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 10000.0,
+        "factor": 1.0,
+        "original_max_position_embeddings": SIZES["max_position_embeddings"],
+    },
+    "moe_layer_freq": 1,
+    "topk_method": "noaux_tc",
+    "scoring_func": "sigmoid",
 }
 
 

@@ -34,9 +34,10 @@ class CpuNativePlatform(CpuDeviceMixin, SRTPlatform):
     def init_backend(self):
         from sglang.srt.mem_cache.pool_host import common
 
-        from sglang_cpu_native import decode, seeded
+        from sglang_cpu_native import decode, latent, seeded
 
         seeded.install()
         decode.install()
+        latent.install()
         # --enable-return-routed-experts pins its host buffer through cudart; plain memory serves.
         common._cuda_host_register = lambda *args, **kwargs: None
