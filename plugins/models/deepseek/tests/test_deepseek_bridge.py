@@ -5,7 +5,7 @@ from typing import ClassVar
 from transformers import DeepseekV3Config
 
 from rlcore.spec import Part
-from rlcore.testing.bridges import EXPERT_LAYOUTS, BridgeConformance
+from rlcore.testing.bridges import EXPERT_LAYOUTS, ROPES, BridgeConformance
 
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16}
 SIZES = {
@@ -36,6 +36,8 @@ class TestDeepseekV3(BridgeConformance):
             YARNED,
             WHOLE,
             {"q_lora_rank": 20, "rope_parameters": YARN, "rope_interleave": False},
+            {"q_lora_rank": None, **ROPES[1]},
+            {"q_lora_rank": 20, **ROPES[2], "rope_interleave": False},
         ),
         "routing": (
             ROUTED,

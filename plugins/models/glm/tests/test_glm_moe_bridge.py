@@ -29,6 +29,8 @@ class TestGlm4Moe(BridgeConformance):
             {**HEADS[0], **HALF, **PLAIN},
             {**HEADS[1], **ROPES[0], "attention_bias": False, "use_qk_norm": False},
             {**HEADS[2], **ROPES[3], "attention_bias": True, "use_qk_norm": False},
+            {**HEADS[0], **ROPES[1], "attention_bias": False, "use_qk_norm": True},
+            {**HEADS[1], **ROPES[2], **PLAIN},
         ),
         "routing": (
             ROUTED,

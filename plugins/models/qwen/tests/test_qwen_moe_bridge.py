@@ -20,7 +20,12 @@ class TestQwen3Moe(BridgeConformance):
         "num_experts_per_tok": 3,
     }
     axes: ClassVar = {
-        "attention": ({**HEADS[0], **ROPES[0]}, {**HEADS[1], **ROPES[3]}),
+        "attention": (
+            {**HEADS[0], **ROPES[0]},
+            {**HEADS[1], **ROPES[3]},
+            {**HEADS[2], **ROPES[1]},
+            {**HEADS[0], **ROPES[2]},
+        ),
         "routing": ({"norm_topk_prob": True}, {"norm_topk_prob": False}),
         "layers": (
             {"decoder_sparse_step": 1, "tie_word_embeddings": False},
