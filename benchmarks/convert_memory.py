@@ -166,7 +166,7 @@ def sizes(source: Path) -> list[int]:
 
 
 def _bridge(source: Path) -> Any:
-    from rlcore.config.models import find
+    from rlcore.compose.models import find
     from rlcore.plugins.loader import load
     from rlcore.spec import Part
 

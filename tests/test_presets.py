@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.config.models import find
+from rlcore.compose.models import find
 from rlcore.plugins.loader import load
 from rlcore.plugins.records import Kind, ModelFamily
 from rlcore.runtime.weights_check import check_weights

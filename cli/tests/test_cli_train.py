@@ -45,11 +45,11 @@ def rlcore_losses():
 
 @hookimpl
 def rlcore_generators():
-    yield Component(name="single_turn", factory="toy:D", summary="x")
+    yield Component(name="single_turn", factory="toy:D", summary="x", default=True)
 
 @hookimpl
 def rlcore_rewards():
-    yield Component(name="token_match", factory="toy:E", summary="x")
+    yield Component(name="token_match", factory="toy:E", summary="x", default=True)
 
 @hookimpl
 def rlcore_filters():

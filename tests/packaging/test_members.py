@@ -64,7 +64,7 @@ def test_a_member_states_what_it_is(member: Path) -> None:
 @each_member
 def test_a_member_has_one_entry_point_named_after_it(member: Path) -> None:
     name = import_name(member).removeprefix("rlcore").removeprefix("_")
-    expected = {name: f"rlcore_{name}.plugin"} if name else {"core": "rlcore.builtin"}
+    expected = {name: f"rlcore_{name}.plugin"} if name else {"core": "rlcore.plugins.builtin"}
     assert project(member)["entry-points"] == {"rlcore": expected}
     module = next(iter(expected.values())).replace(".", "/")
     assert f"{module}.py" in sources(member)

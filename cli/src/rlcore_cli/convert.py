@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlcore.config.models import find
+from rlcore.compose.models import find
 from rlcore.spec import Part
 from rlcore_cli.program import Program
 from rlcore_cli.train import model_of

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlcore.config.alone import (
+from rlcore.compose.alone import (
     CHOICES,
     evaluation_flags,
     resolve_evaluation,
     select_evaluation,
     unknown,
 )
+from rlcore.compose.selection import Selection
 from rlcore.config.layers import Layer
-from rlcore.config.select import Selection
 from rlcore_cli import options
 from rlcore_cli.program import Program, early_options
 from rlcore_cli.train import check_pass_through, file_layer, program_of, with_weights

@@ -10,7 +10,7 @@ from typing import NoReturn
 import click
 
 from rlcore.errors import PluginError, RlcoreError, Terminated
-from rlcore_cli import __version__
+from rlcore_cli import __version__, plugin
 from rlcore_cli.program import Program, early_options, offered, split, start
 
 INTERRUPTED, TERMINATED = 130, 143
@@ -26,7 +26,7 @@ def run(args: Sequence[str]) -> int:
     """The exit code of `rlcore ARGS`: 1 a failed run, 2 a user's error, 130 interrupted, 143 terminated."""
     try:
         switches, rest = split(args)
-        program = start(switches)
+        program = start(switches, own={"cli": plugin})
         code = group(program).main(args=rest, prog_name="rlcore", standalone_mode=False, obj=program)
         sys.stdout.flush()
     except RlcoreError as error:

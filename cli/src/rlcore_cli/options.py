@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
+from rlcore.compose.evals import EVAL
+from rlcore.compose.evals import PARTS as EVAL_PARTS
+from rlcore.compose.flags import Flag, flags
+from rlcore.compose.selection import CHOICES, PASS_THROUGH, REPEATED, Selection
 from rlcore.config import layers
-from rlcore.config.evals import EVAL
-from rlcore.config.evals import PARTS as EVAL_PARTS
-from rlcore.config.flags import Flag, flags
 from rlcore.config.layers import Layer, flag_name
-from rlcore.config.select import CHOICES, PASS_THROUGH, REPEATED, Selection
 from rlcore.errors import ConfigError
 from rlcore.plugins.registry import LIST_KINDS
 from rlcore_cli.program import early_options

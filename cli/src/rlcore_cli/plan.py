@@ -11,6 +11,7 @@ import click
 from rlcore.plan.facts import Facts
 from rlcore.plan.memory import Workload, of_stage
 from rlcore.plan.search import GB, Candidate, Machines, cache_bytes, publication_bytes, search
+from rlcore.plan.weights import active_parameters, parameters
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,9 +76,9 @@ def _split(found: list[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
 
 
 def _summary(console: Console, model: str, facts: Facts, work: Workload) -> None:
-    active = f", {facts.active / 1e9:.1f} B of them active" if facts.experts else ""
+    active = f", {active_parameters(facts) / 1e9:.1f} B of them active" if facts.experts else ""
     cache = cache_bytes(facts, work.dtype) * CACHE_TOKENS / GB
-    console.print(f"[bold]{model}[/]: {facts.parameters / 1e9:.2f} B parameters{active}, {work.dtype}.")
+    console.print(f"[bold]{model}[/]: {parameters(facts) / 1e9:.2f} B parameters{active}, {work.dtype}.")
     console.print(
         f"A publication carries {publication_bytes(facts, work) / GB:.1f} GB; an engine's KV cache takes "
         f"{cache:.3f} GB for {CACHE_TOKENS} tokens.",
@@ -158,8 +159,8 @@ def _report(
         )
     return {
         "model": model,
-        "parameters": facts.parameters,
-        "active_parameters": facts.active,
+        "parameters": parameters(facts),
+        "active_parameters": active_parameters(facts),
         "publication_bytes": publication_bytes(facts, work),
         "cache_bytes_per_token": cache_bytes(facts, work.dtype),
         "usable_bytes": machines.usable,

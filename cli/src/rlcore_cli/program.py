@@ -1,8 +1,9 @@
 """What every command gets as its context object, and the options that are read before all others."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pluggy
@@ -15,9 +16,13 @@ OFF = "no:"
 
 @dataclass(frozen=True)
 class Program:
-    """The loaded plugins and the switches that led to them (`click.pass_obj` hands it to a command)."""
+    """The loaded plugins and the switches that led to them (`click.pass_obj` hands it to a command).
+
+    `own`: the modules that are there whatever the switches say, by the names of their plugins.
+    """
 
     switches: Switches
+    own: Mapping[str, ModuleType]
     plugins: Plugins
 
     def with_files(self, paths: Iterable[Path]) -> "Program":
@@ -26,7 +31,7 @@ class Program:
         new = [path for path in paths if path.resolve() not in known]
         if not new:
             return self
-        return start(replace(self.switches, files=(*self.switches.files, *new)))
+        return start(replace(self.switches, files=(*self.switches.files, *new)), self.own)
 
 
 def offered(program: Program, implementation: pluggy.HookImpl) -> list[click.Command]:
@@ -43,11 +48,9 @@ def offered(program: Program, implementation: pluggy.HookImpl) -> list[click.Com
         return []
 
 
-def start(switches: Switches) -> Program:
-    """Load the plugins; the commands of this package are there whatever the switches say."""
-    from rlcore_cli import plugin
-
-    return Program(switches, load(switches, keep={"cli": plugin}))
+def start(switches: Switches, own: Mapping[str, ModuleType]) -> Program:
+    """Load the plugins."""
+    return Program(switches, own, load(switches, keep=own))
 
 
 def split(args: Sequence[str]) -> tuple[Switches, list[str]]:

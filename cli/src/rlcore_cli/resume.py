@@ -3,8 +3,8 @@
 import re
 from typing import Any
 
+from rlcore.compose.resolved import Resolved
 from rlcore.config.layers import flag_name
-from rlcore.config.resolve import Resolved
 from rlcore.errors import ConfigError
 
 RUN_TOML = "run.toml"

@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
+from rlcore.compose.models import download
+from rlcore.compose.resolve import resolve, resolve_model
+from rlcore.compose.resolved import Inference, ModelChoice, Resolved
+from rlcore.compose.select import select
 from rlcore.config import toml
 from rlcore.config.layers import Layer
-from rlcore.config.models import download
-from rlcore.config.resolve import Inference, ModelChoice, Resolved, resolve, resolve_model
-from rlcore.config.select import select
 from rlcore.errors import CheckpointError, ConfigError, Terminated
 from rlcore.plugins.files import PluginFile
 from rlcore.plugins.records import Kind

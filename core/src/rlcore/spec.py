@@ -39,6 +39,10 @@ class Part(Generic[C]):
             raise PluginError(f"{self.name!r} cannot be loaded from {self.factory!r}: {error}.") from error
         return found
 
+    def flat(self, table: str) -> dict[str, Any]:
+        """The settings of its config by their dotted names, those of `table`."""
+        return {f"{table}.{key}": value for key, value in self.config.model_dump(mode="json").items()}
+
     def build(self, **known: Any) -> Any:
         """`factory(config, **known)`."""
         return self.load()(self.config, **known)

@@ -72,9 +72,8 @@ class Score:
     """What a reward says of one sample.
 
     `value`: the scalar reward; filters and estimators that compare whole responses read it. `per_token`:
-    optional rewards of the response tokens (same length), which estimators of returns (`reinforce`, `remax`,
-    `reinforce_plus_plus`, `gae`) read instead; they need not add up to `value`. `parts`:
-    named parts, each logged as a metric.
+    optional rewards of the response tokens (same length), which estimators of returns read instead; they
+    need not add up to `value`. `parts`: named parts, each logged as a metric.
     """
 
     value: float

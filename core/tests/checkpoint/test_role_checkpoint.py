@@ -18,7 +18,6 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 
-from rlcore.checkpoint.dist import quiet
 from rlcore.checkpoint.folder import newest_complete, write_atomically
 from rlcore.errors import CheckpointError
 from rlcore.megatron import parallel
@@ -26,6 +25,7 @@ from rlcore.megatron.fields import split
 from rlcore.megatron.packing import balance
 from rlcore.megatron.rng import set_seed
 from rlcore.megatron.role import Role, StepResult
+from rlcore.megatron.torch_dist import quiet
 from rlcore.megatron.weights import hf_tensors
 from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec, Part

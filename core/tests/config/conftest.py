@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from rlcore.compose.resolve import resolve
+from rlcore.compose.resolved import Resolved
+from rlcore.compose.select import select
+from rlcore.compose.selection import Selection
 from rlcore.config import toml
 from rlcore.config.layers import Layer
-from rlcore.config.resolve import Resolved, resolve
-from rlcore.config.select import Selection, select
 from rlcore.plugins.loader import Plugins, Switches, load
 
 TOY = Path(__file__).with_name("toy_plugin.py")

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from rlcore.compose.resolve import resolve
+from rlcore.compose.resolved import Resolved
+from rlcore.compose.select import select
 from rlcore.config.layers import Layer
-from rlcore.config.resolve import Resolved, resolve
-from rlcore.config.select import select
 from rlcore.errors import ConfigError
 from rlcore.plugins.loader import load
 from rlcore_grpo.config import PpoClipConfig

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from rlcore.compose.resolved import Resolved
 from rlcore.config import toml
-from rlcore.config.resolve import Resolved
 from rlcore.errors import ConfigError, UserError
 
 Make = Callable[..., Resolved]
@@ -132,8 +132,8 @@ def test_a_wrong_key(make: Make, write: Callable[[str], Path], text: str, senten
 
 @pytest.mark.parametrize("key", ["algo", "model"])
 def test_a_missing_choice(make: Make, plugins: Any, key: str) -> None:
+    from rlcore.compose.select import select
     from rlcore.config.layers import Layer
-    from rlcore.config.select import select
 
     flags = {"algo": "toy", "model": "tiny"}
     del flags[key]

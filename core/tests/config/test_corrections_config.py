@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rlcore.config.resolve import Resolved
-from rlcore.config.select import Selection
+from rlcore.compose.resolved import Resolved
+from rlcore.compose.selection import Selection
 from rlcore.errors import UserError
 from rlcore.plugins.records import Kind
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.config.engines import engine_complaints
+from rlcore.compose.engine_fit import engine_complaints
 from rlcore.config.run import RunConfig
 from rlcore.engines.process import is_free
 from rlcore.errors import ConfigError

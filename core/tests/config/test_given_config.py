@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from rlcore.compose.resolve import resolve
+from rlcore.compose.resolved import Resolved
+from rlcore.compose.select import select
 from rlcore.config import toml
-from rlcore.config.fit import needed
 from rlcore.config.layers import Layer
-from rlcore.config.resolve import Resolved, resolve
-from rlcore.config.select import select
 from rlcore.errors import ConfigError
 from rlcore.inputs import Input
 from rlcore.plugins.loader import Plugins, Switches, load
@@ -43,11 +43,11 @@ def test_there_is_a_loss_and_none_of_what_works_on_rollouts(run_of: Make) -> Non
     assert found.trains_on is TrainsOn.RESPONSES
     assert (found.loss.name, found.generator.name) == ("sft", "single_turn")
     assert (found.advantage, found.rewards, found.value_loss) == (None, (), None)
-    assert (found.filters, found.corrections, needed(found)) == ((), (), frozenset())
+    assert (found.filters, found.corrections, found.needs) == ((), (), frozenset())
     assert (found.run.group_size, found.run.normalizer, found.run.entropy_coef) == (1, "per_token", 0)
     pairs = run_of("dpo")
     assert (pairs.trains_on, pairs.run.group_size) == (TrainsOn.PAIRS, 2)
-    assert needed(pairs) == {Input.REFERENCE_LOG_PROBS}
+    assert pairs.needs == {Input.REFERENCE_LOG_PROBS}
 
 
 @pytest.mark.parametrize("algorithm", ["sft", "dpo"])

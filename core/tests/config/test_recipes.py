@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runs import installed, run_of
 
-from rlcore.config.fit import needed
 from rlcore.errors import ConfigError, DataError, UserError
 from rlcore.inputs import Input
 from rlcore.plugins.records import Algorithm, Kind
 from rlcore.runtime.prepare import prepare
-from rlcore.testing.runs import installed, run_of
 from rlcore.trains_on import TrainsOn
 
 NAMES = installed().registry.names(Kind.ALGORITHM)
@@ -164,7 +163,7 @@ NEEDS: dict[str, set[Input]] = {
 @pytest.mark.parametrize("name", NAMES)
 def test_the_inputs_of_each_recipe(name: str) -> None:
     """What is not in the table costs no forward and no generation."""
-    assert needed(run_of(name, WITH.get(name))) == NEEDS.get(name, set())
+    assert run_of(name, WITH.get(name)).needs == NEEDS.get(name, set())
 
 
 def _same_as_rollout(name: str) -> str:

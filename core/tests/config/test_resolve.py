@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.config.resolve import Resolved
+from rlcore.compose.resolved import Resolved
 from rlcore.errors import ConfigError
 
 Make = Callable[..., Resolved]

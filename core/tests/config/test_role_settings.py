@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rlcore.config.fit import needed
+from rlcore.compose.resolve import resolve
+from rlcore.compose.resolved import Resolved
+from rlcore.compose.select import select
 from rlcore.config.layers import Layer
-from rlcore.config.resolve import Resolved, resolve
-from rlcore.config.select import select
 from rlcore.errors import ConfigError
 from rlcore.inputs import Input
 from rlcore.plugins.loader import Switches, load
@@ -51,7 +51,7 @@ NEEDS: list[tuple[dict[str, Any], set[Input]]] = [
 
 @pytest.mark.parametrize(("flags", "inputs"), NEEDS, ids=[str(flags) for flags, _ in NEEDS])
 def test_needs(make: Callable[..., Resolved], flags: dict[str, Any], inputs: set[Input]) -> None:
-    assert needed(make(flags)) == inputs
+    assert make(flags).needs == inputs
 
 
 MISFITS: list[tuple[dict[str, Any], str]] = [

@@ -5,25 +5,65 @@ from pathlib import Path
 
 import pytest
 
+from rlcore.compose.flags import flags
+from rlcore.compose.select import select
+from rlcore.compose.selection import Selection
 from rlcore.config import layers
-from rlcore.config import select as module
-from rlcore.config.flags import flags
 from rlcore.config.layers import Layer
-from rlcore.config.select import Selection, default_engine, select
 from rlcore.data.config import FileConfig
 from rlcore.engines.config import SglangConfig
 from rlcore.errors import ConfigError
-from rlcore.plugins.loader import Plugins
+from rlcore.plugins import builtin
+from rlcore.plugins.loader import Plugins, Switches, load
 from rlcore.plugins.records import Kind
 
 Choose = Callable[..., Selection]
+TOY = Path(__file__).with_name("toy_plugin.py")
 
 
-def test_the_engine_follows_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(module, "_GPU_DEVICES", (tmp_path / "none",))
-    assert default_engine() == "local"
-    monkeypatch.setattr(module, "_GPU_DEVICES", (tmp_path,))
-    assert default_engine() == "sglang"
+@pytest.mark.parametrize(("device", "engine"), [("none", "local"), (".", "sglang")])
+def test_the_engine_follows_the_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, device: str, engine: str
+) -> None:
+    monkeypatch.setattr(builtin, "_GPU_DEVICES", (tmp_path / device,))
+    found = load(Switches(only=())).registry.default(Kind.ENGINE)
+    assert found is not None
+    assert found.record.name == engine
+
+
+def test_of_several_defaults_none_is_chosen(tmp_path: Path) -> None:
+    """So that nothing wins by the order of installation: the user is asked."""
+    registry = load(Switches(only=(), files=(_rival(tmp_path), TOY))).registry
+    selection = select(registry, None, Layer(label="", values={"algo": "toy", "model": "tiny"}))
+    with pytest.raises(
+        ConfigError, match=r"^--generator is missing: .*, expected one of other, single_turn\.$"
+    ):
+        selection.require_complete()
+
+
+def _rival(folder: Path) -> Path:
+    file = folder / "rival.py"
+    file.write_text(
+        "from rlcore.plugins.hookspecs import hookimpl\n"
+        "from rlcore.plugins.records import Component\n\n\n"
+        "@hookimpl\n"
+        "def rlcore_generators():\n"
+        '    yield Component(name="other", factory="rival:Other", summary="x", default=True)\n'
+    )
+    return file
+
+
+def test_a_loss_is_never_a_default(tmp_path: Path) -> None:
+    file = _rival(tmp_path)
+    file.write_text(file.read_text().replace("rlcore_generators", "rlcore_losses"))
+    [broken] = load(Switches(only=(), files=(file,))).broken
+    assert broken.error == "loss 'other': default: no loss is chosen unasked"
+
+
+def test_a_file_of_prompts_has_no_default_reward(choose: Choose, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").touch()
+    assert choose().chosen("reward") == "token_match"
+    assert choose({"data": str(tmp_path / "rows.jsonl")}).chosen("reward") is None
 
 
 def test_nothing_chosen_is_a_selection_too(plugins: Plugins) -> None:

@@ -117,12 +117,12 @@ def rlcore_corrections() -> Iterable[Component]:
 
 @hookimpl
 def rlcore_generators() -> Iterable[Component]:
-    yield Component(name="single_turn", factory="toy:Generate", summary="x")
+    yield Component(name="single_turn", factory="toy:Generate", summary="x", default=True)
 
 
 @hookimpl
 def rlcore_rewards() -> Iterable[Component]:
-    yield Component(name="token_match", factory="toy:Match", summary="x")
+    yield Component(name="token_match", factory="toy:Match", summary="x", default=True)
     yield Component(name="many", factory="toy:Many", summary="x", config=ManyConfig)
 
 

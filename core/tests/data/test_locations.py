@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.config.locations import Location, check_locations, parse_all
 from rlcore.data.config import FileConfig
+from rlcore.data.locations import Location, check_locations, parse_all
 from rlcore.errors import ConfigError
 
 

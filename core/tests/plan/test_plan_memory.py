@@ -10,7 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
-from rlcore.config.models import find
+from rlcore.compose.models import find
 from rlcore.data.batch import TrainBatch
 from rlcore.megatron import parallel
 from rlcore.megatron.fields import split

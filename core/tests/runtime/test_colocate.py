@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runs import run_of
 
 from rlcore.engines.publish_file import Location
 from rlcore.rollout.measure import Rollout
@@ -17,7 +18,6 @@ from rlcore.runtime.prepare import prepare
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.state import RunState
 from rlcore.runtime.worker import UpdateResult
-from rlcore.testing.runs import run_of
 from rlcore.types import Group, Prompt, RewardStatus, Sample, Score, Span
 
 LIMIT_S = 60.0

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from runs import run_of
 
 from rlcore.engines.publish_file import Location
 from rlcore.errors import DeltaError
@@ -13,7 +14,6 @@ from rlcore.runtime.loop import Loop
 from rlcore.runtime.prepare import prepare
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.state import RunState
-from rlcore.testing.runs import run_of
 
 VERSION = 4
 

@@ -5,10 +5,10 @@ import json
 from pathlib import Path
 
 import pytest
+from runs import run_of
 
 from rlcore.errors import DataError
 from rlcore.runtime.provenance import HASHED_BYTES, changed, fingerprint, fingerprints, versions
-from rlcore.testing.runs import run_of
 
 
 def test_a_fingerprint_is_the_size_and_a_hash(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runs import run_of
 
 from rlcore.rollout.measure import Rollout
 from rlcore.runtime.loop import Loop
 from rlcore.runtime.prepare import prepare
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.state import RunState
-from rlcore.testing.runs import run_of
 
 STEPS = 7
 LIMIT = 60.0

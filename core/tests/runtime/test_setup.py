@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runs import run_of
 
 from rlcore.engines.publish import SharedMemoryPublisher
 from rlcore.inputs import Input, TopTokens
@@ -15,7 +16,6 @@ from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
 from rlcore.runtime.worker import CRITIC, POLICY, REFERENCE, WorkerSetup
 from rlcore.settings import KlSettings, LearnerSettings, OptimizerSettings
-from rlcore.testing.runs import run_of
 
 Setups = Callable[..., list[WorkerSetup]]
 PUBLISHER = SharedMemoryPublisher(root=Path("/nowhere"), dtype="fp32")

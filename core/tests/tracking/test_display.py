@@ -36,7 +36,7 @@ COLOR = re.compile(r"\x1b\[[0-9;]*m")
 RUN = """
 import json, sys
 from pathlib import Path
-from rlcore.runtime.summary import Summary
+from rlcore.tracking.summary import Summary
 from rlcore.tracking.console import Display
 from rlcore.tracking.tracker import Tracker
 

@@ -1,1 +1,1 @@
-"""Configuration: frozen models, layers (defaults < recipe < file < flags), TOML in and out."""
+"""What can be set, and how it is written: config classes, layers of settings, TOML."""

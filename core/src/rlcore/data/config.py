@@ -5,7 +5,7 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 
 from rlcore.config.base import Config
-from rlcore.config.locations import Location, absolute_all, parse_all
+from rlcore.data.locations import Location, absolute_all, parse_all
 
 
 class FileConfig(Config):
@@ -21,13 +21,19 @@ class FileConfig(Config):
     label_key: str = Field("label", min_length=1, description="key of what the reward compares with")
     tools_key: str = Field("tools", min_length=1, description="key of the tools that a chat template shows")
     metadata_key: str = Field("metadata", min_length=1, description="key of a table that the reward may read")
-    response_key: str = Field("response", min_length=1, description="key of the response to learn (sft)")
-    messages_key: str = Field("messages", min_length=1, description="key of a whole chat to learn from (sft)")
+    response_key: str = Field(
+        "response", min_length=1, description="key of the response to learn, for recipes of given responses"
+    )
+    messages_key: str = Field(
+        "messages", min_length=1, description="key of a whole chat to learn from, likewise"
+    )
     train_key: str = Field(
         "train", min_length=1, description="key of an assistant message: false or 0 keeps it out of the loss"
     )
-    chosen_key: str = Field("chosen", min_length=1, description="key of the better response (dpo)")
-    rejected_key: str = Field("rejected", min_length=1, description="key of the worse response (dpo)")
+    chosen_key: str = Field(
+        "chosen", min_length=1, description="key of the better response, for recipes of given pairs"
+    )
+    rejected_key: str = Field("rejected", min_length=1, description="key of the worse response, likewise")
     chat_template: bool = Field(False, description="send a text prompt as one user message of a chat")
     eval_path: str | None = Field(None, description="a file of held-out prompts, with the same keys")
     eval_fraction: float = Field(

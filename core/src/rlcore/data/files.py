@@ -6,9 +6,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import PurePath
 
-from rlcore.config.locations import Location
 from rlcore.data.config import FileConfig
 from rlcore.data.lazy import LazyPrompts, chosen, sliced
+from rlcore.data.locations import Location
 from rlcore.data.mix import Mix, Portion
 from rlcore.data.rows import (
     Row,
@@ -21,10 +21,10 @@ from rlcore.data.rows import (
     tools,
     whole_chat,
 )
+from rlcore.data.sources import Prompts
 from rlcore.data.split import content_hash, share
 from rlcore.data.storage import row_file
 from rlcore.errors import DataError
-from rlcore.interfaces import Prompts
 from rlcore.types import Json, Messages, Prompt
 
 _Parse = Callable[[Row, str, str], Prompt]

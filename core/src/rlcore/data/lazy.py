@@ -9,7 +9,7 @@ from typing import overload
 
 import numpy as np
 
-from rlcore.config.locations import Location
+from rlcore.data.locations import Location
 from rlcore.data.storage import Located, RowFile
 from rlcore.types import Json, Prompt
 

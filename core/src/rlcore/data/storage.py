@@ -13,7 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any, Never
 
-from rlcore.config.locations import is_url
+from rlcore.data.locations import is_url
 from rlcore.errors import DataError
 from rlcore.types import Json
 

@@ -11,9 +11,9 @@ from typing import ClassVar
 import numpy as np
 
 from rlcore.data.config import AddConfig, DigitsConfig, TaskConfig
+from rlcore.data.sources import Prompts
 from rlcore.data.split import content_hash, share
 from rlcore.errors import DataError
-from rlcore.interfaces import Prompts
 from rlcore.types import Prompt
 
 

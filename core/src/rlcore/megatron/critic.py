@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
-from rlcore.megatron.context import whole
 from rlcore.megatron.logprobs import Logits
+from rlcore.megatron.narrowing import whole
 from rlcore.megatron.packing import Pack
 from rlcore.megatron.role import Role
 from rlcore.megatron.step import LossResult, StepResult

@@ -18,10 +18,10 @@ from rlcore.data.batch import TrainBatch
 from rlcore.megatron.balance import KIND, keep_balanced, scale_of, take_value
 from rlcore.megatron.build import build_model
 from rlcore.megatron.collect import in_order, on_every_stage, sum_over_ranks
-from rlcore.megatron.context import narrow
 from rlcore.megatron.fields import check_fields, split
 from rlcore.megatron.imports import device
 from rlcore.megatron.logprobs import Logits
+from rlcore.megatron.narrowing import narrow
 from rlcore.megatron.optimizer import (
     apply_gradients,
     build_optimizer,

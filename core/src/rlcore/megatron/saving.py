@@ -13,9 +13,9 @@ from megatron.core import parallel_state as mpu
 from megatron.core.dist_checkpointing.mapping import ShardedObject
 from megatron.core.utils import unwrap_model
 
-from rlcore.checkpoint import dist as torch_dist
 from rlcore.checkpoint.unpickle import read_tensors
 from rlcore.errors import CheckpointError
+from rlcore.megatron import torch_dist
 from rlcore.megatron.rng import random_states, set_random_states
 
 

@@ -6,8 +6,8 @@ import torch
 from megatron.core import parallel_state as mpu
 from torch import Tensor
 
-from rlcore.megatron.context import whole
 from rlcore.megatron.logprobs import Logits, vocab_parallel_log_probs, vocab_parallel_top
+from rlcore.megatron.narrowing import whole
 from rlcore.megatron.packing import Pack
 from rlcore.megatron.step import TokenOutputs
 

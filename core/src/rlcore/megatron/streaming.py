@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from rlcore.checkpoint.report import Report
 from rlcore.checkpoint.safetensors_stream import Entry
-from rlcore.checkpoint.stream import Reader, Sharded, Writer, Written, finish, rows_of
 from rlcore.checksums import Checksum
 from rlcore.dtypes import torch_dtype
 from rlcore.megatron import fields
 from rlcore.megatron.bridge import ModelBridge
 from rlcore.megatron.meta import on_meta
 from rlcore.megatron.saving import sharded_tensors
+from rlcore.megatron.torch_dist_stream import Reader, Sharded, Writer, Written, finish, rows_of
 from rlcore.spec import ModelSpec
 
 

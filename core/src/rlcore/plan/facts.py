@@ -8,8 +8,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from rlcore.config.fit import EXPERTS
-from rlcore.config.models import hub_config, read_config_file
+from rlcore.compose.model_fit import EXPERTS
+from rlcore.compose.models import hub_config, read_config_file
 from rlcore.errors import ModelError, did_you_mean
 
 FAMILIES = ("llama", "qwen2", "qwen3", "qwen3_moe", "glm4", "glm4_moe", "deepseek_v3")
@@ -83,22 +83,6 @@ class Facts:
     def read(model: str) -> Facts:
         """Of what `read_config` takes. ModelError."""
         return Facts.of(read_config(model), model)
-
-    @property
-    def parameters(self) -> int:
-        """All of them; tied embeddings count once, heads of multi-token prediction do not."""
-        from rlcore.plan.weights import whole
-
-        return sum(weight.numel for weight in whole(self))
-
-    @property
-    def active(self) -> int:
-        """The parameters that one token meets."""
-        from rlcore.plan.weights import whole
-
-        idle = sum(weight.numel for weight in whole(self) if weight.is_expert)
-        experts = self.experts
-        return self.parameters - (idle - idle * experts.active // experts.count if experts else 0)
 
     @property
     def cache_values(self) -> int:

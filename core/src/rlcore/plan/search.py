@@ -11,6 +11,7 @@ from rlcore.errors import ConfigError
 from rlcore.plan.facts import Facts
 from rlcore.plan.layout import Layout, objections
 from rlcore.plan.memory import BYTES, Memory, Workload, largest
+from rlcore.plan.weights import parameters
 
 GB = 10**9
 SIZES = ("tensor", "pipeline", "context", "expert")
@@ -132,7 +133,7 @@ def _rank(candidate: Candidate) -> tuple[int, ...]:
 
 def publication_bytes(facts: Facts, work: Workload) -> int:
     """Bytes that reach an engine with each publication: every weight once."""
-    return facts.parameters * BYTES[work.dtype]
+    return parameters(facts) * BYTES[work.dtype]
 
 
 def cache_bytes(facts: Facts, dtype: str) -> int:

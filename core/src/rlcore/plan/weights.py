@@ -24,6 +24,18 @@ def whole(facts: Facts) -> list[Weight]:
     return stage(facts, Layout(world=1), 0)
 
 
+def parameters(facts: Facts) -> int:
+    """All of them; tied embeddings count once, heads of multi-token prediction do not."""
+    return sum(weight.numel for weight in whole(facts))
+
+
+def active_parameters(facts: Facts) -> int:
+    """Those that one token meets."""
+    idle = sum(weight.numel for weight in whole(facts) if weight.is_expert)
+    experts = facts.experts
+    return parameters(facts) - (idle - idle * experts.active // experts.count if experts else 0)
+
+
 def stage(facts: Facts, layout: Layout, number: int) -> list[Weight]:
     """What each rank of pipeline stage `number` has. Stages have equally many layers."""
     return list(_stage(facts, layout, number))

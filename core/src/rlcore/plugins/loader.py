@@ -18,9 +18,8 @@ from types import ModuleType
 import pluggy
 
 import rlcore
-from rlcore import builtin
 from rlcore.errors import PluginError, did_you_mean
-from rlcore.plugins import files, hookspecs
+from rlcore.plugins import builtin, files, hookspecs
 from rlcore.plugins.files import PluginFile
 from rlcore.plugins.registry import HOOKS, Broken, Entry, PluginInfo, Registry, check
 
@@ -34,7 +33,7 @@ STRICT = "RLCORE_STRICT_PLUGINS"
 class Switches:
     """What to load. `only`: names of plugins (None: all); `off`: names to leave out; `files`: `--plugin`.
 
-    A name is that of the entry point (`grpo`) or of the distribution (`rlcore-grpo`).
+    A name is that of the entry point (`mine`) or of the distribution (`rlcore-mine`).
     """
 
     only: tuple[str, ...] | None = None

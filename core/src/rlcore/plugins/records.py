@@ -34,13 +34,14 @@ class Component:
 
     `config`: left out where there are no settings; else of the base of the kind (`rlcore.config.parts`).
     `suggests`: run-level defaults (canonical names) that come with choosing it; a recipe, a file or a flag
-    overrides them.
+    overrides them. `default`: chosen where nothing else of its kind is (`rlcore.plugins.registry`).
     """
 
     name: str
     factory: str
     summary: str
     config: type[Config] = Config
+    default: bool = False
     suggests: Mapping[str, Json] = field(default_factory=dict)
 
 

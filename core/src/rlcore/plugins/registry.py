@@ -55,6 +55,9 @@ REQUIRED_LISTS = (Kind.REWARD,)
 OPTIONAL_KINDS = (Kind.VALUE_LOSS,)
 """Kinds of which a run may take none."""
 
+DEFAULT_KINDS = (Kind.GENERATOR, Kind.REWARD, Kind.ENGINE, Kind.SOURCE)
+"""Kinds of which a part may be the default: of rewards, where a run has a task (`--task`)."""
+
 CONFIGS: Mapping[Kind, type[Config]] = {
     Kind.ADVANTAGE: AdvantageConfig,
     Kind.LOSS: LossConfig,
@@ -156,6 +159,8 @@ def _check_component(kind: Kind, record: Component) -> str | None:
     for factory in factories:
         if not isinstance(factory, str) or not _FACTORY.fullmatch(factory):
             return f'factory {factory!r}, expected a text "package.module:attribute"'
+    if record.default and kind not in DEFAULT_KINDS:
+        return f"default: no {kind} is chosen unasked"
     base = config_of(kind, Config)
     if record.config is not Config and not (
         isinstance(record.config, type) and issubclass(record.config, base)
@@ -199,6 +204,11 @@ class Registry:
     def names(self, kind: Kind) -> list[str]:
         """The names of one kind, sorted."""
         return sorted(name for of, name in self._entries if of is kind)
+
+    def default(self, kind: Kind) -> Entry | None:
+        """What is chosen where nothing else of `kind` is; None where no plugin offers one, or several do."""
+        found = [entry for entry in self.entries(kind) if entry.component.default]
+        return found[0] if len(found) == 1 else None
 
     def find(self, kind: Kind, name: str, asked: str) -> Entry:
         """The entry of `name`. `asked`: the flag or the key of a file, for the error.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rlcore.checkpoint.folder import MARKER, newest_complete, read_marker, write_atomically
 from rlcore.checkpoint.report import Report
-from rlcore.config.models import read_config
+from rlcore.compose.models import read_config
 from rlcore.dtypes import NAMES, OF_NAME
 from rlcore.errors import CheckpointError, ModelError
 from rlcore.runtime.run_folder import CHECKPOINTS
@@ -25,7 +25,7 @@ from rlcore.runtime.worker import POLICY
 from rlcore.spec import ModelSpec, Part
 
 if TYPE_CHECKING:
-    from rlcore.config.resolve import ModelChoice
+    from rlcore.compose.resolved import ModelChoice
     from rlcore.plugins.files import PluginFile
 
 WEIGHTS = "weights"

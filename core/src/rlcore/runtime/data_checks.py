@@ -11,7 +11,7 @@ from rlcore.rollout.mix import check_choices, check_machine
 from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
-    from rlcore.config.resolve import Inference, Resolved
+    from rlcore.compose.resolved import Inference, Resolved
     from rlcore.config.run import RunConfig
     from rlcore.data.tokens import PromptEncoder
     from rlcore.interfaces import Prompts, PromptSource

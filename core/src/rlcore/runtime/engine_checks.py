@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rlcore.config.resolve import Inference, Resolved
+    from rlcore.compose.resolved import Inference, Resolved
     from rlcore.runtime.prepared import Prepared
 
 CPU_ENGINE = "local"

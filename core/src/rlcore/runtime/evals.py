@@ -8,14 +8,15 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rlcore.config.evals import EvalConfig, EvalSet
+from rlcore.compose.evals import EvalSet
+from rlcore.config.evals import EvalConfig
 from rlcore.errors import ConfigError, DataError, PluginError, RlcoreError
 from rlcore.rollout.evaluate import Evaluation, sampling_of
 from rlcore.rollout.rewards import RewardPool
 from rlcore.spec import Part, RewardPart
 
 if TYPE_CHECKING:
-    from rlcore.config.resolve import Inference, Resolved
+    from rlcore.compose.resolved import Inference, Resolved
     from rlcore.interfaces import Prompts
     from rlcore.rollout.context import Scorer
     from rlcore.rollout.generators import Generators

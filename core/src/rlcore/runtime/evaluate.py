@@ -26,7 +26,7 @@ from rlcore.runtime.signals import sigterm_raises
 from rlcore.tracking.tracker import SAMPLES, write_samples
 
 if TYPE_CHECKING:
-    from rlcore.config.resolve import Inference
+    from rlcore.compose.resolved import Inference
     from rlcore.tracking.console import Display
 
 FILE = "eval.jsonl"

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.config.fit import check_context, check_model
-from rlcore.config.models import read_config
+from rlcore.compose.model_fit import check_context, check_model
+from rlcore.compose.models import read_config
 from rlcore.errors import ConfigError, DataError, ModelError
 from rlcore.rollout.generators import Generators
 from rlcore.rollout.teacher import check_vocabulary
@@ -33,7 +33,7 @@ from rlcore.spec import ModelSpec, Part
 from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
-    from rlcore.config.resolve import Inference, Resolved
+    from rlcore.compose.resolved import Inference, Resolved
     from rlcore.config.run import RunConfig
     from rlcore.data.tokens import PromptEncoder
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.config.fit import TOP_EXPERTS
+from rlcore.compose.model_fit import TOP_EXPERTS
 from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
-    from rlcore.config.resolve import Inference, Resolved
+    from rlcore.compose.resolved import Inference, Resolved
     from rlcore.data.tokens import PromptEncoder
     from rlcore.interfaces import Prompts
     from rlcore.rollout.generators import Generators

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rlcore.interfaces import FileBackedSource
 
 if TYPE_CHECKING:
-    from rlcore.config.resolve import Resolved
+    from rlcore.compose.resolved import Resolved
 
 LIBRARIES = ("megatron-core", "ray", "tokenizers", "torch", "transformers")
 """Distributions beside the plugins' whose version may change a run's numbers."""

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.checkpoint.folder import read_marker
-from rlcore.config import models, toml
-from rlcore.config.fit import check_model
+from rlcore.compose import models
+from rlcore.compose.model_fit import check_model
+from rlcore.config import toml
 from rlcore.config.layers import flag_name
 from rlcore.errors import ConfigError, ModelError
 from rlcore.runtime.state import FILE, MODEL_DIR, RUN_TOML
@@ -18,7 +19,7 @@ from rlcore.runtime.worker import POLICY
 from rlcore.spec import ModelSpec
 
 if TYPE_CHECKING:
-    from rlcore.config.resolve import Resolved
+    from rlcore.compose.resolved import Resolved
 
 
 def role_model(resolved: Resolved, setting: str, model: ModelSpec, hf_config: Mapping[str, Any]) -> ModelSpec:

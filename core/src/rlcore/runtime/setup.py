@@ -6,14 +6,13 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rlcore.config.fit import needed
 from rlcore.inputs import Input
 from rlcore.runtime.worker import CRITIC, POLICY, REFERENCE, CriticSetup, WorkerSetup
 from rlcore.settings import KlSettings, LearnerSettings, OptimizerSettings
 from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
-    from rlcore.config.resolve import Resolved
+    from rlcore.compose.resolved import Resolved
     from rlcore.config.run import RunConfig
     from rlcore.engines.publish import Publisher
     from rlcore.runtime.prepared import Prepared
@@ -35,7 +34,7 @@ def saved_roles(resolved: Resolved) -> tuple[str, ...]:
 def worker_setups(prepared: Prepared, publisher: Publisher, threads: int) -> list[WorkerSetup]:
     """One setup for each rank."""
     resolved, run = prepared.resolved, prepared.resolved.run
-    needs = needed(resolved)
+    needs = resolved.needs
     learner = LearnerSettings(
         minibatches=run.minibatches,
         temperature=run.temperature,

@@ -23,8 +23,8 @@ from rlcore.spec import ModelSpec
 
 if TYPE_CHECKING:
     from rlcore.checkpoint.safetensors_stream import Shard
-    from rlcore.checkpoint.stream import Written
     from rlcore.megatron.streaming import Shape
+    from rlcore.megatron.torch_dist_stream import Written
 
 T = TypeVar("T")
 

@@ -15,7 +15,6 @@ import torch
 from rlcore import heap
 from rlcore.checkpoint.folder import newest_complete, read_marker
 from rlcore.config import toml
-from rlcore.config.fit import needed
 from rlcore.data.responses import ResponseEncoder
 from rlcore.errors import CheckpointError, EngineError, RunError, WorkerError
 from rlcore.inputs import Input
@@ -39,13 +38,13 @@ from rlcore.runtime.run_folder import CHECKPOINTS, PLUGINS, run_folder, writing
 from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
 from rlcore.runtime.signals import StopSignals, sigterm_raises
 from rlcore.runtime.state import RUN_TOML, RunState
-from rlcore.runtime.summary import Summary
 from rlcore.runtime.trainer import TrainerGroup
+from rlcore.tracking.summary import Summary
 from rlcore.tracking.tracker import Tracker
 from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
-    from rlcore.config.resolve import Resolved
+    from rlcore.compose.resolved import Resolved
     from rlcore.tracking.console import Display
 
 
@@ -221,7 +220,7 @@ class _Session:
             rewards=rewards,
             filters=[part.build() for part in resolved.filters],
             version=self.state.version,
-            baseline=Input.GREEDY_REWARD in needed(resolved),
+            baseline=Input.GREEDY_REWARD in resolved.needs,
         )
 
     async def _watched(self, loop: Loop, engines: EngineGroup, trainer: TrainerGroup) -> str:

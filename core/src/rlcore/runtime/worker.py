@@ -164,7 +164,7 @@ class TrainWorker(RankWorker):
         from rlcore.megatron.critic import Critic
         from rlcore.megatron.role import Role
         from rlcore.megatron.swapped import SwappedRole, load_host_weights
-        from rlcore.runtime.critic_worker import RemoteCritic
+        from rlcore.runtime.remote_critic import RemoteCritic
 
         # before the policy, so that the two models are not on the device at the same time
         swapped = load_host_weights(setup.reference) if setup.reference and setup.is_swapped else None

@@ -19,8 +19,9 @@ from rlcore.data.batch import TrainBatch
 from rlcore.errors import UserError
 from rlcore.megatron import parallel
 from rlcore.megatron.build import Built, build_model
-from rlcore.megatron.context import Share, shared_params
+from rlcore.megatron.context import Share
 from rlcore.megatron.fields import check_fields, split
+from rlcore.megatron.narrowing import shared_params
 from rlcore.megatron.optimizer import wrap_for_gradients
 from rlcore.megatron.role import Role
 from rlcore.megatron.weights import hf_tensors

@@ -15,7 +15,7 @@ from rlcore.tracking.metrics import read_metrics
 from rlcore.types import Json
 
 if TYPE_CHECKING:
-    from rlcore.runtime.summary import Summary
+    from rlcore.tracking.summary import Summary
 
 PLAIN_WIDTH = 80
 

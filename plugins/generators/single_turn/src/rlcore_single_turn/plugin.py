@@ -12,4 +12,5 @@ def rlcore_generators() -> Iterable[Component]:
         name="single_turn",
         factory="rlcore_single_turn.generator:SingleTurn",
         summary="one answer to each prompt, one request a group",
+        default=True,
     )

@@ -27,6 +27,7 @@ def rlcore_rewards() -> Iterable[Component]:
         factory="rlcore_text.rewards:TokenMatch",
         summary="share of the label's tokens that the response has at their place, its end included",
         config=TokenMatchConfig,
+        default=True,
     )
     yield Component(
         name="f1",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from rlcore.config.offers import Offers
+from rlcore.compose.offers import Offers
 from rlcore.config.run import RunConfig
 from rlcore.inputs import Input, TopTokens
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
+from rlcore.compose.selection import Selection
 from rlcore.config import layers
 from rlcore.config.base import Config
 from rlcore.config.fields import describe, is_bool, is_list, metavar
 from rlcore.config.layers import Setting, flag_name
 from rlcore.config.run import RunConfig
-from rlcore.config.select import Selection
 
 
 @dataclass(frozen=True, kw_only=True)

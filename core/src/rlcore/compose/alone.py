@@ -8,29 +8,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlcore.config import evals, fit, layers, models
-from rlcore.config.evals import EVAL, EvalConfig
-from rlcore.config.flags import Flag, flags, of_config
-from rlcore.config.layers import Layer, flag_name
-from rlcore.config.locations import Location
-from rlcore.config.resolve import (
-    Inference,
+from rlcore.compose import evals, models
+from rlcore.compose.evals import EVAL
+from rlcore.compose.fit import eval_complaints
+from rlcore.compose.flags import Flag, flags, of_config
+from rlcore.compose.lookup import find_entry, listed, reward_weights, several, text_of
+from rlcore.compose.resolve import (
     pass_through,
     resolve_evals,
     resolve_model,
     resolve_part,
     resolve_rewards,
 )
+from rlcore.compose.resolved import Inference
+from rlcore.compose.select import default_choices
+from rlcore.compose.selection import Selection
+from rlcore.config import layers
+from rlcore.config.evals import EvalConfig
+from rlcore.config.layers import Layer, flag_name
 from rlcore.config.run import RunConfig
-from rlcore.config.select import (
-    Selection,
-    default_choices,
-    find_entry,
-    listed,
-    reward_weights,
-    several,
-    text_of,
-)
+from rlcore.data.locations import Location
 from rlcore.errors import ConfigError, did_you_mean
 from rlcore.plugins.files import PluginFile
 from rlcore.plugins.records import Kind
@@ -131,7 +128,7 @@ def resolve_evaluation(
         plugins=dict(plugins),
         plugin_files=tuple(plugin_files),
     )
-    for sentence in fit.eval_complaints(found):
+    for sentence in eval_complaints(found):
         raise ConfigError(sentence)
     return found
 

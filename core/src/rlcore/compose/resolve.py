@@ -1,145 +1,33 @@
-"""From what was given (a file, flags) to a `Resolved` run: frozen, checked, picklable.
+"""From a selection to a `Resolved` run.
 
 Precedence: defaults < suggestions of parts < of the model < of the source < recipe < file < flags.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from rlcore.config import fit, layers, toml
-from rlcore.config.evals import DATA_SOURCE, EvalChoice, EvalConfig, EvalSet
+from rlcore.compose.evals import DATA_SOURCE, EvalChoice, EvalSet
+from rlcore.compose.fit import fit
+from rlcore.compose.offers import Offers
+from rlcore.compose.resolved import ModelChoice, Resolved
+from rlcore.compose.selection import Selection
+from rlcore.config import layers
+from rlcore.config.evals import EvalConfig
 from rlcore.config.layers import Setting
-from rlcore.config.offers import Offers
-from rlcore.config.parts import (
-    AdvantageConfig,
-    CorrectionConfig,
-    FilterConfig,
-    LossConfig,
-    ValueLossConfig,
-)
 from rlcore.config.run import RunConfig
-from rlcore.config.select import PASS_THROUGH, Selection
 from rlcore.plugins.files import PluginFile
 from rlcore.plugins.records import Kind
 from rlcore.plugins.registry import Entry
 from rlcore.spec import Part, RewardPart
-from rlcore.trains_on import TrainsOn
 
 SHARED_KEYS = ("_key", "chat_template")
 """Endings of the settings that say how a row of a file is read."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelChoice:
-    """The model. `name`: as it is chosen again; `path`: its Hugging Face directory (None: the preset,
-
-    which `preset`, a factory string, writes); `hub`: `path` still lacks the weights (`models.download`).
-    """
-
-    name: str
-    family: str
-    path: str | None
-    preset: str | None
-    bridge: Part
-    hub: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Inference:
-    """What generates and judges: a part of every run, and all of an evaluation alone.
-
-    `rewards`: what judges the samples; there may be none. `sglang`: pass-through fields as given (texts where
-    they came from flags). `plugins`: plugin → version, for the provenance; of a plugin file the version is
-    `sha256:…`.
-    """
-
-    run: RunConfig
-    model: ModelChoice
-    generator: Part
-    engine: Part
-    rewards: tuple[RewardPart, ...] = ()
-    evals: tuple[EvalSet, ...] = ()
-    sglang: Mapping[str, Any] = field(default_factory=dict)
-    plugins: Mapping[str, str] = field(default_factory=dict)
-    plugin_files: tuple[PluginFile, ...] = ()
-
-    @property
-    def context_length(self) -> int:
-        """Tokens of the longest prompt and the longest response together."""
-        return self.run.max_prompt_tokens + max(self.run.max_response_tokens, *self._eval_tokens)
-
-    @property
-    def _eval_tokens(self) -> list[int]:
-        return [0, *(one.config.max_tokens or 0 for one in self.evals)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Resolved(Inference):
-    """Everything that a run is made of. Travels to workers by pickle.
-
-    `advantage`, `reward`: None where the responses are given. `megatron`: as `sglang`.
-    """
-
-    algorithm: str
-    loss: Part[LossConfig]
-    source: Part
-    filters: tuple[Part[FilterConfig], ...]
-    trains_on: TrainsOn = TrainsOn.ROLLOUTS
-    advantage: Part[AdvantageConfig] | None = None
-    value_loss: Part[ValueLossConfig] | None = None
-    corrections: tuple[Part[CorrectionConfig], ...] = ()
-    megatron: Mapping[str, Any] = field(default_factory=dict)
-
-    def flat(self) -> dict[str, Any]:
-        """Every setting by its dotted name; what a file or flags would have to say to get this run."""
-        flat: dict[str, Any] = {"algo": self.algorithm, "model": self.model.name}
-        if self.source.name == DATA_SOURCE:
-            flat["data"] = self.source.config.model_dump(mode="json")["path"]
-        else:
-            flat["task"] = self.source.name
-        if self.plugin_files:
-            flat["plugin"] = [file.path for file in self.plugin_files]
-        flat |= self.run.model_dump(mode="json")
-        flat |= _table("model", self.model.bridge)
-        for kind in (Kind.LOSS, Kind.ENGINE):
-            part: Part = getattr(self, kind)
-            flat |= {kind.value: part.name, **_table(kind, part)}
-        if self.trains_on is TrainsOn.ROLLOUTS:
-            flat |= self._flat_of_rollouts()
-        flat |= _table("source", self.source)
-        if self.source.name == DATA_SOURCE:
-            del flat["source.path"]
-        for one in self.evals:
-            flat |= one.flat()
-        for table in PASS_THROUGH:
-            flat |= {f"{table}.{key}": value for key, value in getattr(self, table).items()}
-        return flat
-
-    def _flat_of_rollouts(self) -> dict[str, Any]:
-        flat: dict[str, Any] = {}
-        for kind in (Kind.ADVANTAGE, Kind.GENERATOR, Kind.VALUE_LOSS):
-            part: Part | None = getattr(self, kind)
-            flat[kind.value] = part.name if part else None
-            flat |= _table(kind, part) if part else {}
-        for kind, parts in ((Kind.FILTER, self.filters), (Kind.CORRECTION, self.corrections)):
-            flat[kind.value] = [part.name for part in parts]
-            for part in parts:
-                flat |= _table(f"{kind}.{part.name}", part)
-        flat[Kind.REWARD.value] = [_with_weight(part) for part in self.rewards]
-        for part in self.rewards:
-            flat |= _table(f"{Kind.REWARD}.{part.name}", part)
-        return flat
-
-    def to_toml(self) -> str:
-        """TOML that `--config` turns into this run again."""
-        return toml.dump(self.flat())
-
-
 def resolve(
     selection: Selection, *, plugins: Mapping[str, str], plugin_files: Iterable[PluginFile] = ()
 ) -> Resolved:
-    """The run that `selection` (`rlcore.config.select.select`) describes. Imports no torch.
+    """The run that `selection` (`rlcore.compose.select`) describes. Imports no torch.
 
     Raises `UserError`: one sentence that names the flag or the file.
     """
@@ -167,7 +55,7 @@ def resolve(
         plugins=dict(plugins),
         plugin_files=tuple(plugin_files),
     )
-    return fit.fit(resolved, settings, Offers(selection.registry))
+    return fit(resolved, settings, Offers(selection.registry))
 
 
 def resolve_model(selection: Selection) -> ModelChoice:
@@ -234,14 +122,6 @@ def resolve_rewards(
         RewardPart(**vars(part), weight=selection.weights[part.name], ranked=part.name in ranked)
         for part in parts
     )
-
-
-def _with_weight(part: RewardPart) -> str:
-    return part.name if part.weight == 1 else f"{part.name}={part.weight!r}"
-
-
-def _table(table: str, part: Part) -> dict[str, Any]:
-    return {f"{table}.{key}": value for key, value in part.config.model_dump(mode="json").items()}
 
 
 def pass_through(table: str, settings: Mapping[str, Setting]) -> dict[str, Any]:

@@ -20,9 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import rlcore.megatron  # noqa: F401  # makes megatron.core importable
-
-# isort: split
 import torch
 import torch.distributed as dist
 from megatron.core import dist_checkpointing

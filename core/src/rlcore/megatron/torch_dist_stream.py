@@ -1,4 +1,4 @@
-"""`torch_dist` checkpoints one tensor at a time: what `rlcore.checkpoint.dist` reads and writes whole."""
+"""`torch_dist` checkpoints one tensor at a time: what `rlcore.megatron.torch_dist` reads and writes whole."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rlcore.checkpoint import dist as torch_dist
-
-# isort: split
 import torch
 from megatron.core.dist_checkpointing.dict_utils import dict_list_map_outplace, nested_values
 from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory
@@ -28,6 +25,7 @@ from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from rlcore.checkpoint.report import Hashing, Report, hashing
+from rlcore.megatron import torch_dist
 
 Sharded: TypeAlias = Any
 """How megatron says where a parameter lies in a checkpoint: a ShardedTensor, or a factory of some."""

@@ -1,27 +1,33 @@
 """What core itself offers: it registers through the same hooks as everyone else."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from rlcore.data.config import AddConfig, DigitsConfig, FileConfig
 from rlcore.engines.config import LocalConfig, SglangConfig
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore.plugins.records import Component, Source
 
+_GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
+
 
 @hookimpl
 def rlcore_engines() -> Iterable[Component]:
-    """The engines."""
+    """The engines; the default follows the machine."""
+    has_gpu = any(device.exists() for device in _GPU_DEVICES)
     yield Component(
         name="local",
         factory="rlcore.engines.launch:LocalEngine",
         summary="a small server over transformers; needs no GPU",
         config=LocalConfig,
+        default=not has_gpu,
     )
     yield Component(
         name="sglang",
         factory="rlcore.engines.launch:SglangEngine",
         summary="the SGLang server",
         config=SglangConfig,
+        default=has_gpu,
     )
 
 
@@ -35,32 +41,28 @@ def rlcore_sources() -> Iterable[Source]:
         config=FileConfig,
         task=False,
     )
-    suggests = {"reward": ["token_match"]}
     yield Source(
         name="copy",
         factory="rlcore.data.tasks:Copy",
         summary="digits in, the same digits out",
         config=DigitsConfig,
-        suggests=suggests,
+        default=True,
     )
     yield Source(
         name="reverse",
         factory="rlcore.data.tasks:Reverse",
         summary="digits in, reversed digits out",
         config=DigitsConfig,
-        suggests=suggests,
     )
     yield Source(
         name="sort",
         factory="rlcore.data.tasks:Sort",
         summary="digits in, sorted digits out",
         config=DigitsConfig,
-        suggests=suggests,
     )
     yield Source(
         name="add",
         factory="rlcore.data.tasks:Add",
         summary="two numbers in, their sum out",
         config=AddConfig,
-        suggests=suggests,
     )

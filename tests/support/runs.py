@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
+from rlcore.compose.resolve import resolve
+from rlcore.compose.resolved import Resolved
+from rlcore.compose.select import select
 from rlcore.config.layers import Layer
-from rlcore.config.resolve import Resolved, resolve
-from rlcore.config.select import select
 from rlcore.plugins.loader import Plugins, Switches, load
 
 

@@ -1,0 +1,197 @@
+"""The evaluations of a run: `--eval NAME=PATH`, and what each sets for itself in `[eval.NAME]`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rlcore.config import layers
+from rlcore.config.evals import EvalConfig
+from rlcore.config.layers import Layer, Setting
+from rlcore.data.locations import check_locations
+from rlcore.errors import ConfigError
+from rlcore.plugins.records import Kind, Source
+from rlcore.plugins.registry import Entry, Registry
+from rlcore.spec import Part, RewardPart
+
+EVAL = "eval"
+DATA, TASK = "data", "task"
+DATA_SOURCE = "file"
+"""The source behind `--data PATH`."""
+
+PARTS: Mapping[str, Kind] = {"reward": Kind.REWARD, "generator": Kind.GENERATOR}
+"""The parts that an evaluation may have of its own."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalSet:
+    """One evaluation, resolved. `reward`, `generator`: None: those of the run."""
+
+    name: str
+    config: EvalConfig
+    source: Part
+    reward: Part | None = None
+    generator: Part | None = None
+
+    def judged_by(self, of_run: tuple[RewardPart, ...]) -> tuple[RewardPart, ...]:
+        """Its own reward, or else those of the run."""
+        return of_run if self.reward is None else (RewardPart(**vars(self.reward)),)
+
+    def flat(self) -> dict[str, Any]:
+        """Its settings by their dotted names."""
+        table = f"{EVAL}.{self.name}"
+        if self.source.name == DATA_SOURCE:
+            flat = {f"{table}.{DATA}": self.source.config.model_dump(mode="json")["path"]}
+        else:
+            flat = {f"{table}.{TASK}": self.source.name}
+        flat |= {f"{table}.{key}": value for key, value in self.config.model_dump(mode="json").items()}
+        for kind in PARTS:
+            part: Part | None = getattr(self, kind)
+            if part is not None:
+                flat |= {f"{table}.{kind}": part.name, **part.flat(f"{table}.{kind}")}
+        flat |= self.source.flat(f"{table}.source")
+        flat.pop(f"{table}.source.path", None)
+        return flat
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalChoice:
+    """One evaluation of a selection: its parts are known, its settings are not yet read."""
+
+    name: str
+    source: Entry
+    parts: Mapping[str, Entry]
+
+    @property
+    def table(self) -> str:
+        """`eval.NAME`."""
+        return f"{EVAL}.{self.name}"
+
+    def tables(self) -> Iterator[tuple[str, Entry]]:
+        """Table name and entry of each of its parts."""
+        yield f"{self.table}.source", self.source
+        for kind, entry in self.parts.items():
+            yield f"{self.table}.{kind}", entry
+
+    def choices(self) -> tuple[str, ...]:
+        """The dotted names that choose its parts."""
+        return tuple(f"{self.table}.{key}" for key in (DATA, TASK, *PARTS))
+
+
+def expanded(layer: Layer, registry: Registry) -> Layer:
+    """`layer` with each `NAME=VALUE` of its `eval` as `eval.NAME.data`, or as `eval.NAME.task`.
+
+    `eval.NAME = VALUE`, the short form in a file, means the same. Raises `ConfigError`.
+    """
+    values: dict[str, Any] = {}
+    for key, value in layer.values.items():
+        if key == EVAL:
+            for name, where in _assignments(value, layer.at(EVAL)):
+                values[f"{EVAL}.{name}.{_kind_of(where, registry)}"] = where
+        elif key.startswith(f"{EVAL}.") and key.count(".") == 1:
+            if not isinstance(value, str):
+                raise ConfigError(f"{layer.at(key)}: found {layers.shown(value)}, expected a path or a task.")
+            values[f"{key}.{_kind_of(value, registry)}"] = value
+        else:
+            values[key] = value
+    return replace(layer, values=values)
+
+
+def _assignments(value: Any, at: str) -> Iterator[tuple[str, str]]:
+    for item in [value] if isinstance(value, str) else value:
+        name, equals, where = str(item).partition("=")
+        if not (equals and where and _NAME.fullmatch(name)):
+            raise ConfigError(
+                f"{at}: found {layers.shown(item)}, expected NAME=PATH or NAME=TASK, with a name of "
+                "lower-case letters, digits and underscores."
+            )
+        yield name, where
+
+
+def _kind_of(where: str, registry: Registry) -> str:
+    return TASK if where in registry.names(Kind.SOURCE) and not Path(where).exists() else DATA
+
+
+def choose(registry: Registry, given: Sequence[Layer]) -> tuple[EvalChoice, ...]:
+    """The evaluations that the layers (`expanded`, weakest first) ask for, in the order of first mention.
+
+    Raises `UserError` for one without data, or with a part that does not exist.
+    """
+    return tuple(_choice(name, registry, given) for name in _names(given))
+
+
+def _names(given: Iterable[Layer]) -> list[str]:
+    keys = [key.split(".") for layer in given for key in layer.values]
+    own = [key for key in keys if key[0] == EVAL and len(key) > 2]
+    # A flag of a set may stand before the one that makes it.
+    return list(dict.fromkeys([key[1] for key in own if key[2] in (DATA, TASK)] + [key[1] for key in own]))
+
+
+def source_of(name: str, given: Sequence[Layer]) -> tuple[str, Setting] | None:
+    """`data` or `task` of an evaluation, whichever the strongest layer has."""
+    keys = (f"{EVAL}.{name}.{TASK}", f"{EVAL}.{name}.{DATA}")
+    for layer in reversed(given):
+        found = [key for key in keys if key in layer.values]
+        if len(found) > 1:
+            raise ConfigError(
+                f"{layer.at(keys[0])} and {layer.at(keys[1])} exclude each other; leave one out."
+            )
+        if found:
+            setting = Setting(value=layer.values[found[0]], layer=layer)
+            return found[0], setting
+    return None
+
+
+def _choice(name: str, registry: Registry, given: Sequence[Layer]) -> EvalChoice:
+    found = source_of(name, given)
+    settings = layers.merge(given)
+    if found is None:
+        first = next(key for key in settings if key.startswith(f"{EVAL}.{name}."))
+        raise ConfigError(
+            f"{settings[first].layer.at(first)}: the evaluation {name!r} has no data; add --eval {name}=PATH."
+        )
+    parts = {}
+    for key, kind in PARTS.items():
+        setting = settings.get(f"{EVAL}.{name}.{key}")
+        if setting is not None:
+            at = setting.layer.at(f"{EVAL}.{name}.{key}")
+            parts[key] = registry.find(kind, _text(setting, at), at)
+    return EvalChoice(name=name, source=_source(*found, registry), parts=parts)
+
+
+def _text(setting: Setting, at: str) -> str:
+    if not isinstance(setting.value, str):
+        raise ConfigError(f"{at}: found {setting.value!r}, expected a text.")
+    return setting.value
+
+
+def _source(key: str, setting: Setting, registry: Registry) -> Entry:
+    at = setting.layer.at(key)
+    value = _text(setting, at)
+    if key.endswith(f".{DATA}"):
+        check_locations(value, at)
+        return registry.find(Kind.SOURCE, DATA_SOURCE, at)
+    entry = registry.find(Kind.SOURCE, value, at)
+    if isinstance(entry.record, Source) and not entry.record.task:
+        raise ConfigError(f"{at}: {value!r} is no task; name a file with --eval NAME=PATH.")
+    return entry
+
+
+def lost_tables(layer: Layer, given: Sequence[Layer]) -> list[str]:
+    """Prefixes of settings in `layer` that belong to a part for which a stronger layer has another choice."""
+    merged, gone = layers.merge(given), []
+    for name in _names([layer]):
+        table = f"{EVAL}.{name}"
+        own, final = source_of(name, (layer,)), source_of(name, given)
+        if own and final and (own[0], own[1].value) != (final[0], final[1].value):
+            gone.append(f"{table}.source.")
+        for kind in PARTS:
+            key = f"{table}.{kind}"
+            if key in layer.values and layer.values[key] != merged[key].value:
+                gone.append(f"{key}.")
+    return gone

@@ -1,0 +1,130 @@
+"""Checks that need more than one setting: each says in one sentence what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from rlcore.compose.engine_fit import engine_complaints
+from rlcore.compose.model_fit import check_model, parallel_size
+from rlcore.compose.models import read_config
+from rlcore.compose.offers import Offers
+from rlcore.compose.part_fit import (
+    correction_complaints,
+    given_complaints,
+    group_complaints,
+    reward_complaints,
+)
+from rlcore.compose.resolved import Inference, Resolved
+from rlcore.compose.role_fit import role_complaints
+from rlcore.compose.sentences import unread
+from rlcore.compose.teacher_fit import teacher_complaints
+from rlcore.config.layers import Setting
+from rlcore.config.run import RunConfig
+from rlcore.errors import ConfigError
+from rlcore.inputs import Input
+from rlcore.trains_on import TrainsOn
+
+
+def fit(resolved: Resolved, settings: Mapping[str, Setting], offers: Offers) -> Resolved:
+    """`resolved` with derived defaults filled in (ranks), after every check. Raises `ConfigError`.
+
+    `offers`: what a refusal may suggest.
+    """
+    ranks = parallel_size(resolved.megatron)
+    if "ranks" not in settings:
+        run = resolved.run.model_copy(update={"ranks": ranks})
+        resolved = replace(resolved, run=run)
+    resolved = replace(resolved, run=resolved.run.model_copy(update=_absolute(resolved.run)))
+    for sentence in _complaints(resolved, ranks, offers):
+        raise ConfigError(sentence)
+    if resolved.model.path is not None:
+        check_model(resolved, read_config(resolved.model.path))
+    return resolved
+
+
+def _absolute(run: RunConfig) -> dict[str, str]:
+    """Directories that a resumed run must find again, wherever it is resumed."""
+    names = ("reference_model", "teacher_model", "critic_model", "weights", "engine_weights_dir")
+    given = {name: getattr(run, name) for name in names}
+    return {name: str(Path(path).resolve()) for name, path in given.items() if path}
+
+
+def _complaints(resolved: Resolved, parallel: int, offers: Offers) -> Iterator[str]:
+    run = resolved.run
+    longest = run.max_prompt_tokens + run.max_response_tokens
+    yield from given_complaints(resolved)
+    yield from group_complaints(resolved)
+    if run.minibatches > run.prompts_per_step:
+        yield (
+            f"--minibatches: found {run.minibatches}, expected at most --prompts-per-step "
+            f"({run.prompts_per_step})."
+        )
+    if run.min_lr > run.lr:
+        yield f"--min-lr: found {run.min_lr:g}, expected at most --lr ({run.lr:g})."
+    if run.warmup_steps and run.warmup_steps >= run.steps:
+        yield f"--warmup-steps: found {run.warmup_steps}, expected less than --steps ({run.steps})."
+    if resolved.trains_on is TrainsOn.PAIRS and longest <= run.tokens_per_rank < 2 * longest:
+        yield (
+            f"--tokens-per-rank: found {run.tokens_per_rank}, expected at least {2 * longest}, which the "
+            "longest pair takes (twice --max-prompt-tokens plus --max-response-tokens)."
+        )
+    yield from _asynchrony_complaints(run)
+    if run.tokens_per_rank < longest:
+        yield (
+            f"--tokens-per-rank: found {run.tokens_per_rank}, expected at least {longest}, which the longest "
+            "sample takes (--max-prompt-tokens plus --max-response-tokens)."
+        )
+    if run.ranks % parallel:
+        yield (
+            f"--ranks: found {run.ranks}, expected a multiple of {parallel}, the ranks that hold one model "
+            "under megatron's parallel sizes."
+        )
+    yield from role_complaints(resolved, offers)
+    yield from eval_complaints(resolved)
+    teachers = [
+        f"{kind} {part.name!r}"
+        for kind, part in resolved.batch_parts()
+        if Input.TEACHER_LOG_PROBS in part.config.needs
+    ]
+    teachers += ["--distill-coef"] if run.distill_coef else []
+    yield from teacher_complaints(run, teachers, resolved.loss.config.top_tokens, offers)
+    yield from correction_complaints(resolved)
+    yield from reward_complaints(resolved)
+    yield from engine_complaints(run, kind=resolved.engine.name, sglang=resolved.sglang)
+
+
+def _asynchrony_complaints(run: RunConfig) -> Iterator[str]:
+    """What keeps groups in progress, and what may become of their old tokens."""
+    if not run.is_asynchronous:
+        names = ("over_sample",) if run.over_sample > 1 else ()
+        yield from unread(run, (*names, "mask_stale_tokens"), "no rollout is partial; add --partial-rollouts")
+        return
+    if run.mask_stale_tokens:
+        return
+    if not run.max_staleness:
+        yield (
+            "--partial-rollouts: found true with --max-staleness 0, but what is continued has tokens of "
+            "older weights; expected --max-staleness 1 or more, or --mask-stale-tokens."
+        )
+    most = run.max_staleness + 1 if run.partial_rollouts else 1
+    if run.over_sample > most:
+        instead = "" if run.partial_rollouts else " --partial-rollouts, which lets generation rest, or"
+        yield (
+            f"--over-sample: found {run.over_sample:g}, expected at most {most}, because more groups would "
+            f"grow too old for --max-staleness {run.max_staleness}; add{instead} --mask-stale-tokens."
+        )
+
+
+def eval_complaints(chosen: Inference) -> Iterator[str]:
+    """Evaluations that could not tell what they are asked."""
+    for one in chosen.evals:
+        config, at = one.config, f"--eval.{one.name}".replace("_", "-")
+        if config.samples > 1 and config.temperature == 0:
+            yield (
+                f"{at}.samples: found {config.samples}, but at temperature 0 all answers to a prompt are the "
+                f"same; add {at}.temperature."
+            )
+        if config.score_by == "reward" and not one.judged_by(chosen.rewards):
+            yield f"{at}.score-by: found reward, but there is none; add {at}.reward NAME."

@@ -1,0 +1,93 @@
+"""From a choice, as a layer of settings has it, to the entry that it names."""
+
+import math
+from dataclasses import replace
+
+from rlcore.compose.evals import DATA_SOURCE
+from rlcore.config.layers import Layer, Setting
+from rlcore.data.locations import check_locations
+from rlcore.errors import ConfigError
+from rlcore.plugins.records import Kind, Source
+from rlcore.plugins.registry import Entry, Registry
+
+
+def text_of(key: str, setting: Setting) -> str:
+    """The value of `key`. Raises `ConfigError` where it is no text."""
+    if not isinstance(setting.value, str):
+        raise ConfigError(f"{setting.layer.at(key)}: found {setting.value!r}, expected a text.")
+    return setting.value
+
+
+def find_entry(registry: Registry, kind: Kind, key: str, setting: Setting) -> Entry:
+    """What the choice `key` names. Raises `UserError`."""
+    return registry.find(kind, text_of(key, setting), setting.layer.at(key))
+
+
+def source_choice(given: tuple[Layer, ...]) -> tuple[str, Setting] | None:
+    """`task` or `data`, whichever the strongest layer has; None: neither was given."""
+    for layer in reversed(given):
+        if "task" in layer.values and "data" in layer.values:
+            raise ConfigError(f"{layer.at('task')} and {layer.at('data')} exclude each other; leave one out.")
+        for key in ("task", "data"):
+            if key in layer.values:
+                return key, Setting(value=layer.values[key], layer=layer)
+    return None
+
+
+def find_source(registry: Registry, given: tuple[Layer, ...]) -> Entry | None:
+    """The source that the strongest layer names, else the default one. Raises `UserError`."""
+    choice = source_choice(given)
+    if choice is None:
+        return registry.default(Kind.SOURCE)
+    key, setting = choice
+    at = setting.layer.at(key)
+    if key == "data":
+        check_locations(setting.value, at)
+        return registry.find(Kind.SOURCE, DATA_SOURCE, at)
+    entry = find_entry(registry, Kind.SOURCE, key, setting)
+    if isinstance(entry.record, Source) and not entry.record.task:
+        raise ConfigError(f"{at}: {entry.record.name!r} is no task; use --data PATH.")
+    return entry
+
+
+def several(registry: Registry, kind: Kind, setting: Setting | None) -> tuple[Entry, ...]:
+    """The entries of a list of names. Raises `UserError`."""
+    if setting is None:
+        return ()
+    at = setting.layer.at(kind.value)
+    names = setting.value
+    if not (isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)):
+        raise ConfigError(f"{at}: found {names!r}, expected a list of names.")
+    found = [bare_name(kind, name) for name in names]
+    if len(set(found)) != len(found):
+        raise ConfigError(f"{at}: found {', '.join(names)}, expected each {kind} once.")
+    return tuple(registry.find(kind, name, at) for name in found)
+
+
+def listed(layer: Layer) -> Layer:
+    """A single reward may be given as its name alone, since most runs have one."""
+    name = layer.values.get(Kind.REWARD.value)
+    return (
+        replace(layer, values={**layer.values, Kind.REWARD.value: [name]}) if isinstance(name, str) else layer
+    )
+
+
+def bare_name(kind: Kind, name: str) -> str:
+    """`math=0.5` → `math`."""
+    return name.partition("=")[0] if kind is Kind.REWARD else name
+
+
+def reward_weights(setting: Setting | None) -> dict[str, float]:
+    """Reward → weight. Raises `ConfigError` for one that is no number."""
+    weights: dict[str, float] = {}
+    for given in () if setting is None else setting.value:
+        name, equals, text = given.partition("=")
+        try:
+            weights[name] = float(text) if equals else 1.0
+        except ValueError:
+            weights[name] = math.nan
+        if not math.isfinite(weights[name]):
+            assert setting is not None
+            at = setting.layer.at(Kind.REWARD.value)
+            raise ConfigError(f"{at}: found {given!r}, expected NAME=WEIGHT with a weight that is a number.")
+    return weights

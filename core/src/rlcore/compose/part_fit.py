@@ -1,0 +1,125 @@
+"""Checks of the parts against each other, and against where the responses come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rlcore.compose.resolved import Resolved
+from rlcore.compose.sentences import said
+from rlcore.config.layers import flag_name
+from rlcore.config.parts import GroupConfig
+from rlcore.inputs import Input
+from rlcore.spec import Part
+from rlcore.trains_on import TrainsOn
+
+_OF_SAMPLING = (
+    *("temperature", "top_p", "top_k", "min_p", "max_staleness", "max_refills", "max_attempts", "on_publish"),
+    *("over_sample", "partial_rollouts", "mask_stale_tokens", "old_log_probs", "whiten_advantages"),
+    *("kl_coef", "kl_place", "kl_unbiased", "distill_coef", "save_rollouts_every", "replay_routing"),
+    "curriculum",
+)
+"""Settings of the run that mean something only where the policy samples what it is trained on."""
+
+
+def given_complaints(resolved: Resolved) -> Iterator[str]:
+    """What doesn't go with where the responses come from."""
+    run, on = resolved.run, resolved.trains_on
+    for kind, part in resolved.batch_parts():
+        if on not in part.config.trains_on:
+            wanted = " or ".join(sorted(part.config.trains_on))
+            yield (
+                f"--{kind.replace('_', '-')}: found {part.name!r}, which trains on {wanted}, but --algo "
+                f"{resolved.algorithm} trains on {on}; choose another one."
+            )
+    if on is TrainsOn.ROLLOUTS:
+        return
+    given = f"--algo {resolved.algorithm} trains on {on}"
+    if run.group_size != on.per_prompt:
+        yield f"--group-size: found {run.group_size}, but {given}, {on.per_prompt} to a prompt; leave it out."
+    for name in _OF_SAMPLING:
+        value, default = getattr(run, name), type(run).model_fields[name].default
+        if value != default:
+            yield f"{flag_name(name)}: found {said(value)}, but {given} and samples none; leave it out."
+    if on is TrainsOn.PAIRS and run.normalizer != "per_rollout":
+        yield (
+            f"--normalizer: found {run.normalizer}, but the loss of --algo {resolved.algorithm} is a mean "
+            "over pairs; expected per_rollout."
+        )
+
+
+def group_complaints(resolved: Resolved) -> Iterator[str]:
+    """What compares the samples of a prompt needs several."""
+    size = resolved.run.group_size
+    siblings: list[tuple[str, Part[GroupConfig]]] = [*resolved.batch_parts()]
+    siblings += [("reward", part) for part in resolved.rewards]
+    siblings += [("filter", part) for part in resolved.filters]
+    for kind, part in siblings:
+        need = part.config.needed_group_size()
+        if size < need:
+            yield (
+                f"--group-size: found {size}, but {kind} {part.name!r} compares the samples of a prompt; "
+                f"expected at least {need}."
+            )
+
+
+def correction_complaints(resolved: Resolved) -> Iterator[str]:
+    """A correction whose two policies are the same log-probs would do nothing."""
+    run = resolved.run
+    weighing = [part.name for part in resolved.corrections if part.config.weighs]
+    if len(weighing) > 1:
+        yield (
+            f"--correction: found {weighing[0]!r} and {weighing[1]!r}, which weigh by the same ratio, so "
+            "that it would count twice; expected one of them."
+        )
+    for part in resolved.corrections:
+        compares = part.config.compares
+        if compares == ("old", "rollout") and run.old_log_probs == "rollout":
+            yield (
+                f"--correction: found {part.name!r}, which compares the trainer's old log-probs with the "
+                "engine's, but --old-log-probs rollout makes them the same; expected --old-log-probs trainer."
+            )
+        if compares == ("old", "new") and run.old_log_probs == "trainer" and run.minibatches == 1:
+            yield (
+                f"--correction: found {part.name!r}, which compares the old with the new log-probs, but they "
+                "are the same with --minibatches 1; expected at least 2, or --old-log-probs rollout."
+            )
+
+
+def reward_complaints(resolved: Resolved) -> Iterator[str]:
+    """What an estimator and the filters make of rewards and advantages."""
+    run, advantage = resolved.run, resolved.advantage
+    lowering = [f"--filter {part.name}" for part in resolved.filters if part.config.lowers_rewards]
+    if run.kl_coef and run.kl_place == "reward":
+        lowering.append("--kl-place reward")
+    if advantage is not None and advantage.config.from_zero and lowering:
+        yield (
+            f"--advantage: found {advantage.name!r}, which needs rewards of 0 or more, with {lowering[0]}, "
+            "which lowers them; leave one out."
+        )
+    if advantage is not None and advantage.config.normalizes and run.whiten_advantages:
+        yield (
+            f"--whiten-advantages: found true, but the advantage {advantage.name!r} is normalized over the "
+            "batch already; leave it out."
+        )
+    yield from _rank_complaints(resolved)
+    for part in resolved.filters:
+        if part.config.of_asynchrony and not run.is_asynchronous:
+            yield f"--filter: found {part.name!r}, but no sample is stale; add --max-staleness."
+    if not run.kl_coef:
+        for name in ("kl_place", "kl_estimator"):
+            if getattr(run, name) != type(run).model_fields[name].default:
+                yield f"{flag_name(name)}: found {getattr(run, name)}, but there is no KL; add --kl-coef."
+
+
+def _rank_complaints(resolved: Resolved) -> Iterator[str]:
+    run, names = resolved.run, [part.name for part in resolved.rewards]
+    for name in run.rank_reward:
+        if name not in names:
+            yield f"--rank-reward: found {name!r}, expected a reward of the run ({', '.join(names)})."
+    if run.rank_reward and run.group_size < 2:
+        yield f"--group-size: found {run.group_size}, but --rank-reward compares siblings; expected 2."
+    if run.rank_reward and Input.GREEDY_REWARD in resolved.needs:
+        yield (
+            f"--rank-reward: found {run.rank_reward[0]!r}, but --algo {resolved.algorithm} compares scores "
+            "with that of a greedy response, which has no siblings; leave it out."
+        )

@@ -1,0 +1,156 @@
+"""A run, and an evaluation alone, with everything chosen: frozen, checked, picklable."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlcore.compose.evals import DATA_SOURCE, EvalSet
+from rlcore.config import toml
+from rlcore.config.parts import (
+    AdvantageConfig,
+    BatchConfig,
+    CorrectionConfig,
+    FilterConfig,
+    LossConfig,
+    ValueLossConfig,
+)
+from rlcore.config.run import RunConfig
+from rlcore.inputs import Input
+from rlcore.plugins.files import PluginFile
+from rlcore.plugins.records import Kind
+from rlcore.spec import Part, RewardPart
+from rlcore.trains_on import TrainsOn
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelChoice:
+    """The model. `name`: as it is chosen again; `path`: its Hugging Face directory (None: the preset,
+
+    which `preset`, a factory string, writes); `hub`: `path` still lacks the weights (`models.download`).
+    """
+
+    name: str
+    family: str
+    path: str | None
+    preset: str | None
+    bridge: Part
+    hub: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inference:
+    """What generates and judges: a part of every run, and all of an evaluation alone.
+
+    `rewards`: what judges the samples; there may be none. `sglang`: pass-through fields as given (texts where
+    they came from flags). `plugins`: plugin → version, for the provenance; of a plugin file the version is
+    `sha256:…`.
+    """
+
+    run: RunConfig
+    model: ModelChoice
+    generator: Part
+    engine: Part
+    rewards: tuple[RewardPart, ...] = ()
+    evals: tuple[EvalSet, ...] = ()
+    sglang: Mapping[str, Any] = field(default_factory=dict)
+    plugins: Mapping[str, str] = field(default_factory=dict)
+    plugin_files: tuple[PluginFile, ...] = ()
+
+    @property
+    def context_length(self) -> int:
+        """Tokens of the longest prompt and the longest response together."""
+        return self.run.max_prompt_tokens + max(self.run.max_response_tokens, *self._eval_tokens)
+
+    @property
+    def _eval_tokens(self) -> list[int]:
+        return [0, *(one.config.max_tokens or 0 for one in self.evals)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved(Inference):
+    """Everything that a run is made of. Travels to workers by pickle.
+
+    `advantage`: None where the responses are given. `megatron`: as `sglang`.
+    """
+
+    algorithm: str
+    loss: Part[LossConfig]
+    source: Part
+    filters: tuple[Part[FilterConfig], ...]
+    trains_on: TrainsOn = TrainsOn.ROLLOUTS
+    advantage: Part[AdvantageConfig] | None = None
+    value_loss: Part[ValueLossConfig] | None = None
+    corrections: tuple[Part[CorrectionConfig], ...] = ()
+    megatron: Mapping[str, Any] = field(default_factory=dict)
+
+    def batch_parts(self) -> Iterator[tuple[str, Part[BatchConfig]]]:
+        """Kind and part of everything that works on the train batch."""
+        if self.advantage is not None:
+            yield "advantage", self.advantage
+        yield "loss", self.loss
+        for part in self.corrections:
+            yield "correction", part
+        if self.value_loss is not None:
+            yield "value_loss", self.value_loss
+
+    @property
+    def needs(self) -> frozenset[Input]:
+        """The inputs that the parts, the KL term and the teacher's term read."""
+        found = frozenset[Input]()
+        for _, part in self.batch_parts():
+            found |= part.config.needs
+        if self.run.kl_coef:
+            found |= {Input.REFERENCE_LOG_PROBS}
+            if self.run.kl_place == "reward":
+                found |= {Input.OLD_LOG_PROBS}
+        if self.run.distill_coef:
+            found |= {Input.TEACHER_LOG_PROBS, Input.OLD_LOG_PROBS}
+        return found
+
+    def flat(self) -> dict[str, Any]:
+        """Every setting by its dotted name; what a file or flags would have to say to get this run."""
+        flat: dict[str, Any] = {"algo": self.algorithm, "model": self.model.name}
+        if self.source.name == DATA_SOURCE:
+            flat["data"] = self.source.config.model_dump(mode="json")["path"]
+        else:
+            flat["task"] = self.source.name
+        if self.plugin_files:
+            flat["plugin"] = [file.path for file in self.plugin_files]
+        flat |= self.run.model_dump(mode="json")
+        flat |= self.model.bridge.flat("model")
+        for kind in (Kind.LOSS, Kind.ENGINE):
+            part: Part = getattr(self, kind)
+            flat |= {kind.value: part.name, **part.flat(kind)}
+        if self.trains_on is TrainsOn.ROLLOUTS:
+            flat |= self._flat_of_rollouts()
+        flat |= self.source.flat("source")
+        if self.source.name == DATA_SOURCE:
+            del flat["source.path"]
+        for one in self.evals:
+            flat |= one.flat()
+        for table, fields in (("megatron", self.megatron), ("sglang", self.sglang)):
+            flat |= {f"{table}.{key}": value for key, value in fields.items()}
+        return flat
+
+    def _flat_of_rollouts(self) -> dict[str, Any]:
+        flat: dict[str, Any] = {}
+        for kind in (Kind.ADVANTAGE, Kind.GENERATOR, Kind.VALUE_LOSS):
+            part: Part | None = getattr(self, kind)
+            flat[kind.value] = part.name if part else None
+            flat |= part.flat(kind) if part else {}
+        for kind, parts in ((Kind.FILTER, self.filters), (Kind.CORRECTION, self.corrections)):
+            flat[kind.value] = [part.name for part in parts]
+            for part in parts:
+                flat |= part.flat(f"{kind}.{part.name}")
+        flat[Kind.REWARD.value] = [_with_weight(part) for part in self.rewards]
+        for part in self.rewards:
+            flat |= part.flat(f"{Kind.REWARD}.{part.name}")
+        return flat
+
+    def to_toml(self) -> str:
+        """TOML that `--config` turns into this run again."""
+        return toml.dump(self.flat())
+
+
+def _with_weight(part: RewardPart) -> str:
+    return part.name if part.weight == 1 else f"{part.name}={part.weight!r}"

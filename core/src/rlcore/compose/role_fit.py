@@ -1,0 +1,57 @@
+"""Checks of the critic and the reference: there where something needs them, and only there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rlcore.compose.offers import Offers
+from rlcore.compose.resolved import Resolved
+from rlcore.compose.sentences import unread
+from rlcore.inputs import Input
+from rlcore.plugins.records import Kind
+
+
+def role_complaints(resolved: Resolved, offers: Offers) -> Iterator[str]:
+    """The critic and the reference: there where something needs them, and only there."""
+    run, needs = resolved.run, resolved.needs
+    readers = [
+        f"{kind} {part.name!r}" for kind, part in resolved.batch_parts() if Input.VALUES in part.config.needs
+    ]
+    if readers and resolved.value_loss is None:
+        found = f"--value-loss: found none, but {readers[0]} reads a critic's values"
+        yield f"{found}{offers.parts(Kind.VALUE_LOSS)}."
+    if resolved.value_loss is not None and not readers:
+        found = f"--value-loss: found {resolved.value_loss.name!r}, but nothing reads a critic's values"
+        ways = offers.parts_reading(Kind.ADVANTAGE, Input.VALUES, "--value-loss none")
+        yield f"{found}{ways}."
+    if not readers:
+        reason = f"there is no critic{offers.recipes_with(Kind.VALUE_LOSS)}"
+        yield from unread(run, ("critic_model", "critic_warmup_steps"), reason)
+        if run.critic_workers == "separate":
+            yield f"--critic-workers: found separate, but {reason}."
+    if Input.REFERENCE_LOG_PROBS not in needs:
+        names = ("reference_model", "reference_refresh_every", "kl_unbiased")
+        yield from unread(run, names, "nothing reads the reference; add --kl-coef")
+    if run.reference_placement == "swapped":
+        yield from _swap_complaints(resolved, Input.REFERENCE_LOG_PROBS in needs)
+    if run.kl_unbiased and run.kl_place != "loss":
+        yield f"--kl-unbiased: found true with --kl-place {run.kl_place}, expected --kl-place loss."
+    if run.critic_warmup_steps >= run.steps:
+        found = f"--critic-warmup-steps: found {run.critic_warmup_steps}"
+        yield f"{found}, expected less than --steps ({run.steps})."
+    left = run.steps - run.critic_warmup_steps
+    if run.critic_warmup_steps and left > 0 and run.warmup_steps >= left:
+        yield (
+            f"--warmup-steps: found {run.warmup_steps}, expected less than {left}, the --steps that are left "
+            "after --critic-warmup-steps."
+        )
+    if readers and run.min_lr > run.critic_lr:
+        yield f"--min-lr: found {run.min_lr:g}, expected at most --critic-lr ({run.critic_lr:g})."
+
+
+def _swap_complaints(resolved: Resolved, is_read: bool) -> Iterator[str]:
+    found = "--reference-placement: found swapped"
+    if not is_read:
+        yield f"{found}, but nothing reads the reference; add --kl-coef."
+    if str(resolved.megatron.get("overlap_param_gather", "false")).lower() == "true":
+        yield f"{found} with --megatron.overlap-param-gather, which fills in weights late; expected resident."

@@ -1,0 +1,147 @@
+"""From a file and flags to a `Selection`: who suggests what, and which layer wins."""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from rlcore.compose import evals, models
+from rlcore.compose.lookup import (
+    bare_name,
+    find_entry,
+    find_source,
+    listed,
+    reward_weights,
+    several,
+    source_choice,
+    text_of,
+)
+from rlcore.compose.selection import OF_ROLLOUTS, SINGLE_KINDS, Selection
+from rlcore.config import layers
+from rlcore.config.layers import Layer, Setting
+from rlcore.config.toml import NONE
+from rlcore.errors import ConfigError
+from rlcore.plugins.records import Algorithm, Kind, Source
+from rlcore.plugins.registry import LIST_KINDS, OPTIONAL_KINDS, Entry, Registry
+from rlcore.trains_on import TrainsOn
+
+
+def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
+    """The selection that a file and flags make. Raises `UserError` for a name that does not exist."""
+    given = tuple(evals.expanded(listed(layer), registry) for layer in (file, flags) if layer is not None)
+    chosen = layers.merge(given)
+    entries: dict[Kind, Entry] = {}
+    model = None
+    if "algo" in chosen:
+        entries[Kind.ALGORITHM] = find_entry(registry, Kind.ALGORITHM, "algo", chosen["algo"])
+    if "model" in chosen:
+        model = models.find(text_of("model", chosen["model"]), registry, chosen["model"].layer.at("model"))
+        entries[Kind.MODEL] = model.entry
+    source = find_source(registry, given)
+    if source:
+        entries[Kind.SOURCE] = source
+    # What a preset suggests fits its tiny model, and says nothing of a model that the user brings.
+    is_preset = model is not None and model.path is None
+    suggesting = (Kind.MODEL, Kind.SOURCE) if is_preset else (Kind.SOURCE,)
+    weaker = [_suggestions(entries[kind]) for kind in suggesting if kind in entries]
+    if Kind.ALGORITHM in entries:
+        weaker = [_scaled(layer, entries[Kind.ALGORITHM]) for layer in weaker]
+        weaker.append(_recipe_layer(entries[Kind.ALGORITHM]))
+    choices = layers.merge([default_choices(registry, source), *weaker, *given])
+    recipe = entries.get(Kind.ALGORITHM)
+    if recipe and isinstance(recipe.record, Algorithm) and recipe.record.trains_on is not TrainsOn.ROLLOUTS:
+        _refuse_idle(recipe.record, chosen)
+        # What a preset suggests, and the defaults, are for rollouts.
+        choices = {key: setting for key, setting in choices.items() if key not in OF_ROLLOUTS}
+    entries |= {
+        kind: find_entry(registry, kind, kind.value, choices[kind.value])
+        for kind in SINGLE_KINDS
+        if kind.value in choices and not (kind in OPTIONAL_KINDS and choices[kind.value].value == NONE)
+    }
+    lists = {kind: several(registry, kind, choices.get(kind.value)) for kind in LIST_KINDS}
+    weights = reward_weights(choices.get(Kind.REWARD.value))
+    parts = [*(entries[kind] for kind in SINGLE_KINDS if kind in entries), *itertools.chain(*lists.values())]
+    ordered = (*map(_suggestions, parts), *weaker, *given)
+    return Selection(
+        registry=registry,
+        layers=tuple(_without_strangers(layer, choices, given) for layer in ordered),
+        entries=entries,
+        lists=lists,
+        weights=weights,
+        model=model,
+        evals=evals.choose(registry, given),
+    )
+
+
+def _refuse_idle(recipe: Algorithm, chosen: Mapping[str, Setting]) -> None:
+    """A part that works on rollouts would do nothing where the responses are given.
+
+    The default generator stays: it answers where the policy is evaluated.
+    """
+    for kind in (*OF_ROLLOUTS, Kind.GENERATOR):
+        setting = chosen.get(kind.value)
+        if setting is not None and setting.value not in ([], (), NONE):
+            found = layers.shown(setting.value)
+            raise ConfigError(
+                f"{setting.layer.at(kind.value)}: found {found}, but --algo {recipe.name} trains on "
+                f"{recipe.trains_on}, which no {kind.value.replace('_', ' ')} works on; leave it out."
+            )
+
+
+def default_choices(registry: Registry, source: Entry | None = None) -> Layer:
+    """The choices that need no flag: what a plugin offers as the default of its kind.
+
+    A reward only where `source` is a task, whose labels are exact answers.
+    """
+    is_task = source is not None and isinstance(source.record, Source) and source.record.task
+    kinds = (Kind.GENERATOR, Kind.ENGINE, *((Kind.REWARD,) if is_task else ()))
+    found = {kind.value: entry.record.name for kind in kinds if (entry := registry.default(kind))}
+    return listed(Layer(label="default", values=found))
+
+
+def _who(entry: Entry) -> str:
+    return f"{entry.kind} {entry.record.name!r} of {entry.provider}"
+
+
+def _suggestions(entry: Entry) -> Layer:
+    return listed(Layer(label=_who(entry), values=dict(entry.component.suggests)))
+
+
+def _scaled(layer: Layer, entry: Entry) -> Layer:
+    """What a preset suggests, as the recipe takes it."""
+    assert isinstance(entry.record, Algorithm)
+    scales = entry.record.scales.items()
+    scaled = {name: layer.values[name] * factor for name, factor in scales if name in layer.values}
+    return replace(layer, values={**layer.values, **scaled})
+
+
+def _recipe_layer(entry: Entry) -> Layer:
+    record = entry.record
+    assert isinstance(record, Algorithm)
+    values: dict[str, Any] = {**record.settings, **record.parts}
+    for kind, table in record.tables.items():
+        for key, value in table.items():
+            nested = value if isinstance(value, Mapping) else {"": value}
+            values |= {f"{kind}.{key}.{inner}".removesuffix("."): item for inner, item in nested.items()}
+    return Layer(label=_who(entry), values=values)
+
+
+def _without_strangers(layer: Layer, choices: Mapping[str, Setting], given: tuple[Layer, ...]) -> Layer:
+    """A table belongs to the part that the same layer chose: it is left out where another one won."""
+    lost = {
+        key
+        for key in (*SINGLE_KINDS, "model")
+        if key in layer.values and (key not in choices or layer.values[key] != choices[key].value)
+    }
+    gone = [f"{key}." for key in lost]
+    gone += ["sglang."] if Kind.ENGINE in lost else []
+    for kind in LIST_KINDS:
+        kept = [bare_name(kind, name) for name in choices[kind].value] if kind in choices else []
+        named = [bare_name(kind, name) for name in layer.values.get(kind, ())]
+        gone += [f"{kind}.{name}." for name in named if name not in kept]
+    gone += evals.lost_tables(layer, given)
+    own, source = source_choice((layer,)), source_choice(given)
+    if own and source and (own[0], own[1].value) != (source[0], source[1].value):
+        gone.append("source.")
+    values = {name: value for name, value in layer.values.items() if not name.startswith(tuple(gone))}
+    return replace(layer, values=values) if gone else layer

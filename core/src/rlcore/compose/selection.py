@@ -1,0 +1,197 @@
+"""Which parts a run is made of, before any of their settings is read.
+
+A selection may be incomplete (`rlcore train --algo grpo --help`): it still knows the flags of what is chosen
+so far.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from rlcore.compose.evals import DATA_SOURCE, EVAL, EvalChoice
+from rlcore.compose.models import Found
+from rlcore.config import layers
+from rlcore.config.base import Config
+from rlcore.config.evals import EvalConfig
+from rlcore.config.layers import Layer, Setting, flag_name
+from rlcore.config.run import RunConfig
+from rlcore.errors import ConfigError, did_you_mean
+from rlcore.plugins.records import Algorithm, Kind
+from rlcore.plugins.registry import (
+    LIST_KINDS,
+    OPTIONAL_KINDS,
+    PART_KINDS,
+    REQUIRED_LISTS,
+    Entry,
+    Registry,
+)
+from rlcore.trains_on import TrainsOn
+
+PASS_THROUGH = ("megatron", "sglang")
+"""Tables whose fields are the engines' own."""
+
+CHOICES: Mapping[str, str] = {
+    "algo": "recipe: parts and vetted defaults",
+    "model": "model: a family (its tiny preset), a Hugging Face directory or a hub id",
+    "task": "procedural task to train on",
+    "data": "prompts to train on: a .jsonl or .parquet file; of several, NAME=PATH:WEIGHT each",
+    EVAL: "also evaluate on NAME=PATH, or NAME=TASK",
+    "advantage": "advantage estimator",
+    "loss": "loss",
+    "value_loss": "loss of the critic",
+    "correction": "weights for off-policy tokens",
+    "generator": "rollout generator",
+    "reward": "reward, with its weight in the sum where it is not 1: NAME or NAME=WEIGHT",
+    "filter": "filter of scored groups",
+    "engine": "generation engine",
+}
+"""The flags that choose a part, with their help."""
+
+KINDS: Mapping[str, Kind] = {
+    "algo": Kind.ALGORITHM,
+    "model": Kind.MODEL,
+    "task": Kind.SOURCE,
+    **{kind.value: kind for kind in PART_KINDS},
+}
+"""Flag → the kind whose names it takes."""
+
+REPEATED = (*LIST_KINDS, EVAL, "data")
+"""Choices that may be given several times."""
+
+OF_ROLLOUTS = (Kind.ADVANTAGE, Kind.VALUE_LOSS, Kind.CORRECTION, Kind.REWARD, Kind.FILTER)
+"""Kinds of which there is none where the responses are given."""
+
+SINGLE_KINDS = tuple(kind for kind in PART_KINDS if kind not in LIST_KINDS)
+"""Kinds of which a run takes one part."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What is chosen. `layers`: every layer of settings, weakest first; `entries`: one a kind.
+
+    `lists`: of each kind that a run takes any number of, those chosen, in order; `weights`: of each reward.
+    `evals`: the evaluations beside the held-out sets of the source.
+    """
+
+    registry: Registry
+    layers: tuple[Layer, ...]
+    entries: Mapping[Kind, Entry]
+    lists: Mapping[Kind, tuple[Entry, ...]]
+    weights: Mapping[str, float]
+    model: Found | None
+    evals: tuple[EvalChoice, ...] = ()
+
+    @property
+    def trains_on(self) -> TrainsOn:
+        """Where the responses come from."""
+        recipe = self.entries.get(Kind.ALGORITHM)
+        return (
+            recipe.record.trains_on if recipe and isinstance(recipe.record, Algorithm) else TrainsOn.ROLLOUTS
+        )
+
+    def require_complete(self) -> None:
+        """Raises `ConfigError` where a part is still to be chosen."""
+        idle = () if self.trains_on is TrainsOn.ROLLOUTS else OF_ROLLOUTS
+        for key, kind in KINDS.items():
+            free = kind in OPTIONAL_KINDS or (kind in LIST_KINDS and kind not in REQUIRED_LISTS)
+            if free or kind in idle or kind in self.entries or self.lists.get(kind):
+                continue
+            offer, note = self.registry.offer(kind), self.registry.broken_note()
+            raise ConfigError(f"{flag_name(key)} is missing: nothing chooses it, expected {offer}.{note}")
+
+    def chosen(self, key: str) -> str | None:
+        """The present choice behind the flag `key`, for the help; None: there is none."""
+        if key == EVAL:
+            return " ".join(one.name for one in self.evals) or None
+        if key in LIST_KINDS:
+            return " ".join(self._names(KINDS[key])) or None
+        source = self.entries.get(Kind.SOURCE)
+        if key == "data" or (key == "task" and source and source.record.name == DATA_SOURCE):
+            return None
+        entry = self.entries.get(KINDS[key])
+        return entry.record.name if entry else None
+
+    def tables(self) -> Iterator[tuple[str, Entry]]:
+        """Table name and entry of every selected part that has a config."""
+        for kind in (Kind.MODEL, *SINGLE_KINDS, Kind.SOURCE):
+            if kind in self.entries:
+                yield kind.value, self.entries[kind]
+        for kind, entries in self.lists.items():
+            yield from ((f"{kind}.{entry.record.name}", entry) for entry in entries)
+        for one in self.evals:
+            yield from one.tables()
+
+    def configs(self) -> Iterator[tuple[str, type[Config], str]]:
+        """Table name, config class and heading of everything beside the run that has settings."""
+        for table, entry in self.tables():
+            name = entry.record.name
+            yield (
+                table,
+                entry.config,
+                table.replace(".", ": ") + ("" if "." in table else f": {name}"),
+            )
+        for one in self.evals:
+            yield one.table, EvalConfig, f"{EVAL}: {one.name}"
+
+    def settings(self) -> dict[str, Setting]:
+        """The merged settings. Raises `ConfigError` for a name that nothing reads."""
+        known = set(self.known())
+        for layer in self.layers:
+            for name in layer.values:
+                if name not in known and name.partition(".")[0] not in PASS_THROUGH:
+                    raise ConfigError(self.unknown(name, layer))
+        merged = layers.merge(self.layers)
+        for hidden, choice in self.chosen_otherwise().items():
+            merged[hidden] = merged[choice]
+        return merged
+
+    def chosen_otherwise(self) -> dict[str, str]:
+        """Field without a flag → the choice that says it: the `path` of the source `file`, by `data`."""
+        sources = {f"{Kind.SOURCE}.path": ("data", self.entries.get(Kind.SOURCE))}
+        sources |= {f"{one.table}.source.path": (f"{one.table}.data", one.source) for one in self.evals}
+        return {
+            hidden: choice
+            for hidden, (choice, entry) in sources.items()
+            if entry is not None and entry.record.name == DATA_SOURCE
+        }
+
+    def known(self) -> list[str]:
+        """Every name that something reads, pass-through fields aside."""
+        names = [*RunConfig.model_fields, *CHOICES]
+        names += itertools.chain.from_iterable(one.choices() for one in self.evals)
+        for table, config, _ in self.configs():
+            names += [f"{table}.{key}" for key in config.model_fields]
+        hidden = self.chosen_otherwise()
+        return [name for name in names if name not in hidden]
+
+    def unknown(self, name: str, layer: Layer) -> str:
+        """The sentence for a name that nothing reads."""
+        if name in self.chosen_otherwise():
+            return f"{layer.at(name)} is what {layer.at(self.chosen_otherwise()[name])} says; leave it out."
+        owner = self._unselected_owner(name)
+        if owner:
+            return f"{layer.at(name)} {owner}"
+        shown = str if layer.label else flag_name
+        near = did_you_mean(shown(name), map(shown, self.known()))
+        return f"{layer.at(name)} is unknown.{near}{self.registry.broken_note()}"
+
+    def _unselected_owner(self, name: str) -> str | None:
+        table, _, key = name.rpartition(".")
+        if name.startswith(f"{EVAL}.") and name.split(".")[1] not in {one.name for one in self.evals}:
+            wanted = name.split(".")[1]
+            return f"belongs to the evaluation {wanted!r}, which there is not; add --eval {wanted}=PATH."
+        for kind in LIST_KINDS:
+            wanted = table.removeprefix(f"{kind}.")
+            if wanted != table and wanted in set(self.registry.names(kind)) - set(self._names(kind)):
+                return f"belongs to {kind} {wanted!r}, which is not chosen; add --{kind} {wanted}."
+        for kind in (Kind.MODEL, *SINGLE_KINDS, Kind.SOURCE):
+            if table != kind:
+                continue
+            owners = [e.record.name for e in self.registry.entries(kind) if key in e.config.model_fields]
+            if owners:
+                chosen = f"{self.entries[kind].record.name!r} is" if kind in self.entries else "none is"
+                return f"belongs to {kind} {' or '.join(map(repr, owners))}, but {chosen} chosen."
+        return None
+
+    def _names(self, kind: Kind) -> list[str]:
+        return [entry.record.name for entry in self.lists[kind]]

@@ -1,0 +1,67 @@
+"""The typed seams: what each kind of plugin implements.
+
+A component is made by calling its factory with its config. Every interface is a `Protocol`: a plugin imports
+nothing from rlcore but types.
+"""
+
+from rlcore.data.sources import (
+    FileBackedSource,
+    PairSource,
+    Prompts,
+    PromptSource,
+    ResponseSource,
+)
+from rlcore.interfaces.generation import (
+    CheckingGenerator,
+    ClosableGenerator,
+    Completion,
+    GenerationContext,
+    Generator,
+    GroupGenerator,
+)
+from rlcore.interfaces.scoring import (
+    CheckedReward,
+    Filter,
+    Reward,
+    Verdict,
+)
+from rlcore.interfaces.training import (
+    AdvantageEstimator,
+    AdvantageOutput,
+    Correction,
+    CorrectionInputs,
+    Loss,
+    LossInputs,
+    LossOutput,
+    ValueInputs,
+    ValueLoss,
+    Weights,
+)
+
+__all__ = [
+    "AdvantageEstimator",
+    "AdvantageOutput",
+    "CheckedReward",
+    "CheckingGenerator",
+    "ClosableGenerator",
+    "Completion",
+    "Correction",
+    "CorrectionInputs",
+    "FileBackedSource",
+    "Filter",
+    "GenerationContext",
+    "Generator",
+    "GroupGenerator",
+    "Loss",
+    "LossInputs",
+    "LossOutput",
+    "PairSource",
+    "PromptSource",
+    "Prompts",
+    "ResponseSource",
+    "Reward",
+    "ValueInputs",
+    "ValueLoss",
+    "Verdict",
+    "Weights",
+]

@@ -1,0 +1,91 @@
+"""Imports point one way: between the packages of core, between modules, and between members."""
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MEMBERS = sorted(src for folder in ("core", "cli", "plugins/*/*") for src in ROOT.glob(f"{folder}/src"))
+FOREIGN = "sglang_cpu/site"
+"""A folder on the path of another Python."""
+
+Graph = dict[str, set[str]]
+
+
+def modules(src: Path) -> dict[str, Path]:
+    """Dotted name → file."""
+    files = [file for file in src.rglob("*.py") if FOREIGN not in file.as_posix()]
+    return {
+        ".".join(file.relative_to(src).with_suffix("").parts).removesuffix(".__init__"): file
+        for file in files
+    }
+
+
+MODULES = {name: file for src in MEMBERS for name, file in modules(src).items()}
+
+
+def imports(file: Path, *, typing: bool) -> Iterator[str]:
+    """What of this workspace a module imports, in functions too. `typing`: for types alone too."""
+    waiting: list[ast.AST] = [ast.parse(file.read_text())]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not typing:
+            waiting += node.orelse
+            continue
+        waiting += ast.iter_child_nodes(node)
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom) and node.module in MODULES:
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in MODULES else node.module for name in whole)
+
+
+def graph(names: Iterable[str], *, typing: bool = False) -> Graph:
+    """Module → what it imports of `names`."""
+    known = set(names)
+    return {name: (set(imports(MODULES[name], typing=typing)) & known) - {name} for name in sorted(known)}
+
+
+def circle(found: Mapping[str, set[str]]) -> str | None:
+    """The names of a circle, each of which imports the next; None where there is none."""
+    try:
+        TopologicalSorter(found).prepare()
+    except CycleError as error:
+        return " -> ".join(reversed(error.args[1]))
+    return None
+
+
+def package(module: str) -> str:
+    """`rlcore.data.files` → `data`; a module beside the packages stands for itself."""
+    return [*module.split("."), ""][1]
+
+
+def test_a_circle_is_found() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) in ("b -> c -> b", "c -> b -> c")
+    assert circle({"a": {"b", "c"}, "b": {"c"}}) is None
+
+
+def test_no_packages_of_core_import_each_other() -> None:
+    packages: Graph = {}
+    for module, wanted in graph((n for n in MODULES if n.partition(".")[0] == "rlcore"), typing=True).items():
+        packages.setdefault(package(module), set()).update(map(package, wanted))
+    assert len(packages) > 10
+    assert circle({name: wanted - {name} for name, wanted in packages.items()}) is None
+
+
+def test_no_modules_import_each_other() -> None:
+    assert circle(graph(MODULES)) is None
+
+
+@pytest.mark.parametrize("src", MEMBERS, ids=lambda src: src.parent.name)
+def test_a_member_imports_only_what_it_depends_on(src: Path) -> None:
+    project = tomllib.loads((src.parent / "pyproject.toml").read_text())["project"]
+    required = [re.match(r"[\w-]+", text) for text in [project["name"], *project.get("dependencies", ())]]
+    allowed = {found[0].replace("-", "_") for found in required if found}
+    found = {name.partition(".")[0] for file in modules(src).values() for name in imports(file, typing=True)}
+    assert found <= allowed
