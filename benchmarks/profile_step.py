@@ -17,17 +17,17 @@ from unittest.mock import patch
 import torch
 from common import Row, machine, make_model, parser, publish, say, table, verdict
 
-from rlcore import learner as learner_module
 from rlcore.cpu.allocator import keep_memory
 from rlcore.data.batch import TrainBatch
 from rlcore.engines.process import free_port
-from rlcore.forwards import Forwards
-from rlcore.learner import Learner
+from rlcore.learning import learner as learner_module
+from rlcore.learning.forwards import Forwards
+from rlcore.learning.learner import Learner
+from rlcore.learning.objective import Objective
 from rlcore.megatron import logprobs, parallel
 from rlcore.megatron import role as role_module
 from rlcore.megatron import scoring as scoring_module
 from rlcore.megatron.role import Role
-from rlcore.objective import Objective
 from rlcore.settings import LearnerSettings, OptimizerSettings
 from rlcore.spec import ModelSpec, Part
 from rlcore_grpo.advantage import GroupAdvantage

@@ -8,7 +8,7 @@ import torch
 from rlcore.data.batch import TrainBatch
 from rlcore.inputs import Input
 from rlcore.interfaces import Loss
-from rlcore.learner import Learner
+from rlcore.learning.learner import Learner
 from rlcore.maths import Normalizer
 from rlcore.megatron import parallel
 from rlcore.megatron.role import Role

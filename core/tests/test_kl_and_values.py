@@ -14,13 +14,14 @@ from rlcore.data.batch import TrainBatch
 from rlcore.errors import RunError
 from rlcore.inputs import Input
 from rlcore.interfaces import AdvantageOutput, LossInputs, LossOutput, ValueInputs
-from rlcore.invariants import check_reference
-from rlcore.kl import in_rewards
+from rlcore.learning.invariants import check_reference
+from rlcore.learning.objective import Objective
+from rlcore.learning.preparation import prepare
+from rlcore.learning.reference_kl import in_rewards
+from rlcore.learning.value_objective import ValueObjective, explained_variance, with_value_weights
 from rlcore.maths import KlKind
 from rlcore.megatron.step import StepResult, TokenOutputs
-from rlcore.objective import Objective, prepare
 from rlcore.settings import KlSettings
-from rlcore.value_objective import ValueObjective, explained_variance, with_value_weights
 
 NAN = math.nan
 MASK = [1.0, 0.0, 1.0, 1.0, 1.0]

@@ -9,7 +9,7 @@ import torch
 from rlcore.data.batch import TrainBatch
 from rlcore.errors import LogProbGapError
 from rlcore.interfaces import AdvantageEstimator
-from rlcore.learner import Learner
+from rlcore.learning.learner import Learner
 from rlcore.megatron import parallel
 from rlcore.megatron.packing import balance
 from rlcore.megatron.role import Role

@@ -1,4 +1,4 @@
-"""`rlcore.objective`: the reduction that core owns."""
+"""`rlcore.learning.objective` and `rlcore.learning.preparation`: the reduction that core owns."""
 
 import math
 from collections.abc import Callable
@@ -13,10 +13,11 @@ from torch import Tensor
 from rlcore.data.batch import TrainBatch
 from rlcore.errors import NotFiniteError, RunError
 from rlcore.interfaces import CorrectionInputs, LossInputs, LossOutput, Weights
+from rlcore.learning.minibatch import assign_minibatches
+from rlcore.learning.objective import Objective
+from rlcore.learning.preparation import advantage_metrics, prepare
 from rlcore.maths import Normalizer, importance_ratio
 from rlcore.megatron.step import LossResult, TokenOutputs
-from rlcore.minibatch import assign_minibatches
-from rlcore.objective import Objective, advantage_metrics, prepare
 
 NORMALIZERS: list[Normalizer] = ["per_rollout", "per_token", "constant"]
 

@@ -14,7 +14,7 @@ from rlcore.data.batch import TrainBatch
 from rlcore.errors import RunError
 from rlcore.inputs import Input
 from rlcore.interfaces import AdvantageOutput
-from rlcore.learner import Learner
+from rlcore.learning.learner import Learner
 from rlcore.megatron import parallel
 from rlcore.megatron.critic import Critic
 from rlcore.megatron.fields import split

@@ -11,14 +11,14 @@ from rlcore.config.base import Config
 from rlcore.data.batch import TrainBatch
 from rlcore.inputs import Input
 from rlcore.interfaces import AdvantageEstimator, AdvantageOutput
-from rlcore.learner import Learner
+from rlcore.learning.learner import Learner
+from rlcore.learning.teacher import WithTeacher
 from rlcore.megatron import parallel
 from rlcore.megatron.fields import split
 from rlcore.megatron.packing import balance
 from rlcore.megatron.role import Role
 from rlcore.settings import LearnerSettings, OptimizerSettings
 from rlcore.spec import ModelSpec, Part
-from rlcore.teacher import WithTeacher
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import VOCAB_SIZE, make_qwen3, random_batch
 from rlcore_opd.advantage import Zero

@@ -4,7 +4,7 @@ import torch
 
 from rlcore.data.batch import TrainBatch
 from rlcore.inputs import Input
-from rlcore.teacher import WithTeacher
+from rlcore.learning.teacher import WithTeacher
 from rlcore.testing.estimators import EstimatorConformance
 from rlcore_grpo.advantage import GroupAdvantage
 from rlcore_grpo.config import GroupAdvantageConfig

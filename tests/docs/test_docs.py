@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.learner import METRICS, ROLE_METRICS
+from rlcore.learning.metrics import METRICS, ROLE_METRICS
 from rlcore.plugins import hookspecs
 from rlcore.plugins.loader import load
 from rlcore.plugins.records import Kind

@@ -18,6 +18,9 @@ from rlcore.config.base import Config
 from rlcore.data.batch import TrainBatch
 from rlcore.inputs import TEACHER_TOP_LOG_PROBS, TOP_IDS, Input
 from rlcore.interfaces import Correction, Loss
+from rlcore.learning.objective import Objective
+from rlcore.learning.preparation import prepare
+from rlcore.learning.value_objective import ValueObjective, with_value_weights
 from rlcore.maths import Normalizer
 from rlcore.megatron import parallel
 from rlcore.megatron.critic import Critic
@@ -25,12 +28,10 @@ from rlcore.megatron.packing import balance
 from rlcore.megatron.role import Role
 from rlcore.megatron.step import StepResult
 from rlcore.megatron.weights import hf_tensors
-from rlcore.objective import Objective, prepare
 from rlcore.settings import KlSettings, OptimizerSettings
 from rlcore.spec import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import VOCAB_SIZE, make_qwen3, random_batch
-from rlcore.value_objective import ValueObjective, with_value_weights
 from rlcore_cispo.config import CispoConfig
 from rlcore_cispo.loss import Cispo
 from rlcore_corrections.config import MisConfig

@@ -20,7 +20,7 @@ class TrainBatch:
     `tokens` int64 [sum(P_i + R_i)]: prompt then response, sample after sample.
     `prompt_lengths`, `response_lengths` int64 [B].
     `per_token`: columns [sum(R_i)], one value per response token; `loss_mask` (float32, 0 or 1) and
-    `weights` (float32, see `rlcore.objective`) are always among them once the batch is built.
+    `weights` (float32, see `rlcore.learning.preparation`) are always among them once the batch is built.
     `per_sample`: columns [B]; `position` (int64, place in the whole batch), `group` and `rollout` (int64)
     are always there. `unit` (int64), where it is there: samples of one unit share a rank, a mini-batch and a
     micro-batch.

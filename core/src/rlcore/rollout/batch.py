@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rlcore.data.batch import ROUTED_EXPERTS, TrainBatch
 from rlcore.errors import PluginError
-from rlcore.minibatch import assign_minibatches
+from rlcore.learning.minibatch import assign_minibatches
 from rlcore.rollout.routes import routed_experts
 from rlcore.types import Group, Sample
 
@@ -38,11 +38,10 @@ def to_batch(
     token, rewards of tokens or turns on live ones); `fresh` float32, 1 where the engine's log-prob is what
     the trainer's weights give: sampled with `version`, and where engines have `kept_caches` through
     publications, after nothing of another version. Per sample: `reward` float32; int64 `position`
-    (0 … B - 1), `group` and `rollout` (dense from 0), `minibatch`
-    (`rlcore.minibatch.assign_minibatches`) and `version` (of the first token). An extra of a sample is a
-    per-token column where it has one entry for each response token, and a per-sample column where it is a
-    number. `routing`: layers and experts of a token, where the batch shall have the column `ROUTED_EXPERTS`
-    (`rlcore.rollout.routes`).
+    (0 … B - 1), `group` and `rollout` (dense from 0), `minibatch` (`rlcore.learning.minibatch`) and `version`
+    (of the first token). An extra of a sample is a per-token column where it has one entry for each response
+    token, and a per-sample column where it is a number. `routing`: layers and experts of a token, where the
+    batch shall have the column `ROUTED_EXPERTS` (`rlcore.rollout.routes`).
 
     Samples without spans were given by the data: they have no log-probs, rewards, version or extras, but
     `chosen`, int64, 1 for the first response to each prompt and 0 for the second; each group is a `unit`.

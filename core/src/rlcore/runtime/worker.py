@@ -159,7 +159,7 @@ class TrainWorker(RankWorker):
         `peer`: the worker that has the critic, where that is not this one.
         """
         self._join(setup, host, port)
-        from rlcore.learner import Learner
+        from rlcore.learning.learner import Learner
         from rlcore.megatron import parallel
         from rlcore.megatron.critic import Critic
         from rlcore.megatron.role import Role

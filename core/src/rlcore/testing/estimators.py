@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
 from rlcore.interfaces import AdvantageEstimator
-from rlcore.objective import prepare
+from rlcore.learning.preparation import prepare
 from rlcore.testing.tensors import NAN, responses
 
 LENGTHS = (3, 5, 0, 2, 1, 4, 2, 3)

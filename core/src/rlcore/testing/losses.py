@@ -23,8 +23,9 @@ from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
 from rlcore.interfaces import Loss, LossInputs
+from rlcore.learning.objective import WEIGHTED, Objective
+from rlcore.learning.preparation import prepare
 from rlcore.megatron.step import TokenOutputs
-from rlcore.objective import WEIGHTED, Objective, prepare
 from rlcore.testing.tensors import INF, NAN, f64, loss_inputs, responses
 
 LENGTHS = (3, 0, 5, 2, 1, 4)

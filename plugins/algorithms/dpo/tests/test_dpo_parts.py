@@ -16,8 +16,9 @@ from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
 from rlcore.inputs import Input
+from rlcore.learning.objective import WEIGHTED, Objective
+from rlcore.learning.preparation import prepare
 from rlcore.megatron.step import TokenOutputs
-from rlcore.objective import WEIGHTED, Objective, prepare
 from rlcore.plugins.loader import Switches, load
 from rlcore.plugins.records import Algorithm, Kind
 from rlcore.testing.losses import LossConformance

@@ -1,8 +1,7 @@
-"""What core owns of a loss: masks, denominators and sums.
+"""What core owns of a loss: masks and sums.
 
-`prepare` sees the whole batch, before any split over ranks or micro-batches, and fixes the weight of each
-token; `Objective` turns one micro-batch into a sum of weighted token losses. So nothing that a plugin
-computes can depend on how the batch was split. Shape suffixes as in `rlcore.maths`.
+The denominators are in the weights of the tokens (`rlcore.learning.preparation`). Shape suffixes as in
+`rlcore.maths`.
 """
 
 from __future__ import annotations
@@ -13,150 +12,15 @@ import torch
 from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
-from rlcore.errors import NotFiniteError, RunError
 from rlcore.inputs import Input
-from rlcore.interfaces import (
-    AdvantageEstimator,
-    AdvantageOutput,
-    Correction,
-    CorrectionInputs,
-    Loss,
-    LossInputs,
-)
-from rlcore.maths import (
-    Normalizer,
-    importance_ratio,
-    kl,
-    masked_mean,
-    token_weights,
-    where_live,
-    whiten,
-)
+from rlcore.interfaces import Correction, CorrectionInputs, Loss, LossInputs
+from rlcore.learning.outputs import check_outputs, name_of
+from rlcore.maths import importance_ratio, kl, where_live
 from rlcore.megatron.step import LossResult, TokenOutputs
-from rlcore.minibatch import assign_minibatches
 from rlcore.settings import KlSettings
-
-CORE_METRICS = frozenset(
-    {
-        "advantage_mean",
-        "advantage_std",
-        "entropy",
-        "fresh",
-        "grad_norm",
-        "kl_engine",
-        "kl_engine_comparable",
-        "kl_engine_k3",
-        "kl_engine_max",
-        "kl_reference",
-        "kl_teacher",
-        "loss",
-        "lr",
-        "ppo_gap",
-        "ppo_kl",
-        "router_balance",
-        "samples",
-        "tokens",
-        "updates",
-    }
-)
-"""Metrics that core computes for every loss; a loss cannot use their names."""
 
 WEIGHTED = "weighted/"
 """What stands before the names of sums that hold the weights of the tokens (`LossOutput.weighted`)."""
-
-
-def name_of(plugin: object) -> str:
-    """`package.module.Class` of a part, for messages."""
-    return f"{type(plugin).__module__}.{type(plugin).__qualname__}"
-
-
-# --- the whole batch -----------------------------------------------------------------------------------
-
-
-def prepare(
-    batch: TrainBatch,
-    estimator: AdvantageEstimator | None,
-    *,
-    normalizer: Normalizer,
-    constant: int,
-    minibatches: int,
-    whiten_advantages: bool = False,
-) -> TrainBatch:
-    """The whole batch with the columns that training reads.
-
-    Adds per token `advantages` (where there is an estimator), `weights` and, where the estimator gives them,
-    `returns` (float32 [R], 0 where not live), per sample `minibatch` (int64 [B]) unless it is there already.
-    `whiten_advantages`: over all live tokens of the batch (`rlcore.maths.whiten`). `weights` are those of
-    `rlcore.maths.token_weights` within the token's mini-batch; `constant` is used by the normalizer of that
-    name. Raises `RunError` where the estimator's output has another shape or dtype, or is not finite on a
-    live token; `NotFiniteError` where a log-prob of the engine is not.
-    """
-    mask_R, segments_R = batch.per_token["loss_mask"], batch.segments
-    rollout_R = batch.per_token.get("rollout_log_probs")
-    if rollout_R is not None and not bool(torch.isfinite(where_live(rollout_R, mask_R)).all()):
-        raise NotFiniteError("The engine returned log-probs that are not finite for tokens to train on.")
-    estimated = {} if estimator is None else _estimated(batch, estimator)
-    if whiten_advantages and estimated:
-        # in float64, so that the order of the sums does not show in the float32 result
-        white_R = whiten(estimated["advantages"].double(), mask_R)
-        estimated["advantages"] = white_R.float()
-    minibatch_B = batch.per_sample.get("minibatch")
-    if minibatch_B is None:
-        minibatch_B = assign_minibatches(batch.per_sample["rollout"], minibatches)
-    weights_R = torch.zeros(len(mask_R))
-    for number in range(minibatches):
-        of_sample_B = minibatch_B == number
-        of_token_R = of_sample_B[segments_R]
-        segment_B = torch.cumsum(of_sample_B, 0) - 1
-        weights_R[of_token_R] = token_weights(
-            mask_R[of_token_R],
-            segment_B[segments_R[of_token_R]],
-            batch.per_sample["rollout"][of_sample_B],
-            normalizer=normalizer,
-            constant=constant,
-        ).float()
-    return batch.with_columns(
-        per_token={**estimated, "weights": weights_R}, per_sample={"minibatch": minibatch_B}
-    )
-
-
-def _estimated(batch: TrainBatch, estimator: AdvantageEstimator) -> dict[str, Tensor]:
-    """The columns `advantages` and, where there are any, `returns`, checked."""
-    output = estimator.estimate(batch)
-    if not isinstance(output, AdvantageOutput):
-        return {"advantages": _checked_estimate(batch, estimator, output)}
-    return {
-        "advantages": _checked_estimate(batch, estimator, output.advantages),
-        "returns": _checked_estimate(batch, estimator, output.returns),
-    }
-
-
-def _checked_estimate(batch: TrainBatch, estimator: AdvantageEstimator, found_R: Tensor) -> Tensor:
-    mask_R = batch.per_token["loss_mask"]
-    if found_R.shape != mask_R.shape or found_R.dtype != torch.float32:
-        raise RunError(
-            f"The advantage estimator {name_of(estimator)} returned {_kind(found_R)}; "
-            f"expected float32 {list(mask_R.shape)}, one value for each response token."
-        )
-    found_R = where_live(found_R.detach(), mask_R)
-    bad = int((~torch.isfinite(found_R)).sum())
-    if bad:
-        raise RunError(
-            f"The advantage estimator {name_of(estimator)} returned {bad} values that are not finite "
-            f"among the {int(mask_R.sum())} tokens to train on."
-        )
-    return found_R
-
-
-def advantage_metrics(batch: TrainBatch) -> dict[str, float]:
-    """`advantage_mean`, `advantage_std` (population) over the live tokens of a prepared batch."""
-    advantages_R, mask_R = batch.per_token["advantages"], batch.per_token["loss_mask"]
-    mean = masked_mean(advantages_R, mask_R)
-    variance = masked_mean((advantages_R - mean).square(), mask_R)
-    return {"advantage_mean": float(mean), "advantage_std": float(variance.sqrt())}
-
-
-# --- one micro-batch -----------------------------------------------------------------------------------
 
 
 class Objective:
@@ -198,7 +62,7 @@ class Objective:
         inputs = self._inputs(outputs, batch)
         output = self._loss(inputs)
         whose = f"The loss {name_of(self._loss)}"
-        _check(whose, "the loss", output.per_token, {**output.metrics, **output.weighted}, inputs.mask)
+        check_outputs(whose, "the loss", output.per_token, {**output.metrics, **output.weighted}, inputs.mask)
         loss_R, named = output.per_token, dict(output.metrics)
         if self._corrections:
             loss_R = self._corrected(loss_R, inputs, named, output.weighted.keys())
@@ -264,7 +128,7 @@ class Objective:
         for correction in self._corrections:
             found = correction.weigh(seen)
             whose = f"The correction {name_of(correction)}"
-            _check(
+            check_outputs(
                 whose, "the weights", found.weights, found.metrics, inputs.mask, taken=named.keys() | taken
             )
             weight_R = weight_R * found.weights.detach()
@@ -303,35 +167,3 @@ class Objective:
         }
         sums = {name: where_live(value, mask_R).sum() for name, value in values.items()}
         return {"tokens": mask_R.sum(), **sums}
-
-
-def _check(
-    whose: str,
-    what: str,
-    values_R: Tensor,
-    metrics: Mapping[str, Tensor],
-    mask_R: Tensor,
-    *,
-    taken: Collection[str] = (),
-) -> None:
-    """Raises RunError where a part returned another shape, or a metric of a name that is in use."""
-    for name, value in {
-        what: values_R,
-        **{f"metric {key!r}": value for key, value in metrics.items()},
-    }.items():
-        if value.shape != mask_R.shape:
-            raise RunError(
-                f"{whose} returned {_kind(value)} for {name}; "
-                f"expected {list(mask_R.shape)}, one value for each response token."
-            )
-    for name in sorted(metrics):
-        if name in CORE_METRICS:
-            raise RunError(f"{whose} returned the metric {name!r}, which is core's own.")
-        if name in taken:
-            raise RunError(
-                f"{whose} returned the metric {name!r}, which another part of the run returns too."
-            )
-
-
-def _kind(value: Tensor) -> str:
-    return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"

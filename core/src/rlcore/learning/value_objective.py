@@ -1,7 +1,7 @@
 """What core owns of a critic's loss: the mask, the denominator and the sum.
 
-As for the policy (`rlcore.objective`), the weight of each token is fixed on the whole batch, before any
-split. Shape suffixes as in `rlcore.maths`.
+As for the policy (`rlcore.learning.preparation`), the weight of each token is fixed on the whole batch,
+before any split. Shape suffixes as in `rlcore.maths`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from rlcore.data.batch import TrainBatch
 from rlcore.errors import RunError
 from rlcore.inputs import Input
 from rlcore.interfaces import ValueInputs, ValueLoss
+from rlcore.learning.outputs import name_of
 from rlcore.maths import masked_mean, where_live
 from rlcore.megatron.step import LossResult
-from rlcore.objective import name_of
 
 CORE_METRICS = frozenset({"explained_variance", "grad_norm", "loss", "lr", "router_balance"})
 """Metrics that core computes of every critic; a loss cannot use their names."""

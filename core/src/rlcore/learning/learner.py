@@ -12,68 +12,25 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
-from rlcore import kl
-from rlcore.critic_learner import CriticLearner
 from rlcore.data.batch import TrainBatch
 from rlcore.errors import NotFiniteError, RunError
-from rlcore.forwards import Forwards, clock
-from rlcore.gather import gather_batch, gather_rows, rows_of
 from rlcore.inputs import TOP_IDS
 from rlcore.interfaces import AdvantageEstimator, Correction, Loss, ValueLoss
-from rlcore.invariants import check_first_step, check_reference
+from rlcore.learning.critic import CriticLearner
+from rlcore.learning.forwards import Forwards, clock
+from rlcore.learning.gather import gather_batch, gather_rows, rows_of
+from rlcore.learning.invariants import check_first_step, check_reference
+from rlcore.learning.metrics import summary
+from rlcore.learning.minibatch import assign_minibatches, samples_of, select, tokens_of
+from rlcore.learning.objective import Objective
+from rlcore.learning.preparation import advantage_metrics, prepare
+from rlcore.learning.reference_kl import in_rewards
+from rlcore.learning.roles import Policy, Scorer, ValueModel
+from rlcore.learning.teacher import WithTeacher
+from rlcore.learning.value_objective import with_value_weights
 from rlcore.megatron.imports import device
-from rlcore.megatron.step import StepResult, balance_metric
-from rlcore.minibatch import assign_minibatches, samples_of, select, tokens_of
-from rlcore.objective import WEIGHTED, Objective, advantage_metrics, prepare
-from rlcore.roles import Policy, Scorer, ValueModel
+from rlcore.megatron.step import StepResult
 from rlcore.settings import LearnerSettings
-from rlcore.teacher import WithTeacher
-from rlcore.value_objective import with_value_weights
-
-__all__ = ["METRICS", "ROLE_METRICS", "Learner", "LearnerSettings", "Policy", "save_batch"]
-
-METRICS = {
-    "train/loss": "mean loss of the mini-batches",
-    "train/grad_norm": "mean gradient norm of the mini-batches, before clipping",
-    "train/lr": "learning rate of the last optimizer step",
-    "train/entropy": "mean entropy of the policy in nats, at the sampling temperature",
-    "train/ppo_kl": "mean old minus new log-prob",
-    "train/ppo_gap": "mean |old - new| log-prob",
-    "train/fresh": "share of the tokens that the engine sampled with the weights before the update",
-    "train/kl_engine": "mean |trainer - engine| log-prob of the fresh tokens, before the update",
-    "train/kl_engine_max": "largest |trainer - engine| log-prob of the fresh tokens",
-    "train/kl_engine_k3": "k3 estimate of KL(engine || trainer) on the fresh tokens",
-    "train/kl_engine_comparable": "1; 0 where the engine's distribution is cut by top-p, top-k or min-p",
-    "train/advantage_mean": "mean advantage",
-    "train/advantage_std": "standard deviation of the advantages",
-    "train/tokens": "tokens trained on",
-    "train/samples": "samples in the batch",
-    "train/updates": "optimizer steps; 0 where no token was left to train on",
-    "time/old_log_probs_s": "seconds for the log-probs before the update (only where they are read)",
-    "time/advantages_s": "seconds for gathering the batch and for the advantages",
-    "time/update_s": "seconds for the optimizer steps",
-}
-"""What `Learner.update` returns, beside `train/<name>` for each metric of the loss. Means are over tokens.
-
-Without fresh tokens there is no `train/kl_engine…` but `train/kl_engine_comparable`.
-"""
-
-
-ROLE_METRICS = {
-    "train/kl_reference": "KL(policy || reference), by --kl-estimator",
-    "train/router_balance": "balancing loss of the routers, summed over layers, before its coefficient; the "
-    "number of layers with experts where all experts of each sample are chosen equally",
-    "critic/router_balance": "the same of the critic",
-    "train/kl_teacher": "mean old log-prob minus the teacher's: an estimate of KL(policy || teacher)",
-    "critic/loss": "mean loss of the critic's mini-batches",
-    "critic/grad_norm": "mean gradient norm of the critic's mini-batches, before clipping",
-    "critic/lr": "learning rate of the critic's last optimizer step",
-    "critic/explained_variance": "1 - Var(returns - values) / Var(returns), by the values before the update",
-    "time/reference_log_probs_s": "seconds for the log-probs of the reference",
-    "time/teacher_log_probs_s": "seconds for the log-probs of the teacher",
-    "time/values_s": "seconds for the values of the critic",
-}
-"""What there is beside `METRICS` where the run has a reference, a teacher, a critic or a balancing loss."""
 
 
 class Learner:
@@ -168,9 +125,9 @@ class Learner:
         if not results:
             return {}
         if not self._settings.sampled:
-            return _summary(results)
+            return summary(results)
         comparable = float(self._settings.whole)
-        metrics = {**_summary(results), "train/kl_engine_comparable": comparable}
+        metrics = {**summary(results), "train/kl_engine_comparable": comparable}
         return {**metrics, "train/kl_engine_max": max(gaps)} if metrics["train/fresh"] else metrics
 
     def _check_inputs(self, local: TrainBatch) -> None:
@@ -202,7 +159,7 @@ class Learner:
         settings = self._settings
         whole = gather_batch(local, self._group)
         if settings.kl.coef and settings.kl.place == "reward":
-            whole = kl.in_rewards(whole, settings.kl)
+            whole = in_rewards(whole, settings.kl)
         whole = prepare(
             whole,
             self._estimator,
@@ -289,25 +246,3 @@ def _largest(value: float) -> float:
     found = torch.tensor(math.inf if math.isnan(value) else value, dtype=torch.float64, device=device())
     dist.all_reduce(found, dist.ReduceOp.MAX)
     return float(found)
-
-
-def _summary(results: Sequence[StepResult]) -> dict[str, float]:
-    """Means of the steps, and means over tokens of what was summed over them; the gap's over fresh ones."""
-    sums: dict[str, float] = {}
-    for result in results:
-        for name, value in result.metrics.items():
-            sums[name] = sums.get(name, 0.0) + value
-    tokens, fresh = sums.pop("tokens"), sums.get("fresh", 0.0)
-    means = {name: sums.pop(name) / len(results) for name in list(sums) if name.startswith(WEIGHTED)}
-    gaps = {name: sums.pop(name) for name in ("kl_engine", "kl_engine_k3") if name in sums}
-    return {
-        **{f"train/{name.removeprefix(WEIGHTED)}": value for name, value in means.items()},
-        "train/loss": sum(result.loss for result in results) / len(results),
-        "train/grad_norm": sum(result.grad_norm for result in results) / len(results),
-        "train/lr": results[-1].lr,
-        "train/tokens": tokens,
-        "train/updates": float(len(results)),
-        **balance_metric("train", results),
-        **{f"train/{name}": value / tokens for name, value in sums.items()},
-        **({f"train/{name}": value / fresh for name, value in gaps.items()} if fresh else {}),
-    }

@@ -1,0 +1,73 @@
+"""The metrics of a training step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlcore.learning.objective import WEIGHTED
+from rlcore.megatron.step import StepResult, balance_metric
+
+METRICS = {
+    "train/loss": "mean loss of the mini-batches",
+    "train/grad_norm": "mean gradient norm of the mini-batches, before clipping",
+    "train/lr": "learning rate of the last optimizer step",
+    "train/entropy": "mean entropy of the policy in nats, at the sampling temperature",
+    "train/ppo_kl": "mean old minus new log-prob",
+    "train/ppo_gap": "mean |old - new| log-prob",
+    "train/fresh": "share of the tokens that the engine sampled with the weights before the update",
+    "train/kl_engine": "mean |trainer - engine| log-prob of the fresh tokens, before the update",
+    "train/kl_engine_max": "largest |trainer - engine| log-prob of the fresh tokens",
+    "train/kl_engine_k3": "k3 estimate of KL(engine || trainer) on the fresh tokens",
+    "train/kl_engine_comparable": "1; 0 where the engine's distribution is cut by top-p, top-k or min-p",
+    "train/advantage_mean": "mean advantage",
+    "train/advantage_std": "standard deviation of the advantages",
+    "train/tokens": "tokens trained on",
+    "train/samples": "samples in the batch",
+    "train/updates": "optimizer steps; 0 where no token was left to train on",
+    "time/old_log_probs_s": "seconds for the log-probs before the update (only where they are read)",
+    "time/advantages_s": "seconds for gathering the batch and for the advantages",
+    "time/update_s": "seconds for the optimizer steps",
+}
+"""What `Learner.update` returns, beside `train/<name>` for each metric of the loss. Means are over tokens.
+
+Without fresh tokens there is no `train/kl_engine…` but `train/kl_engine_comparable`.
+"""
+
+
+ROLE_METRICS = {
+    "train/kl_reference": "KL(policy || reference), by --kl-estimator",
+    "train/router_balance": "balancing loss of the routers, summed over layers, before its coefficient; the "
+    "number of layers with experts where all experts of each sample are chosen equally",
+    "critic/router_balance": "the same of the critic",
+    "train/kl_teacher": "mean old log-prob minus the teacher's: an estimate of KL(policy || teacher)",
+    "critic/loss": "mean loss of the critic's mini-batches",
+    "critic/grad_norm": "mean gradient norm of the critic's mini-batches, before clipping",
+    "critic/lr": "learning rate of the critic's last optimizer step",
+    "critic/explained_variance": "1 - Var(returns - values) / Var(returns), by the values before the update",
+    "time/reference_log_probs_s": "seconds for the log-probs of the reference",
+    "time/teacher_log_probs_s": "seconds for the log-probs of the teacher",
+    "time/values_s": "seconds for the values of the critic",
+}
+"""What there is beside `METRICS` where the run has a reference, a teacher, a critic or a balancing loss."""
+
+
+def summary(results: Sequence[StepResult]) -> dict[str, float]:
+    """Means of the steps, and means over tokens of what was summed over them; the gap's over fresh ones."""
+    sums: dict[str, float] = {}
+    for result in results:
+        for name, value in result.metrics.items():
+            sums[name] = sums.get(name, 0.0) + value
+    tokens, fresh = sums.pop("tokens"), sums.get("fresh", 0.0)
+    means = {name: sums.pop(name) / len(results) for name in list(sums) if name.startswith(WEIGHTED)}
+    gaps = {name: sums.pop(name) for name in ("kl_engine", "kl_engine_k3") if name in sums}
+    return {
+        **{f"train/{name.removeprefix(WEIGHTED)}": value for name, value in means.items()},
+        "train/loss": sum(result.loss for result in results) / len(results),
+        "train/grad_norm": sum(result.grad_norm for result in results) / len(results),
+        "train/lr": results[-1].lr,
+        "train/tokens": tokens,
+        "train/updates": float(len(results)),
+        **balance_metric("train", results),
+        **{f"train/{name}": value / tokens for name, value in sums.items()},
+        **({f"train/{name}": value / fresh for name, value in gaps.items()} if fresh else {}),
+    }

@@ -1,0 +1,93 @@
+"""What the parts of an algorithm returned, checked: shapes, dtypes, finite values, names of metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import torch
+from torch import Tensor
+
+from rlcore.data.batch import TrainBatch
+from rlcore.errors import RunError
+from rlcore.interfaces import AdvantageEstimator
+from rlcore.maths import where_live
+
+CORE_METRICS = frozenset(
+    {
+        "advantage_mean",
+        "advantage_std",
+        "entropy",
+        "fresh",
+        "grad_norm",
+        "kl_engine",
+        "kl_engine_comparable",
+        "kl_engine_k3",
+        "kl_engine_max",
+        "kl_reference",
+        "kl_teacher",
+        "loss",
+        "lr",
+        "ppo_gap",
+        "ppo_kl",
+        "router_balance",
+        "samples",
+        "tokens",
+        "updates",
+    }
+)
+"""Metrics that core computes for every loss; a loss cannot use their names."""
+
+
+def name_of(plugin: object) -> str:
+    """`package.module.Class` of a part, for messages."""
+    return f"{type(plugin).__module__}.{type(plugin).__qualname__}"
+
+
+def checked_estimate(batch: TrainBatch, estimator: AdvantageEstimator, found_R: Tensor) -> Tensor:
+    """`found_R`, detached, 0 where not live. Raises `RunError` where it is no float32 [R] or not finite."""
+    mask_R = batch.per_token["loss_mask"]
+    if found_R.shape != mask_R.shape or found_R.dtype != torch.float32:
+        raise RunError(
+            f"The advantage estimator {name_of(estimator)} returned {_kind(found_R)}; "
+            f"expected float32 {list(mask_R.shape)}, one value for each response token."
+        )
+    found_R = where_live(found_R.detach(), mask_R)
+    bad = int((~torch.isfinite(found_R)).sum())
+    if bad:
+        raise RunError(
+            f"The advantage estimator {name_of(estimator)} returned {bad} values that are not finite "
+            f"among the {int(mask_R.sum())} tokens to train on."
+        )
+    return found_R
+
+
+def check_outputs(
+    whose: str,
+    what: str,
+    values_R: Tensor,
+    metrics: Mapping[str, Tensor],
+    mask_R: Tensor,
+    *,
+    taken: Collection[str] = (),
+) -> None:
+    """Raises RunError where a part returned another shape, or a metric of a name that is in use."""
+    for name, value in {
+        what: values_R,
+        **{f"metric {key!r}": value for key, value in metrics.items()},
+    }.items():
+        if value.shape != mask_R.shape:
+            raise RunError(
+                f"{whose} returned {_kind(value)} for {name}; "
+                f"expected {list(mask_R.shape)}, one value for each response token."
+            )
+    for name in sorted(metrics):
+        if name in CORE_METRICS:
+            raise RunError(f"{whose} returned the metric {name!r}, which is core's own.")
+        if name in taken:
+            raise RunError(
+                f"{whose} returned the metric {name!r}, which another part of the run returns too."
+            )
+
+
+def _kind(value: Tensor) -> str:
+    return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"

@@ -1,0 +1,82 @@
+"""What is computed of the whole batch, before any split over ranks or micro-batches: advantages, weights.
+
+So nothing that a plugin computes can depend on how the batch is split. Shape suffixes as in `rlcore.maths`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rlcore.data.batch import TrainBatch
+from rlcore.errors import NotFiniteError
+from rlcore.interfaces import AdvantageEstimator, AdvantageOutput
+from rlcore.learning.minibatch import assign_minibatches
+from rlcore.learning.outputs import checked_estimate
+from rlcore.maths import Normalizer, masked_mean, token_weights, where_live, whiten
+
+
+def prepare(
+    batch: TrainBatch,
+    estimator: AdvantageEstimator | None,
+    *,
+    normalizer: Normalizer,
+    constant: int,
+    minibatches: int,
+    whiten_advantages: bool = False,
+) -> TrainBatch:
+    """The whole batch with the columns that training reads.
+
+    Adds per token `advantages` (where there is an estimator), `weights` and, where the estimator gives them,
+    `returns` (float32 [R], 0 where not live), per sample `minibatch` (int64 [B]) unless it is there already.
+    `whiten_advantages`: over all live tokens of the batch (`rlcore.maths.whiten`). `weights` are those of
+    `rlcore.maths.token_weights` within the token's mini-batch; `constant` is used by the normalizer of that
+    name. Raises `RunError` where the estimator's output has another shape or dtype, or is not finite on a
+    live token; `NotFiniteError` where a log-prob of the engine is not.
+    """
+    mask_R, segments_R = batch.per_token["loss_mask"], batch.segments
+    rollout_R = batch.per_token.get("rollout_log_probs")
+    if rollout_R is not None and not bool(torch.isfinite(where_live(rollout_R, mask_R)).all()):
+        raise NotFiniteError("The engine returned log-probs that are not finite for tokens to train on.")
+    estimated = {} if estimator is None else _estimated(batch, estimator)
+    if whiten_advantages and estimated:
+        # in float64, so that the order of the sums does not show in the float32 result
+        white_R = whiten(estimated["advantages"].double(), mask_R)
+        estimated["advantages"] = white_R.float()
+    minibatch_B = batch.per_sample.get("minibatch")
+    if minibatch_B is None:
+        minibatch_B = assign_minibatches(batch.per_sample["rollout"], minibatches)
+    weights_R = torch.zeros(len(mask_R))
+    for number in range(minibatches):
+        of_sample_B = minibatch_B == number
+        of_token_R = of_sample_B[segments_R]
+        segment_B = torch.cumsum(of_sample_B, 0) - 1
+        weights_R[of_token_R] = token_weights(
+            mask_R[of_token_R],
+            segment_B[segments_R[of_token_R]],
+            batch.per_sample["rollout"][of_sample_B],
+            normalizer=normalizer,
+            constant=constant,
+        ).float()
+    return batch.with_columns(
+        per_token={**estimated, "weights": weights_R}, per_sample={"minibatch": minibatch_B}
+    )
+
+
+def _estimated(batch: TrainBatch, estimator: AdvantageEstimator) -> dict[str, Tensor]:
+    """The columns `advantages` and, where there are any, `returns`, checked."""
+    output = estimator.estimate(batch)
+    if not isinstance(output, AdvantageOutput):
+        return {"advantages": checked_estimate(batch, estimator, output)}
+    return {
+        "advantages": checked_estimate(batch, estimator, output.advantages),
+        "returns": checked_estimate(batch, estimator, output.returns),
+    }
+
+
+def advantage_metrics(batch: TrainBatch) -> dict[str, float]:
+    """`advantage_mean`, `advantage_std` (population) over the live tokens of a prepared batch."""
+    advantages_R, mask_R = batch.per_token["advantages"], batch.per_token["loss_mask"]
+    mean = masked_mean(advantages_R, mask_R)
+    variance = masked_mean((advantages_R - mean).square(), mask_R)
+    return {"advantage_mean": float(mean), "advantage_std": float(variance.sqrt())}
