@@ -7,8 +7,6 @@ from rlcore.compose.resolved import Resolved
 from rlcore.config.layers import flag_name
 from rlcore.errors import ConfigError
 
-RUN_TOML = "run.toml"
-
 FREE = {
     "steps",
     "save_every",

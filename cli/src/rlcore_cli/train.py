@@ -16,10 +16,11 @@ from rlcore.config.layers import Layer
 from rlcore.errors import CheckpointError, ConfigError, Terminated
 from rlcore.plugins.files import PluginFile
 from rlcore.plugins.records import Kind
+from rlcore.runtime.run_folder import RUN_TOML
 from rlcore.trains_on import TrainsOn
 from rlcore_cli import options
 from rlcore_cli.program import Program
-from rlcore_cli.resume import RUN_TOML, check_same_past
+from rlcore_cli.resume import check_same_past
 
 
 class TrainCommand(click.Command):

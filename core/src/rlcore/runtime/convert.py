@@ -17,9 +17,9 @@ from rlcore.checkpoint.report import Report
 from rlcore.compose.models import read_config
 from rlcore.dtypes import NAMES, OF_NAME
 from rlcore.errors import CheckpointError, ModelError
-from rlcore.runtime.run_folder import CHECKPOINTS
+from rlcore.runtime.run_folder import CHECKPOINTS, MODEL_DIR
 from rlcore.runtime.shares import Done, ToDist, ToHf, one_rank, run_shares
-from rlcore.runtime.state import MODEL_DIR, RunState
+from rlcore.runtime.state import RunState
 from rlcore.runtime.weights_check import check_weights
 from rlcore.runtime.worker import POLICY
 from rlcore.spec import ModelSpec, Part

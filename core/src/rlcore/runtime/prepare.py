@@ -26,8 +26,7 @@ from rlcore.runtime.engine_checks import check_external, check_placement, check_
 from rlcore.runtime.evals import asked, asked_for, held_out
 from rlcore.runtime.prepared import Prepared, Served
 from rlcore.runtime.role_models import check_same, role_model, teacher_model
-from rlcore.runtime.run_folder import writing
-from rlcore.runtime.state import MODEL_DIR
+from rlcore.runtime.run_folder import MODEL_DIR, writing
 from rlcore.runtime.weights_check import check_weights
 from rlcore.spec import ModelSpec, Part
 from rlcore.trains_on import TrainsOn

@@ -13,7 +13,8 @@ from rlcore.compose.model_fit import check_model
 from rlcore.config import toml
 from rlcore.config.layers import flag_name
 from rlcore.errors import ConfigError, ModelError
-from rlcore.runtime.state import FILE, MODEL_DIR, RUN_TOML
+from rlcore.runtime.run_folder import MODEL_DIR, RUN_TOML
+from rlcore.runtime.state import FILE
 from rlcore.runtime.weights_check import check_weights, shapes_in
 from rlcore.runtime.worker import POLICY
 from rlcore.spec import ModelSpec

@@ -6,10 +6,21 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rlcore.checkpoint.folder import disk_sentence
+from rlcore.config import toml
 from rlcore.errors import CheckpointError, ConfigError
-from rlcore.runtime.state import RUN_TOML
+from rlcore.plugins.files import write_all
+
+if TYPE_CHECKING:
+    from rlcore.compose.resolved import Resolved
+
+RUN_TOML = "run.toml"
+"""Its settings."""
+
+MODEL_DIR = "model"
+"""Its preset's model, where it started from one."""
 
 CHECKPOINTS = "checkpoints"
 PLUGINS = "plugins"
@@ -53,3 +64,20 @@ def writing(path: Path) -> Iterator[None]:
         raise CheckpointError(disk_sentence(path, error)) from error
     except SafetensorError as error:
         raise CheckpointError(f"{path} could not be written: {error}.") from error
+
+
+def write_settings(folder: Path, resolved: Resolved) -> None:
+    """The run's own copy of its plugin files, and its settings, which name those by their place in `folder`.
+
+    A resumed run's file is replaced whole or not at all.
+    """
+    file, copies = folder / RUN_TOML, folder / PLUGINS
+    draft = file.with_name(f"{file.name}.partial")
+    flat = resolved.flat()
+    if resolved.plugin_files:
+        with writing(copies):
+            write_all(resolved.plugin_files, copies)
+        flat["plugin"] = [f"{PLUGINS}/{plugin.name}" for plugin in resolved.plugin_files]
+    with writing(file):
+        draft.write_text(toml.dump(flat))
+        draft.replace(file)

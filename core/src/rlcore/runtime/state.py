@@ -12,8 +12,6 @@ from rlcore.errors import CheckpointError
 
 FORMAT = 1
 FILE = "state.json"
-RUN_TOML, MODEL_DIR = "run.toml", "model"
-"""In a run's folder: its settings, and its preset's model where it started from one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from rlcore.engines.client import EngineClient
 from rlcore.engines.config import LocalConfig
 from rlcore.engines.launch import EngineLaunch
 from rlcore.errors import EngineError
-from rlcore.runtime.engines import EngineSupervisor
+from rlcore.runtime.supervisor import EngineSupervisor
 from rlcore.spec import Part
 
 TOKEN = secrets.token_hex(8)

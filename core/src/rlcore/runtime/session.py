@@ -1,0 +1,199 @@
+"""`Session`: the processes of one run, from their start to their end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rlcore import heap
+from rlcore.data.responses import ResponseEncoder
+from rlcore.errors import EngineError, WorkerError
+from rlcore.inputs import Input
+from rlcore.rollout.context import Scorer
+from rlcore.rollout.evaluate import Evaluator, NoReward
+from rlcore.rollout.given import GivenProducer
+from rlcore.rollout.produce import Producer
+from rlcore.rollout.rewards import RewardPool
+from rlcore.rollout.teacher import TeacherEngine
+from rlcore.runtime.cluster import Cluster
+from rlcore.runtime.engines import EngineGroup
+from rlcore.runtime.evals import evaluations
+from rlcore.runtime.loop import Loop
+from rlcore.runtime.placement import Placement
+from rlcore.runtime.prepared import Prepared
+from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
+from rlcore.runtime.signals import StopSignals
+from rlcore.runtime.state import RunState
+from rlcore.runtime.trainer import TrainerGroup
+from rlcore.tracking.tracker import Tracker
+from rlcore.trains_on import TrainsOn
+
+if TYPE_CHECKING:
+    from rlcore.tracking.console import Display
+
+_REASON_SECONDS = 5.0
+"""Time for a watcher to say why a process died, once its absence is felt."""
+
+
+@dataclass(kw_only=True)
+class Session:
+    """`steps`, `scores`: how far the run came, and what its last evaluation found."""
+
+    prepared: Prepared
+    state: RunState
+    cluster: Cluster
+    placement: Placement
+    console: Display
+    steps: int = 0
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+    async def run(self) -> str:
+        """The whole run; why it ended. What was started is stopped, however it ends."""
+        with StopSignals() as stop:
+            main = asyncio.ensure_future(self._run(stop))
+            interrupted = asyncio.ensure_future(stop.interrupted.wait())
+            try:
+                await asyncio.wait({main, interrupted}, return_when=asyncio.FIRST_COMPLETED)
+                if main.done():
+                    return main.result()
+                main.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await main
+                return stop.reason
+            finally:
+                interrupted.cancel()
+
+    async def _run(self, stop: StopSignals) -> str:
+        prepared, placement, resolved = self.prepared, self.placement, self.prepared.resolved
+        async with contextlib.AsyncExitStack() as stack:
+            self.console.phase("Starting the engines and the train workers")
+            engines = EngineGroup(self.cluster, placement.engines, prepared)
+            stack.push_async_callback(engines.stop)
+            threads = cpu_threads(resolved.run)
+            # Trainer and engine take turns on the same cores: who waits spins for microseconds only.
+            env = {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": "1500"}
+            trainer = TrainerGroup(
+                self.cluster, placement.workers, resolved.plugin_files, env, placement.critics
+            )
+            stack.callback(trainer.kill)
+            rewards: Scorer = NoReward()
+            if resolved.rewards:
+                pool = RewardPool(
+                    resolved.rewards,
+                    workers=resolved.run.reward_workers,
+                    timeout=resolved.run.reward_timeout,
+                    plugin_files=resolved.plugin_files,
+                )
+                stack.callback(pool.stop)
+                await asyncio.to_thread(pool.start)
+                rewards = pool
+            setups = worker_setups(prepared, engines.publisher, threads)
+            await _all_or_first_error(engines.start(), trainer.start(setups))
+            engines.connect(trainer)
+            stack.push_async_callback(prepared.generators.close)
+            loop = await self._loop(engines, trainer, rewards, stop)
+            loop.evaluator = await self._evaluator(engines, rewards, stack)
+            if resolved.run.teacher_url:
+                loop.teacher = TeacherEngine(resolved.run)
+                stack.push_async_callback(loop.teacher.close)
+            with loop.tracker:
+                stop.can_save = True
+                heap.settle()
+                reason = await self._watched(loop, engines, trainer)
+            await trainer.stop()
+            return reason
+
+    async def _loop(
+        self, engines: EngineGroup, trainer: TrainerGroup, rewards: Scorer, stop: StopSignals
+    ) -> Loop:
+        prepared, state = self.prepared, self.state
+        resolved = prepared.resolved
+        producer = self._producer(engines, rewards)
+        if prepared.resume_from is not None:
+            self.console.phase("Loading the checkpoint")
+            await trainer.load(prepared.resume_from, saved_roles(resolved))
+            producer.load(state.producer)
+        tracker = Tracker(prepared.run_dir, self.console, resumed_step=state.step)
+        loop = Loop(
+            prepared=prepared,
+            producer=producer,
+            trainer=trainer,
+            engines=engines,
+            tracker=tracker,
+            stop=stop,
+            state=state,
+        )
+        if producer.samples:
+            self.console.phase("Publishing the first weights")
+            await loop.publish()
+        return loop
+
+    async def _evaluator(
+        self, engines: EngineGroup, rewards: Scorer, stack: contextlib.AsyncExitStack
+    ) -> Evaluator | None:
+        prepared, resolved = self.prepared, self.prepared.resolved
+        if not prepared.evals:
+            return None
+        pools = [(resolved.rewards, rewards)] if resolved.rewards else []
+        return Evaluator(
+            run=resolved.run,
+            encoder=prepared.encoder,
+            clients=engines.clients,
+            sets=await evaluations(resolved, prepared.evals, pools, prepared.generators, stack),
+            in_step=not resolved.run.is_asynchronous,
+        )
+
+    def _producer(self, engines: EngineGroup, rewards: Scorer) -> Producer | GivenProducer:
+        prepared, resolved = self.prepared, self.prepared.resolved
+        if resolved.trains_on is not TrainsOn.ROLLOUTS:
+            return GivenProducer(
+                run=resolved.run,
+                prompts=prepared.prompts.train,
+                encoder=ResponseEncoder(prepared.encoder, resolved.run.max_response_tokens),
+            )
+        return Producer(
+            run=resolved.run,
+            prompts=prepared.prompts.train,
+            encoder=prepared.encoder,
+            clients=engines.clients,
+            generator=prepared.generators.of(resolved.generator),
+            rewards=rewards,
+            filters=[part.build() for part in resolved.filters],
+            version=self.state.version,
+            baseline=Input.GREEDY_REWARD in resolved.needs,
+        )
+
+    async def _watched(self, loop: Loop, engines: EngineGroup, trainer: TrainerGroup) -> str:
+        """Run the loop; a process that dies ends it with its reason."""
+        main = asyncio.ensure_future(loop.run())
+        watchers = [asyncio.ensure_future(engines.watch()), asyncio.ensure_future(trainer.watch())]
+        try:
+            await asyncio.wait({main, *watchers}, return_when=asyncio.FIRST_COMPLETED)
+            if (
+                main.done()
+                and not main.cancelled()
+                and isinstance(main.exception(), EngineError | WorkerError)
+            ):
+                # What died says why; what was waiting for it does not.
+                await asyncio.wait(watchers, timeout=_REASON_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            for watcher in watchers:
+                if watcher.done() and not watcher.cancelled():
+                    watcher.result()
+            return await main
+        finally:
+            self.steps, self.scores = loop.state.step, loop.scores
+            for task in (main, *watchers):
+                task.cancel()
+            await asyncio.gather(main, *watchers, return_exceptions=True)
+
+
+async def _all_or_first_error(*awaitables: Any) -> None:
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
