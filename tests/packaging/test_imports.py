@@ -70,12 +70,25 @@ def test_a_circle_is_found() -> None:
     assert circle({"a": {"b", "c"}, "b": {"c"}}) is None
 
 
-def test_no_packages_of_core_import_each_other() -> None:
-    packages: Graph = {}
+def packages() -> Graph:
+    """Package of core → those that it imports, for types alone too."""
+    found: Graph = {}
     for module, wanted in graph((n for n in MODULES if n.partition(".")[0] == "rlcore"), typing=True).items():
-        packages.setdefault(package(module), set()).update(map(package, wanted))
-    assert len(packages) > 10
-    assert circle({name: wanted - {name} for name, wanted in packages.items()}) is None
+        found.setdefault(package(module), set()).update(map(package, wanted))
+    return {name: wanted - {name} for name, wanted in found.items()}
+
+
+def test_no_packages_of_core_import_each_other() -> None:
+    assert circle(packages()) is None
+
+
+def test_a_package_of_core_imports_those_above_it_in_the_list() -> None:
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("### The packages of core")[2]
+    order = re.findall(r"^\| `(\w+)` \|", table.partition("\n##")[0], re.MULTILINE)
+    assert set(order) == {path.parent.name for path in (ROOT / "core/src/rlcore").glob("*/__init__.py")}
+    found = packages()
+    upwards = [(name, other) for at, name in enumerate(order) for other in found[name] & set(order[at:])]
+    assert not upwards
 
 
 def test_no_modules_import_each_other() -> None:
