@@ -9,7 +9,8 @@ from typing import Any
 import huggingface_hub.constants
 import pytest
 
-from rlcore.plan.facts import read_config
+from rlcore.plan.published import read_config
+from rlcore.plugins.loader import load
 from rlcore_cli.main import run
 
 GPUS = ["--gpus", "8", "--gpu-memory", "80"]
@@ -85,8 +86,8 @@ def test_a_config_that_is_none_is_refused(tmp_path: Any, capsys: pytest.CaptureF
     file = tmp_path / "config.json"
     for text, reason in (
         ("{", "config.json is broken JSON"),
-        ('{"model_type": "bert"}', "found model_type 'bert', expected one of"),
-        ('{"model_type": "qwen3", "hidden_size": 8, "num_attention_heads": 2}', "is missing"),
+        ('{"architectures": ["BertForMaskedLM"]}', "names 'BertForMaskedLM', expected one of"),
+        ('{"architectures": ["Qwen3ForCausalLM"], "hidden_size": 8, "num_attention_heads": 2}', "is missing"),
     ):
         file.write_text(text)
         assert run(["plan", "--model", str(tmp_path), *GPUS]) == 2
@@ -102,13 +103,47 @@ def test_a_hub_id_is_read_by_its_config(
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     cached = tmp_path / "models--acme--some" / "snapshots" / "0"
     cached.mkdir(parents=True)
-    (cached / "config.json").write_text(json.dumps(read_config("qwen3-0.6b")))
+    (cached / "config.json").write_text(json.dumps(read_config("qwen3-0.6b", load().registry)))
     (tmp_path / "models--acme--some" / "refs").mkdir()
     (tmp_path / "models--acme--some" / "refs" / "main").write_text("0")
     found, preset = (_json(capsys, "--model", name, *GPUS) for name in ("acme/some", "qwen3-0.6b"))
     assert found["layouts"] == preset["layouts"]
     assert run(["plan", "--model", "acme/other", *GPUS]) == 2
     assert "'acme/other' is no directory here and could not be had from the hub" in capsys.readouterr().err
+
+
+FAMILY = """
+from rlcore.plan.facts import decoder
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import ModelFamily
+
+@hookimpl
+def rlcore_models():
+    known = {"facts": f"{__name__}:facts"} if FACTS else {}
+    yield ModelFamily(
+        name="own", factory=f"{__name__}:Bridge", summary="x", architectures=("OwnForCausalLM",), **known
+    )
+
+def facts(config):
+    return decoder(config, qk_norm=True)
+"""
+OWN = {"architectures": ["OwnForCausalLM"], "vocab_size": 10, "hidden_size": 8, "intermediate_size": 16}
+OWN |= {"num_hidden_layers": 1, "num_attention_heads": 2}
+
+
+def test_a_family_of_ones_own_is_planned_by_its_facts(
+    tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, config = tmp_path / "own.py", tmp_path / "config.json"
+    config.write_text(json.dumps(OWN))
+    asked = ["--plugin", str(file), "plan", "--model", str(config), *GPUS]
+    file.write_text(f"FACTS = True\n{FAMILY}")
+    assert run([*asked, "--json"]) == 0
+    norms, attention, mlp, embeddings = 3 * 8 + 2 * 4, 4 * 8 * 8, 3 * 8 * 16, 2 * 10 * 8
+    assert json.loads(capsys.readouterr().out)["parameters"] == norms + attention + mlp + embeddings
+    file.write_text(f"FACTS = False\n{FAMILY}")
+    assert run(asked) == 2
+    assert "cannot plan for 'own', expected one of" in capsys.readouterr().err
 
 
 def test_no_heavy_library_is_imported() -> None:

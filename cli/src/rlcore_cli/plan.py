@@ -10,8 +10,10 @@ import click
 
 from rlcore.plan.facts import Facts
 from rlcore.plan.memory import Workload, of_stage
+from rlcore.plan.published import read_facts
 from rlcore.plan.search import GB, Candidate, Machines, cache_bytes, publication_bytes, search
 from rlcore.plan.weights import active_parameters, parameters
+from rlcore_cli.program import Program
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,9 +40,12 @@ SIZES = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
 @click.option("--recompute/--no-recompute", default=None, help="Keep only the inputs of layers.  [if needed]")
 @click.option("--show", default=6, show_default=True, type=POSITIVE, help="Layouts of each kind to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def plan(model: str, gpus: int, gpu_memory: float, as_json: bool, show: int, **given: Any) -> None:
+@click.pass_obj
+def plan(
+    program: Program, model: str, gpus: int, gpu_memory: float, as_json: bool, show: int, **given: Any
+) -> None:
     """Say which layouts of a model fit, from its config.json alone. Starts nothing and needs no GPU."""
-    facts = Facts.read(model)
+    facts = read_facts(model, program.plugins.registry)
     machines = Machines(gpus=gpus, memory=int(gpu_memory * GB), per_node=given["gpus_per_node"])
     work = Workload(
         dtype=given["dtype"], tokens=given["tokens_per_rank"], micro_batches=given["micro_batches"]

@@ -19,6 +19,7 @@ from rlcore.plan.activations import Batch, saved
 from rlcore.plan.facts import Facts
 from rlcore.plan.layout import Layout
 from rlcore.plan.memory import BYTES, states
+from rlcore.plan.published import read_facts
 from rlcore.plugins.loader import load
 from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec, Part
@@ -170,7 +171,7 @@ def test_states_are_exact_and_activations_close(
     models: dict[str, tuple[Path, Part]], layout: Layout, megatron: dict[str, Any], dtype: str, name: str
 ) -> None:
     path, part = models[name]
-    facts = Facts.read(str(path))
+    facts = read_facts(str(path), load().registry)
     found = run_ranks(_measure, layout.world, str(path), part, megatron, dtype)
     tokens = TOKENS // layout.context
     batch = Batch(tokens=tokens, rows=ROWS // layout.context, bytes=BYTES[dtype], on_cpu=True)

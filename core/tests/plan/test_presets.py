@@ -9,13 +9,15 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlcore.megatron import parallel
 from rlcore.megatron.streaming import Shape
-from rlcore.plan.facts import Facts, presets, read_config
 from rlcore.plan.layout import Layout
+from rlcore.plan.published import read_config, read_facts, sizes
 from rlcore.plan.weights import active_parameters, parameters, stage
 from rlcore.plugins.loader import load
 from rlcore.plugins.records import Kind, ModelFamily
 from rlcore.spec import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
+
+REGISTRY = load().registry
 
 PUBLISHED = {
     "deepseek-v3": (671e9, 37e9),
@@ -48,12 +50,12 @@ WITHIN, ACTIVE_WITHIN = 0.013, 0.13
 
 
 def test_every_published_size_is_known() -> None:
-    assert set(presets()) == set(PUBLISHED)
+    assert set(sizes(REGISTRY)) == set(PUBLISHED)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_transformers_counts_as_many_parameters_as_were_published(name: str) -> None:
-    facts, config = Facts.read(name), read_config(name)
+    facts, config = read_facts(name, REGISTRY), read_config(name, REGISTRY)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
     assert sum(param.numel() for param in model.parameters()) == parameters(facts)
@@ -68,7 +70,7 @@ def _by_megatron(rank: int, world: int, port: int, root: str, bridges: dict[str,
     for name, bridge in bridges.items():
         folder = Path(root) / name
         folder.mkdir()
-        (folder / "config.json").write_text(json.dumps(read_config(name)))
+        (folder / "config.json").write_text(json.dumps(read_config(name, load().registry)))
         shape = Shape.of(ModelSpec(path=str(folder), bridge=bridge, dtype="bf16"))
         found[name] = sum(param.numel() for param in shape.chunk.parameters())
     parallel.stop()
@@ -77,20 +79,20 @@ def _by_megatron(rank: int, world: int, port: int, root: str, bridges: dict[str,
 
 def test_megatron_builds_the_same_number(tmp_path: Path) -> None:
     bridges = {}
-    for entry in load().registry.entries(Kind.MODEL):
+    for entry in REGISTRY.entries(Kind.MODEL):
         family = entry.record
         assert isinstance(family, ModelFamily)
-        for name in presets():
-            if read_config(name)["architectures"][0] in family.architectures:
+        for name in sizes(REGISTRY):
+            if read_config(name, REGISTRY)["architectures"][0] in family.architectures:
                 bridges[name] = Part(name=family.name, factory=family.factory, config=family.config())
     assert bridges
     for name, count in run_ranks(_by_megatron, 1, str(tmp_path), bridges)[0].items():
-        assert count == parameters(Facts.read(name)), name
+        assert count == parameters(read_facts(name, REGISTRY)), name
 
 
 @pytest.mark.parametrize("name", ["qwen2.5-72b", "qwen3-235b-a22b", "deepseek-v3"])
 def test_the_stages_of_all_ranks_are_the_whole_model(name: str) -> None:
-    facts = Facts.read(name)
+    facts = read_facts(name, REGISTRY)
     pipeline = 2 if facts.layers % 2 == 0 else facts.layers
     layout = Layout(world=2 * pipeline, tensor=2, pipeline=pipeline, expert=2)
     norms = 0

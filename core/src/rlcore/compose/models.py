@@ -82,23 +82,28 @@ def _preset(name: str, registry: Registry, asked: str) -> Found:
     return found
 
 
-def _claimant(path: str, registry: Registry, asked: str) -> Entry:
-    architectures = read_config(path, asked).get("architectures")
+def families(registry: Registry) -> list[ModelFamily]:
+    """Every model family, sorted by name."""
+    return [entry.record for entry in registry.entries(Kind.MODEL) if isinstance(entry.record, ModelFamily)]
+
+
+def claimant(config: Mapping[str, Any], registry: Registry, at: str) -> Entry:
+    """The family that claims the architecture of `config`. Raises `ModelError`, which speaks of `at`."""
+    architectures = config.get("architectures")
     if not (isinstance(architectures, list) and architectures and isinstance(architectures[0], str)):
-        raise ModelError(f"{asked}: {path}/config.json names no architecture.")
+        raise ModelError(f"{at} names no architecture.")
     wanted = architectures[0]
-    claims = {
-        architecture: entry
-        for entry in registry.entries(Kind.MODEL)
-        if isinstance(entry.record, ModelFamily)
-        for architecture in entry.record.architectures
-    }
+    claims = {name: family for family in families(registry) for name in family.architectures}
     if wanted not in claims:
         raise ModelError(
-            f"{asked}: {path}/config.json names {wanted!r}, expected one of {', '.join(claims) or 'none'}."
+            f"{at} names {wanted!r}, expected one of {', '.join(claims) or 'none'}."
             f"{did_you_mean(wanted, claims)}{registry.broken_note()}"
         )
-    return claims[wanted]
+    return registry.find(Kind.MODEL, claims[wanted].name, at)
+
+
+def _claimant(path: str, registry: Registry, asked: str) -> Entry:
+    return claimant(read_config(path, asked), registry, f"{asked}: {path}/config.json")
 
 
 def hub_config(name: str, asked: str) -> str:

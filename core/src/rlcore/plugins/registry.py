@@ -154,8 +154,8 @@ def _check_recipe(record: Algorithm) -> str | None:
 
 def _check_component(kind: Kind, record: Component) -> str | None:
     factories: list[Any] = [record.factory]
-    if isinstance(record, ModelFamily) and record.preset is not None:
-        factories.append(record.preset)
+    if isinstance(record, ModelFamily):
+        factories += [one for one in (record.preset, record.facts, record.sizes) if one is not None]
     for factory in factories:
         if not isinstance(factory, str) or not _FACTORY.fullmatch(factory):
             return f'factory {factory!r}, expected a text "package.module:attribute"'

@@ -15,6 +15,8 @@ def rlcore_models() -> Iterable[ModelFamily]:
         factory="rlcore_deepseek.bridge:DeepseekBridge",
         summary="DeepSeek-V3, V3.1 and R1: latent attention and experts",
         architectures=("DeepseekV3ForCausalLM",),
+        facts="rlcore_deepseek.facts:deepseek_v3",
+        sizes="rlcore_deepseek:sizes",
     )
     yield ModelFamily(
         name="deepseek",

@@ -15,6 +15,8 @@ def rlcore_models() -> Iterable[ModelFamily]:
         factory="rlcore_glm.dense:GlmBridge",
         summary="GLM-4 dense, with norms around each block",
         architectures=("Glm4ForCausalLM",),
+        facts="rlcore_glm.facts:glm4",
+        sizes="rlcore_glm:sizes",
     )
     yield ModelFamily(
         name="glm",
@@ -29,4 +31,6 @@ def rlcore_models() -> Iterable[ModelFamily]:
         factory="rlcore_glm.moe:GlmMoeBridge",
         summary="GLM-4.5, 4.6 and 4.7: experts",
         architectures=("Glm4MoeForCausalLM",),
+        facts="rlcore_glm.facts:glm4_moe",
+        sizes="rlcore_glm:sizes",
     )

@@ -15,6 +15,8 @@ def rlcore_models() -> Iterable[ModelFamily]:
         factory="rlcore_llama.bridge:LlamaBridge",
         summary="Llama 2 and Llama 3 dense; the preset is a tiny random one",
         architectures=("LlamaForCausalLM",),
+        facts="rlcore_llama.facts:llama",
+        sizes="rlcore_llama:sizes",
         preset="rlcore_llama.tiny:tiny",
         suggests=SUGGESTS,
     )

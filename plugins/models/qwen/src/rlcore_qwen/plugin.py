@@ -17,6 +17,8 @@ def rlcore_models() -> Iterable[ModelFamily]:
         summary="Qwen3 dense; the preset is a tiny random one",
         config=QwenConfig,
         architectures=("Qwen3ForCausalLM",),
+        facts="rlcore_qwen.facts:qwen3",
+        sizes="rlcore_qwen:sizes",
         preset="rlcore_qwen.tiny:tiny",
         suggests=SUGGESTS,
     )
@@ -26,6 +28,8 @@ def rlcore_models() -> Iterable[ModelFamily]:
         summary="Qwen2 and Qwen2.5 dense",
         config=QwenConfig,
         architectures=("Qwen2ForCausalLM",),
+        facts="rlcore_qwen.facts:qwen2",
+        sizes="rlcore_qwen:sizes",
     )
     yield ModelFamily(
         name="qwen3_moe",
@@ -33,4 +37,6 @@ def rlcore_models() -> Iterable[ModelFamily]:
         summary="Qwen3 with experts",
         config=QwenConfig,
         architectures=("Qwen3MoeForCausalLM",),
+        facts="rlcore_qwen.facts:qwen3_moe",
+        sizes="rlcore_qwen:sizes",
     )

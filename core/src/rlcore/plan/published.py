@@ -1,0 +1,66 @@
+"""What `--model` of a plan stands for: a published size of a family, a directory or a config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from rlcore.compose.models import claimant, families, hub_config, read_config_file
+from rlcore.errors import ModelError, PluginError, did_you_mean
+from rlcore.plan.facts import Facts
+from rlcore.plugins.records import ModelFamily
+from rlcore.plugins.registry import Registry
+from rlcore.spec import Part
+
+
+def sizes(registry: Registry) -> dict[str, Path]:
+    """Name → config.json of each published size, sorted by name."""
+    folders = {family.sizes for family in families(registry) if family.sizes}
+    files = [Path(str(file)) for folder in folders for file in _folder(folder).iterdir()]
+    return {file.stem: file for file in sorted(files, key=lambda file: file.stem) if file.suffix == ".json"}
+
+
+def read_config(model: str, registry: Registry) -> Mapping[str, Any]:
+    """The config of a published size, a Hugging Face directory, a config.json or a hub id. ModelError."""
+    path = Path(model)
+    if path.is_dir():
+        path = path / "config.json"
+    elif not path.is_file() and model.count("/") == 1 and not model.startswith((".", "/", "~")):
+        path = Path(hub_config(model, "--model")) / "config.json"
+    elif not path.is_file():
+        known = sizes(registry)
+        if model not in known:
+            raise ModelError(
+                f"--model: found {model!r}, expected a directory, a config.json, a hub id or one of "
+                f"{', '.join(known)}.{did_you_mean(model, known)}"
+            )
+        path = known[model]
+    return read_config_file(path, f"--model {model}")
+
+
+def read_facts(model: str, registry: Registry) -> Facts:
+    """Of the same. ModelError; PluginError where the family's plugin cannot be loaded."""
+    config, at = read_config(model, registry), f"--model {model}"
+    family = claimant(config, registry, at).record
+    assert isinstance(family, ModelFamily)
+    plannable = [one.name for one in families(registry) if one.facts]
+    if family.facts is None:
+        raise ModelError(f"{at}: cannot plan for {family.name!r}, expected one of {', '.join(plannable)}.")
+    read = Part(name=family.name, factory=family.facts).load()
+    try:
+        facts: Facts = read(config)
+    except KeyError as error:
+        raise ModelError(f"{at}: {error} is missing.") from error
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise ModelError(f"{at}: is no config of a model ({error}).") from error
+    return facts
+
+
+def _folder(name: str) -> Path:
+    package, _, folder = name.partition(":")
+    found = Path(str(resources.files(package).joinpath(folder)))
+    if not found.is_dir():
+        raise PluginError(f"sizes {name!r}: {found} is no folder.")
+    return found
