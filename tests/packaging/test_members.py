@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 import tomllib
-import zipfile
 from email.parser import Parser
 from pathlib import Path
 from typing import Any
@@ -107,25 +106,3 @@ def test_the_root_requires_every_member_by_its_folder(tmp_path: Path) -> None:
     assert sorted(headers.get_all("Requires-Dist", [])) == sorted(
         f"{project(member)['name']} @ {member.as_uri()}" for member in MEMBERS
     )
-
-
-@pytest.fixture(scope="session")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheels of all members."""
-    folder = tmp_path_factory.mktemp("wheels")
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    command = [*pip, "--disable-pip-version-check", "--wheel-dir", str(folder), *map(str, MEMBERS)]
-    subprocess.run(command, check=True, timeout=200, cwd=folder)
-    return folder
-
-
-@each_member
-def test_the_wheel_holds_the_whole_package(member: Path, wheels: Path) -> None:
-    name = import_name(member)
-    info = f"{name}-{VERSION}.dist-info"
-    with zipfile.ZipFile(wheels / f"{name}-{VERSION}-py3-none-any.whl") as wheel:
-        held = set(wheel.namelist())
-        metadata = Parser().parsestr(wheel.read(f"{info}/METADATA").decode())
-    assert {path for path in held if not path.startswith(f"{info}/")} == sources(member)
-    assert metadata["License-Expression"] == "Apache-2.0"
-    assert metadata["Description-Content-Type"] == "text/markdown"

@@ -8,19 +8,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rlcore.compose.lookup import (
+    DATA,
+    DATA_SOURCE,
+    TASK,
+    find_entry,
+    find_file,
+    find_task,
+    strongest,
+    text_of,
+)
 from rlcore.config import layers
 from rlcore.config.evals import EvalConfig
 from rlcore.config.layers import Layer, Setting
-from rlcore.data.locations import check_locations
 from rlcore.errors import ConfigError
-from rlcore.plugins.records import Kind, Source
+from rlcore.plugins.records import Kind
 from rlcore.plugins.registry import Entry, Registry
 from rlcore.spec import Part, RewardPart
 
 EVAL = "eval"
-DATA, TASK = "data", "task"
-DATA_SOURCE = "file"
-"""The source behind `--data PATH`."""
 
 PARTS: Mapping[str, Kind] = {"reward": Kind.REWARD, "generator": Kind.GENERATOR}
 """The parts that an evaluation may have of its own."""
@@ -134,17 +140,7 @@ def _names(given: Iterable[Layer]) -> list[str]:
 
 def source_of(name: str, given: Sequence[Layer]) -> tuple[str, Setting] | None:
     """`data` or `task` of an evaluation, whichever the strongest layer has."""
-    keys = (f"{EVAL}.{name}.{TASK}", f"{EVAL}.{name}.{DATA}")
-    for layer in reversed(given):
-        found = [key for key in keys if key in layer.values]
-        if len(found) > 1:
-            raise ConfigError(
-                f"{layer.at(keys[0])} and {layer.at(keys[1])} exclude each other; leave one out."
-            )
-        if found:
-            setting = Setting(value=layer.values[found[0]], layer=layer)
-            return found[0], setting
-    return None
+    return strongest(given, f"{EVAL}.{name}.{TASK}", f"{EVAL}.{name}.{DATA}")
 
 
 def _choice(name: str, registry: Registry, given: Sequence[Layer]) -> EvalChoice:
@@ -155,31 +151,19 @@ def _choice(name: str, registry: Registry, given: Sequence[Layer]) -> EvalChoice
         raise ConfigError(
             f"{settings[first].layer.at(first)}: the evaluation {name!r} has no data; add --eval {name}=PATH."
         )
-    parts = {}
-    for key, kind in PARTS.items():
-        setting = settings.get(f"{EVAL}.{name}.{key}")
-        if setting is not None:
-            at = setting.layer.at(f"{EVAL}.{name}.{key}")
-            parts[key] = registry.find(kind, _text(setting, at), at)
+    parts = {
+        key: find_entry(registry, kind, full, settings[full])
+        for key, kind in PARTS.items()
+        if (full := f"{EVAL}.{name}.{key}") in settings
+    }
     return EvalChoice(name=name, source=_source(*found, registry), parts=parts)
 
 
-def _text(setting: Setting, at: str) -> str:
-    if not isinstance(setting.value, str):
-        raise ConfigError(f"{at}: found {setting.value!r}, expected a text.")
-    return setting.value
-
-
 def _source(key: str, setting: Setting, registry: Registry) -> Entry:
-    at = setting.layer.at(key)
-    value = _text(setting, at)
-    if key.endswith(f".{DATA}"):
-        check_locations(value, at)
-        return registry.find(Kind.SOURCE, DATA_SOURCE, at)
-    entry = registry.find(Kind.SOURCE, value, at)
-    if isinstance(entry.record, Source) and not entry.record.task:
-        raise ConfigError(f"{at}: {value!r} is no task; name a file with --eval NAME=PATH.")
-    return entry
+    if not key.endswith(f".{DATA}"):
+        return find_task(registry, key, setting, "name a file with --eval NAME=PATH")
+    text_of(key, setting)  # one file: a set is no mix
+    return find_file(registry, key, setting)
 
 
 def lost_tables(layer: Layer, given: Sequence[Layer]) -> list[str]:

@@ -1,14 +1,18 @@
 """From a choice, as a layer of settings has it, to the entry that it names."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
-from rlcore.compose.evals import DATA_SOURCE
 from rlcore.config.layers import Layer, Setting
 from rlcore.data.locations import check_locations
 from rlcore.errors import ConfigError
 from rlcore.plugins.records import Kind, Source
 from rlcore.plugins.registry import Entry, Registry
+
+DATA, TASK = "data", "task"
+DATA_SOURCE = "file"
+"""The source behind `--data PATH`."""
 
 
 def text_of(key: str, setting: Setting) -> str:
@@ -23,30 +27,44 @@ def find_entry(registry: Registry, kind: Kind, key: str, setting: Setting) -> En
     return registry.find(kind, text_of(key, setting), setting.layer.at(key))
 
 
-def source_choice(given: tuple[Layer, ...]) -> tuple[str, Setting] | None:
-    """`task` or `data`, whichever the strongest layer has; None: neither was given."""
+def strongest(given: Sequence[Layer], *keys: str) -> tuple[str, Setting] | None:
+    """Which of `keys` the strongest layer that has one has. Raises `ConfigError` where it has two."""
     for layer in reversed(given):
-        if "task" in layer.values and "data" in layer.values:
-            raise ConfigError(f"{layer.at('task')} and {layer.at('data')} exclude each other; leave one out.")
-        for key in ("task", "data"):
-            if key in layer.values:
-                return key, Setting(value=layer.values[key], layer=layer)
+        found = [key for key in keys if key in layer.values]
+        if len(found) > 1:
+            raise ConfigError(
+                f"{layer.at(found[0])} and {layer.at(found[1])} exclude each other; leave one out."
+            )
+        if found:
+            return found[0], Setting(value=layer.values[found[0]], layer=layer)
     return None
 
 
-def find_source(registry: Registry, given: tuple[Layer, ...]) -> Entry | None:
+def source_choice(given: Sequence[Layer]) -> tuple[str, Setting] | None:
+    """`task` or `data`, whichever the strongest layer has; None: neither was given."""
+    return strongest(given, TASK, DATA)
+
+
+def find_source(registry: Registry, given: Sequence[Layer]) -> Entry | None:
     """The source that the strongest layer names, else the default one. Raises `UserError`."""
     choice = source_choice(given)
     if choice is None:
         return registry.default(Kind.SOURCE)
     key, setting = choice
-    at = setting.layer.at(key)
-    if key == "data":
-        check_locations(setting.value, at)
-        return registry.find(Kind.SOURCE, DATA_SOURCE, at)
+    return find_file(registry, key, setting) if key == DATA else find_task(registry, key, setting)
+
+
+def find_file(registry: Registry, key: str, setting: Setting) -> Entry:
+    """The source behind a choice of files. Raises `ConfigError` where there are none."""
+    check_locations(setting.value, setting.layer.at(key))
+    return registry.find(Kind.SOURCE, DATA_SOURCE, setting.layer.at(key))
+
+
+def find_task(registry: Registry, key: str, setting: Setting, instead: str = "use --data PATH") -> Entry:
+    """The task that `key` names; `instead`: what to do with a source that is none. Raises `UserError`."""
     entry = find_entry(registry, Kind.SOURCE, key, setting)
     if isinstance(entry.record, Source) and not entry.record.task:
-        raise ConfigError(f"{at}: {entry.record.name!r} is no task; use --data PATH.")
+        raise ConfigError(f"{setting.layer.at(key)}: {entry.record.name!r} is no task; {instead}.")
     return entry
 
 

@@ -6,8 +6,9 @@ Precedence: defaults < suggestions of parts < of the model < of the source < rec
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from rlcore.compose.evals import DATA_SOURCE, EvalChoice, EvalSet
+from rlcore.compose.evals import EvalChoice, EvalSet
 from rlcore.compose.fit import fit
+from rlcore.compose.lookup import DATA_SOURCE
 from rlcore.compose.offers import Offers
 from rlcore.compose.resolved import ModelChoice, Resolved
 from rlcore.compose.selection import Selection

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlcore.compose.evals import DATA_SOURCE, EvalSet
+from rlcore.compose.evals import EvalSet
+from rlcore.compose.lookup import DATA_SOURCE
 from rlcore.config import toml
 from rlcore.config.parts import (
     AdvantageConfig,

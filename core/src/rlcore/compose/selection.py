@@ -8,7 +8,8 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rlcore.compose.evals import DATA_SOURCE, EVAL, EvalChoice
+from rlcore.compose.evals import EVAL, EvalChoice
+from rlcore.compose.lookup import DATA_SOURCE
 from rlcore.compose.models import Found
 from rlcore.config import layers
 from rlcore.config.base import Config
