@@ -42,7 +42,7 @@ SIZES = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def plan(
-    program: Program, model: str, gpus: int, gpu_memory: float, as_json: bool, show: int, **given: Any
+    program: Program, /, model: str, gpus: int, gpu_memory: float, as_json: bool, show: int, **given: Any
 ) -> None:
     """Say which layouts of a model fit, from its config.json alone. Starts nothing and needs no GPU."""
     facts = read_facts(model, program.plugins.registry)
