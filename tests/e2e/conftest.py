@@ -1,12 +1,14 @@
 """Fixtures that start the real command."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import LIMIT_S, Command, Run, Start
 from layouts import Layouts
+from refusals import Refused, refuse
 
 
 @pytest.fixture
@@ -43,3 +45,12 @@ def run(start: Start) -> Run:
 def layouts(tmp_path_factory: pytest.TempPathFactory) -> Layouts:
     """The same run under several layouts, each made when it is first asked for."""
     return Layouts(tmp_path_factory.mktemp("layouts"))
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+    """`refused(*arguments)`: the sentence; called in an empty folder."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return partial(refuse, capsys)

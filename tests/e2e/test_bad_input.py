@@ -15,20 +15,11 @@ import pytest
 from command import SMALL, Run
 from inputs import CONTEXT, chats, make_model, write_jsonl
 from layouts import STEPS, Layouts
-from refusals import Refused, refuse, sentence, unchanged
+from refusals import Refused, sentence, unchanged
 
 TRAIN = ("train", "--algo", "grpo", "--model", "qwen3")
 OWN_SIZES = ("--max-prompt-tokens", "96", "--max-response-tokens", "24")
 LONG = "red " * 120
-
-
-@pytest.fixture
-def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
-    """`refused(*arguments)`: the sentence; called in an empty folder."""
-    folder = tmp_path / "here"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return partial(refuse, capsys)
 
 
 @pytest.fixture

@@ -2,13 +2,12 @@
 
 import json
 import shutil
-from functools import partial
 from pathlib import Path
 
 import pytest
 from command import SMALL, Run, rows
 from inputs import make_model
-from refusals import Refused, refuse
+from refusals import Refused
 
 TINY = ("--model", "qwen3", *SMALL)
 OPD = ("train", "--algo", "opd", *TINY)
@@ -29,14 +28,6 @@ def test_a_student_of_another_run(run: Run, tmp_path: Path) -> None:
         assert row["time/teacher_log_probs_s"] > 0
     saved = {path.name for path in (second / "checkpoints" / "2").iterdir() if path.is_dir()}
     assert saved == {"policy"}
-
-
-@pytest.fixture
-def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
-    folder = tmp_path / "here"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return partial(refuse, capsys)
 
 
 @pytest.fixture(scope="module")

@@ -54,8 +54,8 @@ class LearnerSettings:
     an engine. `distill_coef`: of the KL to the teacher in the advantages. `rollout_as_old`: the engine's
     log-probs serve as the old ones. `critic_warmup_steps`: the first steps, which leave the policy as it is.
     `reference_is_initial`: the first step must find the policy equal to the reference. `whole`: the engine
-    samples from the whole distribution (`Sampling.is_whole`). `max_kl_engine`: bound of the largest gap in
-    fp32. `folder`: of the run; a batch whose loss is not finite is saved there.
+    samples from the whole distribution (`RunConfig.samples_whole`). `max_kl_engine`: bound of the largest
+    gap in fp32. `folder`: of the run; a batch whose loss is not finite is saved there.
     """
 
     minibatches: int

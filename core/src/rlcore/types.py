@@ -160,8 +160,3 @@ class Sampling:
     min_p: float = 0.0
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the sampled distribution is the model's own, but for the temperature."""
-        return self.top_p >= 1.0 and self.top_k <= 0 and self.min_p <= 0.0

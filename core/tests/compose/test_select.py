@@ -80,7 +80,6 @@ def test_flags_are_those_of_the_selected_parts(choose: Choose) -> None:
     assert "loss.delta" not in found
     clip, center = found["loss.clip"], found["advantage.center"]
     assert (clip.option, clip.default, clip.group) == ("--loss.clip", "0.3", "loss: clip")
-    assert clip.takes == "a number above 0 and of at most 1"
     assert (center.option, center.off_option, center.switch) == (
         "--advantage.center",
         "--no-advantage.center",

@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 from rlcore.compose.selection import Selection
 from rlcore.config import layers
 from rlcore.config.base import Config
-from rlcore.config.fields import describe, is_bool, is_list, metavar
+from rlcore.config.fields import is_bool, is_list, metavar
 from rlcore.config.layers import Setting, flag_name
 from rlcore.config.run import RunConfig
 
@@ -19,14 +19,13 @@ from rlcore.config.run import RunConfig
 class Flag:
     """One flag. `name`: dotted (`loss.clip_high`); `group`: the heading that it stands under in the help.
 
-    `takes`: what it accepts, in words (`metavar`: in a word or two); `default`: its value, as text, where the
-    flag is not given; `many`: it may be repeated; `switch`: it takes no value.
+    `metavar`: what it accepts, in a word or two; `default`: its value, as text, where the flag is not given;
+    `many`: it may be repeated; `switch`: it takes no value.
     """
 
     name: str
     group: str
     help: str
-    takes: str
     default: str
     metavar: str
     many: bool
@@ -67,7 +66,6 @@ def of_config(
             name=name,
             group=group,
             help=field.description or "",
-            takes=describe(field),
             default=_default(field, settings.get(name)),
             metavar=metavar(field.annotation),
             many=is_list(field.annotation),

@@ -160,6 +160,11 @@ class RunConfig(Config):
         return stop
 
     @property
+    def samples_whole(self) -> bool:
+        """Whether the sampled distribution is the model's own, but for the temperature."""
+        return self.top_p >= 1 and self.top_k <= 0 and self.min_p <= 0
+
+    @property
     def is_asynchronous(self) -> bool:
         """Whether a batch may hold tokens of older weights than those that it is trained with."""
         return self.max_staleness > 0 or self.partial_rollouts

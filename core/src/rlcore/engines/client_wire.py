@@ -30,7 +30,6 @@ class Capabilities:
     kind: str
     version: str
     weight_session: bool
-    shared_memory: bool
     tensors: bool
     seeds: bool
     seeds_siblings: bool
@@ -52,7 +51,6 @@ def capabilities(info: Mapping[str, Any], endpoints: Iterable[str]) -> Capabilit
         kind="local" if is_local else "sglang",
         version=str(info["version"]),
         weight_session="begin_weight_update" in paths,
-        shared_memory="update_weights_from_shared_memory" in paths,
         tensors="update_weights_from_tensor" in paths,
         seeds=is_local or is_deterministic,
         seeds_siblings=is_local,

@@ -55,7 +55,7 @@ def worker_setups(prepared: Prepared, publisher: Publisher, threads: int) -> lis
         max_response_tokens=run.max_response_tokens,
         max_kl_engine=run.max_kl_engine,
         dtype="bf16" if prepared.model.dtype == "bf16" else "fp32",
-        whole=run.top_p >= 1 and run.top_k <= 0 and run.min_p <= 0,
+        whole=run.samples_whole,
         folder=str(prepared.run_dir),
     )
     return [

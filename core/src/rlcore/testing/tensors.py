@@ -33,6 +33,26 @@ def responses(lengths: Sequence[int]) -> TrainBatch:
     )
 
 
+def scored(
+    rewards: Sequence[float], groups: Sequence[int], rollouts: Sequence[int] | None = None
+) -> TrainBatch:
+    """What an estimator sees of samples with two live response tokens each; by default each is a rollout."""
+    per_token = {"loss_mask": torch.ones(2 * len(rewards)), "rewards": torch.zeros(2 * len(rewards))}
+    per_sample = {
+        "reward": torch.tensor(rewards, dtype=torch.float32),
+        "group": torch.tensor(groups),
+        "rollout": torch.tensor(rollouts or range(len(rewards))),
+    }
+    return responses([2] * len(rewards)).with_columns(per_token, per_sample)
+
+
+def one_each(advantages: Tensor) -> list[float]:
+    """The advantage of each sample of `scored`, whose two tokens must agree."""
+    assert advantages.dtype == torch.float32
+    assert torch.equal(advantages[0::2], advantages[1::2])
+    return advantages[0::2].tolist()
+
+
 def loss_inputs(
     new: Tensor,
     old: Tensor,

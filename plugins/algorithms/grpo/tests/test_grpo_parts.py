@@ -5,14 +5,13 @@ import sys
 from typing import Any
 
 import pytest
-import torch
 from pydantic import ValidationError
 
 from rlcore.config.base import Config
-from rlcore.data.batch import TrainBatch
 from rlcore.plugins.records import Component
 from rlcore.spec import Part
 from rlcore.testing.estimators import EstimatorConformance
+from rlcore.testing.tensors import one_each, scored
 from rlcore.types import Group, Prompt, Sample, Score
 from rlcore_grpo import plugin
 from rlcore_grpo.advantage import GroupAdvantage
@@ -24,22 +23,8 @@ def estimate(
     rewards: list[float], groups: list[int], rollouts: list[int] | None = None, **settings: Any
 ) -> list[float]:
     """One advantage a sample; each sample has two response tokens, which must agree."""
-    n = len(rewards)
-    batch = TrainBatch(
-        tokens=torch.zeros(3 * n, dtype=torch.int64),
-        prompt_lengths=torch.ones(n, dtype=torch.int64),
-        response_lengths=torch.full((n,), 2),
-        per_token={"loss_mask": torch.ones(2 * n), "rewards": torch.zeros(2 * n)},
-        per_sample={
-            "reward": torch.tensor(rewards),
-            "group": torch.tensor(groups),
-            "rollout": torch.tensor(rollouts or list(range(n))),
-        },
-    )
-    advantages = GroupAdvantage(GroupAdvantageConfig(**settings)).estimate(batch)
-    assert advantages.dtype == torch.float32
-    assert torch.equal(advantages[0::2], advantages[1::2])
-    return advantages[0::2].tolist()
+    estimator = GroupAdvantage(GroupAdvantageConfig(**settings))
+    return one_each(estimator.estimate(scored(rewards, groups, rollouts)))
 
 
 def test_advantage() -> None:

@@ -7,13 +7,12 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
 from rlcore.config.run import RunConfig
-from rlcore.data.batch import TrainBatch
 from rlcore.errors import RunError
 from rlcore.spec import Part
 from rlcore.testing.estimators import EstimatorConformance
+from rlcore.testing.tensors import one_each, scored
 from rlcore_grpo import plugin as grpo
 from rlcore_max_rl import plugin
 from rlcore_max_rl.advantage import MaxRlAdvantage
@@ -22,22 +21,7 @@ from rlcore_max_rl.config import MaxRlConfig
 
 def estimate(rewards: list[float], groups: list[int], rollouts: list[int] | None = None) -> list[float]:
     """One advantage a sample; each sample has two response tokens, which must agree."""
-    n = len(rewards)
-    batch = TrainBatch(
-        tokens=torch.zeros(3 * n, dtype=torch.int64),
-        prompt_lengths=torch.ones(n, dtype=torch.int64),
-        response_lengths=torch.full((n,), 2),
-        per_token={"loss_mask": torch.ones(2 * n), "rewards": torch.zeros(2 * n)},
-        per_sample={
-            "reward": torch.tensor(rewards),
-            "group": torch.tensor(groups),
-            "rollout": torch.tensor(rollouts or list(range(n))),
-        },
-    )
-    advantages = MaxRlAdvantage(MaxRlConfig()).estimate(batch)
-    assert advantages.dtype == torch.float32
-    assert torch.equal(advantages[0::2], advantages[1::2])
-    return advantages[0::2].tolist()
+    return one_each(MaxRlAdvantage(MaxRlConfig()).estimate(scored(rewards, groups, rollouts)))
 
 
 def test_one_success_in_four() -> None:
