@@ -1,7 +1,9 @@
 """The published sizes, built without memory: by transformers, and by megatron where a bridge claims them."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -64,13 +66,15 @@ def test_transformers_counts_as_many_parameters_as_were_published(name: str) -> 
     assert active_parameters(facts) == pytest.approx(active or parameters(facts), rel=ACTIVE_WITHIN)
 
 
-def _by_megatron(rank: int, world: int, port: int, root: str, bridges: dict[str, Part]) -> dict[str, int]:
+def _by_megatron(
+    rank: int, world: int, port: int, root: str, models: dict[str, tuple[Mapping[str, Any], Part]]
+) -> dict[str, int]:
     parallel.start(rank, world, "127.0.0.1", port)
     found = {}
-    for name, bridge in bridges.items():
+    for name, (config, bridge) in models.items():
         folder = Path(root) / name
         folder.mkdir()
-        (folder / "config.json").write_text(json.dumps(read_config(name, load().registry)))
+        (folder / "config.json").write_text(json.dumps(config))
         shape = Shape.of(ModelSpec(path=str(folder), bridge=bridge, dtype="bf16"))
         found[name] = sum(param.numel() for param in shape.chunk.parameters())
     parallel.stop()
@@ -78,15 +82,17 @@ def _by_megatron(rank: int, world: int, port: int, root: str, bridges: dict[str,
 
 
 def test_megatron_builds_the_same_number(tmp_path: Path) -> None:
-    bridges = {}
+    models = {}
     for entry in REGISTRY.entries(Kind.MODEL):
         family = entry.record
         assert isinstance(family, ModelFamily)
         for name in sizes(REGISTRY):
-            if read_config(name, REGISTRY)["architectures"][0] in family.architectures:
-                bridges[name] = Part(name=family.name, factory=family.factory, config=family.config())
-    assert bridges
-    for name, count in run_ranks(_by_megatron, 1, str(tmp_path), bridges)[0].items():
+            config = read_config(name, REGISTRY)
+            if config["architectures"][0] in family.architectures:
+                bridge = Part(name=family.name, factory=family.factory, config=family.config())
+                models[name] = config, bridge
+    assert models
+    for name, count in run_ranks(_by_megatron, 1, str(tmp_path), models)[0].items():
         assert count == parameters(read_facts(name, REGISTRY)), name
 
 
