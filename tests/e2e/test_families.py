@@ -27,9 +27,9 @@ YARN = {
 }
 LATENT = {
     **{"q_lora_rank": 48, "kv_lora_rank": 32, "num_key_value_heads": 4, "rope_parameters": YARN},
-    **{"qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32, "first_k_dense_replace": 1},
+    **{"qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "head_dim": 16, "v_head_dim": 32},
     **{"n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 64},
-    **{"n_group": 4, "topk_group": 2, "num_nextn_predict_layers": 0},
+    **{"n_group": 4, "topk_group": 2, "first_k_dense_replace": 1, "num_nextn_predict_layers": 0},
     **{"moe_layer_freq": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid"},  # SGLang reads them
 }
 FAMILIES: dict[str, dict[str, Any]] = {
