@@ -37,42 +37,38 @@ def family_of(suite: type[BridgeConformance]) -> str:
     return str(suite.config_class.model_type)
 
 
-def measured(suite: type[BridgeConformance]) -> dict[str, str]:
-    """Column → what stands there, in the row of the suite's family."""
+def measured(suite: type[BridgeConformance]) -> dict[str, Any]:
+    """Column → largest difference of each config; `configs` their names, `layouts` by layout and model."""
     with tempfile.TemporaryDirectory() as folder:
-        return dict(_cells(suite, Path(folder)))
+        return dict(_columns(suite, Path(folder)))
 
 
-def _cells(suite: type[BridgeConformance], folder: Path) -> Iterator[tuple[str, str]]:
+def _columns(suite: type[BridgeConformance], folder: Path) -> Iterator[tuple[str, Any]]:
     (folder / "grid").mkdir()
     (folder / "layouts").mkdir()
     grid = Models(folder / "grid", {name: suite.config(**fields) for name, fields in pairwise(suite.axes)})
     alone = suite.measure(grid, [{}], 1)[0]
     references = grid.references
-    yield "configs", str(len(references))
-    yield "logits", f"{max(_apart(x, references[n].logits) for n in alone for x in alone[n]['logits']):.1e}"
-    worst = max(_gradients(alone[n]["gradients"], references[n].gradients) for n in alone)
-    yield "gradients", f"{worst:.1e}"
+    yield "configs", list(references)
+    yield "logits", {n: max(_apart(x, references[n].logits) for x in alone[n]["logits"]) for n in alone}
+    yield "gradients", {n: _gradients(alone[n]["gradients"], references[n].gradients) for n in alone}
     half = run_ranks(f"{RANKS}:half_logits", 1, suite.bridge, grid.root, grid.inputs)[0]
-    ratios = (typical(half[n] - x.logits) / typical(x.half - x.logits) for n, x in references.items())
-    yield "bf16", f"{max(ratios):.2f}"
+    yield "bf16", {n: typical(half[n] - x.logits) / typical(x.half - x.logits) for n, x in references.items()}
     sampled = {name: sample(grid.root / name, one.ids, one.mask) for name, one in references.items()}
     batches = {name: batch for name, (batch, _) in sampled.items()}
     found = run_ranks(f"{RANKS}:log_probs", 1, suite.bridge, grid.root, batches)[0]
-    yield "`local`", f"{max(_apart(found[name], expected) for name, (_, expected) in sampled.items()):.1e}"
-    yield "layouts", f"{_layouts(suite, folder / 'layouts'):.1e}"
+    yield "`local`", {name: _apart(found[name], expected) for name, (_, expected) in sampled.items()}
+    yield "layouts", dict(_layouts(suite, folder / "layouts"))
 
 
-def _layouts(suite: type[BridgeConformance], folder: Path) -> float:
-    """Largest difference of a logit to one rank's, over all layouts, relative to the largest logit."""
+def _layouts(suite: type[BridgeConformance], folder: Path) -> Iterator[tuple[str, float]]:
+    """Largest difference of a logit to one rank's, relative to the largest logit."""
     models = Models(folder, {name: suite.config(**fields) for name, fields in suite.layout_models.items()})
     alone = suite.measure(models, [{}], 1)[0]
-    return max(
-        _apart(x, y) / float(y.abs().max())
-        for ranks, fields in suite.layouts.values()
-        for name, found in suite.measure(models, [fields], ranks)[0].items()
-        for x, y in zip(found["logits"], alone[name]["logits"], strict=True)
-    )
+    for layout, (ranks, fields) in suite.layouts.items():
+        for name, found in suite.measure(models, [fields], ranks)[0].items():
+            pairs = zip(found["logits"], alone[name]["logits"], strict=True)
+            yield f"{layout}, {name}", max(_apart(x, y) / float(y.abs().max()) for x, y in pairs)
 
 
 def _gradients(found: dict[str, Any], expected: dict[str, Any]) -> float:

@@ -47,8 +47,8 @@ CONFIGS: dict[str, PretrainedConfig] = {
 COLUMNS = {"bf16 engine": False, "replayed": True}
 
 
-def measured(family: str) -> dict[str, str]:
-    """Column → mean |gap| of a log-prob, and in brackets the k3 estimate of KL(engine || trainer)."""
+def measured(family: str) -> dict[str, dict[str, float]]:
+    """Column → `mean` of the |gap| of a log-prob, and `k3`, the estimate of KL(engine || trainer)."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model"
         make_checkpoint(path, CONFIGS[family])
@@ -117,7 +117,7 @@ def _part(family: str) -> Part:
     return Part(name=family, factory=entry.component.factory, config=entry.component.config())
 
 
-def _gap(trainer: Tensor, engine: Tensor) -> str:
+def _gap(trainer: Tensor, engine: Tensor) -> dict[str, float]:
     log_ratio = trainer - engine
     k3 = (log_ratio.exp() - 1 - log_ratio).mean()
-    return f"{log_ratio.abs().mean():.4f} ({k3:.1e})"
+    return {"mean": float(log_ratio.abs().mean()), "k3": float(k3)}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,9 +24,6 @@ YARN = {
     **{"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 512},
     **{"beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0},
 }
-"""SGLang's latent attention has no other positions on a CPU."""
-PUBLISHED = {"moe_layer_freq": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid"}
-"""What SGLang reads of DeepSeek-V3's config.json, and transformers does not."""
 FAMILIES: Mapping[str, Mapping[str, Any]] = {
     "qwen2": {**SIZES, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"},
     "qwen3": QWEN,
@@ -43,27 +41,37 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
         **{"n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1},
         **{"routed_scaling_factor": 1.0, "num_nextn_predict_layers": 0},
     },
-    "deepseek_v3": {**DEEPSEEK, **PUBLISHED, "rope_parameters": YARN},
+    "deepseek_v3": {
+        **DEEPSEEK,
+        **{"q_lora_rank": 24, "rope_parameters": YARN, "n_group": 4, "topk_group": 2},
+        **{"routed_scaling_factor": 2.5},
+    },
 }
 STEPS = ("--steps", "2", "--prompts-per-step", "8", "--group-size", "4", "--eval-every", "0", "--lr", "1e-3")
 TOKENS = ("--max-prompt-tokens", "32", "--max-response-tokens", "8")
 
 
-def measured(family: str, python: str) -> dict[str, str]:
-    """Column → the largest |trainer - engine| log-prob of each step; of a failed run its last line."""
+def version(python: str) -> str:
+    """Of the SGLang that `python` has."""
+    ask = "import importlib.metadata; print(importlib.metadata.version('sglang'))"
+    return subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def measured(family: str, python: str) -> dict[str, dict[str, float]]:
+    """Column → the largest |trainer - engine| log-prob of each step."""
     with tempfile.TemporaryDirectory() as folder:
-        return {"SGLang": ", ".join(_measured(Path(folder), family, python))}
+        return {"SGLang": _measured(Path(folder), family, python)}
 
 
-def _measured(folder: Path, family: str, python: str) -> list[str]:
-    """The largest |trainer - engine| log-prob of each step."""
+def _measured(folder: Path, family: str, python: str) -> dict[str, float]:
     model, run_dir = write_tiny(folder / "model", FAMILIES[family]), folder / "run"
     engine = ("--engine", "sglang", "--engine.python", python, "--max-kl-engine", "10")
-    command = ["rlcore", "train", "--algo", "grpo", "--model", str(model), *STEPS, *TOKENS, *engine]
+    rlcore = str(Path(sys.executable).with_name("rlcore"))
+    command = [rlcore, "train", "--algo", "grpo", "--model", str(model), *STEPS, *TOKENS, *engine]
     found = subprocess.run(
         [*command, "--run-dir", str(run_dir)], capture_output=True, text=True, timeout=3600, check=False
     )
     if found.returncode:
-        return [found.stderr.strip().splitlines()[-1][:120]]
+        raise SystemExit(f"{family}: {found.stderr[-4000:]}")
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    return [f"{row['train/kl_engine_max']:.1e}" for row in rows if "train/kl_engine_max" in row]
+    return {f"step {row['step']}": row["train/kl_engine_max"] for row in rows if "train/kl_engine_max" in row}

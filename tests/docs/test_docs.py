@@ -4,6 +4,7 @@ import re
 import runpy
 from pathlib import Path
 
+import gaps_table
 import pytest
 
 from rlcore.learning.metrics import METRICS, ROLE_METRICS
@@ -33,6 +34,11 @@ def test_every_bundled_name_is_documented(kind: Kind) -> None:
 def test_settings_page_is_that_of_the_config_classes() -> None:
     script = runpy.run_path(str(ROOT / "scripts" / "settings_page.py"))
     assert (DOCS / "settings.md").read_text() == script["page"](), "run scripts/settings_page.py"
+
+
+def test_the_table_of_gaps_is_what_was_measured() -> None:
+    page = gaps_table.PAGE.read_text()
+    assert gaps_table.written(page, gaps_table.read()) == page, "run scripts/gaps.py"
 
 
 def test_every_metric_of_the_learner_is_documented() -> None:
