@@ -1,11 +1,13 @@
 """Chats that grow by sampled ids and rendered suffixes, for each family's way of ending a turn."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import pytest
+from jinja2 import Environment
 
-from rlcore.chat.render import render_prompt, render_suffix
+from rlcore.chat.render import compile_template, render_prompt, render_suffix
 from rlcore.chat.tool_calls import ToolFormat
 from rlcore.data.tokens import load_tokenizer
 from rlcore.errors import DataError
@@ -120,3 +122,19 @@ def test_a_chat_that_cannot_be_written(tokenizers: Callable[[ToolFormat], Any]) 
     bad = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}
     with pytest.raises(DataError, match="are no JSON"):
         render_prompt(tokenizer, [USER, bad])
+
+
+def test_a_template_is_compiled_ahead_even_where_it_refuses_the_first_chat(
+    tokenizers: Callable[[ToolFormat], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = deepcopy(tokenizers(ToolFormat.HERMES))
+    tokenizer.chat_template = "{% if not tools %}{{ raise_exception('no tools') }}{% endif %}one"
+    compile_template(tokenizer)
+
+    def compiled_late(self: Environment, *args: object, **how: object) -> None:
+        raise AssertionError("the template was not compiled")
+
+    monkeypatch.setattr(Environment, "compile", compiled_late)
+    render_prompt(tokenizer, [USER], SCHEMAS)
+    with pytest.raises(DataError, match="no tools"):
+        render_prompt(tokenizer, [USER])

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 
+from rlcore.chat.render import compile_template
+from rlcore.data.tokens import Tokenizer
 from rlcore.interfaces import GenerationContext
 from rlcore.types import GenerationStatus, RewardStatus, Sample, Score
 from rlcore_session.agents import AgentError, AgentSession, find_agent
@@ -38,7 +40,7 @@ class SessionGenerator:
         An agent that crashes, runs out of time, never asks, or owes its reward is one FAILED sample.
         """
         async with self._places:
-            await self._started()
+            await self._started(ctx.tokenizer)
             session = Session(ctx, sample, max_turns=self._config.max_turns, how=self._config.tool_format)
             try:
                 return await self._generated(session, ctx, sample)
@@ -49,9 +51,13 @@ class SessionGenerator:
         """Stops the server."""
         await self._server.close()
 
-    async def _started(self) -> None:
-        self._starting = self._starting or asyncio.create_task(self._server.start())
+    async def _started(self, tokenizer: Tokenizer) -> None:
+        self._starting = self._starting or asyncio.create_task(self._start(tokenizer))
         await asyncio.shield(self._starting)
+
+    async def _start(self, tokenizer: Tokenizer) -> None:
+        compile_template(tokenizer)  # before all agents wait for the first request to end
+        await self._server.start()
 
     async def _generated(self, session: Session, ctx: GenerationContext, sample: Sample) -> list[Sample]:
         try:
