@@ -6,15 +6,14 @@ and not made again while that folder is there: the whole can be made in pieces (
 
 from __future__ import annotations
 
-import json
 import shutil
-import statistics
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from common import RLCORE, Row, command, machine, parser, publish, say, table, train
+from common import IMAGES, RLCORE, command, machine, parser, publish, say, table, train
+from learned import Kept, Learned, draw, grouped, outcome, picture_of
 
 TASK = "reverse"
 LIMITS = ("--max-prompt-tokens", "32", "--max-response-tokens", "8")
@@ -87,45 +86,16 @@ CHAINS: dict[str, dict[str, Stage]] = {
 
 `rollouts` trains nothing (learning rate 0): it only samples what the pairs of `dpo` are made of."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Trained:
-    """A finished stage. `points`: (step, held-out exact match), the first before any of its training."""
-
-    stage: str
-    seed: int
-    steps: int
-    seconds: float
-    points: list[tuple[int, float]]
-
-    @property
-    def before(self) -> float:
-        """The score that it starts from."""
-        return self.points[0][1]
-
-    @property
-    def after(self) -> float:
-        """The score that it ends with."""
-        return self.points[-1][1]
-
-
-class Kept:
-    """The finished stages, in a JSON file that is written anew after each."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        rows = json.loads(path.read_text()) if path.exists() else []
-        self._runs = [Trained(**{**row, "points": [(s, x) for s, x in row["points"]]}) for row in rows]
-
-    def find(self, stage: str, seed: int, steps: int) -> Trained | None:
-        """The stage of that seed and length."""
-        return next((r for r in self._runs if (r.stage, r.seed, r.steps) == (stage, seed, steps)), None)
-
-    def add(self, run: Trained) -> None:
-        """Keep it."""
-        self._runs.append(run)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_text(json.dumps([asdict(each) for each in self._runs], indent=1) + "\n")
+PICTURES = {
+    "opd": (
+        ("opd, sampled token", "teacher"),
+        ("opd, sampled token", "opd"),
+        ("opd, likeliest tokens", "opd-top"),
+    ),
+    "sft": (("sft, grpo", "sft"), ("sft, grpo", "grpo")),
+    "dpo": (("sft, dpo", "dpo"),),
+}
+"""The curves on the page of each algorithm: (chain, stage)."""
 
 
 def main() -> None:
@@ -141,37 +111,55 @@ def main() -> None:
     facts = machine(args.threads)
     kept = Kept(args.runs or args.work / "chains_runs.json")
     found = list(_made(kept, args))
-    rows = [_row(chain, stage, runs) for (chain, stage), runs in _grouped(found).items()]
+    rows = [
+        {"chain": chain, "stage": f"`{runs[0].recipe}`", **outcome(runs)}
+        for chain in args.chains
+        for runs in grouped([run for of, run in found if of == chain])
+    ]
+    images = args.work if args.dry else IMAGES
+    for name, stages in PICTURES.items():  # one for the page of each algorithm
+        if runs := [run for stage in stages for chain, run in found if (chain, run.recipe) == stage]:
+            draw(runs, images / picture_of(name))
     record = {"runs": [{"chain": chain, **asdict(run)} for chain, run in found]}
     publish("chains", facts, record, table(rows), dry=args.dry)
 
 
-def _made(kept: Kept, args: Namespace) -> Iterator[tuple[str, Trained]]:
+def _made(kept: Kept, args: Namespace) -> Iterator[tuple[str, Learned]]:
     """Every stage of the chosen chains, seed by seed, so that what is cut short is even."""
     for seed in range(args.seeds):
         folder = args.work / f"chains-{seed}"
         for chain in args.chains:
             for name, stage in CHAINS[chain].items():
-                steps = min(stage.steps, args.steps or stage.steps)
-                run = kept.find(name, seed, steps)
+                length = ("--steps", str(min(stage.steps, args.steps or stage.steps)))
+                run = kept.find(name, TASK, seed, length)
                 if run is None or not (folder / name).exists():
-                    run = _train(folder, name, stage, seed, steps)
+                    run = _train(folder, name, stage, seed, length)
                     kept.add(run)
                 yield chain, run
 
 
-def _train(folder: Path, name: str, stage: Stage, seed: int, steps: int) -> Trained:
+def _train(folder: Path, name: str, stage: Stage, seed: int, length: Flags) -> Learned:
     model, score = folder / f"{name}-model", f"eval/{TASK}/score"
     shutil.rmtree(model, ignore_errors=True)
     given = stage.flags(folder)
     # given pairs hold nothing out, so the task is evaluated beside them
     asked = ("--eval", f"{TASK}={TASK}") if "--data" in given else ("--task", TASK)
-    common = ("--steps", str(steps), "--seed", str(seed), "--export", str(model))
-    made = train(folder / name, "--algo", stage.algo, *given, *asked, *common)
+    made = train(
+        folder / name,
+        "--algo",
+        stage.algo,
+        *given,
+        *asked,
+        *length,
+        "--seed",
+        str(seed),
+        "--export",
+        str(model),
+    )
     if stage.makes_pairs:
         _make_pairs(folder, name)
     points = [(int(row["step"]), float(row[score])) for row in made.rows if score in row]
-    run = Trained(stage=name, seed=seed, steps=steps, seconds=made.seconds, points=points)
+    run = Learned(recipe=name, task=TASK, seed=seed, flags=length, seconds=made.seconds, points=points)
     say(f"{name}, seed {seed}: {run.before:.3f} to {run.after:.3f} in {run.seconds:.0f} s")
     return run
 
@@ -181,28 +169,6 @@ def _make_pairs(folder: Path, name: str) -> None:
     out.unlink(missing_ok=True)
     samples = sorted((folder / name / "samples").glob("rollout-*.jsonl"))
     command([str(RLCORE), "pairs", *map(str, samples), "--out", str(out)])
-
-
-def _grouped(found: Sequence[tuple[str, Trained]]) -> dict[tuple[str, str], list[Trained]]:
-    """The seeds of each stage of a chain."""
-    groups: dict[tuple[str, str], list[Trained]] = {}
-    for chain, run in found:
-        groups.setdefault((chain, run.stage), []).append(run)
-    return groups
-
-
-def _row(chain: str, stage: str, runs: Sequence[Trained]) -> Row:
-    after = [run.after for run in runs]
-    return {
-        "chain": chain,
-        "stage": f"`{stage}`",
-        "seeds": len(runs),
-        "held-out before": statistics.fmean(run.before for run in runs),
-        "after": statistics.fmean(after),
-        "least and most": f"{min(after):.3f} to {max(after):.3f}",
-        "steps": runs[0].steps,
-        "seconds": statistics.fmean(run.seconds for run in runs),
-    }
 
 
 if __name__ == "__main__":
