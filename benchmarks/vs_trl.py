@@ -122,10 +122,8 @@ def compare(case: Case, args: argparse.Namespace, python: Path, facts: Row) -> l
     work = args.work / case.name
     model = _model(case, work / "model")
     prompts = _prompts(work / "prompts.jsonl", case.prompts * 8)
-    steps, warmup = (
-        args.steps or (40 if case.samples > 128 else 6),
-        args.warmup or (10 if case.samples > 128 else 2),
-    )
+    steps = args.steps or (40 if case.samples > 128 else 6)
+    warmup = min(args.warmup or (10 if case.samples > 128 else 2), steps - 1)
     theirs: dict[int, list[Times]] = {count: [] for count in case.accumulate}
     ours: list[Times] = []
     for number in range(args.rounds):
