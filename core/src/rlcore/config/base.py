@@ -12,7 +12,7 @@ class Config(BaseModel):
     `description`. Instances are frozen; a changed copy is made by `model_copy(update=…)` through validation.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 def absolute(path: str | None) -> str | None:
