@@ -132,3 +132,10 @@ def test_processes_that_share_the_work_have_the_plugin_files(
     before, after = tensors_of(copy), tensors_of(out)
     assert after.keys() == before.keys()
     assert all(torch.equal(after[name], before[name]) for name in before)
+
+
+def test_what_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gone = tmp_path / "gone"
+    assert run(["convert", str(gone), str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {gone}: no such directory")
+    assert list(tmp_path.iterdir()) == []

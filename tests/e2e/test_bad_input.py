@@ -53,6 +53,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("arguments", "said"),
     [
         (("train", "--algo", "grpp", "--model", "qwen3"), ("--algo", "'grpp'", "Did you mean 'grpo'?")),
+        (("train", "--algo", "gpro", "--model", "qwen3"), ("--algo", "'gpro'", "Did you mean 'grpo'?")),
         (("train", "--algo", "grpo", "--model", "qwen33"), ("--model", "'qwen33'", "'qwen3'")),
         (("train", "--algo", "grpo"), ("--model", "missing", "qwen3")),
         (("train", "--model", "qwen3"), ("--algo", "missing", "grpo")),

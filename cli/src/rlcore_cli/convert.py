@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rlcore.compose.models import find
+from rlcore.errors import CheckpointError
 from rlcore.spec import Part
 from rlcore_cli.program import Program
 from rlcore_cli.train import model_of
@@ -37,6 +38,10 @@ def convert(program: Program, source: Path, out: Path, ranks: int) -> None:
     such a directory, and OUT becomes a checkpoint of it, which `rlcore train --weights OUT` reads under any
     layout (and which converts back). OUT/checksums.json says what was written.
     """
+    if not source.is_dir():
+        raise CheckpointError(
+            f"{source}: no such directory, expected RUN/checkpoints/N of a run, or a Hugging Face directory."
+        )
     from rlcore.runtime import convert as runtime
 
     if not (source / "config.json").is_file():
