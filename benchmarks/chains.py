@@ -59,11 +59,11 @@ SFT = Stage(algo="sft", steps=40, flags=lambda folder: ("--model", "qwen3", "--l
 CHAINS: dict[str, dict[str, Stage]] = {
     "opd, sampled token": {
         "teacher": TEACHER,
-        "opd": Stage(algo="opd", steps=100, flags=_taught()),
+        "opd": Stage(algo="opd", steps=200, flags=_taught()),
     },
     "opd, likeliest tokens": {
         "teacher": TEACHER,
-        "opd-top": Stage(algo="opd", steps=100, flags=_taught("--loss.top-k", "4")),
+        "opd-top": Stage(algo="opd", steps=200, flags=_taught("--loss.top-k", "4")),
     },
     "sft, grpo": {
         "sft": SFT,

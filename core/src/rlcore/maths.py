@@ -94,7 +94,8 @@ def band_weights(log_ratio_R: Tensor, low: float, high: float) -> Tensor:
 def kl(new_R: Tensor, ref_R: Tensor, mask_R: Tensor, kind: KlKind) -> Tensor:
     """Per-token estimate of KL(π_new || π_ref) on tokens sampled from π_new; 0 where not live.
 
-    With d = new - ref: k1 = d, k2 = d²/2, k3 = e^-d - 1 + d (http://joschu.net/blog/kl-approx.html);
+    With d = new - ref: k1 = d, k2 = d²/2, k3 = e^-d - 1 + d (http://joschu.net/blog/kl-approx.html), of d
+    from -`MAX_LOG_RATIO` up: below, value and slope stay finite and never point away from the reference;
     `low_var_kl` is k3 clamped to ±10.
     """
     d_R = where_live(new_R, mask_R) - where_live(ref_R, mask_R)
@@ -102,7 +103,8 @@ def kl(new_R: Tensor, ref_R: Tensor, mask_R: Tensor, kind: KlKind) -> Tensor:
         return d_R
     if kind == "k2":
         return d_R.square() / 2
-    k3_R = torch.exp((-d_R).clamp(max=MAX_LOG_RATIO)) - 1 + d_R
+    d_R = d_R.clamp(min=-MAX_LOG_RATIO)
+    k3_R = torch.exp(-d_R) - 1 + d_R
     return k3_R if kind == "k3" else k3_R.clamp(-10, 10)
 
 

@@ -117,6 +117,21 @@ VETTED: dict[str, dict[str, Any]] = {
     },
     "rloo": {**SAMPLED, **SUMMED, "advantage": "rloo"},
     "remax": {**SAMPLED, **SUMMED, "advantage": "remax", "advantage.gamma": 1.0},
+    "reinforce++": {
+        **SAMPLED,
+        **PPO_CLIP,
+        "advantage": "reinforce_plus_plus",
+        "advantage.gamma": 1.0,
+        "normalizer": "per_rollout",
+        "filter": [],
+    },
+    "reinforce++-baseline": {
+        **SAMPLED,
+        **PPO_CLIP,
+        "advantage": "reinforce_plus_plus_baseline",
+        "normalizer": "per_rollout",
+        "filter": [],
+    },
     "opd": {
         **SAMPLED,
         "advantage": "zero",
@@ -145,7 +160,7 @@ OF_A_RUN = {"normalizer", *GIVEN, "group_size"}
 OF_PARTS = {"advantage", "loss", "value_loss", "filter", "correction"}
 
 
-@pytest.mark.parametrize("name", VETTED)
+@pytest.mark.parametrize("name", NAMES)
 def test_each_recipe_is_what_was_vetted(name: str) -> None:
     flat = run_of(name, WITH.get(name)).flat()
     found = {key: x for key, x in flat.items() if key in OF_A_RUN or key.partition(".")[0] in OF_PARTS}

@@ -19,9 +19,11 @@ from rlcore.learning.objective import Objective
 from rlcore.learning.preparation import prepare
 from rlcore.learning.reference_kl import in_rewards
 from rlcore.learning.value_objective import ValueObjective, explained_variance, with_value_weights
-from rlcore.maths import KlKind
+from rlcore.maths import KlKind, kl
 from rlcore.megatron.step import StepResult, TokenOutputs
 from rlcore.settings import KlSettings
+from rlcore_ppo.config import ClippedConfig
+from rlcore_ppo.value_loss import Clipped
 
 NAN = math.nan
 MASK = [1.0, 0.0, 1.0, 1.0, 1.0]
@@ -97,17 +99,42 @@ def test_elsewhere_it_is_measured_only(settings: KlSettings) -> None:
     assert result.metrics["kl_reference"] > 0
 
 
-def test_kl_in_the_reward() -> None:
-    """coef 0.5, k1: live tokens pay, and their sample with them."""
+@pytest.mark.parametrize("kind", ["k3", "low_var_kl"])
+def test_a_policy_far_below_the_reference_is_not_pushed_further(kind: KlKind) -> None:
+    """e^-d of d = -25 is cut at d = -20, and there its linear term must not be left to pull on its own."""
+    new = f64(-25, -19).requires_grad_()
+    found = kl(new, f64(0, 0), torch.ones(2), kind)
+    top = math.exp(20) - 21 if kind == "k3" else 10
+    assert float(found.detach()[0]) == pytest.approx(top)
+    (slope,) = torch.autograd.grad(found.sum(), new)
+    assert slope[0] == 0
+    assert slope[1] == pytest.approx(1 - math.exp(19) if kind == "k3" else 0)
+
+
+PAID = {
+    "k1": [1.0, 2.0, 0.0, -1.0],
+    "k2": [0.5, 2.0, 0.0, 0.5],
+    "k3": [math.exp(-1), math.exp(-2) + 1, 0.0, math.e - 2],
+    "low_var_kl": [math.exp(-1), math.exp(-2) + 1, 0.0, math.e - 2],
+}
+"""The KL of the live tokens below."""
+
+
+@pytest.mark.parametrize("kind", PAID)
+def test_kl_in_the_reward(kind: KlKind) -> None:
+    """coef 0.5: live tokens pay, and their sample with them."""
     batch = batch_of(
         rewards=[0.0, NAN, 2.0, 0.0, -1.0],
         old_log_probs=[-1.0, NAN, -2.0, -1.0, -1.0],
         reference_log_probs=[-2.0, NAN, -4.0, -1.0, 0.0],
     )
-    paid = in_rewards(batch, KlSettings(coef=0.5, estimator="k1", place="reward"))
-    live = torch.tensor(MASK) > 0
-    assert paid.per_token["rewards"][live].tolist() == [-0.5, 1.0, 0.0, -0.5]
-    assert paid.per_sample["reward"].tolist() == [0.5, -0.5]
+    paid = in_rewards(batch, KlSettings(coef=0.5, estimator=kind, place="reward"))
+    live, price = torch.tensor(MASK) > 0, [0.5 * one for one in PAID[kind]]
+    rewards = [reward - one for reward, one in zip([0.0, 2.0, 0.0, -1.0], price, strict=True)]
+    assert paid.per_token["rewards"][live].tolist() == pytest.approx(rewards)
+    assert paid.per_sample["reward"].tolist() == pytest.approx(
+        [2 - price[0] - price[1], -1 - price[2] - price[3]]
+    )
     assert paid.per_token["rewards"].dtype == paid.per_sample["reward"].dtype == torch.float32
 
 
@@ -164,6 +191,21 @@ def test_the_critic_learns_the_mean_over_the_live_tokens_of_a_minibatch() -> Non
     (gradient,) = torch.autograd.grad(result.total, values)
     assert gradient.tolist() == [-1, 0, -1, -2, -3]
     assert {name: float(value) for name, value in result.metrics.items()} == {"tokens": 4, "far": 2}
+
+
+def test_the_clipped_value_loss_knows_the_old_values() -> None:
+    """The worse of the value and of what is at most 0.2 from the old one, whose slope is 0; NaN stays out.
+
+    Live: V 0.5 of V_old 0 towards R 1 gives 0.8² and no slope; V 0.1 is inside; V 0.5 of V_old 0.5 is old.
+    """
+    batch = with_value_weights(
+        batch_of(returns=f64(1, NAN, 1, 1, 1), values=f64(0, NAN, 0, 0.5, 0.5)),
+    )
+    values = f64(0.5, NAN, 0.1, 0.5, 0.5).requires_grad_()
+    result = ValueObjective(Clipped(ClippedConfig(clip=0.2)))(values, batch)
+    assert float(result.total.detach()) == pytest.approx((0.64 + 0.81 + 0.25 + 0.25) / 2)
+    (gradient,) = torch.autograd.grad(result.total, values)
+    torch.testing.assert_close(gradient, f64(0, 0, -0.9, -0.5, -0.5))
 
 
 @pytest.mark.parametrize(

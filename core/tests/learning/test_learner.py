@@ -365,3 +365,17 @@ def test_not_finite(where: str, tmp_path: Path) -> None:
     assert torch.equal(saved["per_token.loss_mask"], batch.per_token["loss_mask"])
     assert torch.equal(saved["per_sample.reward"], batch.per_sample["reward"])
     assert {"per_token.advantages", "per_token.weights", "per_sample.minibatch"} <= saved.keys()
+
+
+def test_the_constant_denominator_is_the_longest_response(tmp_path: Path) -> None:
+    """Dr. GRPO's: twice the length that a response may have halves loss and gradient."""
+
+    def metrics(length: int) -> dict[str, float]:
+        policy = Bigram()
+        learner = make_learner(policy, tmp_path, normalizer="constant", max_response_tokens=length)
+        return learner.update(make_batch(policy), step=1, first=False)
+
+    short, long = metrics(5), metrics(10)
+    assert abs(short["train/loss"]) > 1e-4
+    for name in ("train/loss", "train/grad_norm"):
+        assert long[name] == pytest.approx(short[name] / 2, rel=1e-5)

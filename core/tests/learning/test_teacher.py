@@ -21,6 +21,8 @@ from rlcore.settings import LearnerSettings, OptimizerSettings
 from rlcore.spec import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import VOCAB_SIZE, make_qwen3, random_batch
+from rlcore_grpo.config import PpoClipConfig
+from rlcore_grpo.loss import PpoClip
 from rlcore_opd.advantage import Zero
 from rlcore_opd.config import DistillConfig
 from rlcore_opd.loss import Distill
@@ -154,6 +156,7 @@ def _on_one_rank(rank: int, world: int, port: int, path: str, other: str, folder
     student, teacher = _spec(path, {}), Role(_spec(other, {}), None)
     _check_itself(student)
     _check_learning(student, teacher, Path(folder))
+    _check_coefficient(student, teacher)
     parallel.stop()
     return True
 
@@ -182,6 +185,29 @@ def _check_learning(student: ModelSpec, teacher: Role, folder: Path) -> None:
     assert torch.equal(torch.get_rng_state(), state), "a frozen role draws nothing"
     metrics = _learner(policy, frozen, FORMS["sampled"]).update(_batch(4), step=1, first=False)
     assert metrics["train/kl_teacher"] == 0
+
+
+class _Ones:
+    def estimate(self, batch: TrainBatch) -> torch.Tensor:
+        return batch.per_token["loss_mask"]
+
+
+def _check_coefficient(student: ModelSpec, teacher: Role) -> None:
+    """`distill_coef`: the teacher's KL comes off the advantages of whatever estimates them."""
+    settings = replace(
+        SETTINGS, needs=frozenset({Input.TEACHER_LOG_PROBS, Input.OLD_LOG_PROBS}), distill_coef=0.5
+    )
+    learner = Learner(
+        Role(student, OPTIMIZER),
+        loss=PpoClip(PpoClipConfig()),
+        estimator=_Ones(),
+        settings=settings,
+        teacher=teacher,
+    )
+    metrics = learner.update(_batch(4), step=1, first=False)
+    assert abs(metrics["train/kl_teacher"]) > 1e-3
+    expected = 1 - 0.5 * metrics["train/kl_teacher"]
+    assert metrics["train/advantage_mean"] == pytest.approx(expected, abs=1e-5)
 
 
 def test_on_one_rank(models: tuple[str, str], tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ import pytest
 
 from rlcore.errors import EngineError
 from rlcore.inputs import Input
+from rlcore.rollout.baseline import with_baseline
 from rlcore.rollout.batch import to_batch
-from rlcore.types import RewardStatus
+from rlcore.rollout.group import Outcome
+from rlcore.types import Group, Prompt, RewardStatus, Sample, Score
 
 MakeWorld = Callable[..., Any]
 LIMIT_S = 30.0
@@ -36,6 +38,23 @@ async def test_its_reward_is_known_to_the_samples(make_world: MakeWorld) -> None
     assert {name: metrics[name] for name in others} == {name: expected.metrics[name] for name in others}
     column = to_batch(rollout.groups, minibatches=1, version=0).per_sample[Input.GREEDY_REWARD]
     assert column.tolist() == pytest.approx([reward for reward in rewards for _ in range(3)])
+
+
+def test_rewards_of_tokens_are_summed() -> None:
+    """The baseline is the return of the greedy response, as the samples' own returns are sums of tokens."""
+
+    def outcome(*scores: Score) -> Outcome:
+        prompt = Prompt(prompt_id="p", text="?")
+        samples = tuple(
+            Sample(prompt=prompt, prompt_ids=(1,), group_id=0, index=i, rollout_id=str(i), score=score)
+            for i, score in enumerate(scores)
+        )
+        made = Group(group_id=0, prompt=prompt, samples=samples)
+        return Outcome(group=made, reason=None, aborted=0, failed=0, generated=0.0)
+
+    greedy = outcome(Score(value=9.0, per_token=(0.5, 1.0)), Score(value=3.0))
+    known = with_baseline(outcome(Score(value=0.0), Score(value=1.0)), greedy)
+    assert [sample.extras for sample in known.group.samples] == [{Input.GREEDY_REWARD: 2.25}] * 2
 
 
 async def test_an_evaluation_has_none(make_world: MakeWorld) -> None:

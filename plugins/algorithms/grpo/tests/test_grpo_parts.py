@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,6 +102,22 @@ def test_zero_std(rewards: tuple[float | None, ...], kept: bool) -> None:
     verdict = ZeroStd(Config()).judge(scored)
     assert (verdict.group, verdict.reason) == ((scored, None) if kept else (None, "zero_std"))
     assert KeepAll(Config()).judge(scored).group is scored
+
+
+@pytest.mark.parametrize(
+    ("rewards", "rollouts", "kept"),
+    [
+        ((0.0, 1.0), "aa", False),  # one rollout: its advantage is 0
+        ((0.0, 1.0, 0.5), "aab", False),
+        ((0.1, 0.1, 0.1, 0.1), "aaab", False),
+        ((0.0, 1.0, 1.0), "aab", True),
+    ],
+)
+def test_zero_std_counts_rollouts(rewards: tuple[float, ...], rollouts: str, kept: bool) -> None:
+    made = group(*rewards)
+    samples = zip(made.samples, rollouts, strict=True)
+    split = replace(made, samples=tuple(replace(sample, rollout_id=own) for sample, own in samples))
+    assert (ZeroStd(Config()).judge(split).group is not None) is kept
 
 
 def components() -> list[Component]:

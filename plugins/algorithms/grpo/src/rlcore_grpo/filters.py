@@ -1,5 +1,7 @@
 """Group filters."""
 
+from statistics import mean
+
 from rlcore.config.base import Config
 from rlcore.interfaces import Verdict
 from rlcore.types import Group
@@ -19,8 +21,9 @@ class KeepAll:
 class ZeroStd:
     """Drops a group whose rewards are all equal: its advantages are 0 (DAPO's dynamic sampling).
 
-    https://arxiv.org/abs/2503.14476, section 3.2. A group of one is such a group. A sample without a score
-    takes no part in the judgement.
+    https://arxiv.org/abs/2503.14476, section 3.2. A group of one rollout is such a group. Samples that were
+    split from one rollout count once, with their mean reward, as they do in the advantage. A sample without a
+    score takes no part in the judgement.
     """
 
     def __init__(self, config: Config) -> None:
@@ -28,5 +31,9 @@ class ZeroStd:
 
     def judge(self, group: Group) -> Verdict:
         """Keep, or drop for `zero_std`."""
-        rewards = {sample.score.value for sample in group.samples if sample.score is not None}
+        scores: dict[str, list[float]] = {}
+        for sample in group.samples:
+            if sample.score is not None:
+                scores.setdefault(sample.rollout_id, []).append(sample.score.value)
+        rewards = {mean(values) for values in scores.values()}  # exact: equal values have the same mean
         return Verdict(group=group) if len(rewards) > 1 else Verdict(group=None, reason="zero_std")
