@@ -55,7 +55,7 @@ def _pairs(folder: Path) -> Flags:
 
 WARM = ("--lr", "1e-3", "--temperature", "1", "--eval-every", "20")
 TEACHER = Stage(algo="grpo", steps=300)
-SFT = Stage(algo="sft", steps=40, flags=lambda folder: ("--model", "qwen3", "--lr", "3e-3"))
+SFT = Stage(algo="sft", steps=100, flags=lambda folder: ("--model", "qwen3", "--lr", "3e-3"))
 CHAINS: dict[str, dict[str, Stage]] = {
     "opd, sampled token": {
         "teacher": TEACHER,
@@ -68,14 +68,14 @@ CHAINS: dict[str, dict[str, Stage]] = {
     "sft, grpo": {
         "sft": SFT,
         "grpo": Stage(
-            algo="grpo", steps=100, flags=_from("sft", *WARM, "--group-size", "8", "--entropy-coef", "0")
+            algo="grpo", steps=60, flags=_from("sft", *WARM, "--group-size", "8", "--entropy-coef", "0")
         ),
     },
     "sft, dpo": {
         "sft": SFT,
         "rollouts": Stage(
             algo="grpo",
-            steps=4,
+            steps=10,
             flags=_from("sft", "--lr", "0", "--save-rollouts-every", "1", "--prompts-per-step", "128"),
             makes_pairs=True,
         ),

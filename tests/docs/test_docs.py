@@ -60,6 +60,25 @@ def test_links_of_the_readme_lead_somewhere() -> None:
     assert not [link for link in links if not (ROOT / link).exists()]
 
 
+PAGES = {path.name: path.read_text() for path in (DOCS / "algorithms").glob("*.md")}
+
+
+@pytest.mark.parametrize("recipe", load().registry.names(Kind.ALGORITHM))
+def test_each_recipe_has_a_page(recipe: str) -> None:
+    """Its command, the formula, numbered details, what it logs, its settings, and its measured curve."""
+    picture = f"learning-{recipe.replace('+', '_plus')}.svg"
+    (page,) = [
+        text
+        for text in PAGES.values()
+        if re.search(rf"--algo {re.escape(recipe)}(?![\w+-])", text) and picture in text
+    ]
+    heads = re.findall(r"^## (.*)$", page, re.MULTILINE)
+    assert [head for head in heads if re.fullmatch(r"(The )?[Ff]ormulas?", head)]
+    assert {"Details", "Metrics", "Settings", "Measured"} <= set(heads)
+    assert len(heads) == len(set(heads))
+    assert re.search(r"^## Details\n\n1\. ", page, re.MULTILINE)
+
+
 CONFORMANCE = (DOCS / "conformance.md").read_text()
 
 
