@@ -2,22 +2,54 @@
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from command import SMALL, Run, rows
+from command import LIMIT_S, SMALL, Run, rows
 from inputs import make_model
 from refusals import Refused
+
+from rlcore.engines.config import LocalConfig
+from rlcore.engines.launch import EngineLaunch, LocalEngine
+from rlcore.engines.process import ServerProcess, free_port
+from rlcore.rollout.teacher import TOKEN
 
 TINY = ("--model", "qwen3", *SMALL)
 OPD = ("train", "--algo", "opd", *TINY)
 
 
-@pytest.mark.timeout(500)
-def test_a_student_of_another_run(run: Run, tmp_path: Path) -> None:
-    """Its teacher is the checkpoint, not the model that the other run started from."""
-    first, second = tmp_path / "teacher", tmp_path / "student"
-    run("train", "--algo", "grpo", *TINY, "--steps", "2", "--run-dir", str(first))
+@contextmanager
+def served(model: Path, folder: Path, token: str) -> Iterator[str]:
+    """The URL of an engine that somebody else started."""
+    engine = LocalEngine(LocalConfig.model_validate({"threads": 1}))
+    launch = EngineLaunch(
+        model_path=str(model),
+        host="127.0.0.1",
+        port=free_port(),
+        token=token,
+        dtype="fp32",
+        context_length=64,
+        seed=0,
+        weights_dir=str(folder),
+        log_path=str(folder / "engine.log"),
+        threads=1,
+    )
+    command, url = engine.command(launch), f"http://{launch.host}:{launch.port}"
+    process = ServerProcess(command.argv, name="local", log_path=folder / "engine.log", env=dict(command.env))
+    with process:
+        process.wait_ready(f"{url}/health", token=token, limit_s=LIMIT_S)
+        yield url
+
+
+@pytest.mark.timeout(600)
+def test_a_student_of_another_run(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its teacher is the checkpoint, not the model that the other run started from; or an engine with it."""
+    first, second, third = tmp_path / "teacher", tmp_path / "student", tmp_path / "asks"
+    exported = tmp_path / "exported"
+    options = ("--steps", "2", "--run-dir", str(first), "--export", str(exported))
+    run("train", "--algo", "grpo", *TINY, *options)
     teacher = first / "checkpoints" / "2"
     options = ("--steps", "2", "--loss.top-k", "4", "--run-dir", str(second))
     run(*OPD, "--teacher-model", str(teacher), *options)
@@ -28,6 +60,12 @@ def test_a_student_of_another_run(run: Run, tmp_path: Path) -> None:
         assert row["time/teacher_log_probs_s"] > 0
     saved = {path.name for path in (second / "checkpoints" / "2").iterdir() if path.is_dir()}
     assert saved == {"policy"}
+    monkeypatch.setenv(TOKEN, "a-token")
+    with served(exported, tmp_path, "a-token") as url:
+        run(*OPD, "--teacher-url", url, "--steps", "1", "--run-dir", str(third))
+    # both students sample the same in their first step, before any training
+    (asked,), (resident, _) = rows(third)[1:], rows(second)[1:]
+    assert asked["train/kl_teacher"] == pytest.approx(resident["train/kl_teacher"], abs=1e-4)
 
 
 @pytest.fixture(scope="module")
