@@ -23,8 +23,8 @@ from rlcore.settings import KlSettings
 from rlcore.testing.tensors import responses
 from rlcore_cispo.config import CispoConfig
 from rlcore_cispo.loss import Cispo
-from rlcore_corrections.config import OpsmConfig
-from rlcore_corrections.weights import Opsm
+from rlcore_corrections.config import MisConfig, OpsmConfig, TisConfig
+from rlcore_corrections.weights import Mis, Opsm, Tis
 from rlcore_dpo.config import DpoConfig
 from rlcore_dpo.loss import Dpo
 from rlcore_grpo.config import PpoClipConfig
@@ -40,6 +40,7 @@ from rlcore_sft.loss import Sft
 LIMIT_S = 240.0
 LENGTHS = (4, 6, 1, 5, 3, 6)
 LONGEST = 6
+LOW, HIGH = 0.75, 1.5
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class Case:
     entropy_coef: float = 0.0
     kl: KlSettings = field(default_factory=KlSettings)
     corrections: tuple[Correction, ...] = ()
+    weights: str | None = None
+    """TRL's mode of its weights for log-probs of another engine, between `LOW` and `HIGH`."""
 
 
 def ppo_clip(**settings: float) -> PpoClip:
@@ -98,6 +101,42 @@ CASES = {
         "per_rollout",
         corrections=(Opsm(OpsmConfig(delta=0.05)),),
     ),
+    "tis": Case(
+        ppo_clip(),
+        {"loss_type": "grpo"},
+        "per_rollout",
+        corrections=(Tis(TisConfig(high=HIGH)),),
+        weights="token_truncate",
+    ),
+    "tis_and_kl": Case(
+        ppo_clip(),
+        {"loss_type": "bnpo", "beta": 0.3, "use_bias_correction_kl": False},
+        "per_token",
+        kl=KlSettings(coef=0.3, estimator="k3"),
+        corrections=(Tis(TisConfig(high=HIGH)),),
+        weights="token_truncate",
+    ),
+    "mis_of_tokens": Case(
+        ppo_clip(),
+        {"loss_type": "grpo"},
+        "per_rollout",
+        corrections=(Mis(MisConfig(mode="mask", low=LOW, high=HIGH)),),
+        weights="token_mask",
+    ),
+    "mis_of_sequences": Case(
+        ppo_clip(),
+        {"loss_type": "dapo"},
+        "per_token",
+        corrections=(Mis(MisConfig(level="sequence", mode="mask", low=LOW, high=HIGH)),),
+        weights="sequence_mask",
+    ),
+    "mis_of_sequences_cut": Case(
+        ppo_clip(),
+        {"loss_type": "dr_grpo", "max_completion_length": 9},
+        "constant",
+        corrections=(Mis(MisConfig(level="sequence", high=HIGH)),),
+        weights="sequence_truncate",
+    ),
     "dpo": Case(
         Dpo(DpoConfig(beta=0.3)), {"loss_type": ["sigmoid"], "beta": 0.3}, "per_rollout", trainer="dpo"
     ),
@@ -121,7 +160,7 @@ def data() -> tuple[TrainBatch, Tensor]:
     """Float64 columns of six samples with uneven lengths and a masked token, and each sample's advantage.
 
     To `dpo` they are three pairs, the chosen response first. Log-ratios reach ±0.9, so that every clip acts;
-    the ratio to the engine is that to the old policy.
+    the ratio to the engine is that to the old policy, and to another engine (`engine`) one of up to ±0.6.
     """
     draw, batch = torch.Generator().manual_seed(5), responses(LENGTHS)
     total = sum(LENGTHS)
@@ -139,6 +178,7 @@ def data() -> tuple[TrainBatch, Tensor]:
         "new": old + column(-0.9, 0.9),
         "entropy": column(0, 2),
         Input.REFERENCE_LOG_PROBS.value: old + column(-0.5, 0.5),
+        "engine": old + column(-0.6, 0.6),
     }
     advantages = torch.tensor([1.0, -1.0, 0.5, -2.0, 1.5, -0.25])
     columns["given"] = advantages[batch.segments]
@@ -154,8 +194,21 @@ class Given:
         return batch.per_token["given"]
 
 
+def trl_weights(mode: str, batch: TrainBatch) -> Tensor:
+    """What TRL makes of its own and the engine's log-probs, [R]; `_generate_and_score_completions` has it."""
+    columns, segments = batch.per_token, batch.segments
+    gap = (columns["old_log_probs"] - columns["engine"]) * columns["loss_mask"]
+    level, how = mode.split("_")
+    if level == "sequence":
+        gap = torch.zeros(len(LENGTHS), dtype=gap.dtype).index_add(0, segments, gap)[segments]
+    ratio = gap.exp()
+    return ratio.clamp(max=HIGH) if how == "truncate" else ratio.where((ratio >= LOW) & (ratio <= HIGH), 0)
+
+
 def ours(case: Case, batch: TrainBatch) -> tuple[float, list[Tensor]]:
     """Loss, and gradients [R] in the log-probs and in the entropies."""
+    if case.weights is not None:
+        batch = batch.with_columns({"rollout_log_probs": batch.per_token["engine"]})
     batch = prepare(batch, Given(), normalizer=case.normalizer, constant=9, minibatches=1)
     leaves = [batch.per_token[name].clone().requires_grad_() for name in ("new", "entropy")]
     objective = Objective(case.loss, case.entropy_coef, corrections=case.corrections, kl=case.kl)
@@ -196,6 +249,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             "settings": case.trl,
             "columns": columns,
             "advantages": advantages.tolist(),
+            **({"weights": padded(trl_weights(case.weights, batch), batch)} if case.weights else {}),
         }
         for case in CASES.values()
     ]

@@ -45,6 +45,7 @@ def grpo(model: str, folder: str, case: dict[str, Any], columns: dict[str, Tenso
         None,
     )
     mask = columns["mask"].long()
+    made.use_vllm = made.vllm_importance_sampling_correction = "weights" in case  # no vLLM is asked for any
     made.model.eval()  # TRL then divides by no number of accumulation steps
     loss: Tensor = made._compute_loss(
         made.model,
@@ -58,6 +59,7 @@ def grpo(model: str, folder: str, case: dict[str, Any], columns: dict[str, Tenso
             "old_per_token_logps": columns["old"],
             "ref_per_token_logps": columns["reference"],
             "advantages": torch.tensor(case["advantages"], dtype=torch.float64),
+            "importance_sampling_ratio": torch.tensor(case.get("weights", 0), dtype=torch.float64),
         },
     )
     return loss
