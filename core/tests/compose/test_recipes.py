@@ -203,6 +203,8 @@ IDLE_CRITIC = (
     "--value-loss: found 'clipped', but nothing reads a critic's values; add --advantage gae or "
     "--value-loss none."
 )
+TEACHER = WITH["opd"]
+UNREAD = "but loss 'distill' reads no advantages"
 MISFITS: list[tuple[str, dict[str, Any], str]] = [
     *(
         ("grpo", {"correction": [name], "old_log_probs": "rollout"}, _same_as_rollout(name))
@@ -234,6 +236,29 @@ MISFITS: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("opd", {}, NO_TEACHER),
     ("grpo", {"loss": "distill"}, NO_TEACHER),
+    (
+        "grpo",
+        {"loss": "distill", **TEACHER},
+        "--advantage: found 'grpo', but loss 'distill' reads no advantages, so that the rewards would do "
+        "nothing; choose another loss, or the recipe of this one.",
+    ),
+    (
+        "grpo",
+        {"advantage": "zero"},
+        "--advantage: found 'zero', whose advantages are all 0, but loss 'ppo_clip' learns by them; add "
+        "--distill-coef, or choose another one.",
+    ),
+    (
+        "opd",
+        {**TEACHER, "whiten_advantages": True},
+        f"--whiten-advantages: found true, {UNREAD}; leave it out.",
+    ),
+    ("opd", {**TEACHER, "distill_coef": "0.5"}, f"--distill-coef: found 0.5, {UNREAD}; leave it out."),
+    (
+        "opd",
+        {**TEACHER, "kl_coef": "0.1", "kl_place": "reward"},
+        f"--kl-place: found reward, {UNREAD}; expected loss.",
+    ),
     *(
         (
             name,
@@ -274,6 +299,7 @@ def test_a_misfit(name: str, flags: dict[str, Any], sentence: str) -> None:
         ("grpo", {**ONE, "advantage.single": "reward"}),
         *((name, ONE) for name in ("reinforce", "remax", "reinforce++", "ppo")),
         ("grpo", {"loss.dual_clip": "1.01"}),
+        ("grpo", {**TEACHER, "advantage": "zero", "distill_coef": "1"}),
     ],
     ids=str,
 )

@@ -11,6 +11,7 @@ from rlcore.compose.model_fit import check_model, parallel_size
 from rlcore.compose.models import read_config
 from rlcore.compose.offers import Offers
 from rlcore.compose.part_fit import (
+    advantage_complaints,
     correction_complaints,
     given_complaints,
     group_complaints,
@@ -90,6 +91,7 @@ def _complaints(resolved: Resolved, parallel: int, offers: Offers) -> Iterator[s
     ]
     teachers += ["--distill-coef"] if run.distill_coef else []
     yield from teacher_complaints(run, teachers, resolved.loss.config.top_tokens, offers)
+    yield from advantage_complaints(resolved)
     yield from correction_complaints(resolved)
     yield from reward_complaints(resolved)
     yield from engine_complaints(run, kind=resolved.engine.name, sglang=resolved.sglang)

@@ -62,6 +62,32 @@ def group_complaints(resolved: Resolved) -> Iterator[str]:
             )
 
 
+def advantage_complaints(resolved: Resolved) -> Iterator[str]:
+    """Advantages that nothing learns by, and a loss that learns by none."""
+    run, advantage, loss = resolved.run, resolved.advantage, resolved.loss
+    if advantage is None:
+        return
+    if loss.config.reads_advantages:
+        if advantage.config.idle and not run.distill_coef:
+            yield (
+                f"--advantage: found {advantage.name!r}, whose advantages are all 0, but loss {loss.name!r} "
+                "learns by them; add --distill-coef, or choose another one."
+            )
+        return
+    reason = f"but loss {loss.name!r} reads no advantages"
+    if not advantage.config.idle:
+        yield (
+            f"--advantage: found {advantage.name!r}, {reason}, so that the rewards would do nothing; choose "
+            "another loss, or the recipe of this one."
+        )
+    if run.whiten_advantages:
+        yield f"--whiten-advantages: found true, {reason}; leave it out."
+    if run.distill_coef:
+        yield f"--distill-coef: found {run.distill_coef:g}, {reason}; leave it out."
+    if run.kl_coef and run.kl_place == "reward":
+        yield f"--kl-place: found reward, {reason}; expected loss."
+
+
 def correction_complaints(resolved: Resolved) -> Iterator[str]:
     """A correction whose two policies are the same log-probs would do nothing."""
     run = resolved.run

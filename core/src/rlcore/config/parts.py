@@ -55,12 +55,18 @@ class AdvantageConfig(BatchConfig):
     from_zero: ClassVar[bool] = False
     """A reward below 0 has no meaning to it."""
 
+    idle: ClassVar[bool] = False
+    """Its advantages are all 0: nothing is learned by the rewards."""
+
     normalizes: ClassVar[bool] = False
     """It gives its advantages mean 0 and variance 1 over the batch itself."""
 
 
 class LossConfig(BatchConfig):
     """Kind `loss`."""
+
+    reads_advantages: ClassVar[bool] = True
+    """It learns by the advantages, and through them by the rewards."""
 
     @property
     def top_tokens(self) -> TopTokens | None:

@@ -4,13 +4,20 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from rlcore.config.parts import LossConfig
+from rlcore.config.parts import AdvantageConfig, LossConfig
 from rlcore.inputs import Input, TopTokens
+
+
+class ZeroConfig(AdvantageConfig):
+    """Settings of the advantage `zero`: none."""
+
+    idle: ClassVar[bool] = True
 
 
 class DistillConfig(LossConfig):
     """Settings of the loss `distill`."""
 
+    reads_advantages: ClassVar[bool] = False
     needs: ClassVar[frozenset[Input]] = frozenset({Input.TEACHER_LOG_PROBS})
 
     top_k: int = Field(

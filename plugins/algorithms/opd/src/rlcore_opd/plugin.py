@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore.plugins.records import Algorithm, Component
-from rlcore_opd.config import DistillConfig
+from rlcore_opd.config import DistillConfig, ZeroConfig
 
 
 @hookimpl
@@ -26,6 +26,7 @@ def rlcore_advantages() -> Iterable[Component]:
         name="zero",
         factory="rlcore_opd.advantage:Zero",
         summary="0: the reward is measured, not trained on",
+        config=ZeroConfig,
     )
 
 
