@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +76,13 @@ def test_trains_with_a_real_sglang(run: Run, flags: tuple[str, ...], tmp_path: P
     evaluations = 2
     assert requests_served(folder, "/generate") >= STEPS * PROMPTS + evaluations * HELD_OUT
     assert requests_served(folder, "/update_weights_from_tensor") >= STEPS
+
+
+def test_evaluates_with_a_real_sglang(run: Run, flags: tuple[str, ...]) -> None:
+    """Without a GPU here, none is asked of the cluster."""
+    given = dict(pairwise(flags))
+    names = ("--model", "--data", "--engine", "--engine.python")
+    chosen = [part for name in names for part in (name, given[name])]
+    limits = ("--max-prompt-tokens", "64", "--max-response-tokens", "8", "--prompts", "4")
+    found = json.loads(run("eval", *chosen, *limits, "--json", limit=LIMIT_S).stdout)
+    assert list(found["prompts"].values()) == [4]

@@ -93,7 +93,7 @@ def _reserved(cluster: Cluster, prepared: Prepared) -> Placement:
 
 def place_engines(cluster: Cluster, served: Served) -> list[Slot]:
     """The devices of engines without a trainer beside them: as many GPUs each as their parallel size."""
-    gpus = _engine_gpus(served)
+    gpus = _engine_gpus(served) if served.gpu else 0
     if gpus and not cluster.gpus:
         raise ConfigError(
             f"--ray-address {cluster.address}: that cluster offers no GPUs, but torch finds some where this "
