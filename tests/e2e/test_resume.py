@@ -13,9 +13,11 @@ TRAIN = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--minibatches",
 
 
 def test_killed_and_resumed_is_identical_to_uninterrupted(run: Run, start: Start, tmp_path: Path) -> None:
+    """Its weights being published by their changes makes no difference either."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     run(*TRAIN, "--steps", "8", "--save-every", "3", "--run-dir", str(whole))
-    command = start(*TRAIN, "--steps", "8", "--save-every", "3", "--run-dir", str(broken))
+    changes = ("--engine.publish", "delta")
+    command = start(*TRAIN, *changes, "--steps", "8", "--save-every", "3", "--run-dir", str(broken))
     wait_for(lambda: (broken / "checkpoints" / "3" / "complete.json").is_file(), alive=command)
     children = command.descendants()
     assert any("rlcore.engines.local" in child.cmdline() for child in children), "its engine must end as well"
