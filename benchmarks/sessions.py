@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
 import math
 import secrets
 import statistics
@@ -17,14 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from common import Row, machine, parser, publish, say, table, verdict
 from sessions_clients import POOL
-from tokenizers import AddedToken
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlcore import heap
-from rlcore.chat.tool_calls import ToolFormat
 from rlcore.data.tokens import Tokenizer, load_tokenizer
 from rlcore.engines.client import EngineClient, together
 from rlcore.engines.config import LocalConfig
@@ -32,8 +27,7 @@ from rlcore.engines.launch import EngineLaunch, LocalEngine
 from rlcore.engines.process import ServerProcess, free_port
 from rlcore.interfaces import Completion
 from rlcore.rollout.context import Client, EngineContext
-from rlcore.testing.chat import END, save_chat_tokenizer
-from rlcore.testing.tiny import make_qwen3
+from rlcore.testing.caller import BODIES, HERMES_END, THOUGHTS, make_caller
 from rlcore.testing.token_engine import CountingReward
 from rlcore.types import GenerationStatus, Prompt, Sample, Sampling, Span
 from rlcore_session.config import SessionConfig
@@ -47,13 +41,6 @@ P99_TARGET_MS = 50.0
 STARVED = 3.0
 """A session that waits for its answers so many times the median has starved."""
 SLOWEST = "longest wait / median"
-HERMES = ToolFormat.HERMES
-
-THOUGHTS = [f"thought{number} " for number in range(40)]
-BODIES = [f'\n{{"name": "look", "arguments": {{"where": "{digit}"}}}}\n' for digit in range(10)]
-CALL = [["<tool_call>"], BODIES, ["</tool_call>"]]
-SURE = 3.0
-"""Enough for the logit of the next token to stand out."""
 
 
 class Instant:
@@ -62,7 +49,7 @@ class Instant:
     def __init__(self, tokenizer: Any) -> None:
         self._texts = ["".join((*THOUGHTS, "<tool_call>", body, "</tool_call>")) for body in BODIES]
         self._answers = [
-            tuple(tokenizer.encode(text + END[HERMES], add_special_tokens=False)) for text in self._texts
+            tuple(tokenizer.encode(text + HERMES_END, add_special_tokens=False)) for text in self._texts
         ]
 
     async def generate(
@@ -189,36 +176,6 @@ def _check(made: Sequence[Sequence[Sample]], log: Sequence[tuple[tuple[int, ...]
 # --- the real engine -----------------------------------------------------------------------------------
 
 
-def make_caller(path: Path) -> Path:
-    """A Qwen3 whose weights are set by hand: it thinks for some tokens, and calls its tool with a digit.
-
-    What comes next follows from the last token alone: attention and MLP add nothing, and the head knows the
-    embedding of what stands before each token.
-    """
-    save_chat_tokenizer(path)
-    tokenizer: Any = AutoTokenizer.from_pretrained(path)
-    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in (*THOUGHTS, *BODIES)])
-    tokenizer.save_pretrained(path)
-    end = tokenizer.convert_tokens_to_ids(END[HERMES])
-    make_qwen3(
-        path, vocab_size=len(tokenizer), hidden_size=256, max_position_embeddings=CONTEXT, eos_token_id=end
-    )
-    model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-    with torch.no_grad():
-        for layer in model.model.layers:
-            layer.self_attn.o_proj.weight.zero_()
-            layer.mlp.down_proj.weight.zero_()
-        embedding, head = model.model.embed_tokens.weight, model.lm_head.weight
-        head.zero_()
-        order = [["\n"], *([one] for one in THOUGHTS), *CALL, [END[HERMES]]]
-        for before, after in itertools.pairwise(order):
-            for first, then in itertools.product(before, after):
-                known = embedding[tokenizer.convert_tokens_to_ids(first)]
-                head[tokenizer.convert_tokens_to_ids(then)] += SURE * known / known.norm()
-    model.save_pretrained(path)
-    return path
-
-
 async def real(path: Path, args: argparse.Namespace) -> Row:
     """On the server that a run starts, through the client that a run uses."""
     launch = EngineLaunch(
@@ -250,7 +207,7 @@ def main() -> None:
     options.add_argument("--longest", type=float, default=0.5, help="seconds that a tool takes at most")
     args = options.parse_args()
     facts = machine(args.threads)
-    path = make_caller(args.work / "model-sessions")
+    path = make_caller(args.work / "model-sessions", context=CONTEXT)
     tokenizer = load_tokenizer(path)
     heap.settle()  # as a run does when it has started
     say(f"{args.sessions} sessions, an engine that answers at once")
