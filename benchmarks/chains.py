@@ -63,7 +63,7 @@ CHAINS: dict[str, dict[str, Stage]] = {
     },
     "opd, likeliest tokens": {
         "teacher": TEACHER,
-        "opd-top": Stage(algo="opd", steps=200, flags=_taught("--loss.top-k", "4")),
+        "opd-top": Stage(algo="opd", steps=100, flags=_taught("--loss.top-k", "4")),
     },
     "sft, grpo": {
         "sft": SFT,

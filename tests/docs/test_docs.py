@@ -72,10 +72,11 @@ PAGE_OF = {
 
 @pytest.mark.parametrize("recipe", load().registry.names(Kind.ALGORITHM))
 def test_each_recipe_has_a_page(recipe: str) -> None:
-    """Its command, the formula, numbered details, what it logs, its settings, and what it measured."""
+    """Its command, the formula, numbered details, what it logs, its settings, and its measured curve."""
     command = re.compile(rf"--algo {re.escape(recipe)}(?![\w+-])")
     page = PAGES[PAGE_OF.get(recipe, f"{recipe}.md")]
     assert command.search(page)
+    assert f"learning-{recipe.replace('+', '_plus')}.svg" in page
     heads = re.findall(r"^## (.*)$", page, re.MULTILINE)
     assert [head for head in heads if re.fullmatch(r"(The )?[Ff]ormulas?", head)]
     assert {"Details", "Metrics", "Settings", "Measured"} <= set(heads)
