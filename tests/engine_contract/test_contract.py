@@ -409,7 +409,7 @@ async def test_a_publication_amid_a_response_is_told_by_its_spans(
     one = await running.result
     first, second = one.spans
     assert (first, second.version) == (Span(start=0, version=0), 7)
-    assert len(one.token_ids) == LONG.max_tokens
+    assert len(one.token_ids) == LONG.max_tokens or one.finish_reason == "stop"  # the new weights may end it
     assert gap(references[0], one, t=COLD, part=slice(0, second.start)) <= TOLERANCE
     assert gap(references[1], one, t=COLD, part=slice(second.start, None)) <= TOLERANCE
 
