@@ -36,7 +36,7 @@ def _table(config: type, table: str) -> str:
     rows = ["| flag | default | meaning |", "| --- | --- | --- |"]
     fields = config.model_fields  # type: ignore[attr-defined]  # every config is a pydantic model
     for name, info in fields.items():
-        default = "required" if info.is_required() else repr(info.default)
+        default = "required" if info.is_required() else repr(info.get_default(call_default_factory=True))
         rows.append(f"| `{flag_name(table + name)}` | `{default}` | {info.description} |")
     return "\n".join(rows) + "\n"
 

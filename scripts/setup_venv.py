@@ -30,11 +30,15 @@ def main(venv: Path, wanted: list[str]) -> None:
         found = ".".join(map(str, sys.version_info[:3]))
         stop(f"Python 3.11 or newer is needed, and {sys.executable} is {found}: run make PYTHON=python3.12.")
     if not (venv / "bin" / "python").exists():
+        say(f"1 of 3: making {venv}")
         make_venv(venv)
+    say("2 of 3: torch (a CPU build takes about 0.8 GB)")
     install_torch(venv)
+    say("3 of 3: rlcore's members and what they depend on (about 0.8 GB; a few minutes without a word)")
     # In one build environment for all: pip would make one for each of the many members.
-    pip(venv, "install", *BUILD_TOOLS)
-    pip(venv, "install", "--no-build-isolation", *wanted)
+    pip(venv, "install", "--quiet", *BUILD_TOOLS)
+    pip(venv, "install", "--quiet", "--no-build-isolation", *wanted)
+    say(f"{venv} is ready")
 
 
 def make_venv(venv: Path) -> None:
@@ -81,6 +85,11 @@ def pip(venv: Path, *arguments: str) -> None:
     ]
     if subprocess.run(command, cwd=ROOT).returncode:
         stop(f"pip {arguments[0]} {arguments[-1]} failed; its message is above.")
+
+
+def say(sentence: str) -> None:
+    """One line of progress."""
+    print(f"setup: {sentence}", flush=True)
 
 
 def stop(sentence: str) -> None:

@@ -141,6 +141,7 @@ def test_a_dry_run_leaves_nothing_behind(
     ("flags", "sentence"),
     [
         (["--stepz", "3"], "--stepz is unknown. Did you mean '--steps'?"),
+        (["--kl_coef", "1"], "--kl_coef is spelled --kl-coef."),
         (["--loss.delta", "3"], "--loss.delta belongs to loss 'far', but 'near' is chosen."),
         (["--steps"], "Option '--steps' requires an argument."),
         (["--steps", "many"], "--steps: found 'many', expected an integer of at least 1."),
@@ -162,6 +163,15 @@ def test_a_wrong_command_line(
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     assert refused([*base, *flags], capsys).startswith(sentence)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_plugin_file_that_cannot_be_imported(
+    base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "boom.py").write_text("raise RuntimeError('boom')\n")
+    found = refused([*base, "--plugin", "boom.py"], capsys)
+    assert found == f"--plugin {tmp_path / 'boom.py'}: RuntimeError: boom.", found
     assert not (tmp_path / "runs").exists()
 
 

@@ -2,15 +2,20 @@
 
 import re
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import gaps_table
 import pytest
 
+from rlcore.config.parts import RewardConfig
 from rlcore.learning.metrics import METRICS, ROLE_METRICS
 from rlcore.plugins import hookspecs
-from rlcore.plugins.loader import load
+from rlcore.plugins.loader import Switches, load
 from rlcore.plugins.records import Kind
+from rlcore.rollout.mix import Mix
+from rlcore.spec import RewardPart
+from rlcore.types import Prompt, Sample, Score
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -44,6 +49,22 @@ def test_the_table_of_gaps_is_what_was_measured() -> None:
 def test_every_metric_of_the_learner_is_documented() -> None:
     text = (DOCS / "metrics.md").read_text()
     assert not [name for name in {**METRICS, **ROLE_METRICS} if f"`{name}`" not in text]
+
+
+def test_the_plugin_of_one_file_works(tmp_path: Path) -> None:
+    """It is written as the page has it, loaded as a file, and judges."""
+    (text,) = re.findall(r"```python\n(# last_word\.py:.*?)```", (DOCS / "plugins.md").read_text(), re.DOTALL)
+    file = tmp_path / "last_word.py"
+    file.write_text(text)
+    plugins = load(Switches(only=(), files=(file,), strict=True))
+    entry = plugins.registry.find(Kind.REWARD, "last_word", "--reward")
+    config = entry.config()
+    assert isinstance(config, RewardConfig)
+    part = RewardPart(name="last_word", factory=entry.component.factory, config=config)
+    prompt = Prompt(prompt_id="p", text="say seven", label="seven")
+    fresh = Sample(prompt=prompt, prompt_ids=(1,), group_id=0, index=0, rollout_id="r")
+    found = Mix([part]).judge([replace(fresh, text=text) for text in ("it is seven", "seven it is", "")])
+    assert [one.value for one in found if isinstance(one, Score)] == [1.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("page", sorted(path.relative_to(ROOT).as_posix() for path in DOCS.rglob("*.md")))

@@ -15,10 +15,17 @@ import pytest
 from command import LIMIT_S, SMALL, Run, rows, wait_for
 from refusals import sentence
 
-from rlcore.testing.ranks import free_port
+from rlcore.network import free_port
 
-# Ray takes the loopback's address for another one unless it is told that no other host takes part.
-ENV = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+# Ray takes the loopback's address for another one unless it is told that no other host takes part, and makes
+# its workers nice: on a busy machine they would get no time.
+ENV = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",
+}
+HERE, THERE = "127.0.0.2", "127.0.0.3"
+"""Not 127.0.0.1, which Ray would replace in a cluster of several hosts."""
 OURS = ("ray::TrainWorker", "ray::EngineSupervisor", "rlcore.engines.local")
 
 
@@ -33,17 +40,17 @@ def env(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def cluster(env: dict[str, str], tmp_path: Path) -> Iterator[tuple[psutil.Popen, str]]:
     """A Ray head node on the loopback, with its address."""
-    with _head("127.0.0.1", env, tmp_path) as found:
+    with _head("127.0.0.1", env, tmp_path, cpus=3) as found:
         yield found
 
 
 @contextlib.contextmanager
-def _head(host: str, env: dict[str, str], tmp_path: Path) -> Iterator[tuple[psutil.Popen, str]]:
+def _head(host: str, env: dict[str, str], tmp_path: Path, *, cpus: int) -> Iterator[tuple[psutil.Popen, str]]:
     port = free_port()
     folder = tempfile.mkdtemp(prefix="ray-")  # sockets lie in it, whose paths must be short
     options = [
         "--head",
-        "--num-cpus=3",
+        f"--num-cpus={cpus}",
         f"--port={port}",
         f"--temp-dir={folder}",
         "--include-dashboard=false",
@@ -71,7 +78,7 @@ def _node(host: str, options: Sequence[str], env: dict[str, str], log: Path) -> 
         assert node.poll() is None, log.read_text()
         yield node
     finally:
-        tree = [node, *node.children(recursive=True)]
+        tree = [node, *(node.children(recursive=True) if node.poll() is None else [])]
         node.terminate()
         _, left = psutil.wait_procs(tree, timeout=20)
         for process in left:
@@ -99,17 +106,49 @@ def test_a_run_leaves_the_cluster_as_it_was(
     wait_for(lambda: "0.0/3.0 CPU" in said())
 
 
-def test_engines_on_another_host_are_refused(env: dict[str, str], run: Run, tmp_path: Path) -> None:
-    env |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1", "RAY_AUTH_MODE": "token"}  # two nodes
-    folder = tmp_path / "run"
-    flags = ("--algo", "grpo", "--model", "qwen3", *SMALL, "--engines", "4", "--run-dir", str(folder))
+@pytest.fixture
+def two_hosts(env: dict[str, str], tmp_path: Path) -> Iterator[str]:
+    """The address of a cluster of two hosts: a CPU of the second is needed where three are."""
+    env |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1", "RAY_AUTH_MODE": "token"}
     with (
-        _head("127.0.0.2", env, tmp_path) as (_, address),  # 127.0.0.1 would be replaced
-        _node("127.0.0.3", [f"--address={address}", "--num-cpus=4"], env, tmp_path / "node.txt"),
+        _head(HERE, env, tmp_path, cpus=2) as (_, address),
+        _node(THERE, [f"--address={address}", "--num-cpus=1"], env, tmp_path / "node.txt"),
     ):
-        command = run("train", *flags, "--ray-address", address, env=env, code=2)
-    assert "would run on 127.0.0.3, and must be beside this command, on 127.0.0.2" in sentence(command.stderr)
+        yield address
+
+
+@pytest.mark.timeout(900)
+def test_engines_on_two_hosts(two_hosts: str, env: dict[str, str], run: Run, tmp_path: Path) -> None:
+    """The one that is not beside the trainer gets its weights by broadcast; by a file it could not."""
+    folder = tmp_path / "run"
+    flags = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--engines", "2", "--steps", "2")
+    where = ("--ray-address", two_hosts, "--run-dir", str(folder))
+    refused = sentence(run(*flags, *where, env=env, code=2).stderr)
+    assert f"engine 1 would run on {THERE}, and --engine.publish shared_memory reaches none" in refused
     assert not folder.exists()
+    patient = ("--engine.start-limit-s", str(LIMIT_S), "--engine.broadcast-limit-s", str(LIMIT_S))
+    run(*flags, *where, "--engine.publish", "broadcast", *patient, env=env, limit=2 * LIMIT_S)
+    assert [row["weight_version"] for row in rows(folder)[1:]] == [0, 1]
+    assert all(row["train/kl_engine_max"] < 1e-4 and not row["engine/replaced"] for row in rows(folder)[1:])
+
+
+@pytest.mark.sglang
+@pytest.mark.timeout(1800)
+def test_an_engine_on_two_hosts(two_hosts: str, env: dict[str, str], run: Run, tmp_path: Path) -> None:
+    """One of its two ranks on each."""
+    folder = tmp_path / "run"
+    python = os.environ["RLCORE_SGLANG_PYTHON"]
+    run(
+        *("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", "2", "--run-dir", str(folder)),
+        *("--ray-address", two_hosts, "--engine", "sglang", "--engine.python", python),
+        *("--sglang.tp-size", "2", "--sglang.nnodes", "2"),
+        env=env,
+        limit=1500.0,
+    )
+    assert [row["weight_version"] for row in rows(folder)[1:]] == [0, 1]
+    assert all(row["train/kl_engine_max"] < 1e-4 and not row["engine/replaced"] for row in rows(folder)[1:])
+    logs = [(folder / "logs" / f"engine-0{node}.log").read_text() for node in ("", "-node-1")]
+    assert [["TP0" in log, "TP1" in log] for log in logs] == [[True, False], [False, True]]
 
 
 def _lines(head: psutil.Popen) -> list[str]:

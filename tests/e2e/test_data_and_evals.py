@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from command import Run, Start, gone, rows, untimed, wait_for
 from documented import undocumented
+from transformers import AutoTokenizer
+
+from rlcore.testing.reward_models import make_reward_model, reference_scores
 
 LONG_S = 600.0
 
@@ -54,9 +57,27 @@ def test_a_mix_with_a_curriculum_resumes_exactly(run: Run, start: Start, tmp_pat
     saved = [json.loads(line) for line in (whole / "samples" / "eval-6.jsonl").read_text().splitlines()]
     assert [sum(row["set"] == name for row in saved) for name in ("held", "backwards")] == [32, 8]
 
-    alone = run(
-        "eval", "--model", str(whole / "model"), "--data", held, "--prompts", "8", "--json", limit=LONG_S
+    asks_a_frozen_model(run, held, whole / "model", tmp_path / "rewards")
+
+
+def asks_a_frozen_model(run: Run, data: str, model: Path, rewards: Path) -> None:
+    """An evaluation alone serves what its reward asks."""
+    make_reward_model(rewards)
+    frozen = (
+        "--frozen",
+        f"rm={rewards}",
+        "--reward",
+        "reward_model",
+        "--reward.reward-model.url",
+        "frozen:rm",
     )
+    limits = ("--prompts", "8", "--max-prompt-tokens", "16", "--max-response-tokens", "16")
+    alone = run("eval", "--model", str(model), "--data", data, *frozen, *limits, "--json", limit=LONG_S)
     found = json.loads(alone.stdout)
     assert found["prompts"] == {"set_2": 8}
     assert not undocumented(f"eval/set/{name}" for name in found["eval"]["set_2"])
+    lines = [json.loads(line) for line in (alone.out.parent / found["samples"]).read_text().splitlines()]
+    tokenizer = AutoTokenizer.from_pretrained(rewards)
+    texts = [f"<user>{line['prompt']}<end><assistant>{line['response']}<end>" for line in lines]
+    wanted = reference_scores(rewards, [tokenizer.encode(text, add_special_tokens=False) for text in texts])
+    assert [line["score"] for line in lines] == pytest.approx([one for (one,) in wanted], abs=1e-6)

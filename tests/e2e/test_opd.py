@@ -2,50 +2,43 @@
 
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
-from command import LIMIT_S, SMALL, Run, rows
+import torch
+from command import SMALL, Run, gone, rows
 from inputs import make_model
 from refusals import Refused
+from safetensors.torch import load_file, save_file
 
-from rlcore.engines.config import LocalConfig
-from rlcore.engines.launch import EngineLaunch, LocalEngine
-from rlcore.engines.process import ServerProcess, free_port
-from rlcore.rollout.teacher import TOKEN
+from rlcore.rollout.teacher import TOKEN as TEACHER_TOKEN
+from rlcore.testing.engine_server import TOKEN, launch_of, serving
 
 TINY = ("--model", "qwen3", *SMALL)
 OPD = ("train", "--algo", "opd", *TINY)
 
 
-@contextmanager
-def served(model: Path, folder: Path, token: str) -> Iterator[str]:
-    """The URL of an engine that somebody else started."""
-    engine = LocalEngine(LocalConfig.model_validate({"threads": 1}))
-    launch = EngineLaunch(
-        model_path=str(model),
-        host="127.0.0.1",
-        port=free_port(),
-        token=token,
-        dtype="fp32",
-        context_length=64,
-        seed=0,
-        weights_dir=str(folder),
-        log_path=str(folder / "engine.log"),
-        threads=1,
-    )
-    command, url = engine.command(launch), f"http://{launch.host}:{launch.port}"
-    process = ServerProcess(command.argv, name="local", log_path=folder / "engine.log", env=dict(command.env))
-    with process:
-        process.wait_ready(f"{url}/health", token=token, limit_s=LIMIT_S)
-        yield url
+def sevens(model: Path, to: Path) -> Path:
+    """`model`, so that it says 7 and nothing else: all positions hold one vector, which only 7 likes."""
+    shutil.copytree(model, to)
+    vocabulary = json.loads((to / "tokenizer.json").read_text())["model"]["vocab"]
+    file = to / "model.safetensors"
+    weights = {name: torch.zeros_like(one) for name, one in load_file(file).items()}
+    for name, one in weights.items():
+        if "norm" in name or name == "model.embed_tokens.weight":
+            one += 1
+    weights["lm_head.weight"][vocabulary["7"]] = 1
+    save_file(weights, file, metadata={"format": "pt"})
+    return to
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_student_of_another_run(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its teacher is the checkpoint, not the model that the other run started from; or an engine with it."""
+    """Its teacher is the checkpoint, not the model that the other run started from; or an engine with it.
+
+    That engine is somebody else's, or the run's own, which serves a judge beside it.
+    """
     first, second, third = tmp_path / "teacher", tmp_path / "student", tmp_path / "asks"
     exported = tmp_path / "exported"
     options = ("--steps", "2", "--run-dir", str(first), "--export", str(exported))
@@ -60,12 +53,23 @@ def test_a_student_of_another_run(run: Run, tmp_path: Path, monkeypatch: pytest.
         assert row["time/teacher_log_probs_s"] > 0
     saved = {path.name for path in (second / "checkpoints" / "2").iterdir() if path.is_dir()}
     assert saved == {"policy"}
-    monkeypatch.setenv(TOKEN, "a-token")
-    with served(exported, tmp_path, "a-token") as url:
+    monkeypatch.setenv(TEACHER_TOKEN, TOKEN)
+    with serving(launch_of(exported, tmp_path, context_length=64)) as url:
         run(*OPD, "--teacher-url", url, "--steps", "1", "--run-dir", str(third))
-    # both students sample the same in their first step, before any training
-    (asked,), (resident, _) = rows(third)[1:], rows(second)[1:]
+    fourth, judge = tmp_path / "serves", sevens(exported, tmp_path / "judge")
+    frozen = ("--frozen", f"teacher={exported}", "--frozen", f"judge={judge}")
+    asks = ("--teacher-url", "frozen:teacher", "--reward", "judge", "--reward.judge.url", "frozen:judge")
+    limits = ("--reward.judge.template", "{response}=", "--reward.judge.max-tokens", "4")
+    pattern = ("--reward.judge.score-pattern", r"(\d)")
+    run(*OPD, *frozen, *asks, *limits, *pattern, "--steps", "1", "--run-dir", str(fourth))
+    # all students sample the same in their first step, before any training
+    (asked,), (served,), (resident, _) = rows(third)[1:], rows(fourth)[1:], rows(second)[1:]
     assert asked["train/kl_teacher"] == pytest.approx(resident["train/kl_teacher"], abs=1e-4)
+    assert served["train/kl_teacher"] == pytest.approx(resident["train/kl_teacher"], abs=1e-4)
+    assert served["rollout/reward_mean"] == pytest.approx(0.7)
+    assert {"frozen-teacher.log", "frozen-judge.log"} < {path.name for path in (fourth / "logs").iterdir()}
+    assert 'url = "frozen:judge"' in (fourth / "run.toml").read_text()
+    gone([one for one in psutil.process_iter(["cmdline"]) if str(tmp_path) in str(one.info["cmdline"])])
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,9 @@ TRAIN = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--minibatches",
 def test_killed_and_resumed_is_identical_to_uninterrupted(run: Run, start: Start, tmp_path: Path) -> None:
     """Its weights being published by their changes makes no difference either."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    run(*TRAIN, "--steps", "8", "--save-every", "3", "--run-dir", str(whole))
+    saving = ("--save-every", "3", "--keep-checkpoints", "1")
+    run(*TRAIN, "--steps", "8", *saving, "--run-dir", str(whole))
+    assert [path.name for path in (whole / "checkpoints").iterdir()] == ["8"]
     changes = ("--engine.publish", "delta")
     command = start(*TRAIN, *changes, "--steps", "8", "--save-every", "3", "--run-dir", str(broken))
     wait_for(lambda: (broken / "checkpoints" / "3" / "complete.json").is_file(), alive=command)
@@ -52,6 +54,7 @@ def test_ctrl_c_stops_everything(start: Start, tmp_path: Path) -> None:
     assert [server.environ()["RAY_AUTH_MODE"] for server in servers] == ["token"]
     command.process.send_signal(signal.SIGINT)
     assert command.wait(60) == 130
+    assert "Stopping what was started" in command.stdout
     gone(children)
     assert "Traceback" not in command.stderr
 
@@ -69,6 +72,7 @@ def test_a_signal_at_the_start_ends_it_cleanly(
     children = command.descendants()
     command.process.send_signal(number)
     assert command.wait(60) == code
+    assert "Stopping what was started" in command.stdout
     gone(children)
     assert "Traceback" not in command.stderr
     assert command.stderr.lstrip().startswith("error: ")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import secrets
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,9 +14,9 @@ from inputs import write_jsonl
 
 from rlcore.engines import external
 from rlcore.engines.config import SglangConfig
-from rlcore.engines.launch import EngineLaunch, SglangEngine
-from rlcore.engines.process import ServerProcess, free_port
+from rlcore.spec import Part
 from rlcore.testing.caller import THOUGHTS, make_caller
+from rlcore.testing.engine_server import TOKEN, launch_of, serving
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(900)]
 
@@ -84,7 +83,6 @@ class Served:
     """A server that logs its requests as JSON in the folder `log`."""
 
     url: str
-    token: str
     model: Path
     log: Path
 
@@ -106,28 +104,16 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     assert PYTHON in os.environ, f"{PYTHON} must name the interpreter that has sglang (`make test-sglang`)"
     root = tmp_path_factory.mktemp("turns")
     model, log = make_caller(root / "model", thoughts=THOUGHTS[:5], context=CONTEXT), root / "requests"
-    launch = EngineLaunch(
-        model_path=str(model),
-        host="127.0.0.1",
-        port=free_port(),
-        token=secrets.token_hex(16),
-        dtype="fp32",
-        context_length=CONTEXT,
-        seed=0,
-        weights_dir=str(root),
-        log_path=str(root / "engine.log"),
-        fields={
-            "log_requests": True,
-            "log_requests_level": 3,
-            "log_requests_format": "json",
-            "log_requests_target": [str(log)],
-        },
-    )
-    command = SglangEngine(SglangConfig(python=os.environ[PYTHON])).command(launch)
-    url = f"http://{launch.host}:{launch.port}"
-    with ServerProcess(command.argv, name="sglang", log_path=launch.log_path, env=command.env) as process:
-        process.wait_ready(f"{url}/health", limit_s=START_LIMIT_S, token=launch.token)
-        yield Served(url=url, token=launch.token, model=model, log=log)
+    fields = {
+        "log_requests": True,
+        "log_requests_level": 3,
+        "log_requests_format": "json",
+        "log_requests_target": [str(log)],
+    }
+    config = SglangConfig(python=os.environ[PYTHON], start_limit_s=START_LIMIT_S)
+    part = Part(name="sglang", factory="rlcore.engines.launch:SglangEngine", config=config)
+    with serving(launch_of(model, root, context_length=CONTEXT, fields=fields), part) as url:
+        yield Served(url=url, model=model, log=log)
 
 
 def compared(sample: dict[str, Any], drawn: dict[tuple[int, ...], set[Answer]]) -> int:
@@ -160,7 +146,7 @@ def test_trained_tokens_are_the_engines(run: Run, served: Served, tmp_path: Path
         *("--max-prompt-tokens", "96", "--max-response-tokens", str(CONTEXT - 96)),
         *("--save-rollouts-every", "1", "--run-dir", str(folder)),
         limit=LIMIT_S,
-        env={"PYTHONPATH": str(tmp_path), external.TOKEN: served.token},
+        env={"PYTHONPATH": str(tmp_path), external.TOKEN: TOKEN},
     )
     drawn = served.answers()
     for row in rows(folder)[1:]:

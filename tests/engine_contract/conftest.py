@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from inputs import CHAT_TEMPLATE
 from start_over import start_over
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
@@ -28,9 +28,11 @@ from rlcore.engines.client import EngineClient
 from rlcore.engines.config import LocalConfig, SglangConfig
 from rlcore.engines.delta_publish import DeltaPublisher
 from rlcore.engines.launch import Engine, EngineLaunch, LocalEngine, SglangEngine
-from rlcore.engines.process import ServerProcess, free_port
+from rlcore.engines.process import ServerProcess
 from rlcore.engines.publish import DiskPublisher, Publisher, SharedMemoryPublisher, TensorPublisher
 from rlcore.engines.publish_file import shared_dir
+from rlcore.network import free_port
+from rlcore.testing.engine_server import TOKEN
 
 VOCAB, CONTEXT, END = 512, 1024, 2
 WAYS = {
@@ -100,7 +102,7 @@ def served(
     """One server a module. It starts with the first model, and each test leaves it idle with that model."""
     engine, limit_s = _ENGINES[request.param]()
     fields = getattr(request.module, "SGLANG_FIELDS", {}) if engine.name == "sglang" else {}
-    host, port, token = "127.0.0.1", free_port(), secrets.token_hex(16)
+    host, port, token = "127.0.0.1", free_port(), TOKEN
     weights_dir = shared_dir("contract", size_bytes=4_000_000)
     launch = EngineLaunch(
         model_path=str(tiny_models[0]),
@@ -181,7 +183,10 @@ def _tokenizer() -> PreTrainedTokenizerFast:
     )
     tokenizer.train_from_iterator([f"{a} + {b} = {a + b}" for a in range(40) for b in range(40)], trainer)
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+        tokenizer_object=tokenizer,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        chat_template=CHAT_TEMPLATE,
     )
 
 

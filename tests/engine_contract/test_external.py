@@ -15,10 +15,10 @@ from rlcore.engines import external
 from rlcore.engines.client import EngineClient
 from rlcore.engines.external import ExternalLauncher, Wanted, check_all
 from rlcore.engines.fleet import Fleet
-from rlcore.engines.process import free_port
 from rlcore.engines.publish import DiskPublisher
 from rlcore.engines.slot import EngineSlot, Health, Spares
 from rlcore.errors import ConfigError
+from rlcore.network import free_port
 from rlcore.types import Sampling, Span
 
 CONTEXT = 1024

@@ -11,15 +11,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMBERS = sorted(src for folder in ("core", "cli", "plugins/*/*") for src in ROOT.glob(f"{folder}/src"))
-FOREIGN = "sglang_cpu/site"
-"""A folder on the path of another Python."""
+FOREIGN = "site"
+"""Folders of this name are on the path of another Python."""
 
 Graph = dict[str, set[str]]
 
 
 def modules(src: Path) -> dict[str, Path]:
     """Dotted name → file."""
-    files = [file for file in src.rglob("*.py") if FOREIGN not in file.as_posix()]
+    files = [file for file in src.rglob("*.py") if FOREIGN not in file.relative_to(src).parts]
     return {
         ".".join(file.relative_to(src).with_suffix("").parts).removesuffix(".__init__"): file
         for file in files

@@ -72,6 +72,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "glm4": ("glm4", {"head_dim": 16, "attention_bias": True, "pad_token_id": 0}),
     "qwen3_moe": ("qwen3_moe", {"head_dim": 16, "num_experts": 8, **ROUTED}),
     "glm4_moe": ("glm4_moe", {"head_dim": 16, **SHARED}),
+    "glm4_moe_lite": ("glm4_moe_lite", {"q_lora_rank": None, **SHARED, **LATENT}),
     "deepseek_v3": ("deepseek_v3", {"q_lora_rank": 32, **SHARED, **LATENT}),
 }
 """model_type, and what differs from `SIZES`."""
@@ -165,6 +166,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Pa
         *[(*LAYOUTS[0], "bf16", name) for name in ("qwen3_moe", "deepseek_v3")],
         (*LAYOUTS[0], "fp32", "deepseek_v3"),
         (*EXPERT, "bf16", "glm4_moe"),
+        (*LAYOUTS[4], "bf16", "glm4_moe"),
+        (*LAYOUTS[5], "bf16", "deepseek_v3"),
+        (*LAYOUTS[6], "bf16", "deepseek_v3"),
     ],
 )
 def test_states_are_exact_and_activations_close(

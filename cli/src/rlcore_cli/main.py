@@ -31,6 +31,9 @@ def run(args: Sequence[str]) -> int:
         sys.stdout.flush()
     except RlcoreError as error:
         return _fail(str(error), error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        return USAGE
     except click.ClickException as error:
         return _fail(error.format_message(), USAGE)
     except (click.Abort, KeyboardInterrupt):

@@ -10,6 +10,7 @@ import click
 from rlcore.compose.evals import EVAL
 from rlcore.compose.evals import PARTS as EVAL_PARTS
 from rlcore.compose.flags import Flag, flags
+from rlcore.compose.frozen import FROZEN
 from rlcore.compose.selection import CHOICES, PASS_THROUGH, REPEATED, Selection
 from rlcore.config import layers
 from rlcore.config.layers import Layer, flag_name
@@ -23,6 +24,11 @@ _EMPTIERS = {f"--no-{kind}": kind.value for kind in LIST_KINDS}
 NO_CHOICES = ("config", "resume")
 _METAVARS = {"data": "PATH", EVAL: "NAME=PATH"}
 _EVAL_PART = re.compile(rf"{EVAL}\.\w+\.({'|'.join(EVAL_PARTS)})")
+_PASSED = {
+    "megatron": ("megatron.FIELD", "megatron-core's config classes"),
+    "sglang": ("sglang.FIELD", "SGLang's ServerArgs"),
+    FROZEN: (f"{FROZEN}.NAME.FIELD", "the ServerArgs of that frozen model"),
+}
 _PASS_PREFIXES = tuple(f"--{table}." for table in PASS_THROUGH)
 
 
@@ -100,10 +106,9 @@ def format_groups(params: Sequence[click.Parameter], ctx: click.Context, out: cl
         record = param.get_help_record(ctx)
         if record is not None:
             groups.setdefault(getattr(param, "group", COMMAND), []).append(record)
-    for table, whose in zip(
-        PASS_THROUGH, ("megatron-core's config classes", "SGLang's ServerArgs"), strict=True
-    ):
-        groups[table] = [(f"--{table}.FIELD VALUE", f"any field of {whose}, by its own name")]
+    for table in PASS_THROUGH:
+        path, whose = _PASSED[table]
+        groups[table] = [(f"--{path} VALUE", f"any field of {whose}, by its own name")]
     for heading, records in groups.items():
         with out.section(heading):
             out.write_dl(records)

@@ -31,7 +31,16 @@ class Program:
         new = [path for path in paths if path.resolve() not in known]
         if not new:
             return self
-        return start(replace(self.switches, files=(*self.switches.files, *new)), self.own)
+        made = start(replace(self.switches, files=(*self.switches.files, *new)), self.own)
+        made.require_files()
+        return made
+
+    def require_files(self) -> None:
+        """Whoever names a plugin file means it: raises `PluginError` for one that is broken."""
+        named = {file.path for file in self.plugins.files}
+        for broken in self.plugins.broken:
+            if broken.dist in named:
+                raise PluginError(f"--plugin {broken.dist}: {broken.error.removesuffix('.')}.")
 
 
 def offered(program: Program, implementation: pluggy.HookImpl) -> list[click.Command]:

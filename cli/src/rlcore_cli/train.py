@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from rlcore.compose.frozen import FROZEN, fields_of, frozen_models
 from rlcore.compose.models import download
 from rlcore.compose.resolve import resolve, resolve_model
 from rlcore.compose.resolved import Inference, ModelChoice, Resolved
@@ -45,9 +46,10 @@ class TrainCommand(click.Command):
 
 
 def program_of(parent: click.Context | None) -> Program:
-    """The program that a command runs in."""
+    """The program that a command runs in. Raises `PluginError` for a plugin file that is broken."""
     program = parent.find_object(Program) if parent is not None else None
     assert program is not None, "the command runs inside the rlcore program"
+    program.require_files()
     return program
 
 
@@ -131,7 +133,7 @@ def model_of(program: Program, run: Path, asked: str) -> tuple[ModelChoice, tupl
     """
     path = run / RUN_TOML
     if not path.is_file():
-        raise CheckpointError(f"{asked}: found no {RUN_TOML} in {run}, expected RUN/checkpoints/N of a run.")
+        raise CheckpointError(f"{asked}: found no {RUN_TOML} in {run}, so it is not the folder of a run.")
     program, file = _read(program, path, asked)
     own = {name: value for name, value in file.values.items() if name.partition(".")[0] == Kind.MODEL}
     if Kind.MODEL not in own:
@@ -153,6 +155,9 @@ def check_pass_through(resolved: Inference) -> None:
         check_fields(resolved.megatron)
     if resolved.sglang:
         resolved.engine.build().check_fields(resolved.sglang)
+    if resolved.frozen_fields:
+        for name in frozen_models(resolved.run):
+            resolved.engine.build().check_fields(fields_of(name, resolved), table=f"{FROZEN}.{name}")
 
 
 def _run_dir(given: Path | None, resume: Path | None, resolved: Resolved) -> Path:

@@ -49,13 +49,14 @@ class KlSettings:
 class LearnerSettings:
     """Plain values, for they travel to the worker.
 
-    `needs`: the inputs that the parts read; `top_tokens`: what the loss compares with the teacher beside the
-    sampled tokens. `sampled`: the policy sampled the responses; else the data gave them, without log-probs of
-    an engine. `distill_coef`: of the KL to the teacher in the advantages. `rollout_as_old`: the engine's
-    log-probs serve as the old ones. `critic_warmup_steps`: the first steps, which leave the policy as it is.
-    `reference_is_initial`: the first step must find the policy equal to the reference. `whole`: the engine
-    samples from the whole distribution (`RunConfig.samples_whole`). `max_kl_engine`: bound of the largest
-    gap in fp32. `folder`: of the run; a batch whose loss is not finite is saved there.
+    `needs`: the inputs that the parts read, `critic_needs` those that the critic's returns are made of;
+    `top_tokens`: what the loss compares with the teacher beside the sampled tokens. `sampled`: the policy
+    sampled the responses; else the data gave them, without log-probs of an engine. `distill_coef`: of the KL
+    to the teacher in the advantages. `rollout_as_old`: the engine's log-probs serve as the old ones.
+    `critic_warmup_steps`: the first steps, which leave the policy as it is. `reference_is_initial`: the first
+    step must find the policy equal to the reference. `whole`: the engine samples from the whole distribution
+    (`RunConfig.samples_whole`). `max_kl_engine`: bound of the largest gap in fp32. `folder`: of the run; a
+    batch whose loss is not finite is saved there.
     """
 
     minibatches: int
@@ -69,6 +70,7 @@ class LearnerSettings:
     sampled: bool = True
     rollout_as_old: bool = False
     needs: frozenset[Input] = frozenset()
+    critic_needs: frozenset[Input] = frozenset()
     top_tokens: TopTokens | None = None
     distill_coef: float = 0.0
     whiten_advantages: bool = False

@@ -55,6 +55,7 @@ class RewardPart(Part[RewardConfig]):
     `ranked`: of siblings, the rank counts in place of the score.
     """
 
+    config: RewardConfig = field(default_factory=RewardConfig)
     weight: float = 1.0
     ranked: bool = False
 

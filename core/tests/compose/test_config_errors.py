@@ -31,7 +31,11 @@ FLAGS: list[tuple[dict[str, Any], str]] = [
     ({"task": "copy", "data": "x"}, "--task and --data exclude each other; leave one out."),
     ({"data": "gone.jsonl"}, "--data: found 'gone.jsonl', which is no file."),
     ({"model": "./gone"}, "--model: found './gone', which is no directory."),
-    ({"model": "tini"}, "--model: found 'tini', expected one of large, tiny. Did you mean 'tiny'?"),
+    (
+        {"model": "tini"},
+        "--model: found 'tini', expected a Hugging Face directory, a hub id (OWNER/NAME) or one of tiny. "
+        "Did you mean 'tiny'?",
+    ),
     ({"model": "large"}, "--model: 'large' has no preset, expected a directory or a hub id of that family."),
     ({"steps": "0"}, "--steps: found '0', expected an integer of at least 1."),
     ({"steps": "1.5"}, "--steps: found '1.5', expected an integer of at least 1."),
@@ -44,6 +48,9 @@ FLAGS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"loss.bound": "1"}, "--loss.bound: found '1', expected a number above 1, or \"none\"."),
     ({"stepz": "1"}, "--stepz is unknown. Did you mean '--steps'?"),
+    ({"learning_rate": "1"}, "--learning-rate is unknown. Did you mean '--lr'?"),
+    ({"tp": "2"}, "--tp is unknown. Did you mean '--megatron.tensor-model-parallel-size'?"),
+    ({"clip": "2"}, "--clip is unknown. Did you mean '--loss.clip'?"),
     ({"loss.clib": "1"}, "--loss.clib is unknown. Did you mean '--loss.clip'?"),
     ({"loss.delta": "1"}, "--loss.delta belongs to loss 'other', but 'clip' is chosen."),
     ({"source.path": "x"}, "--source.path belongs to source 'file', but 'copy' is chosen."),

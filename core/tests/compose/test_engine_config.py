@@ -9,8 +9,8 @@ import pytest
 
 from rlcore.compose.engine_fit import engine_complaints
 from rlcore.config.run import RunConfig
-from rlcore.engines.process import is_free
 from rlcore.errors import ConfigError
+from rlcore.network import is_free
 from rlcore.runtime.engine_checks import check_ports
 
 HERE, THERE = "http://127.0.0.1:3000", "http://127.0.0.1:3001"

@@ -78,6 +78,17 @@ MISFITS: list[tuple[str, dict[str, Any], str]] = [
         '--filter: found ["zero_std"], but --algo dpo trains on given pairs, which no filter works on; '
         "leave it out.",
     ),
+    (
+        "sft",
+        {"correction": ["tis"]},
+        f'--correction: found ["tis"], {GIVEN}, which no correction works on; leave it out.',
+    ),
+    (
+        "dpo",
+        {"correction": ["tis"]},
+        '--correction: found ["tis"], but --algo dpo trains on given pairs, which no correction works on; '
+        "leave it out.",
+    ),
     ("sft", {"group_size": "4"}, f"--group-size: found 4, {GIVEN}, 1 to a prompt; leave it out."),
     ("sft", {"top_p": "0.9"}, f"--top-p: found 0.9, {GIVEN} and samples none; leave it out."),
     ("sft", {"temperature": "0.5"}, f"--temperature: found 0.5, {GIVEN} and samples none; leave it out."),

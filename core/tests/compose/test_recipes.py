@@ -229,6 +229,12 @@ MISFITS: list[tuple[str, dict[str, Any], str]] = [
         {"critic_workers": "separate"},
         "--critic-workers: found separate, but there is no critic; add --algo ppo.",
     ),
+    ("grpo", {"critic_lr": "1e-4"}, "--critic-lr: found 1e-4, but there is no critic; add --algo ppo."),
+    (
+        "grpo",
+        {"kl_estimator": "k1"},
+        "--kl-estimator: found k1, but nothing reads the reference; add --kl-coef.",
+    ),
     (
         "grpo",
         {"teacher_model": "/x"},

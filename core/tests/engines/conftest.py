@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from rlcore.engines.process import free_port
 from rlcore.engines.publish_file import Location, write_version
+from rlcore.network import free_port
 from rlcore_qwen.tiny import tiny
 
 VERSION = 7

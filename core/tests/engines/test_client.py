@@ -12,8 +12,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from rlcore.engines.client import EngineClient, Request
-from rlcore.engines.process import free_port
 from rlcore.errors import EngineError
+from rlcore.network import free_port
 from rlcore.types import Sampling, Span
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 import sys
@@ -10,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from rlcore.engines import sglang_cpu
+from rlcore.engines import sglang_cpu, sglang_heads
 from rlcore.engines.config import LocalConfig, SglangConfig
 from rlcore.engines.launch import TOKEN_VARIABLE, EngineLaunch, LocalEngine, SglangEngine
 from rlcore.engines.sglang_fields import ServerFields, arguments, check_fields, server_fields
 from rlcore.errors import ConfigError, MissingEngineError
+from rlcore.network import loopback_interface
 
 TOKEN = "secret-of-the-run"
 
@@ -54,6 +56,20 @@ def sglang_python(tmp_path: Path) -> str:
     return str(script)
 
 
+def test_a_server_of_its_own_context_without_publications() -> None:
+    line = " ".join(LocalEngine(LocalConfig()).command(launch(context_length=None, weights_dir=None)).argv)
+    assert "--context-length" not in line
+    assert "--weights-dir" not in line
+
+
+def test_fields_are_refused_by_the_table_that_has_them(known: ServerFields) -> None:
+    with pytest.raises(ConfigError, match=r"^--frozen\.judge\.tp-siez is no setting .* 'tp_size'"):
+        check_fields({"tp_siez": "2"}, known, table="frozen.judge")
+    assert check_fields({"context_length": "4096"}, known, table="frozen.judge") == {"context_length": 4096}
+    with pytest.raises(ConfigError, match=r"^--sglang\.context-length is not set here, but by --max-prompt"):
+        check_fields({"context_length": "4096"}, known)
+
+
 def test_the_local_command_keeps_the_token_from_its_arguments() -> None:
     command = LocalEngine(LocalConfig(threads=2)).command(launch())
     line = " ".join(command.argv)
@@ -77,6 +93,61 @@ def test_a_cpu_server_gets_the_platform_and_the_users_fields(sglang_python: str)
     assert "--max-total-tokens 4096" in line
     assert line.endswith("--disable-radix-cache")
     assert command.env["PYTHONPATH"] == str(sglang_cpu.SITE)
+    assert "--is-embedding" not in line
+    assert sglang_heads.VARIABLE not in command.env
+
+
+def test_a_server_of_a_classifier_gets_what_it_needs(
+    sglang_python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(sglang_heads.VARIABLE, raising=False)
+    engine, scores = SglangEngine(SglangConfig(python=sglang_python)), launch(classifier=True)
+    command = engine.command(scores)
+    assert "--is-embedding" in command.argv
+    assert command.env["PYTHONPATH"].split(os.pathsep) == [str(sglang_heads.SITE), str(sglang_cpu.SITE)]
+    assert command.env[sglang_heads.VARIABLE] == sglang_heads.PACKAGE
+    monkeypatch.setenv(sglang_heads.VARIABLE, "my_models")
+    assert engine.command(scores).env[sglang_heads.VARIABLE] == "my_models"
+
+
+@pytest.mark.parametrize(("size", "shares"), [("1", None), ("3", 3)])
+def test_ranks_share_the_cpus(
+    sglang_python: str, monkeypatch: pytest.MonkeyPatch, size: str, shares: int | None
+) -> None:
+    """SGLang would have none of several where there is but one NUMA node."""
+    monkeypatch.delenv("SGLANG_CPU_OMP_THREADS_BIND", raising=False)
+    engine, several = SglangEngine(SglangConfig(python=sglang_python)), launch(fields={"tp-size": size})
+    env = engine.command(several).env
+    every = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+    wanted = "|".join([every] * shares) if shares else None
+    assert env.get("SGLANG_CPU_OMP_THREADS_BIND") == wanted
+    monkeypatch.setenv("SGLANG_CPU_OMP_THREADS_BIND", "0|1|1")
+    assert engine.command(several).env.get("SGLANG_CPU_OMP_THREADS_BIND", "0|1|1") == "0|1|1"
+
+
+@pytest.mark.parametrize(
+    ("host", "meeting", "stays"),
+    [
+        ("127.0.0.1", None, True),
+        ("127.0.0.1", "127.0.0.1:5000", True),
+        ("127.0.0.1", "10.0.0.1:5000", False),
+        ("10.0.0.2", None, False),
+    ],
+)
+def test_ranks_of_one_host_stay_on_its_loopback(
+    sglang_python: str, monkeypatch: pytest.MonkeyPatch, host: str, meeting: str | None, stays: bool
+) -> None:
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    engine, node = (
+        SglangEngine(SglangConfig(python=sglang_python)),
+        launch(host=host, meeting=meeting, node=1),
+    )
+    loopback = loopback_interface("127.0.0.1")
+    assert engine.command(node).env.get("GLOO_SOCKET_IFNAME") == (loopback if stays else None)
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "chosen")
+    command = engine.command(node)
+    assert command.env.get("GLOO_SOCKET_IFNAME", "chosen") == "chosen"
+    assert (f"--node-rank 1 --dist-init-addr {meeting}" in " ".join(command.argv)) == bool(meeting)
 
 
 def test_a_missing_sglang_says_what_installs_it() -> None:
@@ -105,7 +176,9 @@ def test_unknown_fields_are_refused_with_a_suggestion(known: ServerFields) -> No
         check_fields({"tp-sise": 2}, known)
 
 
-@pytest.mark.parametrize("name", ["host", "port", "model_path", "api-key", "random_seed", "config"])
+@pytest.mark.parametrize(
+    "name", ["host", "port", "model_path", "api-key", "random_seed", "node-rank", "config"]
+)
 def test_fields_that_rlcore_sets_are_refused(known: ServerFields, name: str) -> None:
     with pytest.raises(ConfigError, match="is not set here, but by"):
         check_fields({name: "1"}, known)
@@ -124,7 +197,6 @@ def test_fields_that_rlcore_sets_are_refused(known: ServerFields, name: str) -> 
         ("cuda_graph_bs_decode", "1,2", ["--cuda-graph-bs-decode", "1", "2"]),
         ("speculative_algorithm", "NGRAM", ["--speculative-algorithm", "NGRAM"]),
         ("disaggregation_mode", "prefill", ["--disaggregation-mode", "prefill"]),
-        ("dist_init_addr", "10.0.0.1:5000", ["--dist-init-addr", "10.0.0.1:5000"]),
         ("nnodes", "2", ["--nnodes", "2"]),
     ],
 )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import socketserver
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlcore.engines.process import ServerProcess, free_port
+from rlcore.engines.process import ServerProcess
 from rlcore.errors import EngineError
+from rlcore.network import HeldPort, free_port
 
 LIMIT_S = 60.0
 
@@ -44,6 +48,17 @@ os.wait()
 print("pids", os.getpid(), child.pid, os.read(reader, 64).decode(), flush=True)
 time.sleep(600)
 """
+
+
+def test_a_held_port_is_for_one_server_after_the_other(tmp_path: Path) -> None:
+    held = HeldPort()
+    for number in range(2):
+        argv = [sys.executable, "-c", SERVER, str(held.number)]
+        with ServerProcess(argv, name="demo", log_path=tmp_path / f"{number}.log") as server:
+            server.wait_ready(f"http://127.0.0.1:{held.number}", limit_s=LIMIT_S)
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", held.number))
+    held.close()
 
 
 def eventually(condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:
@@ -92,6 +107,25 @@ def test_a_server_that_dies_fails_at_once_with_the_end_of_its_log(tmp_path: Path
         pytest.raises(EngineError, match=r"(?s)exit code 3.*no such model"),
     ):
         process.wait_ready(f"http://127.0.0.1:{free_port()}/health", limit_s=LIMIT_S)
+
+
+class Another(socketserver.BaseRequestHandler):
+    """A program that took the port first, and speaks no HTTP/1."""
+
+    def handle(self) -> None:
+        self.request.recv(4096)
+        self.request.sendall(b"\0\0\x12\x04\n")
+
+
+def test_another_program_on_its_port_is_not_the_server(tmp_path: Path) -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Another) as another:
+        threading.Thread(target=another.serve_forever, daemon=True).start()
+        with (
+            server(tmp_path, "import sys; sys.exit('address in use')") as process,
+            pytest.raises(EngineError, match=r"(?s)exit code 1.*address in use"),
+        ):
+            process.wait_ready(f"http://127.0.0.1:{another.server_address[1]}/health", limit_s=LIMIT_S)
+        another.shutdown()
 
 
 def test_a_server_that_does_not_answer_in_time_fails(tmp_path: Path) -> None:

@@ -221,6 +221,17 @@ def test_a_value_loss_is_checked(output: LossOutput, message: str) -> None:
         ValueObjective(lambda inputs: output)(torch.zeros(5), batch)
 
 
+def test_a_value_loss_that_puts_nan_in_masked_slots_is_masked() -> None:
+    def careless(inputs: ValueInputs) -> LossOutput:
+        bad = torch.where(inputs.mask > 0, inputs.values, NAN)
+        return LossOutput(per_token=bad, metrics={"bad": bad})
+
+    batch = with_value_weights(batch_of(returns=torch.zeros(5), values=torch.zeros(5)))
+    result = ValueObjective(careless)(torch.ones(5), batch)
+    assert result.total == 2
+    assert result.metrics["bad"] == 4
+
+
 def test_explained_variance() -> None:
     returns = [1.0, 99.0, 2.0, 3.0, 4.0]
     perfect = batch_of(returns=returns, values=[2.0, 7.0, 3.0, 4.0, 5.0])

@@ -1,6 +1,6 @@
 """Losses, corrections, the KL term and the value loss under tensor- and data-parallel ranks.
 
-Loss, metrics and gradient are those of one rank.
+Loss, metrics and gradient are those of one rank. Behind the mask every column of the batch is NaN.
 """
 
 from collections.abc import Mapping
@@ -34,8 +34,8 @@ from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import VOCAB_SIZE, make_qwen3, random_batch
 from rlcore_cispo.config import CispoConfig
 from rlcore_cispo.loss import Cispo
-from rlcore_corrections.config import MisConfig
-from rlcore_corrections.weights import Mis
+from rlcore_corrections.config import DecoupledConfig, IcePopConfig, MisConfig, OpsmConfig, TisConfig
+from rlcore_corrections.weights import Decoupled, IcePop, Mis, Opsm, Tis
 from rlcore_dpo.config import DpoConfig
 from rlcore_dpo.loss import Dpo
 from rlcore_grpo.config import PpoClipConfig
@@ -66,6 +66,15 @@ class Case:
     chosen: str | None = None
 
 
+CORRECTIONS: dict[str, Correction] = {
+    "tis": Tis(TisConfig(low=0.9, high=1.1)),
+    "mis of sequences": Mis(MisConfig(level="sequence", high=1.2)),
+    "mis of geometric means": Mis(MisConfig(level="geometric", mode="mask", high=1.1)),
+    "mis with a veto": Mis(MisConfig(mode="clip", high=1.1, veto=0.8)),
+    "icepop": IcePop(IcePopConfig(low=0.9, high=1.1)),
+    "opsm": Opsm(OpsmConfig(delta=0.01)),
+    "decoupled": Decoupled(DecoupledConfig(cap=1.1)),
+}
 CASES: dict[str, Case] = {
     "ppo_clip": Case(PpoClip(PpoClipConfig(clip_high=0.2, dual_clip=1.3)), "per_token"),
     "gspo": Case(Gspo(GspoConfig(clip_low=0.05, clip_high=0.05)), "per_rollout"),
@@ -76,14 +85,13 @@ CASES: dict[str, Case] = {
     "dpo": Case(Dpo(DpoConfig(beta=0.5)), "per_rollout", pairs=True),
     "distill": Case(Distill(DistillConfig()), "per_token"),
     "distill of top tokens": Case(Distill(DistillConfig(top_k=4)), "per_token", chosen=TOP_IDS),
-    "a correction": Case(
-        PpoClip(PpoClipConfig()),
-        "per_rollout",
-        corrections=(Mis(MisConfig(level="geometric", mode="mask", high=1.1)),),
-    ),
     "a KL term": Case(
         PpoClip(PpoClipConfig()), "per_rollout", kl=KlSettings(coef=0.5, estimator="k3", unbiased=True)
     ),
+    **{
+        name: Case(PpoClip(PpoClipConfig()), "per_rollout", corrections=(correction,))
+        for name, correction in CORRECTIONS.items()
+    },
 }
 VALUE_LOSS = "the value loss"
 LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
@@ -108,12 +116,16 @@ class _Given:
 
 
 def _share(normalizer: Normalizer, seed: int, *, pairs: bool = False) -> TrainBatch:
-    """This rank's part of ten samples, with random columns, which are the same under every layout."""
+    """This rank's part of ten samples, with random columns, which are the same under every layout.
+
+    What a column holds behind the mask is NaN, the mask and the weights apart.
+    """
     whole, draw = random_batch(SAMPLES, seed=seed), torch.Generator().manual_seed(seed)
     tokens, rows = int(whole.response_lengths.sum()), torch.arange(SAMPLES)
+    hidden = whole.per_token["loss_mask"] == 0
 
     def column(low: float, high: float) -> Tensor:
-        return low + (high - low) * torch.rand(tokens, generator=draw)
+        return (low + (high - low) * torch.rand(tokens, generator=draw)).masked_fill(hidden, torch.nan)
 
     first = torch.randint(0, VOCAB_SIZE, (tokens, 1), generator=draw)
     whole = whole.with_columns(
@@ -123,7 +135,8 @@ def _share(normalizer: Normalizer, seed: int, *, pairs: bool = False) -> TrainBa
             "returns": column(-1, 1),
             TOP_IDS: (first + torch.tensor([0, 7, 20, 41])) % VOCAB_SIZE,
             TEACHER_TOP_LOG_PROBS: torch.stack([column(-5, -2) for _ in range(4)], 1),
-            "rollout_log_probs": torch.zeros(tokens),
+            "advantages": whole.per_token["advantages"].masked_fill(hidden, torch.nan),
+            "rollout_log_probs": column(0, 0),
         },
         {"rollout": rows, "chosen": 1 - rows % 2, **({"unit": rows // 2} if pairs else {})},
     )
@@ -230,7 +243,14 @@ def test_the_losses_have_gradients(alone: Found) -> None:
         clipped = result.metrics.get("clip_fraction")
         assert clipped is None or 0 < clipped < result.metrics["tokens"], name
     assert "clip_fraction" in alone[VALUE_LOSS][0].metrics
-    weighed = alone["a correction"][0].metrics
-    assert 0 < weighed["mis_weight"] < weighed["tokens"]
-    assert 0 < weighed["mis_above"] + weighed["mis_below"] < weighed["tokens"]
     assert alone["a KL term"][0].metrics["kl_reference"] > 0
+
+
+@pytest.mark.parametrize("name", list(CORRECTIONS))
+def test_the_corrections_act_on_some_tokens(alone: Found, name: str) -> None:
+    found = alone[name][0].metrics
+    acting = ("_below", "_above", "_dropped", "_vetoed")
+    touched = {key: value for key, value in found.items() if key.endswith(acting)}
+    assert 0 < max(touched.values()) < found["tokens"], touched
+    if "veto" in name:
+        assert found["mis_vetoed"] > 0

@@ -49,6 +49,7 @@ SETTINGS = LearnerSettings(
     reference_is_initial=True,
     kl=KlSettings(coef=0.1, estimator="k3"),
     needs=frozenset({Input.VALUES, Input.REFERENCE_LOG_PROBS}),
+    critic_needs=frozenset({Input.VALUES}),
 )
 IN_REWARD = KlSettings(coef=0.5, estimator="k1", place="reward")
 
@@ -278,6 +279,17 @@ def _check_warmup(path: str, folder: Path) -> None:
     assert learner.update(_batch(models), step=2, first=False)["train/updates"] == 1
     assert other.learner().update(_batch(other), step=2, first=True)["train/updates"] == 1
     _same(models.weights(), other.weights())
+    _check_forwards_of_warmup(models)
+
+
+def _check_forwards_of_warmup(models: _Models) -> None:
+    """Nobody scores what only the policy's loss reads; a KL in the reward is part of the critic's returns."""
+    forwards = {f"time/{name}_log_probs_s" for name in ("old", "reference")}
+    in_reward = frozenset({Input.VALUES, Input.OLD_LOG_PROBS, Input.REFERENCE_LOG_PROBS})
+    for changes, made in (({}, set()), ({"kl": IN_REWARD, "critic_needs": in_reward}, forwards)):
+        learner = models.learner(minibatches=2, critic_warmup_steps=3, **changes)
+        assert learner.update(_batch(models), step=3, first=False).keys() & forwards == made
+        assert learner.update(_batch(models), step=4, first=False).keys() >= forwards
 
 
 def _check_resume(path: str, folder: Path) -> None:

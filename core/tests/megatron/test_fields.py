@@ -77,6 +77,8 @@ def test_one_name_sets_every_class_that_has_it() -> None:
         ("num-layers-in-first-pipeline-stage", "2", "pipeline stages are of equal size here"),
         ("hidden-dropout", "0.1", "with dropout, old and new log-probs"),
         ("calculate-per-token-loss", "true", "objective owns the loss"),
+        ("mtp-num-layers", "1", "layers for multi-token prediction are left out"),
+        ("transformer-impl", "transformer_engine", "it needs TransformerEngine or apex"),
         ("mamba-num-heads", "2", "this build does not use it"),
         ("tensor-model-parallel-size", "two", "--megatron.tensor-model-parallel-size 'two': Input should be"),
         ("tensor-model-parallel-size", "0", "must be 1 or more"),

@@ -15,12 +15,13 @@ from rlcore.megatron import parallel
 from rlcore.megatron.fields import split
 from rlcore.megatron.packing import balance
 from rlcore.megatron.role import Role
+from rlcore.network import free_port
 from rlcore.rollout.routes import routed_experts
 from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec, Part
 from rlcore.testing.checkpoints import make_checkpoint
 from rlcore.testing.local_engine import Local
-from rlcore.testing.ranks import free_port, run_ranks
+from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import policy_loss
 from rlcore.types import Prompt, Sample
 

@@ -27,9 +27,10 @@ from rlcore.megatron.rng import set_seed
 from rlcore.megatron.role import Role, StepResult
 from rlcore.megatron.torch_dist import quiet
 from rlcore.megatron.weights import hf_tensors
+from rlcore.network import free_port
 from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec, Part
-from rlcore.testing.ranks import free_port, run_ranks
+from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import VOCAB_SIZE, make_qwen3, policy_loss, random_batch
 from rlcore_qwen.config import QwenConfig
 

@@ -1,5 +1,6 @@
 """Steps of a model with experts under every layout, and its checkpoints from one layout to another."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,10 +112,17 @@ def test_layouts_agree(model: str, alone: Any, tmp_path: Path, layout: str) -> N
             np.testing.assert_allclose(found[name], array, atol=2e-4, rtol=0, err_msg=name)
 
 
-def test_a_checkpoint_of_one_layout_goes_on_under_another(model: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("saved", "others"),
+    [(EXPERT, ((1, {}), (2, EXPERT), (2, {**TENSOR, **EXPERT}))), (TENSOR, ((2, EXPERT),))],
+    ids=["expert", "tensor"],
+)
+def test_a_checkpoint_of_one_layout_goes_on_under_another(
+    model: str, tmp_path: Path, saved: dict[str, Any], others: Sequence[tuple[int, dict[str, Any]]]
+) -> None:
     folder = str(tmp_path / "saved")
-    steps, weights = run_ranks(_trained, 2, model, folder, EXPERT)[0]
-    for ranks, megatron in ((1, {}), (2, EXPERT), (2, {**TENSOR, **EXPERT})):
+    steps, weights = run_ranks(_trained, 2, model, folder, saved)[0]
+    for ranks, megatron in others:
         step, loaded = run_ranks(_continued, ranks, model, folder, megatron)[0]
         for name, array in weights.items():
             assert np.array_equal(loaded[name], array), (name, megatron)

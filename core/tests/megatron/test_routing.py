@@ -93,7 +93,7 @@ def test_fp8_files_come_out_in_full_or_not_at_all(tmp_path: Path) -> None:
     save_file({"w": weight, "w_scale_inv": scale, "alone": weight.clone()}, tmp_path / "model.safetensors")
     with SafetensorsDir(tmp_path, (2, 2)) as source:
         assert torch.equal(source["w"], torch.full((2, 2), 3.0))
-        with pytest.raises(ModelError, match="lacks the weight 'alone_scale_inv'"):
+        with pytest.raises(ModelError, match="lacks 'alone_scale_inv', the scales of the FP8 weight 'alone'"):
             source["alone"]
     with SafetensorsDir(tmp_path, (1, 2)) as source, pytest.raises(ModelError, match=r"has \(1, 1\) scales"):
         source["w"]

@@ -9,6 +9,7 @@ import pytest
 from documented import undocumented
 
 from rlcore.config.base import Config
+from rlcore.config.parts import RewardConfig
 from rlcore.errors import ConfigError, DataError, PluginError
 from rlcore.rollout.judge import Failure, Outcome
 from rlcore.rollout.measure import part_means
@@ -154,6 +155,20 @@ def test_a_choice_of_what_is_not_there_is_no_score(asked: Json) -> None:
         check_choices(prompts, [part("length")])
     [outcome] = Mix([part("length")]).judge(group((1,), reward=asked))
     assert isinstance(outcome, Failure)
+
+
+class Comparing(RewardConfig):
+    needs_label = True
+
+
+def test_a_prompt_without_a_label_for_a_reward_that_compares() -> None:
+    """Unless its metadata chooses another reward."""
+    comparing = replace(part("picky"), config=Comparing())
+    [bare] = [sample.prompt for sample in group((1,))]
+    chosen = replace(bare, metadata={"reward": "length"})
+    check_choices([chosen, replace(bare, label="7")], [part("length"), comparing])
+    with pytest.raises(DataError, match=r"'p' has no label, with which --reward picky compares; .*label-key"):
+        check_choices([bare], [part("length"), comparing])
 
 
 def test_a_failure_of_one_reward_is_that_of_its_sample_alone() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from rlcore.errors import PluginError, StaleWeightsError
 from rlcore.interfaces import GenerationContext, Verdict
+from rlcore.rollout.measure import COUNTED, Tally
 from rlcore.types import GenerationStatus, Group, RewardStatus, Sample, Sampling, Span
 
 MakeWorld = Callable[..., Any]
@@ -228,3 +229,9 @@ def test_sampling_follows_the_run(make_world: MakeWorld) -> None:
     world = make_world(temperature=0.5, top_k=3, max_response_tokens=7, stop=("x",))
     expected = Sampling(max_tokens=7, temperature=0.5, top_k=3, stop=("x",))
     assert world.producer.sampling == expected
+
+
+def test_a_rollout_of_groups_that_waited_counts_as_any_other() -> None:
+    """None of its draws ended since the last one."""
+    rest = Tally().split([], [])
+    assert {f"rollout/{name}" for name in (*COUNTED, "crashed")} <= rest.metrics().keys()

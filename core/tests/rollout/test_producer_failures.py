@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.errors import EngineError, StaleWeightsError
+from rlcore.errors import EngineError, PluginError, StaleWeightsError
 from rlcore.types import Prompt, RewardStatus
 
 MakeWorld = Callable[..., Any]
@@ -86,6 +86,16 @@ async def test_an_unscored_group_is_scored_once_more(make_world: MakeWorld, stat
     assert world.rewards.calls[1] == world.rewards.calls[2] == 2
     assert rollout.metrics[f"rollout/reward_{status}"] == 3
     assert rollout.metrics[f"rollout/groups_dropped/reward_{status}"] == 1
+
+
+async def test_rewards_that_never_give_a_score_end_the_run(make_world: MakeWorld) -> None:
+    world = make_world()
+    world.rewards.unscored = {number: [RewardStatus.FAILED] * 2 for number in range(99)}
+    with pytest.raises(PluginError, match="The rewards give no score: failed"):
+        await world.producer.rollout(1)
+    world = make_world()
+    world.rewards.unscored = {number: [RewardStatus.FAILED] * 2 for number in range(99) if number % 3}
+    assert (await world.producer.rollout(1)).groups
 
 
 async def test_stale_weights_are_noticed(make_world: MakeWorld) -> None:

@@ -21,6 +21,7 @@ from rlcore.config.parts import RewardConfig
 from rlcore.errors import PluginError
 from rlcore.plugins.files import PluginFile, import_content, read
 from rlcore.rollout.judge import Failure, judge
+from rlcore.rollout.nursery import Nursery
 from rlcore.rollout.rewards import ERROR_KEY, RewardPool
 from rlcore.spec import RewardPart
 from rlcore.types import Prompt, RewardStatus, Sample, Score
@@ -194,6 +195,22 @@ async def test_stop_ends_a_worker_that_hangs(plugin: PluginFile, tmp_path: Path)
 async def test_a_worker_imports_no_torch(plugin: PluginFile) -> None:
     with pool(plugin) as rewards:
         assert_unscored(await rewards.score(group("prints_torch")), RewardStatus.FAILED, "False")
+
+
+def test_a_child_of_an_earlier_nursery_ended_as_nobody_knows(plugin: PluginFile) -> None:
+    """And the nursery that is asked lives on."""
+    nursery = Nursery([RewardPart(name="obedient", factory=f"{plugin.module}:Obedient")], [plugin])
+    stranger = nursery.fork()
+    nursery._end()  # as where it did not answer in time
+    child = nursery.fork()
+    assert nursery.reap(stranger) is None
+    for one in (stranger, child):
+        one.kill()
+    assert child.wait(30)
+    assert nursery.reap(child) == -signal.SIGKILL
+    for one in (stranger, child):
+        one.close()
+    nursery.stop()
 
 
 def test_a_reward_that_cannot_be_built_stops_the_start(plugin: PluginFile) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rlcore.data.batch import TrainBatch
-from rlcore.errors import PluginError
+from rlcore.errors import DataError, PluginError
 from rlcore.rollout.batch import split, to_batch
 from rlcore.types import Group, Prompt, Sample, Score, Span
 
@@ -142,12 +142,51 @@ def test_extras() -> None:
         ({"a": "x"}, {"a": "y"}, "'a' is not made of numbers"),
         ({"a": (1, 2)}, {"a": (1, 2)}, "'a' is neither a number nor one entry"),
         ({"a": 1}, {"a": (1,)}, "'a' is neither a number nor one entry"),
+        ({"reward": 1}, {"reward": 2}, "'reward' has the name of a column that core makes"),
+        ({"old_log_probs": (1, 2)}, {"old_log_probs": (1,)}, "'old_log_probs' has the name of a column"),
     ],
 )
 def test_bad_extras(first: Any, second: Any, message: str) -> None:
     samples = [sample(0, 0, (1, 2), extras=first), sample(0, 1, (1,), extras=second)]
     with pytest.raises(PluginError, match=message):
         to_batch([group(0, *samples)], minibatches=1, version=0)
+
+
+def with_metadata(index: int, metadata: dict[str, Any], **change: Any) -> Sample:
+    prompt = Prompt(prompt_id=f"p{index}", text="t", metadata=metadata)
+    return sample(index, 0, (1, 2), prompt=prompt, **change)
+
+
+GIVEN = {"spans": (), "log_probs": (), "score": None}
+
+
+@pytest.mark.parametrize("change", [{}, GIVEN], ids=["rollouts", "given"])
+def test_columns_of_the_metadata(change: dict[str, Any]) -> None:
+    """Of what was sampled and of what was given; whole numbers stay whole."""
+    samples = [
+        with_metadata(0, {"weight": 0.5, "level": 2, "other": "x"}, **change),
+        with_metadata(1, {"weight": 2, "level": 3}, **change),
+    ]
+    groups = [group(0, samples[0]), group(1, samples[1])]
+    batch = to_batch(groups, minibatches=1, version=0, metadata=("weight", "level"))
+    assert torch.equal(batch.per_sample["weight"], torch.tensor([0.5, 2.0]))
+    assert torch.equal(batch.per_sample["level"], torch.tensor([2, 3]))
+    assert "other" not in batch.per_sample
+
+
+@pytest.mark.parametrize(
+    ("metadata", "name", "message"),
+    [
+        ({"size": 1}, "level", "of 'p0' holds 'size'."),
+        ({}, "level", "of 'p0' holds nothing."),
+        ({"level": "x"}, "level", "of 'p0' has 'x' there."),
+        ({"reward": 1}, "reward", "--metadata-columns: found 'reward', which core makes itself"),
+    ],
+)
+def test_bad_metadata(metadata: dict[str, Any], name: str, message: str) -> None:
+    with pytest.raises(DataError) as caught:
+        to_batch([group(0, with_metadata(0, metadata))], minibatches=1, version=0, metadata=(name,))
+    assert message in str(caught.value)
 
 
 def test_per_token_rewards_of_another_length() -> None:

@@ -13,22 +13,18 @@ from rlcore.data.config import DigitsConfig
 from rlcore.data.tasks import Copy
 from rlcore.data.tokens import PromptEncoder
 from rlcore.engines.client import EngineClient
-from rlcore.engines.config import LocalConfig
-from rlcore.engines.launch import EngineLaunch, LocalEngine
-from rlcore.engines.process import ServerProcess, free_port
 from rlcore.errors import StaleWeightsError
 from rlcore.rollout.batch import to_batch
 from rlcore.rollout.evaluate import Evaluation, Evaluator
 from rlcore.rollout.produce import Producer
 from rlcore.rollout.rewards import RewardPool
 from rlcore.spec import RewardPart
+from rlcore.testing.engine_server import TOKEN, launch_of, serving
 from rlcore.types import Sampling
 from rlcore_qwen.tiny import tiny
 from rlcore_single_turn.generator import SingleTurn
 from rlcore_text.config import TokenMatchConfig
 
-TOKEN = "secret"
-START_LIMIT_S = 120.0
 RUN = RunConfig(prompts_per_step=6, group_size=4, max_response_tokens=5, seed=3)
 PROMPTS = Copy(DigitsConfig()).prompts()
 
@@ -40,28 +36,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder, port = tmp_path_factory.mktemp("server"), free_port()
-    command = LocalEngine(LocalConfig()).command(
-        EngineLaunch(
-            model_path=str(model),
-            host="127.0.0.1",
-            port=port,
-            token=TOKEN,
-            dtype="fp32",
-            context_length=64,
-            seed=0,
-            weights_dir=str(folder),
-            log_path=str(folder / "log"),
-        )
-    )
-    process = ServerProcess(command.argv, name="local", log_path=folder / "log", env=dict(command.env))
-    process.start()
-    try:
-        url = f"http://127.0.0.1:{port}"
-        process.wait_ready(f"{url}/health", limit_s=START_LIMIT_S, token=TOKEN)
+    with serving(launch_of(model, tmp_path_factory.mktemp("server"), context_length=64)) as url:
         yield url
-    finally:
-        process.stop()
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from runs import run_of
 
 from rlcore.engines.publish import SharedMemoryPublisher
 from rlcore.inputs import Input, TopTokens
-from rlcore.runtime.prepare import RECOMPUTE, megatron_fields, prepare
+from rlcore.runtime.prepare import RECOMPUTE, left_out, megatron_fields, prepare
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
 from rlcore.runtime.worker import CRITIC, POLICY, REFERENCE, WorkerSetup
@@ -50,6 +50,12 @@ def test_a_gpu_recomputes_unless_something_is_said_of_it() -> None:
     assert megatron_fields(optimizer, gpu=True) == {**RECOMPUTE, "adam_beta2": 0.9}
 
 
+def test_layers_for_multi_token_prediction_are_said_to_be_left_out() -> None:
+    assert left_out({}) is left_out({"num_nextn_predict_layers": 0}) is None
+    said = "Left out: layers for multi-token prediction (1), neither trained, published nor saved."
+    assert left_out({"num_nextn_predict_layers": 1}) == said
+
+
 def _at(setup: WorkerSetup, path: str) -> Any:
     return reduce(getattr, path.split("."), setup)
 
@@ -62,6 +68,7 @@ LEARNER: list[tuple[dict[str, Any], str, str, Any]] = [
     ({"tokens_per_rank": "4321"}, "grpo", "tokens_per_rank", 4321),
     ({"entropy_coef": "0.3"}, "grpo", "entropy_coef", 0.3),
     ({}, "sft", "sampled", False),
+    ({}, "ppo", "critic_needs", frozenset({Input.VALUES})),
     ({}, "dpo", "needs", frozenset({Input.REFERENCE_LOG_PROBS})),
     (
         {**TEACHER, "loss.top_k": "4", "loss.top_of": "student"},

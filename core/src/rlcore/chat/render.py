@@ -52,6 +52,11 @@ def render_prompt(
     return _ids(tokenizer, _render(tokenizer, messages, tools, options))
 
 
+def render_chat(tokenizer: Tokenizer, messages: Messages, tools: Tools = ()) -> tuple[int, ...]:
+    """Ids of `messages` as a whole chat, with nothing to follow. Raises as `render_prompt` does."""
+    return _ids(tokenizer, _render(tokenizer, messages, tools, None, generation=False))
+
+
 def render_suffix(
     tokenizer: Tokenizer,
     before: Messages,
@@ -86,7 +91,12 @@ def _ended(tokenizer: Tokenizer, sampled: Sequence[int], end: int) -> bool:
 
 
 def _render(
-    tokenizer: Tokenizer, messages: Messages, tools: Tools, options: Mapping[str, Json] | None
+    tokenizer: Tokenizer,
+    messages: Messages,
+    tools: Tools,
+    options: Mapping[str, Json] | None,
+    *,
+    generation: bool = True,
 ) -> str:
     as_text = DEEPSEEK_BEGIN in (template_text(tokenizer) or "")
     chat: list[Mapping[str, Json]] = [_plain(one, arguments_as_text=as_text) for one in messages]
@@ -94,7 +104,7 @@ def _render(
     try:
         return str(
             tokenizer.apply_chat_template(
-                chat, add_generation_prompt=True, tokenize=False, return_dict=False, **variables
+                chat, add_generation_prompt=generation, tokenize=False, return_dict=False, **variables
             )
         )
     except Exception as error:  # a template raises jinja2's own errors, a missing one ValueError

@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlcore.compose import evals, models
+from rlcore.compose import evals, frozen, models
 from rlcore.compose.evals import EVAL
 from rlcore.compose.fit import eval_complaints
 from rlcore.compose.flags import Flag, flags, of_config
+from rlcore.compose.frozen_fit import frozen_complaints
 from rlcore.compose.lookup import find_entry, listed, reward_weights, several, text_of
 from rlcore.compose.resolve import (
     pass_through,
@@ -46,7 +47,7 @@ CHOICES: Mapping[str, str] = {
 
 OF_RUN = (
     *("seed", "max_prompt_tokens", "max_response_tokens", "stop", "dtype", "threads", "engines"),
-    *("engine_concurrency", "engine_timeout", "reward_workers", "reward_timeout"),
+    *("engine_concurrency", "engine_timeout", "reward_workers", "reward_timeout", "frozen"),
 )
 """The settings of a run that mean something without a trainer."""
 
@@ -59,7 +60,8 @@ _ALL_PROMPTS = 2**31 - 1
 
 def select_evaluation(registry: Registry, file: Layer | None, given: Layer) -> Selection:
     """The selection that a file and flags make. Raises `UserError` for a name that does not exist."""
-    own = [evals.expanded(_named(listed(layer)), registry) for layer in (file, given) if layer is not None]
+    layers_given = [frozen.expanded(_named(listed(layer))) for layer in (file, given) if layer is not None]
+    own = [evals.expanded(layer, registry) for layer in layers_given]
     chosen = layers.merge(own)
     entries: dict[Kind, Entry] = {}
     model, weaker = None, []
@@ -125,10 +127,11 @@ def resolve_evaluation(
         rewards=resolve_rewards(selection, settings),
         evals=resolve_evals(selection, settings),
         sglang=pass_through("sglang", settings),
+        frozen_fields=pass_through("frozen", settings),
         plugins=dict(plugins),
         plugin_files=tuple(plugin_files),
     )
-    for sentence in eval_complaints(found):
+    for sentence in (*eval_complaints(found), *frozen_complaints(found)):
         raise ConfigError(sentence)
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from rlcore.compose.lookup import (
     text_of,
 )
 from rlcore.config import layers
+from rlcore.config.base import NAME
 from rlcore.config.evals import EvalConfig
 from rlcore.config.layers import Layer, Setting
 from rlcore.errors import ConfigError
@@ -30,8 +30,6 @@ EVAL = "eval"
 
 PARTS: Mapping[str, Kind] = {"reward": Kind.REWARD, "generator": Kind.GENERATOR}
 """The parts that an evaluation may have of its own."""
-
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +109,7 @@ def expanded(layer: Layer, registry: Registry) -> Layer:
 def _assignments(value: Any, at: str) -> Iterator[tuple[str, str]]:
     for item in [value] if isinstance(value, str) else value:
         name, equals, where = str(item).partition("=")
-        if not (equals and where and _NAME.fullmatch(name)):
+        if not (equals and where and NAME.fullmatch(name)):
             raise ConfigError(
                 f"{at}: found {layers.shown(item)}, expected NAME=PATH or NAME=TASK, with a name of "
                 "lower-case letters, digits and underscores."

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlcore.compose.engine_fit import engine_complaints
+from rlcore.compose.frozen import with_absolute_paths
+from rlcore.compose.frozen_fit import frozen_complaints
 from rlcore.compose.model_fit import check_model, parallel_size
 from rlcore.compose.models import read_config
 from rlcore.compose.offers import Offers
@@ -38,21 +40,24 @@ def fit(resolved: Resolved, settings: Mapping[str, Setting], offers: Offers) -> 
         run = resolved.run.model_copy(update={"ranks": ranks})
         resolved = replace(resolved, run=run)
     resolved = replace(resolved, run=resolved.run.model_copy(update=_absolute(resolved.run)))
-    for sentence in _complaints(resolved, ranks, offers):
+    for sentence in _complaints(resolved, settings, ranks, offers):
         raise ConfigError(sentence)
     if resolved.model.path is not None:
         check_model(resolved, read_config(resolved.model.path))
     return resolved
 
 
-def _absolute(run: RunConfig) -> dict[str, str]:
+def _absolute(run: RunConfig) -> dict[str, str | tuple[str, ...]]:
     """Directories that a resumed run must find again, wherever it is resumed."""
     names = ("reference_model", "teacher_model", "critic_model", "weights", "engine_weights_dir")
     given = {name: getattr(run, name) for name in names}
-    return {name: str(Path(path).resolve()) for name, path in given.items() if path}
+    found = {name: str(Path(path).resolve()) for name, path in given.items() if path}
+    return {**found, "frozen": with_absolute_paths(run.frozen)}
 
 
-def _complaints(resolved: Resolved, parallel: int, offers: Offers) -> Iterator[str]:
+def _complaints(
+    resolved: Resolved, settings: Mapping[str, Setting], parallel: int, offers: Offers
+) -> Iterator[str]:
     run = resolved.run
     longest = run.max_prompt_tokens + run.max_response_tokens
     yield from given_complaints(resolved)
@@ -82,7 +87,7 @@ def _complaints(resolved: Resolved, parallel: int, offers: Offers) -> Iterator[s
             f"--ranks: found {run.ranks}, expected a multiple of {parallel}, the ranks that hold one model "
             "under megatron's parallel sizes."
         )
-    yield from role_complaints(resolved, offers)
+    yield from role_complaints(resolved, settings, offers)
     yield from eval_complaints(resolved)
     teachers = [
         f"{kind} {part.name!r}"
@@ -95,6 +100,7 @@ def _complaints(resolved: Resolved, parallel: int, offers: Offers) -> Iterator[s
     yield from correction_complaints(resolved)
     yield from reward_complaints(resolved)
     yield from engine_complaints(run, kind=resolved.engine.name, sglang=resolved.sglang)
+    yield from frozen_complaints(resolved)
 
 
 def _asynchrony_complaints(run: RunConfig) -> Iterator[str]:

@@ -28,7 +28,7 @@ class Found:
 
 
 def find(name: str, registry: Registry, asked: str) -> Found:
-    """The family of `name`. Raises `ModelError`, or `PluginError` where no family has that name."""
+    """The family of `name`. Raises `ModelError`."""
     if name in registry.names(Kind.MODEL):
         return _preset(name, registry, asked)
     if Path(name).is_dir():
@@ -39,18 +39,22 @@ def find(name: str, registry: Registry, asked: str) -> Found:
     if "/" in name:
         path = hub_config(name, asked)
         return Found(entry=_claimant(path, registry, asked), name=name, path=path, hub=True)
-    return _preset(name, registry, asked)
+    presets = [family.name for family in families(registry) if family.preset]
+    raise ModelError(
+        f"{asked}: found {name!r}, expected a Hugging Face directory, a hub id (OWNER/NAME) or one of "
+        f"{', '.join(presets) or 'none'}.{did_you_mean(name, presets)}{registry.broken_note()}"
+    )
 
 
-def download(name: str) -> str:
-    """The directory of a hub id with every file that is needed. Raises `ModelError`."""
+def download(name: str, asked: str = "--model") -> str:
+    """The directory of a hub id with every file that is needed. Raises `ModelError`, of what `asked` gave."""
     from huggingface_hub import snapshot_download
 
     kinds = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
     try:
         return str(snapshot_download(name, allow_patterns=kinds))
     except Exception as error:
-        raise ModelError(_hub_sentence("--model", name, error)) from error
+        raise ModelError(_hub_sentence(asked, name, error)) from error
 
 
 def read_config(path: str | Path, asked: str = "--model") -> Mapping[str, Any]:

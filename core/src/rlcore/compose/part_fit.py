@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlcore.compose.resolved import Resolved
-from rlcore.compose.sentences import said
+from rlcore.compose.sentences import said, unread
 from rlcore.config.layers import flag_name
 from rlcore.config.parts import GroupConfig
 from rlcore.inputs import Input
@@ -74,18 +74,15 @@ def advantage_complaints(resolved: Resolved) -> Iterator[str]:
                 "learns by them; add --distill-coef, or choose another one."
             )
         return
-    reason = f"but loss {loss.name!r} reads no advantages"
+    reason = f"loss {loss.name!r} reads no advantages"
     if not advantage.config.idle:
         yield (
-            f"--advantage: found {advantage.name!r}, {reason}, so that the rewards would do nothing; choose "
-            "another loss, or the recipe of this one."
+            f"--advantage: found {advantage.name!r}, but {reason}, so that the rewards would do nothing; "
+            "choose another loss, or the recipe of this one."
         )
-    if run.whiten_advantages:
-        yield f"--whiten-advantages: found true, {reason}; leave it out."
-    if run.distill_coef:
-        yield f"--distill-coef: found {run.distill_coef:g}, {reason}; leave it out."
+    yield from unread(run, ("whiten_advantages", "distill_coef"), f"{reason}; leave it out")
     if run.kl_coef and run.kl_place == "reward":
-        yield f"--kl-place: found reward, {reason}; expected loss."
+        yield f"--kl-place: found reward, but {reason}; expected loss."
 
 
 def correction_complaints(resolved: Resolved) -> Iterator[str]:

@@ -53,6 +53,7 @@ def resolve(
         evals=resolve_evals(selection, settings),
         megatron=pass_through("megatron", settings),
         sglang=pass_through("sglang", settings),
+        frozen_fields=pass_through("frozen", settings),
         plugins=dict(plugins),
         plugin_files=tuple(plugin_files),
     )

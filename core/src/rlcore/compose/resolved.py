@@ -44,7 +44,7 @@ class Inference:
 
     `rewards`: what judges the samples; there may be none. `sglang`: pass-through fields as given (texts where
     they came from flags). `plugins`: plugin → version, for the provenance; of a plugin file the version is
-    `sha256:…`.
+    `sha256:…`. `frozen_fields`: as `sglang`, each behind the name of its frozen model and a dot.
     """
 
     run: RunConfig
@@ -54,6 +54,7 @@ class Inference:
     rewards: tuple[RewardPart, ...] = ()
     evals: tuple[EvalSet, ...] = ()
     sglang: Mapping[str, Any] = field(default_factory=dict)
+    frozen_fields: Mapping[str, Any] = field(default_factory=dict)
     plugins: Mapping[str, str] = field(default_factory=dict)
     plugin_files: tuple[PluginFile, ...] = ()
 
@@ -97,13 +98,19 @@ class Resolved(Inference):
     @property
     def needs(self) -> frozenset[Input]:
         """The inputs that the parts, the KL term and the teacher's term read."""
-        found = frozenset[Input]()
+        found = self.critic_needs
         for _, part in self.batch_parts():
             found |= part.config.needs
-        if self.run.kl_coef:
-            found |= {Input.REFERENCE_LOG_PROBS}
-            if self.run.kl_place == "reward":
-                found |= {Input.OLD_LOG_PROBS}
+        return found | {Input.REFERENCE_LOG_PROBS} if self.run.kl_coef else found
+
+    @property
+    def critic_needs(self) -> frozenset[Input]:
+        """Of `needs`, those without which the critic cannot be trained: what makes its returns."""
+        found = frozenset[Input]()
+        for part in (self.advantage, self.value_loss):
+            found |= part.config.needs if part is not None else set()
+        if self.run.kl_coef and self.run.kl_place == "reward":
+            found |= {Input.REFERENCE_LOG_PROBS, Input.OLD_LOG_PROBS}
         if self.run.distill_coef:
             found |= {Input.TEACHER_LOG_PROBS, Input.OLD_LOG_PROBS}
         return found
@@ -129,7 +136,8 @@ class Resolved(Inference):
             del flat["source.path"]
         for one in self.evals:
             flat |= one.flat()
-        for table, fields in (("megatron", self.megatron), ("sglang", self.sglang)):
+        passed = {"megatron": self.megatron, "sglang": self.sglang, "frozen": self.frozen_fields}
+        for table, fields in passed.items():
             flat |= {f"{table}.{key}": value for key, value in fields.items()}
         return flat
 

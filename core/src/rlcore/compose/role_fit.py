@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rlcore.compose.offers import Offers
 from rlcore.compose.resolved import Resolved
-from rlcore.compose.sentences import unread
+from rlcore.compose.sentences import unread, unread_flags
+from rlcore.config.layers import Setting
 from rlcore.inputs import Input
 from rlcore.plugins.records import Kind
 
 
-def role_complaints(resolved: Resolved, offers: Offers) -> Iterator[str]:
+def role_complaints(resolved: Resolved, settings: Mapping[str, Setting], offers: Offers) -> Iterator[str]:
     """The critic and the reference: there where something needs them, and only there."""
     run, needs = resolved.run, resolved.needs
     readers = [
@@ -27,11 +28,14 @@ def role_complaints(resolved: Resolved, offers: Offers) -> Iterator[str]:
     if not readers:
         reason = f"there is no critic{offers.recipes_with(Kind.VALUE_LOSS)}"
         yield from unread(run, ("critic_model", "critic_warmup_steps"), reason)
+        yield from unread_flags(settings, ("critic_lr",), reason)
         if run.critic_workers == "separate":
             yield f"--critic-workers: found separate, but {reason}."
     if Input.REFERENCE_LOG_PROBS not in needs:
         names = ("reference_model", "reference_refresh_every", "kl_unbiased")
-        yield from unread(run, names, "nothing reads the reference; add --kl-coef")
+        reason = "nothing reads the reference; add --kl-coef"
+        yield from unread(run, names, reason)
+        yield from unread_flags(settings, ("kl_estimator", "kl_place"), reason)
     if run.reference_placement == "swapped":
         yield from _swap_complaints(resolved, Input.REFERENCE_LOG_PROBS in needs)
     if run.kl_unbiased and run.kl_place != "loss":

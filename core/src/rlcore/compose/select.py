@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rlcore.compose import evals, models
+from rlcore.compose import evals, frozen, models
 from rlcore.compose.lookup import (
     bare_name,
     find_entry,
@@ -28,7 +28,8 @@ from rlcore.trains_on import TrainsOn
 
 def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     """The selection that a file and flags make. Raises `UserError` for a name that does not exist."""
-    given = tuple(evals.expanded(listed(layer), registry) for layer in (file, flags) if layer is not None)
+    own = (frozen.expanded(listed(layer)) for layer in (file, flags) if layer is not None)
+    given = tuple(evals.expanded(layer, registry) for layer in own)
     chosen = layers.merge(given)
     entries: dict[Kind, Entry] = {}
     model = None
@@ -134,7 +135,7 @@ def _without_strangers(layer: Layer, choices: Mapping[str, Setting], given: tupl
         if key in layer.values and (key not in choices or layer.values[key] != choices[key].value)
     }
     gone = [f"{key}." for key in lost]
-    gone += ["sglang."] if Kind.ENGINE in lost else []
+    gone += ["sglang.", "frozen."] if Kind.ENGINE in lost else []
     for kind in LIST_KINDS:
         kept = [bare_name(kind, name) for name in choices[kind].value] if kind in choices else []
         named = [bare_name(kind, name) for name in layer.values.get(kind, ())]

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rlcore.compose.evals import EVAL, EvalChoice
+from rlcore.compose.frozen import FROZEN
 from rlcore.compose.lookup import DATA_SOURCE
 from rlcore.compose.models import Found
 from rlcore.config import layers
@@ -28,8 +29,8 @@ from rlcore.plugins.registry import (
 )
 from rlcore.trains_on import TrainsOn
 
-PASS_THROUGH = ("megatron", "sglang")
-"""Tables whose fields are the engines' own."""
+PASS_THROUGH = ("megatron", "sglang", FROZEN)
+"""Tables whose fields are the engines' own; `frozen` has one for each model."""
 
 CHOICES: Mapping[str, str] = {
     "algo": "recipe: parts and vetted defaults",
@@ -47,6 +48,28 @@ CHOICES: Mapping[str, str] = {
     "engine": "generation engine",
 }
 """The flags that choose a part, with their help."""
+
+ELSEWHERE: Mapping[str, str] = {
+    "learning_rate": "lr",
+    "batch_size": "prompts_per_step",
+    "train_batch_size": "prompts_per_step",
+    "num_generations": "group_size",
+    "n": "group_size",
+    "max_steps": "steps",
+    "max_completion_length": "max_response_tokens",
+    "max_new_tokens": "max_response_tokens",
+    "beta": "kl_coef",
+    "tp": "megatron.tensor_model_parallel_size",
+    "pp": "megatron.pipeline_model_parallel_size",
+    "cp": "megatron.context_parallel_size",
+    "ep": "megatron.expert_model_parallel_size",
+    "tensor_model_parallel_size": "megatron.tensor_model_parallel_size",
+    "pipeline_model_parallel_size": "megatron.pipeline_model_parallel_size",
+    "context_parallel_size": "megatron.context_parallel_size",
+    "expert_model_parallel_size": "megatron.expert_model_parallel_size",
+    "tp_size": "sglang.tp_size",
+}
+"""What other frameworks call a setting → its name here."""
 
 KINDS: Mapping[str, Kind] = {
     "algo": Kind.ALGORITHM,
@@ -173,7 +196,11 @@ class Selection:
         if owner:
             return f"{layer.at(name)} {owner}"
         shown = str if layer.label else flag_name
-        near = did_you_mean(shown(name), map(shown, self.known()))
+        known = self.known()
+        if name in known:
+            return f"--{name} is spelled {flag_name(name)}."
+        meant = ELSEWHERE.get(name) or next((one for one in known if one.endswith(f".{name}")), None)
+        near = f" Did you mean {shown(meant)!r}?" if meant else did_you_mean(shown(name), map(shown, known))
         return f"{layer.at(name)} is unknown.{near}{self.registry.broken_note()}"
 
     def _unselected_owner(self, name: str) -> str | None:

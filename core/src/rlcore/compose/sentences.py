@@ -1,9 +1,9 @@
 """Pieces of the sentences that refuse settings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlcore.config.layers import flag_name
+from rlcore.config.layers import Setting, flag_name
 from rlcore.config.run import RunConfig
 
 
@@ -18,3 +18,14 @@ def unread(run: RunConfig, names: tuple[str, ...], reason: str) -> Iterator[str]
         value = getattr(run, name)
         if value:
             yield f"{flag_name(name)}: found {said(value)}, but {reason}."
+
+
+def unread_flags(settings: Mapping[str, Setting], names: tuple[str, ...], reason: str) -> Iterator[str]:
+    """As `unread`, for settings whose default is a value like any other.
+
+    Only a flag is known to be meant: the file that `--dry-run` prints holds them all.
+    """
+    for name in names:
+        given = settings.get(name)
+        if given is not None and not given.layer.label:
+            yield f"{flag_name(name)}: found {said(given.value)}, but {reason}."

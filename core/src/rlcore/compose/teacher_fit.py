@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from rlcore.compose.offers import Offers
 from rlcore.config.run import RunConfig
+from rlcore.config.servers import frozen_name
 from rlcore.inputs import Input, TopTokens
 
 
@@ -36,7 +37,8 @@ def teacher_complaints(
 def _url_complaints(run: RunConfig, top: TopTokens | None) -> Iterator[str]:
     found = f"--teacher-url: found {run.teacher_url!r}"
     parts = urlsplit(run.teacher_url)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    is_url = parts.scheme in ("http", "https") and parts.netloc
+    if not is_url and frozen_name(run.teacher_url) is None:
         yield f"{found}, expected a URL such as http://127.0.0.1:30000."
     if run.temperature != 1.0:
         yield (

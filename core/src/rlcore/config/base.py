@@ -1,8 +1,12 @@
 """The base of every config table: frozen, bounded, explained, unknown keys refused."""
 
 import os
+import re
 
 from pydantic import BaseModel, ConfigDict
+
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+"""What a part, a set of prompts, a frozen model or a part of a score may be called."""
 
 
 class Config(BaseModel):

@@ -26,6 +26,9 @@ class GroupConfig(Config):
 class RewardConfig(GroupConfig):
     """Kind `reward`."""
 
+    needs_label: ClassVar[bool] = False
+    """It compares with the prompt's label, so that a prompt without one is refused before the run starts."""
+
 
 class FilterConfig(GroupConfig):
     """Kind `filter`."""

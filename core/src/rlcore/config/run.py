@@ -67,7 +67,9 @@ class RunConfig(Config):
     teacher_model: str = Field(
         "", description="the teacher: a model directory, or RUN/checkpoints/N of another run"
     )
-    teacher_url: str = Field("", description="the teacher: URL of an engine that scores tokens")
+    teacher_url: str = Field(
+        "", description="the teacher: URL of an engine that scores tokens, or frozen:NAME of --frozen"
+    )
     distill_coef: float = Field(
         0.0, ge=0, description="coefficient of the KL to the teacher that is taken from the advantages"
     )
@@ -90,6 +92,9 @@ class RunConfig(Config):
     )
     eval_every: int = Field(10, ge=0, description="steps between evaluations; 0: only at start and end")
     eval_prompts: int = Field(256, ge=1, description="at most this many prompts of each held-out set")
+    metadata_columns: tuple[str, ...] = Field(
+        (), description="numbers of each prompt's metadata that become columns of the batch, for plugins"
+    )
     save_rollouts_every: int = Field(
         0, ge=0, description="steps between rollouts whose samples are written to samples/; 0: none"
     )
@@ -123,6 +128,11 @@ class RunConfig(Config):
     engine_weights_dir: str = Field(
         "",
         description="where the engines of --engine-url find new weights; empty: in the run's folder",
+    )
+    frozen: tuple[str, ...] = Field(
+        (),
+        description="NAME=MODEL, a directory or a hub id, which the run serves and never trains; frozen:NAME "
+        "stands for its URL",
     )
     check_weights_every: int = Field(
         0,

@@ -8,9 +8,21 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from rlcore.errors import PluginError
+
 ROUTED_EXPERTS = "routed_experts"
 """int16 [sum(P_i + R_i), layers, K] of `TrainBatch.per_input`: the experts that the engine chose for each
 token, by layer of the model; what stands in a layer without experts means nothing."""
+
+
+class Columns(dict[str, Tensor]):
+    """Columns by name. One that nobody gave is a `PluginError`, which says what there is."""
+
+    def __missing__(self, name: str) -> Tensor:
+        raise PluginError(
+            f"The batch has no column '{name}' beside {', '.join(sorted(self))}; core adds those that the "
+            "config of a part needs, and a generator others by Sample.extras."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +47,10 @@ class TrainBatch:
     per_token: Mapping[str, Tensor] = field(default_factory=dict)
     per_sample: Mapping[str, Tensor] = field(default_factory=dict)
     per_input: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("per_token", "per_sample"):
+            object.__setattr__(self, name, Columns(getattr(self, name)))
 
     def __len__(self) -> int:
         return int(self.prompt_lengths.numel())

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlcore.config.base import NAME
 from rlcore.errors import ConfigError
 
-_NAMED = re.compile(r"([a-z][a-z0-9_]*)=(.+)", re.DOTALL)
+_NAMED = re.compile(rf"({NAME.pattern})=(.+)", re.DOTALL)
 _WEIGHTED = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)", re.DOTALL)
 _SLICED = re.compile(r"(.+)\[(-?\d*):(-?\d*)(?::(\d*))?\]", re.DOTALL)
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -21,24 +21,6 @@ from rlcore.errors import EngineError
 POLL_S = 0.1
 HEALTH_LIMIT_S = 30.0
 TAIL_LINES = 15
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    """A port that is free on `host` now; another process may still take it first."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
-
-
-def is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether a server could listen on `port` of `host` now."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
-        try:
-            probe.bind((host, port))
-        except (OSError, OverflowError):
-            return False
-    return True
 
 
 class ServerProcess:
@@ -164,5 +146,5 @@ def _answers(url: str, token: str | None, *, timeout_s: float) -> bool:
     try:
         with opener.open(request, timeout=timeout_s) as response:
             return bool(response.status == 200)
-    except OSError:
+    except (OSError, http.client.HTTPException):  # the latter: another program has taken the port
         return False

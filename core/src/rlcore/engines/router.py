@@ -14,10 +14,11 @@ from rlcore.engines import router_launch
 from rlcore.engines.client import EngineClient, together
 from rlcore.engines.client_http import Http, RefusedError, UnreachableError
 from rlcore.engines.fleet import first
-from rlcore.engines.process import ServerProcess, free_port
+from rlcore.engines.process import ServerProcess
 from rlcore.engines.slot import SERVER_FAULT, EngineSlot
 from rlcore.errors import EngineError, MissingEngineError
 from rlcore.interfaces import Completion
+from rlcore.network import free_port
 from rlcore.types import Sampling
 
 HOST = "127.0.0.1"

@@ -12,10 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlcore.config.layers import flag_name
 from rlcore.engines import sglang_dump_fields
 from rlcore.errors import ConfigError, MissingEngineError, did_you_mean
 
 OLDEST, NEWEST_EXCLUDED = (0, 5, 12), (0, 6)
+TABLE = "sglang"
+CONTEXT = "context_length"
 SUPPORTED = "sglang>=0.5.12,<0.6"
 ASK_LIMIT_S = 180.0
 
@@ -24,12 +27,14 @@ OWNED = {
     "tokenizer_path": "--model",
     "dtype": "--dtype",
     "random_seed": "--seed",
-    "context_length": "--max-prompt-tokens and --max-response-tokens",
+    CONTEXT: "--max-prompt-tokens and --max-response-tokens",
     "host": "rlcore, where the run's placement needs it",
     "port": "--engine.port",
     "api_key": "rlcore: the run's token",
     "admin_api_key": "rlcore: the run's token",
     "weight_version": "rlcore: the number of the publication",
+    "node_rank": "rlcore, which places the --sglang.nnodes of an engine",
+    "dist_init_addr": "rlcore, which places the --sglang.nnodes of an engine",
     "config": "--sglang.<field> or the table [sglang] of the TOML file",
     "help": "`python -m sglang.launch_server --help`",
 }
@@ -86,12 +91,13 @@ def server_fields(python: str | None, env: Mapping[str, str]) -> ServerFields:
     return ServerFields(version, answer["fields"], answer["options"])
 
 
-def check_fields(fields: Mapping[str, Any], known: ServerFields) -> dict[str, Any]:
+def check_fields(fields: Mapping[str, Any], known: ServerFields, *, table: str = TABLE) -> dict[str, Any]:
     """`fields` by ServerArgs' names and types. ConfigError names the flag, the value and what is expected.
 
-    Names may have dashes; values may be text as from a command line.
+    Names may have dashes; values may be text as from a command line. `table`: where the user gives them; that
+    of a frozen model may say its context, which the run's lengths say otherwise.
     """
-    return {name: _checked(name, value, known) for name, value in _by_name(fields).items()}
+    return {name: _checked(name, value, known, table) for name, value in _by_name(fields).items()}
 
 
 def arguments(fields: Mapping[str, Any], known: ServerFields) -> list[str]:
@@ -110,13 +116,24 @@ def arguments(fields: Mapping[str, Any], known: ServerFields) -> list[str]:
     return argv
 
 
+def number_of(fields: Mapping[str, Any], *names: str) -> int:
+    """The `--sglang.<field>`, however it is spelled, that is called by one of `names`; 1 if none is."""
+    given = _by_name(fields)
+    return next((int(given[name]) for name in names if name in given), 1)
+
+
+def ranks_of(fields: Mapping[str, Any]) -> int:
+    """Of one replica of an engine's model."""
+    return number_of(fields, "tp_size", "tensor_parallel_size") * number_of(fields, "pp_size")
+
+
 def _by_name(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name.replace("-", "_"): value for name, value in fields.items()}
 
 
-def _checked(name: str, value: Any, known: ServerFields) -> Any:
-    flag = f"--sglang.{name.replace('_', '-')}"
-    if name in OWNED:
+def _checked(name: str, value: Any, known: ServerFields, table: str) -> Any:
+    flag = flag_name(f"{table}.{name}")
+    if name in OWNED and (name != CONTEXT or table == TABLE):
         raise ConfigError(f"{flag} is not set here, but by {OWNED[name]}.")
     if name not in known.types:
         guess = did_you_mean(name, set(known.types) - set(OWNED))

@@ -8,6 +8,7 @@ from typing import Any
 from rlcore.errors import ModelError
 
 LATENT = "DeepseekV3ForCausalLM"
+FLASH = "Glm4MoeLiteForCausalLM"
 PUBLISHED: Mapping[str, Any] = {"moe_layer_freq": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid"}
 """Of `LATENT`: fields that SGLang reads without a default, and what transformers computes without reading
 them. Every published model has them."""
@@ -16,8 +17,14 @@ OTHERWISE = "or take --engine local"
 
 def check_model(hf_config: Mapping[str, Any], *, on_gpu: bool) -> None:
     """ModelError where SGLang would end as it loads the model, or compute another one than the trainer."""
-    if LATENT not in (hf_config.get("architectures") or ()):
-        return
+    architectures = hf_config.get("architectures") or ()
+    if LATENT in architectures:
+        _check_latent(hf_config, on_gpu=on_gpu)
+    if FLASH in architectures:
+        _check_flash(hf_config)
+
+
+def _check_latent(hf_config: Mapping[str, Any], *, on_gpu: bool) -> None:
     for name, value in PUBLISHED.items():
         if hf_config.get(name) != value:
             found = repr(hf_config[name]) if name in hf_config else "none"
@@ -31,4 +38,20 @@ def check_model(hf_config: Mapping[str, Any], *, on_gpu: bool) -> None:
         raise ModelError(
             f"--engine sglang: on a CPU SGLang knows no positions of a {LATENT} but yarn, found rope_type "
             f"{kind!r} in config.json; set 'yarn' (with a factor of 1 it scales nothing), {OTHERWISE}."
+        )
+
+
+def _check_flash(hf_config: Mapping[str, Any]) -> None:
+    if hf_config.get("q_lora_rank") is None:
+        raise ModelError(
+            f"--engine sglang: of a {FLASH} SGLang loads compressed queries only, found no q_lora_rank "
+            "in config.json; take --engine local."
+        )
+    layers = hf_config.get("mlp_layer_types") or ["dense"] + ["sparse"] * (hf_config["num_hidden_layers"] - 1)
+    first = layers.count("dense")
+    if first != hf_config.get("first_k_dense_replace") or "dense" in layers[first:]:
+        found = hf_config.get("first_k_dense_replace", "none")
+        raise ModelError(
+            f"--engine sglang: of a {FLASH} SGLang reads first_k_dense_replace of config.json, found "
+            f"{found}, but its mlp_layer_types are {layers}; make them agree, {OTHERWISE}."
         )

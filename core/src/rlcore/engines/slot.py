@@ -108,13 +108,16 @@ class EngineSlot:
         self,
         name: str,
         launcher: Launcher,
-        publisher: Publisher,
+        publisher: Publisher | None,
         *,
         health: Health,
         spares: Spares,
         registry: Registry | None = None,
     ) -> None:
-        """`registry`: is told of each server, before it serves and after."""
+        """`publisher`: None where weights stay those of the server's start; then nothing is loaded.
+
+        `registry`: is told of each server, before it serves and after.
+        """
         self.name = name
         self._launcher = launcher
         self._publisher = publisher
@@ -280,6 +283,7 @@ class EngineSlot:
     async def _give(self, life: Life, location: Location, keep_cache: bool) -> None:
         """Weights first, then room for the keys and values: the trainer may still hold much."""
         await self._resume(life, "weights")
+        assert self._publisher is not None, "weights are given to who takes them"
         if life.location != location:  # a replacement may have begun with it
             await self._publisher.load(life.client, location, keep_cache=keep_cache)
             life.location = location

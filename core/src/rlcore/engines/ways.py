@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 if TYPE_CHECKING:
     from rlcore.engines.config import LocalConfig, SglangConfig
@@ -39,6 +39,16 @@ def publisher_of(
             return BroadcastPublisher(
                 root=root, dtype=dtype, bucket_bytes=bucket_bytes, backend=backend, limit_s=limit_s
             )
+
+
+def far_ways(config: LocalConfig | SglangConfig, *, spanning: bool) -> list[str]:
+    """Those of the engine that reach it on another host; `spanning`: on several.
+
+    That is by value (`tensor`), or by a group of trainer and engine (`broadcast`), which listens where the
+    trainer reaches the engine's first host, and perhaps no other.
+    """
+    offered = get_args(type(config).model_fields["publish"].annotation)
+    return [way for way in offered if way == "tensor" or (way == "broadcast" and not spanning)]
 
 
 def copies(publish: str) -> int:

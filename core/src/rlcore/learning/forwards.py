@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from torch import Tensor
@@ -41,17 +41,26 @@ class Forwards:
         self._teacher = teacher
         self._critic = critic
 
-    def columns(self, local: TrainBatch, times: dict[str, float]) -> TrainBatch:
-        """`local`, which has the column `minibatch`, with the inputs; seconds go into `times`."""
-        if self._old is not None:
+    def columns(
+        self, local: TrainBatch, times: dict[str, float], only: Collection[Input] | None = None
+    ) -> TrainBatch:
+        """`local`, which has the column `minibatch`, with the inputs; seconds go into `times`.
+
+        `only`: of the log-probs, those that a step reads which leaves the policy as it is.
+        """
+
+        def is_read(name: Input) -> bool:
+            return only is None or name in only
+
+        if self._old is not None and is_read(Input.OLD_LOG_PROBS):
             names = {"log_probs": Input.OLD_LOG_PROBS.value, "top_ids": TOP_IDS}
             with clock(times, "time/old_log_probs_s"):
                 local = self._with(local, self._scores(self._old, names, top=self._student_top))
-        if self._reference is not None:
+        if self._reference is not None and is_read(Input.REFERENCE_LOG_PROBS):
             names = {"log_probs": Input.REFERENCE_LOG_PROBS.value}
             with clock(times, "time/reference_log_probs_s"):
                 local = self._with(local, self._scores(self._reference, names))
-        if self._teacher is not None:
+        if self._teacher is not None and is_read(Input.TEACHER_LOG_PROBS):
             with clock(times, "time/teacher_log_probs_s"):
                 local = self._with(local, self._teacher_scores(self._teacher))
         if self._critic is not None:

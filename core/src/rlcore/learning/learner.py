@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from torch.distributed import ProcessGroup
 
 from rlcore.data.batch import TrainBatch
 from rlcore.errors import NotFiniteError, RunError
-from rlcore.inputs import TOP_IDS
+from rlcore.inputs import TOP_IDS, Input
 from rlcore.interfaces import AdvantageEstimator, Correction, Loss, ValueLoss
 from rlcore.learning.critic import CriticLearner
 from rlcore.learning.forwards import Forwards, clock
@@ -87,8 +87,10 @@ class Learner:
         if not live:
             return {"train/tokens": 0.0, "train/samples": float(samples), "train/updates": 0.0}
         times: dict[str, float] = {}
-        local = self._forwards.columns(self._with_minibatches(local), times)
-        self._check_inputs(local)
+        is_warmup = self._is_warmup(step)
+        only = self._settings.critic_needs if is_warmup else None
+        local = self._forwards.columns(self._with_minibatches(local), times, only)
+        self._check_inputs(local, self._settings.critic_needs if is_warmup else self._settings.needs)
         with clock(times, "time/advantages_s"):
             whole = self._prepared(local)
             rows = rows_of(local.per_sample["position"], whole.per_sample["position"])
@@ -112,7 +114,7 @@ class Learner:
             part = select(mine, samples_of(mine, number))
             if self._critic is not None:
                 self._require_finite(self._critic.train(part), whole, number, step, "critic's ")
-            if 0 < step <= self._settings.critic_warmup_steps:
+            if self._is_warmup(step):
                 continue
             result, gap = self._train(part)
             self._require_finite(result, whole, number, step)
@@ -130,10 +132,14 @@ class Learner:
         metrics = {**summary(results), "train/kl_engine_comparable": comparable}
         return {**metrics, "train/kl_engine_max": max(gaps)} if metrics["train/fresh"] else metrics
 
-    def _check_inputs(self, local: TrainBatch) -> None:
+    def _is_warmup(self, step: int) -> bool:
+        """Whether the critic is trained alone."""
+        return 0 < step <= self._settings.critic_warmup_steps
+
+    def _check_inputs(self, local: TrainBatch, needs: Collection[Input]) -> None:
         """RunError where a part reads what neither a model nor the rollout has made."""
         made = {*local.per_token, *local.per_sample}
-        missing = sorted(name for name in self._settings.needs if name not in made)
+        missing = sorted(name for name in needs if name not in made)
         if missing:
             raise RunError(f"A part of the run reads {missing[0]!r}, which the batch does not have.")
 

@@ -115,6 +115,7 @@ class Objective:
         self, loss_R: Tensor, inputs: LossInputs, named: dict[str, Tensor], taken: Collection[str]
     ) -> Tensor:
         """The loss times every weight. Adds the corrections' metrics to `named`, beside those `taken`."""
+        assert "rollout_log_probs" in inputs.batch.per_token, "a correction needs the engine's log-probs"
         seen = CorrectionInputs(
             log_probs=inputs.log_probs.detach(),
             old_log_probs=inputs.old_log_probs,

@@ -135,6 +135,7 @@ REASONS: Mapping[str, str] = {
     r"^moe_|expert|deepep": "rlcore's layers of experts do not use it",
     r"_vp_|overlap_p2p|first_pipeline_stage|last_pipeline_stage|pipeline_model_parallel_layout|"
     r"_pipeline_split": "pipeline stages are of equal size here",
+    r"^mtp_": "layers for multi-token prediction are left out of every model",
     r"dropout": "with dropout, old and new log-probs would be those of different models",
     r"inference|flash_decode|prefill": "it is for inference, and an engine generates",
     r"loss": "rlcore's objective owns the loss and its reduction",

@@ -15,7 +15,7 @@ from megatron.core import parallel_state
 
 from rlcore.errors import ConfigError
 from rlcore.megatron.rng import set_seed
-from rlcore.network import listen, loopback_interface
+from rlcore.network import listen, stay_on
 
 _STOP_SECONDS = 30.0
 
@@ -59,7 +59,8 @@ def start(
     if on_gpu:
         # a worker that was given one GPU sees that one; one that sees all takes the one of its rank
         torch.cuda.set_device(rank % torch.cuda.device_count())
-    _stay_on(address)
+    # where all ranks share a host, no connection among them leaves it
+    os.environ |= stay_on(address)
     dist.init_process_group(
         backend="nccl" if on_gpu else "gloo",
         store=_store(rank, world_size, address, port, listener, timeout),
@@ -97,13 +98,6 @@ def _store(
         timeout=timedelta(seconds=timeout),
         master_listen_fd=listener.detach() if listener else None,
     )
-
-
-def _stay_on(address: str) -> None:
-    """Where all ranks share a host, no connection among them leaves it; a user's own choice stands."""
-    if name := loopback_interface(address):
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", name)
 
 
 def check_layout(

@@ -30,8 +30,9 @@ def load_host_weights(spec: ModelSpec) -> list[Tensor]:
 class SwappedRole:
     """A frozen copy of a policy's model, which borrows that model for each of its forwards.
 
-    Costs no device memory, and two copies of the weights over the host's link a forward. The same numbers as
-    a resident role: the same model computes them. Collective, as `Role` is.
+    Costs no device memory, host memory for the weights twice, and three copies of them over the host's link a
+    forward (the model's out, these in, the model's back). The same numbers as a resident role: the same model
+    computes them. Collective, as `Role` is.
     """
 
     def __init__(self, policy: Role, weights: list[Tensor]) -> None:
@@ -40,6 +41,7 @@ class SwappedRole:
         self._view.optimizer, self._view.settings, self._view.steps = None, None, 0
         self._view.replay_routing = False  # the choice was the policy's
         self._weights = weights
+        self._kept: list[Tensor] | None = None
 
     def forward(self, batch: TrainBatch, **options: Any) -> dict[str, Tensor]:
         """As `Role.forward`."""
@@ -68,12 +70,16 @@ class SwappedRole:
     @contextmanager
     def _in_place(self) -> Iterator[None]:
         """Within, the model has these weights; afterwards its own again, bit by bit."""
-        kept = host_weights(self._view)
+        if self._kept is None:  # pinned memory is slow to get, so it is kept
+            self._kept = host_weights(self._view)
+        else:
+            for host, tensor in zip(self._kept, _tensors(self._view), strict=True):
+                host.copy_(tensor.detach())
         _fill(self._view, self._weights)
         try:
             yield
         finally:
-            _fill(self._view, kept)
+            _fill(self._view, self._kept)
 
 
 def _tensors(role: Role) -> Iterator[Tensor]:

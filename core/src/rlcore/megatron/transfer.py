@@ -86,10 +86,13 @@ class SafetensorsDir:
     def _dequantized(self, name: str, weight: Tensor) -> Tensor:
         if self._block is None:
             raise ModelError(f"{self.path}: {name!r} is FP8, but its config.json says no weight_block_size.")
+        of_scales = name + fp8.SCALE_SUFFIX
+        if of_scales not in self:
+            raise ModelError(f"{self.path} lacks {of_scales!r}, the scales of the FP8 weight {name!r}.")
         try:
-            return fp8.dequantize(weight, self[name + fp8.SCALE_SUFFIX], self._block)
+            return fp8.dequantize(weight, self[of_scales], self._block)
         except ValueError as error:
-            raise ModelError(f"{self.path}: {name + fp8.SCALE_SUFFIX!r} has {error}.") from error
+            raise ModelError(f"{self.path}: {of_scales!r} has {error}.") from error
 
 
 def load(bridge: MBridge, inner: Any, chunks: Sequence[nn.Module], write: Write) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlcore.config.base import Config
+from rlcore.config.base import NAME, Config
 from rlcore.config.parts import (
     AdvantageConfig,
     CorrectionConfig,
@@ -68,7 +68,6 @@ CONFIGS: Mapping[Kind, type[Config]] = {
 }
 """What the config of a part of each kind derives from, where that is more than `Config`."""
 
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _RECIPE = re.compile(r"[a-z][a-z0-9_+-]*")
 _FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -128,7 +127,7 @@ def check(kind: Kind, record: object) -> str | None:
         return f"the {kind} hook yielded {record!r}, expected a record of type {expected.__name__}"
     assert isinstance(record, Component | Algorithm)
     signs = " (in a recipe + and - too)" if isinstance(record, Algorithm) else ""
-    pattern = _RECIPE if isinstance(record, Algorithm) else _NAME
+    pattern = _RECIPE if isinstance(record, Algorithm) else NAME
     if not pattern.fullmatch(str(record.name)) or record.name == CHOICE:
         return f"{kind} {record.name!r}: expected a name of lower-case letters, digits and underscores{signs}"
     said = _check_recipe(record) if isinstance(record, Algorithm) else _check_component(kind, record)

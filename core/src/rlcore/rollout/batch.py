@@ -14,14 +14,12 @@ from torch import Tensor
 from rlcore.data.batch import ROUTED_EXPERTS, TrainBatch
 from rlcore.errors import PluginError
 from rlcore.learning.minibatch import assign_minibatches
+from rlcore.rollout.columns import extra_columns, metadata_columns
 from rlcore.rollout.routes import routed_experts
 from rlcore.types import Group, Sample
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-KINDS = {"b": np.float32, "f": np.float32, "i": np.int64, "u": np.int64}
-"""numpy's kind of an extra value → the dtype of its column."""
 
 
 def to_batch(
@@ -31,6 +29,7 @@ def to_batch(
     version: int,
     kept_caches: bool = False,
     routing: tuple[int, int] | None = None,
+    metadata: Sequence[str] = (),
 ) -> TrainBatch:
     """All samples of `groups`, which are scored, in order, for a trainer whose weights are `version`.
 
@@ -40,15 +39,16 @@ def to_batch(
     publications, after nothing of another version. Per sample: `reward` float32; int64 `position`
     (0 … B - 1), `group` and `rollout` (dense from 0), `minibatch` (`rlcore.learning.minibatch`) and `version`
     (of the first token). An extra of a sample is a per-token column where it has one entry for each response
-    token, and a per-sample column where it is a number. `routing`: layers and experts of a token, where the
-    batch shall have the column `ROUTED_EXPERTS` (`rlcore.rollout.routes`).
+    token, and a per-sample column where it is a number. `metadata`: numbers of the prompts' metadata that
+    become per-sample columns. `routing`: layers and experts of a token, where the batch shall have the column
+    `ROUTED_EXPERTS` (`rlcore.rollout.routes`).
 
     Samples without spans were given by the data: they have no log-probs, rewards, version or extras, but
     `chosen`, int64, 1 for the first response to each prompt and 0 for the second; each group is a `unit`.
     """
     samples = [sample for group in groups for sample in group.samples]
     if samples and not samples[0].spans:
-        return _given(groups, samples, minibatches)
+        return _given(groups, samples, minibatches, metadata)
     prompts = np.array([len(sample.prompt_ids) for sample in samples], dtype=np.int64)
     responses = np.array([len(sample.response_ids) for sample in samples], dtype=np.int64)
     tokens = chain.from_iterable(chain(sample.prompt_ids, sample.response_ids) for sample in samples)
@@ -57,7 +57,7 @@ def to_batch(
     reward = np.array([_reward(sample) for sample in samples], dtype=np.float32)
     group = np.repeat(np.arange(len(groups)), [len(group.samples) for group in groups])
     rollout = _dense(sample.rollout_id for sample in samples)
-    extra_tokens, extra_samples = _extras(samples, responses)
+    extra_tokens, extra_samples = extra_columns(samples, responses)
     return TrainBatch(
         tokens=torch.from_numpy(np.fromiter(tokens, np.int64, int(prompts.sum()) + live)),
         prompt_lengths=torch.from_numpy(prompts),
@@ -80,13 +80,16 @@ def to_batch(
             "minibatch": assign_minibatches(rollout, minibatches),
             "reward": torch.from_numpy(reward),
             "version": torch.tensor([_version(sample) for sample in samples], dtype=torch.int64),
+            **metadata_columns(samples, metadata),
             **extra_samples,
         },
         per_input={} if routing is None else {ROUTED_EXPERTS: routed_experts(samples, *routing)},
     )
 
 
-def _given(groups: Sequence[Group], samples: Sequence[Sample], minibatches: int) -> TrainBatch:
+def _given(
+    groups: Sequence[Group], samples: Sequence[Sample], minibatches: int, metadata: Sequence[str]
+) -> TrainBatch:
     prompts = np.array([len(sample.prompt_ids) for sample in samples], dtype=np.int64)
     responses = np.array([len(sample.response_ids) for sample in samples], dtype=np.int64)
     tokens = chain.from_iterable(chain(sample.prompt_ids, sample.response_ids) for sample in samples)
@@ -104,6 +107,7 @@ def _given(groups: Sequence[Group], samples: Sequence[Sample], minibatches: int)
             "minibatch": assign_minibatches(torch.from_numpy(group), minibatches),
             "chosen": torch.tensor([int(sample.index == 0) for sample in samples]),
             "unit": torch.from_numpy(group),
+            **metadata_columns(samples, metadata),
         },
     )
 
@@ -200,32 +204,3 @@ def _on_live(rewards: NDArray[np.float32], mask: NDArray[np.float32]) -> NDArray
         place = (np.searchsorted(live, np.arange(len(rewards)), side="right") - 1).clip(min=0)
         np.add.at(credited, live[place], rewards)
     return credited
-
-
-def _extras(
-    samples: Sequence[Sample], responses: NDArray[np.int64]
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """(per-token columns, per-sample columns) of the samples' extras."""
-    names = samples[0].extras.keys() if samples else ()
-    for sample in samples:
-        if sample.extras.keys() != names:
-            raise PluginError(
-                f"Sample {sample.rollout_id} has the extras {sorted(sample.extras)}, the first one"
-                f" {sorted(names)}: all samples of a batch must have the same."
-            )
-    per_token: dict[str, Tensor] = {}
-    per_sample: dict[str, Tensor] = {}
-    for name in names:
-        values = [np.asarray(sample.extras[name]) for sample in samples]
-        if any(value.dtype.kind not in KINDS for value in values):
-            raise PluginError(f"The extra {name!r} is not made of numbers.")
-        dtype = KINDS[np.result_type(*values).kind]
-        if all(value.ndim == 0 for value in values):
-            per_sample[name] = torch.from_numpy(np.stack(values).astype(dtype))
-        elif [value.shape[:1] for value in values] == [(count,) for count in responses]:
-            per_token[name] = torch.from_numpy(np.concatenate(values).astype(dtype))
-        else:
-            raise PluginError(
-                f"The extra {name!r} is neither a number nor one entry for each response token."
-            )
-    return per_token, per_sample

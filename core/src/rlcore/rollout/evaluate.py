@@ -115,7 +115,8 @@ class Evaluator:
             prefix=EVALUATION,
             in_step=self._in_step,
         )
-        errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+        # an answer that no reward could judge is still one
+        errors = [one.error for one in outcomes if one.error is not None and not one.is_answered]
         if errors and len(errors) == len(outcomes):
             raise errors[0]
         return result(one, [outcome.group.samples for outcome in outcomes])

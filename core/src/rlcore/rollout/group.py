@@ -14,6 +14,7 @@ from rlcore.errors import PluginError, RlcoreError, StaleWeightsError
 from rlcore.interfaces import GenerationContext, Generator, GroupGenerator
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.context import Scorer
+from rlcore.rollout.rewards import ERROR_KEY
 from rlcore.rollout.seeds import sample_seed
 from rlcore.types import RECORDED, GenerationStatus, Group, RewardStatus, Sample
 
@@ -32,8 +33,8 @@ class Outcome:
 
     `reason`: why `group` is not to be trained on (None: it is). `aborted` and `failed` count trajectories,
     `failures` the failed ones by `Sample.failure`, `reward_failed` and `reward_timed_out` samples, first
-    tries included. `error`: the engine's last refusal, or what crashed. `generated`: when the generation
-    ended (`time.perf_counter`).
+    tries included. `error`: the engine's last refusal, what crashed, or why there is no score. `generated`:
+    when the generation ended (`time.perf_counter`).
     """
 
     group: Group
@@ -45,6 +46,11 @@ class Outcome:
     reward_timed_out: int = 0
     error: RlcoreError | None = None
     generated: float
+
+    @property
+    def is_answered(self) -> bool:
+        """The engine has generated every sample, whatever the rewards make of them."""
+        return all(sample.status not in UNUSABLE for sample in self.group.samples)
 
     @classmethod
     def unanswered(
@@ -228,14 +234,16 @@ class GroupMaker:
         statuses: list[RewardStatus] = []
         for _ in range(2):
             samples = await self._scorer.score(outcome.group.samples)
-            unscored = [sample.reward_status for sample in samples if not _is_scored(sample)]
-            statuses += unscored
+            unscored = [sample for sample in samples if not _is_scored(sample)]
+            statuses += [sample.reward_status for sample in unscored]
             if not unscored:
                 break
+        first = unscored[0] if unscored else None
         return replace(
             outcome,
             group=replace(outcome.group, samples=tuple(samples)),
-            reason=f"reward_{unscored[0]}" if unscored else None,
+            reason=None if first is None else f"reward_{first.reward_status}",
+            error=None if first is None else _no_score(first),
             reward_failed=sum(status is RewardStatus.FAILED for status in statuses),
             reward_timed_out=sum(status is RewardStatus.TIMED_OUT for status in statuses),
         )
@@ -243,6 +251,12 @@ class GroupMaker:
 
 def _is_scored(sample: Sample) -> bool:
     return sample.reward_status is RewardStatus.SCORED
+
+
+def _no_score(sample: Sample) -> PluginError:
+    """Why the rewards gave `sample` none."""
+    why = sample.metadata.get(ERROR_KEY, sample.reward_status)
+    return PluginError(f"The rewards give no score: {why}.")
 
 
 def _refused(sample: Sample) -> Sample:

@@ -12,6 +12,8 @@ from rlcore.rollout.group import CRASHED, Outcome
 from rlcore.types import RECORDED, GenerationStatus, Group, Sample
 
 GREEDY = Input.GREEDY_REWARD.value
+COUNTED = ("aborted", "failed", "reward_failed", "reward_timed_out")
+"""Of an `Outcome`; in the metrics of each rollout, 0 included."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +33,13 @@ class Tally:
     """Counts over the groups made for one rollout."""
 
     def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
+        self._counts = Counter({name: 0 for name in (*COUNTED, "crashed")})
         self._dropped: Counter[str] = Counter()
         self._scored: dict[int, tuple[Sample, ...]] = {}
 
     def add(self, outcome: Outcome) -> None:
         """What became of one draw, filters and the end of a prompt that crashes apart."""
-        for name in ("aborted", "failed", "reward_failed", "reward_timed_out"):
+        for name in COUNTED:
             self._counts[name] += getattr(outcome, name)
         self._counts["crashed"] += outcome.reason == CRASHED
         self._counts.update({f"failed/{name}": count for name, count in outcome.failures.items()})

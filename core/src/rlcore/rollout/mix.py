@@ -153,10 +153,19 @@ def choice(prompt: Prompt, names: Sequence[str]) -> Sequence[str]:
 
 
 def check_choices(prompts: Iterable[Prompt], parts: Sequence[RewardPart]) -> None:
-    """Raises `DataError` for the first prompt whose metadata names a reward that the run has not."""
+    """Raises `DataError` for the first prompt that the rewards cannot judge.
+
+    Its metadata names one that the run has not, or it lacks the label that one compares with.
+    """
     names = [part.name for part in parts]
+    comparing = {part.name for part in parts if part.config.needs_label}
     for prompt in islice(prompts, CHECKED_AHEAD if parts else 0):
-        choice(prompt, names)
+        asked = choice(prompt, names)
+        if prompt.label is None and (reader := next((name for name in asked if name in comparing), None)):
+            raise DataError(
+                f"The prompt {prompt.prompt_id!r} has no label, with which --reward {reader} compares; "
+                "expected one (--source.label-key says under which key)."
+            )
 
 
 def check_machine(part: RewardPart) -> None:

@@ -79,12 +79,16 @@ class Nursery:
             try:
                 with far:
                     socket.send_fds(self._started(), [COMMAND.pack(0)], [far.fileno(), far_leash])
-                return Child(self._answer(), near, leash)
+                pid = self._answer()
+                assert pid is not None, "a fork is answered by its number"
+                return Child(pid, near, leash)
             except (OSError, EOFError) as error:
                 near.close()
                 os.close(leash)
                 self._end()
-                raise RunError("The process that forks reward workers ended.") from error
+                late = f"did not answer within {START_LIMIT_S:g} s"
+                what = late if isinstance(error, TimeoutError) else "ended"
+                raise RunError(f"The process that forks reward workers {what}.") from error
             finally:
                 os.close(far_leash)
 
@@ -95,7 +99,8 @@ class Nursery:
                 return None
             try:
                 self._control.sendall(COMMAND.pack(child.pid))
-                return os.waitstatus_to_exitcode(self._answer())
+                status = self._answer()
+                return None if status is None else os.waitstatus_to_exitcode(status)
             except (OSError, EOFError):
                 self._end()
                 return None
@@ -136,9 +141,9 @@ class Nursery:
             send_frame(self._control, self._parts)
         return self._control
 
-    def _answer(self) -> int:
+    def _answer(self) -> int | None:
         assert self._control is not None, "answered by who was asked"
-        answer: int = receive_frame(self._control)
+        answer: int | None = receive_frame(self._control)
         return answer
 
     def _end(self) -> None:

@@ -3,7 +3,8 @@
 The first is started by `rlcore.rollout.nursery.Nursery` with two descriptors, a socket and a leash. Frames
 are 8 bytes of length and a pickle. First frame in: the contents of the plugin files; second: the parts; then
 commands. Command 0 comes with a socket and a leash for the child that is forked, and is answered by the
-child's process id; any other number is that of a child that has ended, answered by how it did (`os.wait`).
+child's process id; any other number is that of a child that has ended, answered by how it did (`os.wait`), or
+None.
 
 A child sends None, or a Failure, when it has built the rewards, and then answers one frame a group. Nothing
 is built before the fork, so that no connection, thread or random state of a reward is shared. Imports no
@@ -105,7 +106,7 @@ def _nurse(control: socket.socket) -> socket.socket | None:
             return None
         pid = COMMAND.unpack(command)[0]
         if pid:
-            send_frame(control, os.waitpid(pid, 0)[1])
+            send_frame(control, _ended(pid))
             continue
         connection, leash = descriptors
         if not os.fork():
@@ -116,6 +117,14 @@ def _nurse(control: socket.socket) -> socket.socket | None:
             return socket.socket(fileno=connection)
         os.close(connection)
         os.close(leash)
+
+
+def _ended(pid: int) -> int | None:
+    """How a child ended; None for one of a nursery that was before this one."""
+    try:
+        return os.waitpid(pid, 0)[1]
+    except ChildProcessError:
+        return None
 
 
 def _reap_all() -> None:

@@ -1,4 +1,4 @@
-"""A teacher behind an engine's URL: its vocabulary is checked, and it scores what the policy sampled."""
+"""A teacher that is an engine: its vocabulary is checked, and it scores what the policy sampled."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from rlcore.config.run import RunConfig
 from rlcore.data.tokens import Tokenizer
@@ -33,7 +34,7 @@ def check_vocabulary(run: RunConfig, tokenizer: Tokenizer) -> None:
 
 
 async def _check(run: RunConfig, tokenizer: Tokenizer) -> None:
-    async with _client(run) as client:
+    async with client_of(run) as client:
         texts = _probes(tokenizer)
         found = await together(client.tokenize(text) for text in texts)
     for text, theirs in zip(texts, found, strict=True):
@@ -54,7 +55,8 @@ def _probes(tokenizer: Tokenizer) -> list[str]:
     return [text for text in texts if text]
 
 
-def _client(run: RunConfig) -> EngineClient:
+def client_of(run: RunConfig) -> EngineClient:
+    """Of the server at `--teacher-url`."""
     return EngineClient(
         run.teacher_url,
         os.environ.get(TOKEN) or None,
@@ -63,11 +65,19 @@ def _client(run: RunConfig) -> EngineClient:
     )
 
 
-class TeacherEngine:
-    """Scores whole groups. Belongs to one event loop; `close` it there."""
+class TokenScorer(Protocol):
+    """What a teacher is asked."""
 
-    def __init__(self, run: RunConfig) -> None:
-        self._client = _client(run)
+    async def score(self, token_ids: Sequence[int], *, start: int) -> tuple[float, ...]:
+        """As `EngineClient.score`."""
+        ...
+
+
+class TeacherEngine:
+    """Scores whole groups."""
+
+    def __init__(self, engine: TokenScorer) -> None:
+        self._engine = engine
 
     async def score(self, groups: Sequence[Group]) -> list[Group]:
         """The groups with `Input.TEACHER_LOG_PROBS` among the extras of each sample, at temperature 1.
@@ -78,13 +88,9 @@ class TeacherEngine:
         left = iter(samples)
         return [replace(group, samples=tuple(next(left) for _ in group.samples)) for group in groups]
 
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
-
     async def _scored(self, sample: Sample) -> Sample:
         ids = (*sample.prompt_ids, *sample.response_ids)
         scores: tuple[float, ...] = ()
         if sample.response_ids:
-            scores = await self._client.score(ids, start=len(sample.prompt_ids))
+            scores = await self._engine.score(ids, start=len(sample.prompt_ids))
         return replace(sample, extras={**sample.extras, Input.TEACHER_LOG_PROBS.value: scores})

@@ -32,6 +32,7 @@ _LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Else Ray replaces the address of the loopback by one that other hosts can reach."""
 _AUTH_MODE = "RAY_AUTH_MODE"
 _TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+LOOPBACK = "127.0.0.1"
 _LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]", "::1")
 _OBJECT_STORE_BYTES = 512 * 2**20
 _START_SECONDS = 120.0
@@ -101,20 +102,20 @@ class Cluster:
             raise WorkerError(f"{what} could not be placed within {_START_SECONDS:g} s: the cluster is busy.")
         return group
 
-    def require_here(self, bundles: Mapping[str, tuple[Any, int]]) -> None:
-        """Raises `ConfigError` where one of `bundles`, by their use, is not on the host of this process."""
-        from ray.util import get_node_ip_address, placement_group_table
+    @property
+    def here(self) -> str:
+        """The address of this process's host in the cluster."""
+        from ray.util import get_node_ip_address
 
-        host_of = {node["NodeID"]: node["NodeManagerAddress"] for node in self.ray.nodes()}
-        here = get_node_ip_address()
-        for what, (group, index) in bundles.items():
-            there = host_of[placement_group_table(group)["bundles_to_node_id"][index]]
-            if there != here:
-                raise ConfigError(
-                    f"--ray-address {self.address}: {what} would run on {there}, and must be beside this "
-                    f"command, on {here}: make room there, or start the engines yourself and name them with "
-                    "--engine-url."
-                )
+        return str(get_node_ip_address())
+
+    def hosts(self, group: Any) -> list[str]:
+        """The address of each bundle's host, in the order of the placement group's bundles."""
+        from ray.util import placement_group_table
+
+        host_of = {node["NodeID"]: str(node["NodeManagerAddress"]) for node in self.ray.nodes()}
+        nodes = placement_group_table(group)["bundles_to_node_id"]
+        return [host_of[nodes[index]] for index in range(len(nodes))]
 
 
 @contextlib.contextmanager
@@ -157,7 +158,7 @@ def _connected(address: str | None, cpus: int, gpus: int) -> Iterator[Any]:
             "num_gpus": gpus,
             "include_dashboard": False,
             "object_store_memory": _OBJECT_STORE_BYTES,
-            "_node_ip_address": "127.0.0.1",
+            "_node_ip_address": LOOPBACK,
         }
     else:
         options["address"] = address

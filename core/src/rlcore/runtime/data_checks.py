@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from rlcore.errors import DataError
 from rlcore.interfaces import PairSource, ResponseSource
-from rlcore.rollout.mix import check_choices, check_machine
+from rlcore.rollout.columns import check_metadata
+from rlcore.rollout.mix import CHECKED_AHEAD, check_choices, check_machine
 from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
@@ -52,6 +54,15 @@ def check_prompts(encoder: PromptEncoder, run: RunConfig, sets: Mapping[str, Seq
         try:
             encoder.check(rows)
             given.check(rows)
+        except DataError as error:
+            raise DataError(f"{where}: {error}") from error
+
+
+def check_columns(run: RunConfig, sets: Mapping[str, Sequence[Prompt]]) -> None:
+    """The prompts to train on have what --metadata-columns asks for. Raises `DataError` naming the set."""
+    for where, rows in sets.items():
+        try:
+            check_metadata(islice(rows, CHECKED_AHEAD), run.metadata_columns)
         except DataError as error:
             raise DataError(f"{where}: {error}") from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rlcore.engines.sglang_fields import number_of, ranks_of
 from rlcore.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def check_router(chosen: Inference) -> None:
 
 def check_ports(first: int | None, engines: int) -> None:
     """`--engine.port` and those after it can be listened on."""
-    from rlcore.engines.process import is_free
+    from rlcore.network import is_free
 
     for port in range(first, first + engines) if first else ():
         if not is_free(port):
@@ -61,8 +62,20 @@ def checked_engine(chosen: Inference) -> Mapping[str, Any]:
             )
         fields = {**fields, **engine.routing_fields}
     engine.check(fields)
+    nodes_of(fields)
     check_ports(engine.config.port, chosen.run.engines)
     return fields
+
+
+def nodes_of(fields: Mapping[str, Any]) -> int:
+    """Hosts, or parts of one, that share an engine's ranks, with a server process on each."""
+    nodes, ranks = number_of(fields, "nnodes"), ranks_of(fields)
+    if nodes < 1 or ranks % nodes:
+        raise ConfigError(
+            f"--sglang.nnodes: found {nodes}, which does not divide the {ranks} ranks of an engine, its "
+            "--sglang.tp-size times its --sglang.pp-size."
+        )
+    return nodes
 
 
 def check_placement(resolved: Resolved, gpu: bool) -> None:

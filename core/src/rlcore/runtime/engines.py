@@ -7,14 +7,14 @@ import secrets
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlcore.engines.publish_file import shared_dir
 from rlcore.errors import EngineError
 from rlcore.runtime.cluster import Cluster
 from rlcore.runtime.run_folder import writing
+from rlcore.runtime.servers import LOGS, Servers
 from rlcore.runtime.setup import cpu_threads
-from rlcore.runtime.supervisor import EngineSupervisor, RayLauncher
 from rlcore.runtime.trainer import Slot, TrainerGroup
 
 if TYPE_CHECKING:
@@ -26,26 +26,30 @@ if TYPE_CHECKING:
     from rlcore.engines.publish_file import Location
     from rlcore.engines.router import RoutedEngine, Router
     from rlcore.engines.slot import Launcher
+    from rlcore.runtime.placement import Nodes
     from rlcore.runtime.prepared import Served
+    from rlcore.runtime.supervisor import RayLauncher
 
 PUBLISH_SECONDS = 1800.0
-LOGS = "logs"
 
 
 class EngineGroup:
     """A slot for each engine, and the weights' way into all of them."""
 
-    def __init__(self, cluster: Cluster, slots: Sequence[Slot], prepared: Served) -> None:
+    def __init__(self, cluster: Cluster, places: Sequence[Nodes], prepared: Served) -> None:
+        """`places`: of the engines that are started."""
         from rlcore.engines import external
         from rlcore.engines.external import ExternalLauncher
         from rlcore.engines.fleet import Fleet
         from rlcore.engines.publish import DiskPublisher
-        from rlcore.engines.slot import EngineSlot, Health, Spares
+        from rlcore.engines.slot import Spares
 
         self._prepared = prepared
         self._part = prepared.resolved.engine
-        self._token = external.token() if prepared.engine_urls else secrets.token_urlsafe(32)
         model, run = prepared.model, prepared.resolved.run
+        token = external.token() if prepared.engine_urls else secrets.token_urlsafe(32)
+        self.spares = Spares(limit=run.engine_replacements)
+        self._servers = Servers(cluster, prepared.resolved, token, self.spares)
         self._weights = _weights_dir(prepared)
         cluster.reaper.remove(self._weights)
         self.publisher: Publisher = (
@@ -56,21 +60,12 @@ class EngineGroup:
             )
         )
         self._publications = 0
-        self._spares = Spares(limit=run.engine_replacements)
-        health = Health(every_s=run.engine_health_every, limit_s=run.engine_health_limit)
         urls, limit_s = prepared.engine_urls, run.engine_health_limit
         launchers: list[Launcher] = [ExternalLauncher(self._client(url), limit_s=limit_s) for url in urls]
-        launchers += [self._launcher(cluster, index, slot) for index, slot in enumerate(slots)]
+        launchers += [self._launcher(index, nodes) for index, nodes in enumerate(places)]
         self._router = self._made_router() if launchers else None
         self._slots = [
-            EngineSlot(
-                f"Engine {index}",
-                one,
-                self.publisher,
-                health=health,
-                spares=self._spares,
-                registry=self._router,
-            )
+            self._servers.slot(f"Engine {index}", one, self.publisher, registry=self._router)
             for index, one in enumerate(launchers)
         ]
         self._asking: EngineClient | None = None
@@ -85,7 +80,7 @@ class EngineGroup:
     @property
     def replaced(self) -> int:
         """Servers that were replaced so far."""
-        return self._spares.used
+        return self.spares.used
 
     def connect(self, trainer: TrainerGroup) -> None:
         """Before the first publication: who has the weights."""
@@ -157,15 +152,9 @@ class EngineGroup:
             await self._router.stop()
         shutil.rmtree(self._weights, ignore_errors=True)
 
-    def _launcher(self, cluster: Cluster, index: int, slot: Slot) -> RayLauncher:
-        files = self._prepared.resolved.plugin_files
-
-        def supervisor() -> Any:
-            return cluster.actor(EngineSupervisor, files, cpus=1, gpus=slot.gpus, bundle=slot.bundle)
-
-        return RayLauncher(
-            f"Engine {index}", supervisor, cluster.ray, self._part, self._launch(index), self._client
-        )
+    def _launcher(self, index: int, nodes: Nodes) -> RayLauncher:
+        launches = [self._launch(index, node, slot) for node, slot in enumerate(nodes)]
+        return self._servers.launcher(f"Engine {index}", nodes, launches, self._client)
 
     def _made_router(self) -> Router | None:
         policy = self._prepared.resolved.run.router
@@ -173,42 +162,38 @@ class EngineGroup:
             return None
         from rlcore.engines.router import Router
 
-        return Router(policy, token=self._token, log_path=self._prepared.run_dir / LOGS / "router.log")
+        return Router(
+            policy, token=self._servers.token, log_path=self._prepared.run_dir / LOGS / "router.log"
+        )
 
     def _client(
         self, url: str, *, engines: int = 1, capabilities: Capabilities | None = None
     ) -> EngineClient:
-        """`engines`: how many are behind `url`."""
-        from rlcore.engines.client import EngineClient
-
-        run = self._prepared.resolved.run
-        return EngineClient(
+        return self._servers.client(
             url,
-            self._token,
-            timeout_s=run.engine_timeout,
-            control_timeout_s=run.engine_timeout,
-            concurrency=run.engine_concurrency * engines,
+            engines=engines,
             vocab_size=self._prepared.hf_config.get("vocab_size"),
-            routed_experts=run.replay_routing,
+            routed_experts=self._prepared.resolved.run.replay_routing,
             capabilities=capabilities,
         )
 
-    def _launch(self, index: int) -> EngineLaunch:
+    def _launch(self, index: int, node: int, slot: Slot) -> EngineLaunch:
         from rlcore.engines.launch import EngineLaunch
 
         prepared = self._prepared
-        assert self._token is not None, "a server of the run has a token of the run"
+        assert self._servers.token is not None, "a server of the run has a token of the run"
         first_port = self._part.build().config.port
         return EngineLaunch(
             model_path=prepared.model.path,
-            host="127.0.0.1",
-            port=first_port + index if first_port else 0,
-            token=self._token,
+            host=slot.reached_at,
+            port=first_port + index if first_port and node == 0 else 0,
+            token=self._servers.token,
             dtype=prepared.model.dtype,
             context_length=prepared.context_length,
             seed=prepared.resolved.run.seed + index,
             weights_dir=str(self._weights),
-            log_path=str(prepared.run_dir / LOGS / f"engine-{index}.log"),
+            log_path=str(prepared.run_dir / LOGS / f"engine-{index}{f'-node-{node}' if node else ''}.log"),
+            node=node,
             threads=cpu_threads(prepared.resolved.run),
             shares_gpu=prepared.shares_gpu,
             fields=prepared.engine_fields,

@@ -16,8 +16,10 @@ import torch
 from rlcore.data.tokens import PromptEncoder
 from rlcore.rollout.evaluate import EvalResult, Evaluator
 from rlcore.runtime.cluster import Cluster, connect
+from rlcore.runtime.engine_checks import nodes_of
 from rlcore.runtime.engines import EngineGroup
 from rlcore.runtime.evals import evaluations
+from rlcore.runtime.frozen import FrozenGroup
 from rlcore.runtime.placement import place_engines
 from rlcore.runtime.prepare import prepare_served
 from rlcore.runtime.prepared import Served
@@ -59,7 +61,8 @@ def evaluate(chosen: Inference, *, run_dir: Path, ray_address: str | None, conso
         served = prepare_served(chosen, folder.resolve())
         console.phase("Starting Ray")
         gpus = torch.cuda.device_count()
-        with connect(ray_address, cpus=chosen.run.engines + 1, gpus=gpus) as cluster:
+        servers = chosen.run.engines * nodes_of(chosen.sglang) + len(served.frozen)
+        with connect(ray_address, cpus=servers + 1, gpus=gpus) as cluster:
             results = asyncio.run(_evaluate(served, cluster, console))
         file = folder / SAMPLES / FILE
         write_samples(file, results)
@@ -73,20 +76,26 @@ def evaluate(chosen: Inference, *, run_dir: Path, ray_address: str | None, conso
 
 
 async def _evaluate(served: Served, cluster: Cluster, console: Display) -> dict[str, EvalResult]:
+    from rlcore.engines.client import together
+
     chosen = served.resolved
     async with contextlib.AsyncExitStack() as stack:
         console.phase("Starting the engines")
-        engines = EngineGroup(cluster, place_engines(cluster, served), served)
+        own, others = place_engines(cluster, served)
+        engines = EngineGroup(cluster, own, served)
         stack.push_async_callback(engines.stop)
+        frozen = FrozenGroup(cluster, others, served, engines.spares)
+        stack.push_async_callback(frozen.stop)
+        chosen, evals = frozen.told(chosen), frozen.told_evals(served.evals)
         stack.push_async_callback(served.generators.close)
-        sets = await evaluations(chosen, served.evals, [], served.generators, stack)
-        await engines.start()
+        sets = await evaluations(chosen, evals, [], served.generators, stack)
+        await together([engines.start(), frozen.start()])
         console.phase(f"Evaluating {', '.join(one.name for one in sets)}")
         encoder: PromptEncoder = served.encoder
         evaluator = Evaluator(run=chosen.run, encoder=encoder, clients=engines.clients, sets=sets)
         version = await engines.clients[0].weight_version()
         main = asyncio.ensure_future(evaluator.evaluate(version))
-        watcher = asyncio.ensure_future(engines.watch())
+        watcher = asyncio.ensure_future(together([engines.watch(), frozen.watch()]))
         try:
             await asyncio.wait({main, watcher}, return_when=asyncio.FIRST_COMPLETED)
             if watcher.done():

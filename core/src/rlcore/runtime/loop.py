@@ -108,6 +108,7 @@ class Loop:
                 version=self.state.version,
                 kept_caches=self._run.on_publish == "in_place",
                 routing=self.prepared.routing_shape,
+                metadata=self._run.metadata_columns,
             )
             shares = split(batch, self.trainer.data_parallel)
             version = self.state.version + 1

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from rlcore.engines.sglang_fields import number_of, ranks_of
+from rlcore.engines.ways import far_ways
 from rlcore.errors import ConfigError
-from rlcore.runtime.engine_checks import CPU_ENGINE
+from rlcore.runtime.engine_checks import CPU_ENGINE, nodes_of
 from rlcore.runtime.trainer import Slot
 
 if TYPE_CHECKING:
+    from rlcore.compose.resolved import Resolved
     from rlcore.config.run import RunConfig
     from rlcore.runtime.cluster import Cluster
     from rlcore.runtime.prepared import Prepared, Served
@@ -20,90 +22,163 @@ if TYPE_CHECKING:
 _SHARED = 0.5
 
 
+Nodes = tuple[Slot, ...]
+"""Of one engine: a slot for each of `--sglang.nnodes`, the first being asked."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """A slot for each train worker, each worker that has only a critic, and each engine's supervisor."""
+    """A slot for each train worker, each worker that has only a critic and each frozen model; those of each
+    engine."""
 
     workers: list[Slot]
     critics: list[Slot]
-    engines: list[Slot]
+    engines: list[Nodes]
+    frozen: list[Slot]
 
 
 def place(cluster: Cluster, prepared: Prepared) -> Placement:
-    """Reserve the devices of the whole run in one placement group, or refuse in one sentence.
-
-    Engines serve on the loopback, and rank 0 leaves the weights where they can read them: both must be on
-    this host, the other ranks anywhere.
-    """
+    """Reserve the devices of the whole run in one placement group, or refuse in one sentence."""
     placement = _reserved(cluster, prepared)
     if placement.engines:
-        cluster.require_here({"train worker 0": placement.workers[0].bundle, **_named(placement.engines)})
+        check_ways(cluster, placement, prepared.resolved)
+    check_frozen(cluster, placement.frozen)
     return placement
 
 
-def _named(engines: Sequence[Slot]) -> dict[str, tuple[Any, int]]:
-    return {f"engine {number}": slot.bundle for number, slot in enumerate(engines)}
+def check_frozen(cluster: Cluster, slots: Sequence[Slot]) -> None:
+    """`ConfigError` where a frozen model would not be where it is asked: here, on the loopback."""
+    for slot in slots:
+        if not slot.is_here:
+            raise ConfigError(
+                f"--ray-address {cluster.address}: a frozen model would run on {slot.host}, and must be "
+                f"beside this command, on {cluster.here}: make room there, or start its server yourself and "
+                "name its URL."
+            )
+
+
+def check_ways(cluster: Cluster, placement: Placement, resolved: Resolved) -> None:
+    """`ConfigError` where new weights would not reach an engine.
+
+    Rank 0 of the trainer leaves them on its host for this process, so it must be here.
+    """
+    config, first = resolved.engine.build().config, placement.workers[0]
+    if not first.is_here:
+        raise ConfigError(
+            f"--ray-address {cluster.address}: train worker 0 would run on {first.host}, and must be "
+            f"beside this command, on {cluster.here}: make room there."
+        )
+    for number, nodes in enumerate(placement.engines):
+        far = [slot.host for slot in nodes if not slot.is_here]
+        ways = far_ways(config, spanning=len(nodes) > 1)
+        if far and config.publish not in ways:
+            also = f"take --engine.publish {' or '.join(ways)}, " if ways else ""
+            raise ConfigError(
+                f"--ray-address {cluster.address}: engine {number} would run on {far[0]}, and "
+                f"--engine.publish {config.publish} reaches none but those beside this command, on "
+                f"{cluster.here}: {also}make room there, or start the engines yourself and name them with "
+                "--engine-url."
+            )
+        if far and resolved.run.check_weights_every:
+            raise ConfigError(
+                f"--check-weights-every has an engine read the weights from a file, and engine {number} "
+                f"would run on {far[0]}, which has none: leave it out."
+            )
 
 
 def _reserved(cluster: Cluster, prepared: Prepared) -> Placement:
     """On GPUs a worker takes one, and so does one that has only a critic; `colocate` puts engine i on the
-    device of worker i, `split` gives it devices of its own (as many as its tensor-parallel size). Without a
-    GPU there are only CPUs to count.
+    device of worker i, `split` gives it devices of its own (as many as it has ranks, divided among its
+    nodes), which a frozen model always has. Without a GPU there are only CPUs to count.
     """
     run, engines = prepared.resolved.run, prepared.engines
-    engine_gpus = _engine_gpus(prepared)
+    engine_gpus, nodes = _engine_gpus(prepared), nodes_of(prepared.resolved.sglang)
     if prepared.gpu != bool(cluster.gpus):
         raise ConfigError(
             f"--ray-address {cluster.address}: that cluster offers {cluster.gpus} GPUs, but torch finds "
             f"{'some' if prepared.gpu else 'none'} where this command runs: start it on a machine like the "
             "cluster's, or hide the GPUs from one of them with CUDA_VISIBLE_DEVICES."
         )
-    ranks, critics = run.ranks, critic_ranks(run)
-    apart = range(ranks, ranks + critics)
-    if not prepared.gpu:
-        bundles: list[dict[str, float]] = [{"CPU": 1}] * (ranks + critics + engines)
-        group = cluster.place(bundles, "The train workers and engines")
+    ranks, apart = run.ranks, run.ranks + critic_ranks(run)
+    a_worker: dict[str, float] = {"CPU": 1, "GPU": 1} if prepared.gpu else {"CPU": 1}
+    if not prepared.gpu or run.placement == "split" or not engine_gpus:
+        bundles = [a_worker] * apart + [_node(prepared)] * (engines * nodes)
+        frozen, slots = _slots_beside(cluster, prepared, bundles, "The train workers and engines")
         return Placement(
-            workers=[Slot(bundle=(group, index), gpus=0) for index in range(ranks)],
-            critics=[Slot(bundle=(group, index), gpus=0) for index in apart],
-            engines=[Slot(bundle=(group, apart.stop + index), gpus=0) for index in range(engines)],
-        )
-    if run.placement == "split" or not engine_gpus:
-        an_engine: dict[str, float] = {"CPU": 1, "GPU": engine_gpus} if engine_gpus else {"CPU": 1}
-        a_worker: dict[str, float] = {"CPU": 1, "GPU": 1}
-        bundles = [a_worker] * (ranks + critics) + [an_engine] * engines
-        group = cluster.place(bundles, "The train workers and engines")
-        return Placement(
-            workers=[Slot(bundle=(group, index), gpus=1) for index in range(ranks)],
-            critics=[Slot(bundle=(group, index), gpus=1) for index in apart],
-            engines=[Slot(bundle=(group, apart.stop + i), gpus=engine_gpus) for i in range(engines)],
+            workers=slots[:ranks],
+            critics=slots[ranks:apart],
+            engines=_by_engine(slots[apart:], nodes),
+            frozen=frozen,
         )
     if engine_gpus > 1 or engines > run.ranks:
         raise ConfigError(
             f"--placement colocate puts each engine on the device of one train worker, and --engines "
             f"{engines} with {engine_gpus} GPUs each do not fit on {run.ranks}: use --placement split."
         )
-    group = cluster.place([{"CPU": 2, "GPU": 1}] * (ranks + critics), "The train workers")
+    bundles = [{"CPU": 2, "GPU": 1}] * apart
+    frozen, slots = _slots_beside(cluster, prepared, bundles, "The train workers")
+    shared = [replace(slot, gpus=_SHARED) for slot in slots[:ranks]]
     return Placement(
-        workers=[Slot(bundle=(group, index), gpus=_SHARED) for index in range(ranks)],
-        critics=[Slot(bundle=(group, index), gpus=1) for index in apart],
-        engines=[Slot(bundle=(group, index), gpus=_SHARED) for index in range(engines)],
+        workers=shared,
+        critics=slots[ranks:],
+        engines=[(slot,) for slot in shared[:engines]],
+        frozen=frozen,
     )
 
 
-def place_engines(cluster: Cluster, served: Served) -> list[Slot]:
-    """The devices of engines without a trainer beside them: as many GPUs each as their parallel size."""
-    gpus = _engine_gpus(served) if served.gpu else 0
-    if gpus and not cluster.gpus:
+def place_engines(cluster: Cluster, served: Served) -> tuple[list[Nodes], list[Slot]]:
+    """The devices of engines without a trainer beside them, whose weights are those of the model's files; and
+    those of frozen models.
+    """
+    if _engine_gpus(served) and not cluster.gpus:
         raise ConfigError(
             f"--ray-address {cluster.address}: that cluster offers no GPUs, but torch finds some where this "
             "command runs; hide them with CUDA_VISIBLE_DEVICES, or name another cluster."
         )
-    bundle: dict[str, float] = {"CPU": 1, "GPU": gpus} if gpus else {"CPU": 1}
-    group = cluster.place([bundle] * served.resolved.run.engines, "The engines")
-    slots = [Slot(bundle=(group, index), gpus=gpus) for index in range(served.resolved.run.engines)]
-    cluster.require_here(_named(slots))
-    return slots
+    nodes = nodes_of(served.resolved.sglang)
+    bundles = [_node(served)] * (served.resolved.run.engines * nodes)
+    frozen, slots = _slots_beside(cluster, served, bundles, "The engines")
+    check_frozen(cluster, frozen)
+    return _by_engine(slots, nodes), frozen
+
+
+def _slots_beside(
+    cluster: Cluster, served: Served, bundles: Sequence[Mapping[str, float]], what: str
+) -> tuple[list[Slot], list[Slot]]:
+    """Slots of the frozen models, which come first since they must be here, and those of `bundles`."""
+    on_gpus, cpus = served.gpu and served.resolved.engine.name != CPU_ENGINE, bundles[0]["CPU"]
+    frozen: list[Mapping[str, float]] = [
+        {"CPU": cpus, "GPU": _gpus(one.fields)} if on_gpus else {"CPU": cpus} for one in served.frozen
+    ]
+    what = f"{what}, with frozen models," if frozen else what
+    slots = _slots(cluster, [*frozen, *bundles], what)
+    return slots[: len(frozen)], slots[len(frozen) :]
+
+
+def _slots(cluster: Cluster, bundles: Sequence[Mapping[str, float]], what: str) -> list[Slot]:
+    """A slot for each of `bundles`. Among equal ones those here come first, and those of a host together."""
+    group, here = cluster.place(bundles, what), cluster.here
+    slots = [
+        Slot(bundle=(group, index), gpus=bundle.get("GPU", 0), host=host, is_here=host == here)
+        for index, (bundle, host) in enumerate(zip(bundles, cluster.hosts(group), strict=True))
+    ]
+    by_gpus: dict[float, Iterator[Slot]] = {
+        gpus: iter(
+            sorted((one for one in slots if one.gpus == gpus), key=lambda one: (not one.is_here, one.host))
+        )
+        for gpus in {one.gpus for one in slots}
+    }
+    return [next(by_gpus[slot.gpus]) for slot in slots]
+
+
+def _node(served: Served) -> dict[str, float]:
+    """What one node of an engine takes."""
+    gpus = _engine_gpus(served)
+    return {"CPU": 1, "GPU": gpus / nodes_of(served.resolved.sglang)} if gpus else {"CPU": 1}
+
+
+def _by_engine(slots: Sequence[Slot], nodes: int) -> list[Nodes]:
+    return [tuple(slots[start : start + nodes]) for start in range(0, len(slots), nodes)]
 
 
 def critic_ranks(run: RunConfig) -> int:
@@ -113,8 +188,11 @@ def critic_ranks(run: RunConfig) -> int:
 
 def _engine_gpus(prepared: Served) -> int:
     """Devices of one engine; `local` computes on the CPU."""
-    if prepared.resolved.engine.name == CPU_ENGINE:
+    if prepared.resolved.engine.name == CPU_ENGINE or not prepared.gpu:
         return 0
-    fields = {name.replace("-", "_"): value for name, value in prepared.resolved.sglang.items()}
-    sizes = [fields.get("tp_size", fields.get("tensor_parallel_size", 1)), fields.get("pp_size", 1)]
-    return math.prod(int(size) for size in [*sizes, fields.get("dp_size", 1)])
+    return _gpus(prepared.resolved.sglang)
+
+
+def _gpus(fields: Mapping[str, Any]) -> int:
+    """Devices of a server with these ServerArgs."""
+    return ranks_of(fields) * number_of(fields, "dp_size")

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.compose.model_fit import check_context, check_model
 from rlcore.compose.models import read_config
+from rlcore.config.servers import frozen_name
 from rlcore.errors import ConfigError, DataError, ModelError
 from rlcore.rollout.generators import Generators
 from rlcore.rollout.teacher import check_vocabulary
 from rlcore.runtime.data_checks import (
     check_answered,
+    check_columns,
     check_prompts,
     check_rewards,
     judged,
@@ -24,6 +26,7 @@ from rlcore.runtime.data_checks import (
 )
 from rlcore.runtime.engine_checks import check_external, check_placement, check_router, checked_engine
 from rlcore.runtime.evals import asked, asked_for, held_out
+from rlcore.runtime.frozen_checks import prepare_frozen
 from rlcore.runtime.prepared import Prepared, Served
 from rlcore.runtime.role_models import check_same, role_model, teacher_model
 from rlcore.runtime.run_folder import MODEL_DIR, writing
@@ -71,13 +74,15 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         raise DataError(f"The source {resolved.source.name!r} offers no prompts to train on.")
     evals = held_out(resolved, prompts)
     evals += asked_for(resolved, evals)
-    check_prompts(encoder, run, train_sets(resolved, prompts.train) | named(evals))
+    trained_on = train_sets(resolved, prompts.train)
+    check_prompts(encoder, run, trained_on | named(evals))
+    check_columns(run, trained_on)
     check_rewards([(resolved.rewards, prompts.train), *judged(resolved, evals)])
     generators = _generators(resolved)
     if resolved.trains_on is TrainsOn.ROLLOUTS:
         generators.check(resolved.generator, prompts.train, encoder.tokenizer)
     check_answered(generators, resolved, evals, encoder)
-    if run.teacher_url:
+    if run.teacher_url and frozen_name(run.teacher_url) is None:
         check_vocabulary(run, encoder.tokenizer)
     model = ModelSpec(
         path=str(path),
@@ -101,6 +106,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         generators=generators,
         gpu=gpu,
         engine_fields=engine_fields,
+        frozen=prepare_frozen(resolved, path),
     )
     check_external(prepared)
     return prepared
@@ -137,6 +143,7 @@ def prepare_served(chosen: Inference, run_dir: Path) -> Served:
         generators=generators,
         gpu=gpu,
         engine_fields=engine_fields,
+        frozen=prepare_frozen(chosen, path),
     )
 
 
@@ -167,9 +174,7 @@ def left_out(hf_config: Mapping[str, Any]) -> str | None:
     layers = hf_config.get("num_nextn_predict_layers")
     if not layers:
         return None
-    return (
-        f"The model's multi-token prediction ({layers} layers) is left out: not trained, published or saved."
-    )
+    return f"Left out: layers for multi-token prediction ({layers}), neither trained, published nor saved."
 
 
 def _weights(given: str, hf_config: Mapping[str, Any]) -> str | None:

@@ -20,6 +20,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FrozenModel:
+    """A model of `--frozen`. `path`: its directory; `fields`: its server's own, as the user gave them.
+
+    `classifier`: it is a sequence classifier, and gives scores.
+    """
+
+    name: str
+    path: str
+    fields: Mapping[str, Any]
+    classifier: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Served:
     """A model that engines may serve. `gpu`: whether torch can use one here; the cluster must agree.
 
@@ -35,6 +48,7 @@ class Served:
     generators: Generators
     gpu: bool
     engine_fields: Mapping[str, Any]
+    frozen: tuple[FrozenModel, ...]
 
     @property
     def routing_shape(self) -> tuple[int, int] | None:

@@ -54,7 +54,7 @@ def teacher_model(resolved: Resolved, model: ModelSpec, hf_config: Mapping[str, 
     # Models of one tokenizer pad their vocabularies differently; that matters where all of it is compared.
     like = ("model_type", "vocab_size") if resolved.loss.config.top_tokens else ("model_type",)
     _check_like(resolved, f"--teacher-model {given}", path, hf_config, like)
-    _check_tokenizer(f"--teacher-model {given}", path, model.path)
+    check_tokenizer(f"--teacher-model {given}", path, model.path)
     check_weights(path)
     return replace(model, path=str(path), weights=weights)
 
@@ -105,7 +105,8 @@ def _check_shapes(flag: str, path: Path, own: Path, why: str) -> None:
             )
 
 
-def _check_tokenizer(asked: str, path: Path, policy: str) -> None:
+def check_tokenizer(asked: str, path: Path, policy: str) -> None:
+    """ModelError where the tokenizer of `path` makes other tokens than that of the model in `policy`."""
     from rlcore.data.tokens import vocabulary
 
     mine, theirs = vocabulary(policy), vocabulary(path)

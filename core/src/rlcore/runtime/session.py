@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rlcore import heap
+from rlcore.config.servers import frozen_name
 from rlcore.data.responses import ResponseEncoder
 from rlcore.errors import EngineError, WorkerError
 from rlcore.inputs import Input
@@ -17,10 +18,11 @@ from rlcore.rollout.evaluate import Evaluator, NoReward
 from rlcore.rollout.given import GivenProducer
 from rlcore.rollout.produce import Producer
 from rlcore.rollout.rewards import RewardPool
-from rlcore.rollout.teacher import TeacherEngine
+from rlcore.rollout.teacher import TeacherEngine, client_of
 from rlcore.runtime.cluster import Cluster
 from rlcore.runtime.engines import EngineGroup
 from rlcore.runtime.evals import evaluations
+from rlcore.runtime.frozen import FrozenGroup
 from rlcore.runtime.loop import Loop
 from rlcore.runtime.placement import Placement
 from rlcore.runtime.prepared import Prepared
@@ -32,7 +34,11 @@ from rlcore.tracking.tracker import Tracker
 from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
+    from rlcore.compose.resolved import Resolved
+    from rlcore.runtime.evals import PreparedEval
     from rlcore.tracking.console import Display
+
+STOPPING = "Stopping what was started"
 
 _REASON_SECONDS = 5.0
 """Time for a watcher to say why a process died, once its absence is felt."""
@@ -47,8 +53,11 @@ class Session:
     cluster: Cluster
     placement: Placement
     console: Display
-    steps: int = 0
+    steps: int = field(init=False)
     scores: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.steps = self.state.step
 
     async def run(self) -> str:
         """The whole run; why it ended. What was started is stopped, however it ends."""
@@ -59,6 +68,7 @@ class Session:
                 await asyncio.wait({main, interrupted}, return_when=asyncio.FIRST_COMPLETED)
                 if main.done():
                     return main.result()
+                self.console.phase(STOPPING)
                 main.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await main
@@ -72,6 +82,9 @@ class Session:
             self.console.phase("Starting the engines and the train workers")
             engines = EngineGroup(self.cluster, placement.engines, prepared)
             stack.push_async_callback(engines.stop)
+            frozen = FrozenGroup(self.cluster, placement.frozen, prepared, engines.spares)
+            stack.push_async_callback(frozen.stop)
+            resolved = frozen.told(resolved)
             threads = cpu_threads(resolved.run)
             # Trainer and engine take turns on the same cores: who waits spins for microseconds only.
             env = {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": "1500"}
@@ -91,18 +104,17 @@ class Session:
                 await asyncio.to_thread(pool.start)
                 rewards = pool
             setups = worker_setups(prepared, engines.publisher, threads)
-            await _all_or_first_error(engines.start(), trainer.start(setups))
+            await _all_or_first_error(engines.start(), frozen.start(), trainer.start(setups))
             engines.connect(trainer)
             stack.push_async_callback(prepared.generators.close)
             loop = await self._loop(engines, trainer, rewards, stop)
-            loop.evaluator = await self._evaluator(engines, rewards, stack)
-            if resolved.run.teacher_url:
-                loop.teacher = TeacherEngine(resolved.run)
-                stack.push_async_callback(loop.teacher.close)
+            evals = frozen.told_evals(prepared.evals)
+            loop.evaluator = await self._evaluator(engines, rewards, resolved, evals, stack)
+            loop.teacher = await self._teacher(frozen, stack)
             with loop.tracker:
                 stop.can_save = True
                 heap.settle()
-                reason = await self._watched(loop, engines, trainer)
+                reason = await self._watched(loop, engines.watch(), frozen.watch(), trainer.watch())
             await trainer.stop()
             return reason
 
@@ -131,18 +143,34 @@ class Session:
             await loop.publish()
         return loop
 
+    async def _teacher(self, frozen: FrozenGroup, stack: contextlib.AsyncExitStack) -> TeacherEngine | None:
+        """One that is an engine."""
+        run = self.prepared.resolved.run
+        if not run.teacher_url:
+            return None
+        name = frozen_name(run.teacher_url)
+        if name is not None:
+            return TeacherEngine(frozen.engine(name))
+        return TeacherEngine(await stack.enter_async_context(client_of(run)))
+
     async def _evaluator(
-        self, engines: EngineGroup, rewards: Scorer, stack: contextlib.AsyncExitStack
+        self,
+        engines: EngineGroup,
+        rewards: Scorer,
+        resolved: Resolved,
+        evals: Sequence[PreparedEval],
+        stack: contextlib.AsyncExitStack,
     ) -> Evaluator | None:
-        prepared, resolved = self.prepared, self.prepared.resolved
-        if not prepared.evals:
+        """`resolved`, `evals`: whose rewards know where the frozen models are."""
+        prepared = self.prepared
+        if not evals:
             return None
         pools = [(resolved.rewards, rewards)] if resolved.rewards else []
         return Evaluator(
             run=resolved.run,
             encoder=prepared.encoder,
             clients=engines.clients,
-            sets=await evaluations(resolved, prepared.evals, pools, prepared.generators, stack),
+            sets=await evaluations(resolved, evals, pools, prepared.generators, stack),
             in_step=not resolved.run.is_asynchronous,
         )
 
@@ -166,10 +194,10 @@ class Session:
             baseline=Input.GREEDY_REWARD in resolved.needs,
         )
 
-    async def _watched(self, loop: Loop, engines: EngineGroup, trainer: TrainerGroup) -> str:
-        """Run the loop; a process that dies ends it with its reason."""
+    async def _watched(self, loop: Loop, *watched: Awaitable[None]) -> str:
+        """Run the loop; a process that dies, which ends one of `watched`, ends it with its reason."""
         main = asyncio.ensure_future(loop.run())
-        watchers = [asyncio.ensure_future(engines.watch()), asyncio.ensure_future(trainer.watch())]
+        watchers = [asyncio.ensure_future(one) for one in watched]
         try:
             await asyncio.wait({main, *watchers}, return_when=asyncio.FIRST_COMPLETED)
             if (

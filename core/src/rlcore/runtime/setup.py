@@ -41,6 +41,7 @@ def worker_setups(prepared: Prepared, publisher: Publisher, threads: int) -> lis
         tokens_per_rank=run.tokens_per_rank,
         entropy_coef=run.entropy_coef,
         needs=needs,
+        critic_needs=resolved.critic_needs,
         sampled=resolved.trains_on is TrainsOn.ROLLOUTS,
         top_tokens=resolved.loss.config.top_tokens,
         distill_coef=run.distill_coef,

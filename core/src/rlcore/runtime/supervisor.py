@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ _WATCH_SECONDS = 0.5
 
 
 class EngineSupervisor:
-    """The Ray actor that owns one engine's server process."""
+    """The Ray actor that owns a server process of an engine, the only one or that of one of its nodes."""
 
     def __init__(self, plugin_files: Sequence[PluginFile]) -> None:
         from rlcore.plugins.files import install
@@ -33,9 +33,16 @@ class EngineSupervisor:
         self._stopping = threading.Event()
         self._server: ServerProcess | None = None
 
+    def free_port(self, host: str) -> int:
+        """A port that is free here now."""
+        from rlcore.network import free_port
+
+        return free_port(host)
+
     def start(self, part: Part, launch: EngineLaunch) -> str:
-        """Start the server and wait until it answers; its URL."""
-        from rlcore.engines.process import ServerProcess, free_port
+        """Start the server and wait until it answers; its URL. A further node's answers nobody."""
+        from rlcore.engines.process import ServerProcess
+        from rlcore.network import free_port
 
         engine = part.build()
         launch = replace(launch, port=launch.port or free_port(launch.host))
@@ -49,7 +56,8 @@ class EngineSupervisor:
         )
         self._server.start()
         url = f"http://{launch.host}:{launch.port}"
-        self._server.wait_ready(f"{url}/health", token=launch.token, limit_s=engine.config.start_limit_s)
+        if launch.node == 0:
+            self._server.wait_ready(f"{url}/health", token=launch.token, limit_s=engine.config.start_limit_s)
         return url
 
     def watch(self) -> None:
@@ -66,51 +74,79 @@ class EngineSupervisor:
 
 
 class RayLauncher:
-    """Starts each server of an engine (`rlcore.engines.slot.Launcher`) under a supervisor of its own."""
+    """Starts each server of an engine (`rlcore.engines.slot.Launcher`), with a supervisor on each node."""
 
     def __init__(
         self,
         name: str,
-        supervisor: Callable[[], Any],
+        supervisors: Callable[[], Sequence[Any]],
         ray: Any,
         part: Part,
-        launch: EngineLaunch,
+        launches: Sequence[EngineLaunch],
         client: Callable[[str], EngineClient],
+        meeting_host: str,
     ) -> None:
-        """`supervisor`: makes an actor, whose process is ready while others still start."""
+        """`supervisors`: makes the actors, whose processes are ready while others still start.
+
+        `launches`: of each node; several meet at `meeting_host`, the first one's.
+        """
         self._name = name
-        self._supervisor = supervisor
+        self._supervisors = supervisors
         self._ray = ray
         self._part = part
-        self._launch = launch
+        self._launches = launches
         self._client = client
-        self._actor: Any = supervisor()
+        self._meeting_host = meeting_host
+        self._actors = supervisors()
         self._answers = False
 
     async def start(self) -> EngineClient:
         """A server, by its client."""
-        if self._actor is None:
-            self._actor = self._supervisor()
-        url = await within(START_SECONDS, self._name, self._actor.start.remote(self._part, self._launch))
+        from rlcore.engines.fleet import first
+
+        self._actors = self._actors or self._supervisors()
+        meeting = await self._meeting() if len(self._launches) > 1 else None
+        starts = [
+            within(
+                START_SECONDS, self._name, actor.start.remote(self._part, replace(launch, meeting=meeting))
+            )
+            for actor, launch in zip(self._actors, self._launches, strict=True)
+        ]
+        answer = asyncio.ensure_future(starts[0])
+        further = zip(self._actors[1:], starts[1:], strict=True)
+        await first([answer, *(self._outlive(actor, start) for actor, start in further)])
         self._answers = True
-        return self._client(url)
+        return self._client(answer.result())
 
     async def died(self) -> str:
         """The end of the log of a server that ended, or what became of its supervisor."""
-        watching = self._actor.watch.options(concurrency_group="watch").remote()
+        from rlcore.engines.client import together
+
         try:
-            await within(None, self._name, watching)
+            await together(self._watch(actor) for actor in self._actors)
         except RlcoreError as error:
             return str(error)
         return f"{self._name} was told to end."
 
     async def stop(self) -> None:
-        """End supervisor and server."""
-        actor, self._actor = self._actor, None
-        if actor is None:
-            return
+        """End supervisors and servers."""
+        actors, self._actors = self._actors, ()
         if self._answers:  # one that is still starting cannot answer; its guard ends the server
             self._answers = False
-            with suppress(RlcoreError):  # a supervisor that is gone took its server along
-                await within(STOP_SECONDS, self._name, actor.stop.remote())
-        stop_actor(self._ray, actor)
+            stops = [within(STOP_SECONDS, self._name, actor.stop.remote()) for actor in actors]
+            await asyncio.gather(*stops, return_exceptions=True)  # who is gone took its server along
+        for actor in actors:
+            stop_actor(self._ray, actor)
+
+    async def _outlive(self, actor: Any, start: Awaitable[str]) -> None:
+        """Raises when the server of a further node ends, for which the first one's would wait."""
+        await start
+        await self._watch(actor)
+
+    async def _watch(self, actor: Any) -> None:
+        """Raises when its server ends. An actor that is asked again watches again, when the first is over."""
+        await within(None, self._name, actor.watch.options(concurrency_group="watch").remote())
+
+    async def _meeting(self) -> str:
+        port = self._actors[0].free_port.remote(self._meeting_host)
+        return f"{self._meeting_host}:{await within(START_SECONDS, self._name, port)}"

@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
-from rlcore.errors import RunError
+from rlcore.errors import RunError, Terminated
 from rlcore.runtime import provenance
 from rlcore.runtime.cluster import connect
+from rlcore.runtime.engine_checks import nodes_of
 from rlcore.runtime.placement import critic_ranks, place
 from rlcore.runtime.prepare import left_out, prepare
 from rlcore.runtime.provenance import versions
 from rlcore.runtime.resume import first_state, newest_checkpoint, resumed_state
 from rlcore.runtime.run_folder import run_folder, write_settings
-from rlcore.runtime.session import Session
+from rlcore.runtime.session import STOPPING, Session
 from rlcore.runtime.signals import sigterm_raises
 from rlcore.tracking.summary import Summary
 
@@ -39,7 +41,7 @@ def train(
     for a signal that comes before the processes; in every case everything that was started is stopped.
     """
     begin = time.monotonic()
-    with sigterm_raises(), contextlib.ExitStack() as stack:
+    with sigterm_raises(), contextlib.ExitStack() as stack, _told(console):
         with run_folder(run_dir, resume is not None) as folder:
             console.phase("Checking the model, the data and the parts")
             checkpoint = newest_checkpoint(folder) if resume is not None else None
@@ -53,7 +55,8 @@ def train(
             write_settings(folder, resolved)
             console.phase("Starting Ray")
             run = resolved.run
-            cpus = run.ranks + critic_ranks(run) + prepared.engines + 1
+            servers = prepared.engines * nodes_of(resolved.sglang)
+            cpus = run.ranks + critic_ranks(run) + servers + len(prepared.frozen) + 1
             cluster = stack.enter_context(connect(ray_address, cpus=cpus, gpus=torch.cuda.device_count()))
             placement = place(cluster, prepared)
         session = Session(
@@ -70,3 +73,13 @@ def train(
             console.fail(summary("failed"))
             raise
     return summary(reason)
+
+
+@contextlib.contextmanager
+def _told(console: Display) -> Iterator[None]:
+    """Whoever ends the run sees at once that it ends, for that takes a while."""
+    try:
+        yield
+    except (KeyboardInterrupt, Terminated):
+        console.phase(STOPPING)
+        raise

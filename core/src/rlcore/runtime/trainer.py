@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.runtime.cluster import Cluster, stop_actor, within
+from rlcore.runtime.cluster import LOOPBACK, Cluster, stop_actor, within
 from rlcore.runtime.critic_worker import CriticWorker
 from rlcore.runtime.worker import CRITIC, TrainWorker, UpdateResult, WorkerSetup
 
@@ -25,17 +25,26 @@ START_SECONDS = 600.0
 UPDATE_SECONDS = 3600.0
 SAVE_SECONDS = 1800.0
 STOP_SECONDS = 20.0
-_LOOPBACK = "127.0.0.1"
 TRAINING, CRITICS = "Train worker", "Critic worker"
 """What the two kinds of worker are called in errors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Slot:
-    """Where a rank runs: a bundle of a placement group and its share of a GPU."""
+    """Where a rank, or a node of an engine, runs: a bundle of a placement group and its share of a GPU.
+
+    `host`: its address in the cluster; `is_here`: whether that is this process's.
+    """
 
     bundle: tuple[Any, int]
     gpus: float
+    host: str
+    is_here: bool
+
+    @property
+    def reached_at(self) -> str:
+        """The address that a server there listens at, for this process."""
+        return LOOPBACK if self.is_here else self.host
 
 
 class TrainerGroup:
@@ -75,7 +84,7 @@ class TrainerGroup:
     async def _meeting(kind: str, actors: Sequence[Any]) -> tuple[str, int]:
         """Host and port where the process group of `actors` meets."""
         nodes = await _answers(kind, actors, "node", START_SECONDS, [()] * len(actors), None)
-        host = nodes[0] if len(set(nodes)) > 1 else _LOOPBACK
+        host = nodes[0] if len(set(nodes)) > 1 else LOOPBACK
         port: int = await within(START_SECONDS, f"{kind} 0", actors[0].listen.remote(host))
         return host, port
 

@@ -15,17 +15,19 @@ OUTPUT_HEAD = "lm_head.weight"
 Shape = tuple[int, ...]
 
 
-def check_weights(path: Path, *, shapes: bool = True, output_head: bool = True) -> None:
+def check_weights(
+    path: Path, *, shapes: bool = True, output_head: bool = True, classifier: bool = False
+) -> None:
     """Refuse (ModelError) a directory whose files are missing, cut, or not of its config.json's shapes.
 
     What a worker or an engine would fail on only after its start. `shapes` False: of files that rlcore wrote
     itself, which spares the import of the model's class. `output_head` False: of a critic, whose scalar head,
-    and its absence, are right as well.
+    and its absence, are right as well. `classifier`: it is a sequence classifier.
     """
     found = shapes_in(path)
     if not shapes:
         return
-    for name, shape in expected_shapes(path).items():
+    for name, shape in expected_shapes(path, classifier=classifier).items():
         if name == OUTPUT_HEAD and not output_head:
             continue
         if name not in found:
@@ -72,16 +74,17 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def expected_shapes(path: Path) -> Mapping[str, Shape]:
+def expected_shapes(path: Path, *, classifier: bool = False) -> Mapping[str, Shape]:
     """Name and shape of each tensor as transformers writes a model of this config, without its values."""
     import torch
     from huggingface_hub.errors import StrictDataclassError
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
     from transformers.core_model_loading import revert_weight_conversion
 
     try:
         config = AutoConfig.from_pretrained(path)
-        models: Any = AutoModelForCausalLM  # transformers leaves much of it untyped
+        # transformers leaves much of it untyped
+        models: Any = AutoModelForSequenceClassification if classifier else AutoModelForCausalLM
         with torch.device("meta"):
             model = models.from_config(config)
     except (ValueError, KeyError, OSError, TypeError, StrictDataclassError) as error:

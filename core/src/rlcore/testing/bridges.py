@@ -26,6 +26,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from rlcore.data.batch import TrainBatch
+from rlcore.network import free_port
 from rlcore.spec import Part
 from rlcore.testing.checkpoints import (
     CARRIED,
@@ -37,7 +38,7 @@ from rlcore.testing.checkpoints import (
 )
 from rlcore.testing.grid import HEADS, ROPES, TIED, Choice, pairwise
 from rlcore.testing.local_engine import Local
-from rlcore.testing.ranks import free_port, run_ranks
+from rlcore.testing.ranks import run_ranks
 
 __all__ = ["EXPERT_LAYOUTS", "HEADS", "LAYOUTS", "ROPES", "TIED", "BridgeConformance", "Choice", "Models"]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, PretrainedConfig
@@ -85,6 +86,25 @@ def randomize(model: torch.nn.Module) -> None:
             tensor.normal_(0.0, BIAS_SPREAD)
 
 
+def publish_fp8(path: Path, block: tuple[int, int]) -> dict[str, Tensor]:
+    """Make a directory as DeepSeek-V3 is published: its projections FP8, with a scale for each `block`.
+
+    Norms, embeddings, output head and router stay full. Returns what all weights stand for, in fp32.
+    """
+    stands_for, stored = {}, {}
+    for name, tensor in tensors_of(path).items():
+        stands_for[name] = stored[name] = tensor
+        if name.endswith("proj.weight") or ".kv_a_proj" in name:
+            stored[name], stored[f"{name}_scale_inv"], stands_for[name] = _in_blocks(tensor, block)
+    for file in [*path.glob("*.safetensors"), *path.glob("*.index.json")]:
+        file.unlink()
+    save_file(stored, path / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((path / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": list(block)}
+    (path / "config.json").write_text(json.dumps(config))
+    return stands_for
+
+
 def weighted_loss(logits: Tensor, tokens: Tensor) -> Tensor:
     """A mean of cross entropies, each weighed differently. logits [n, V], tokens int64 [n] → scalar."""
     losses = functional.cross_entropy(logits.float(), tokens.roll(1), reduction="none")
@@ -109,6 +129,19 @@ def same_shape_pairs(tensors: dict[str, Tensor]) -> Sequence[tuple[str, str]]:
     for name, tensor in sorted(tensors.items()):
         shapes.setdefault(tuple(tensor.shape), []).append(name)
     return [pair for names in shapes.values() for pair in itertools.pairwise(names)]
+
+
+def _in_blocks(weight: Tensor, block: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+    """weight [M, N] → FP8 [M, N], scales [⌈M / rows⌉, ⌈N / columns⌉], and what both are, fp32 [M, N]."""
+    heights, widths = (-(-size // step) for size, step in zip(weight.shape, block, strict=True))
+    scales = torch.empty(heights, widths)
+    small, full = weight.to(torch.float8_e4m3fn), torch.empty(weight.shape)
+    for i, j in itertools.product(range(heights), range(widths)):
+        part = tuple(slice(n * step, (n + 1) * step) for n, step in zip((i, j), block, strict=True))
+        scales[i, j] = weight[part].abs().max() / torch.finfo(small.dtype).max
+        small[part] = (weight[part] / scales[i, j]).to(small.dtype)
+        full[part] = small[part].float() * scales[i, j]
+    return small, scales, full
 
 
 def _tensors_of(path: Path) -> Iterator[tuple[str, Tensor]]:

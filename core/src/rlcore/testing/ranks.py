@@ -4,29 +4,19 @@ import importlib
 import importlib.util
 import multiprocessing
 import pickle
-import random
-import socket
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import Any
 
+from rlcore.network import free_port
+
 PRELOAD = "rlcore.megatron"
 """Imported once, in the server that the ranks are forked from: a rank then starts in milliseconds."""
-
-
-def free_port() -> int:
-    """A loopback TCP port that was free a moment ago, of those that no system hands out by itself."""
-    for port in random.SystemRandom().sample(range(15_000, 32_000), 100):
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise RuntimeError("none of a hundred ports is free")
 
 
 def run_ranks(fn: Callable[..., Any] | str, n: int, *args: Any, timeout: float = 280.0) -> list[Any]:

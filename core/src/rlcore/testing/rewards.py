@@ -9,18 +9,16 @@ The reward is built as a worker builds it, and what it says is checked as a work
 """
 
 import pickle
-import re
 from abc import ABC
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
+from rlcore.config.base import NAME
 from rlcore.rollout.judge import Failure, judge
 from rlcore.spec import RewardPart
 from rlcore.types import GenerationStatus, Json, Messages, Prompt, RewardStatus, Sample, Score
-
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def sample(
@@ -84,7 +82,7 @@ class RewardConformance(ABC):
     def test_parts_are_those_that_it_tells(self) -> None:
         found = {name for score in self._scores() for name in score.parts}
         assert found == self.parts
-        assert all(_NAME.fullmatch(name) for name in found)
+        assert all(NAME.fullmatch(name) for name in found)
 
     def test_it_says_the_same_again(self) -> None:
         assert self._scores() == self._scores()

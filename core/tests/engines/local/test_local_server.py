@@ -170,6 +170,13 @@ async def test_a_bad_request_is_refused_with_a_reason(body: Json, message: str, 
     assert re.search(message, answer["error"]["message"])
 
 
+async def test_a_model_that_generates_gives_no_scores(call: Call) -> None:
+    refused = await call("/classify", {"input_ids": PROMPT}, status=400)
+    assert refused["error"]["message"] == (
+        "The model gives tokens, not scores: /classify needs a sequence classifier."
+    )
+
+
 async def test_a_stream_grows_to_the_answer(server: Server) -> None:
     body = generate(stream=True, max_new_tokens=6, ignore_eos=True, sampling_seed=1)
     headers = {"Authorization": f"Bearer {TOKEN}"}

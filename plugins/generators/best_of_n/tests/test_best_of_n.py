@@ -71,6 +71,9 @@ async def test_the_highest_mean_log_prob_is_kept() -> None:
         values = [one.log_prob for place, step in enumerate(drawn) for one in step if one.token == ids[place]]
         means[said] = sum(values) / len(values)
     assert found.text == max(means, key=lambda said: means[said])
+    candidates = [means[said] for said in SAID[:4]]
+    gain = max(candidates) - sum(candidates) / len(candidates)
+    assert found.metrics["best_minus_mean"] == pytest.approx(gain), "means, and not sums"
 
 
 async def test_a_candidate_without_a_score_is_not_kept() -> None:

@@ -79,14 +79,7 @@ class Controls:
             await self.service.call(lambda: None)
             return web.Response()
         params = {"max_new_tokens": 1, "temperature": 0.0}
-        sequences = self.service.sequences(parse_generate({"input_ids": [0], "sampling_params": params}))
-        self.service.begin(sequences, None)
-        finished = False
-        try:
-            await self.service.next_answer(sequences[0])
-            finished = True
-        finally:
-            self.service.end(sequences, finished=finished)
+        await self.service.answers(parse_generate({"input_ids": [0], "sampling_params": params}))
         return web.Response()
 
     async def server_info(self, _: web.Request) -> web.Response:

@@ -7,24 +7,23 @@ import signal
 import threading
 import traceback
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
 import torch
 from aiohttp import web
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from rlcore import heap
 from rlcore.dtypes import torch_dtype
+from rlcore.engines.classifiers import classifier_of
+from rlcore.engines.local import classify
+from rlcore.engines.local.loading import load_config, load_tokenizer
 from rlcore.engines.local.scheduler import Scheduler
 from rlcore.engines.local.sequences import Sequence
 from rlcore.engines.local.server import make_app
 from rlcore.engines.local.service import Service
 from rlcore.engines.local.settings import Settings
 from rlcore.engines.local.weights import Weights, stop_token_ids
-from rlcore.errors import ConfigError, ModelError
-
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+from rlcore.errors import ConfigError
 
 
 def serve(settings: Settings, token: str) -> None:
@@ -37,8 +36,8 @@ async def _serve(settings: Settings, token: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         # The compute thread may be deep in a product of matrices, and nothing is worth waiting for.
         loop.add_signal_handler(number, os._exit, 0)
-    service = await start(settings, loop)
-    runner = web.AppRunner(make_app(service, token), handler_cancellation=True, access_log=None)
+    app = await _app(settings, token, loop)
+    runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
     await runner.setup()
     site = web.TCPSite(runner, settings.host, settings.port)
     try:
@@ -48,6 +47,13 @@ async def _serve(settings: Settings, token: str) -> None:
     heap.settle()
     print(json.dumps({"port": runner.addresses[0][1]}), flush=True)
     await asyncio.Event().wait()
+
+
+async def _app(settings: Settings, token: str, loop: asyncio.AbstractEventLoop) -> web.Application:
+    """What the model is served by: a sequence classifier scores, any other generates."""
+    if classifier_of(load_config(settings.model_path).to_dict()) is not None:
+        return classify.make_app(await classify.start(settings), token)
+    return make_app(await start(settings, loop), token)
 
 
 async def start(settings: Settings, loop: asyncio.AbstractEventLoop) -> Service:
@@ -94,14 +100,3 @@ def _load(settings: Settings, loop: asyncio.AbstractEventLoop) -> Service:
         settings, scheduler, tokenizer=tokenizer, context_length=weights.context_length, stop_ids=stop_ids
     )
     return service
-
-
-def load_tokenizer(model_path: Path) -> PreTrainedTokenizerBase | None:
-    """The tokenizer of a model directory, or None where it has none."""
-    if not any((model_path / name).is_file() for name in TOKENIZER_FILES):
-        return None
-    try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(model_path, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"--model-path {model_path}: the tokenizer cannot be loaded: {error}") from error
-    return tokenizer

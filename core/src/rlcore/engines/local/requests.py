@@ -78,13 +78,18 @@ ROUTER_DEFAULTS = (
 """Fields, with their values, that sglang-router (0.3) adds to every request."""
 
 
-class GenerateBody(BaseModel):
-    """The JSON of `/generate`: one prompt or a batch; lists beside a batch have one entry a prompt."""
+class InputBody(BaseModel):
+    """One text or a batch."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     input_ids: list[int] | list[list[int]] | None = None
     text: str | list[str] | None = None
+
+
+class GenerateBody(InputBody):
+    """The JSON of `/generate`: one prompt or a batch; lists beside a batch have one entry a prompt."""
+
     sampling_params: dict[str, Any] | list[dict[str, Any]] | None = None
     rid: str | list[str] | None = None
     return_logprob: bool | list[bool] | None = None
@@ -139,7 +144,7 @@ def parse_generate(body: Any) -> Asks:
     """Check the JSON of `/generate`; `RequestError` says what is wrong."""
     try:
         parsed = GenerateBody.model_validate(body)
-        prompts, is_batch = _prompts(parsed)
+        prompts, is_batch = prompts_of(parsed)
         count = len(prompts)
         params = [
             SamplingParams.model_validate(one)
@@ -149,7 +154,7 @@ def parse_generate(body: Any) -> Asks:
         raise RequestError(explain(error)) from error
     if len({one.n for one in params}) > 1:
         raise RequestError("sampling_params.n: must be the same for all prompts of a batch")
-    rids = _rids(parsed.rid, count, is_batch)
+    rids = rids_of(parsed.rid, count, is_batch)
     logprobs = _spread(parsed.return_logprob, False, count, "return_logprob")
     starts = _spread(parsed.logprob_start_len, -1, count, "logprob_start_len")
     asks = [
@@ -169,7 +174,7 @@ def parse_generate(body: Any) -> Asks:
     return Asks(asks=asks, is_single=not is_batch and params[0].n == 1, stream=parsed.stream)
 
 
-def _prompts(body: GenerateBody) -> tuple[list[Any], bool]:
+def prompts_of(body: InputBody) -> tuple[list[Any], bool]:
     """The prompts, and whether they came as a batch."""
     if (body.input_ids is None) == (body.text is None):
         raise RequestError("Either text or input_ids should be provided.")
@@ -182,6 +187,18 @@ def _prompts(body: GenerateBody) -> tuple[list[Any], bool]:
     return (body.input_ids, True) if is_batch else ([body.input_ids], False)
 
 
+def token_ids(prompt: list[int] | str, tokenizer: Any, vocab_size: int) -> list[int]:
+    """The tokens of a prompt, each one of the model's. `tokenizer`: the model's, or None."""
+    if isinstance(prompt, str) and tokenizer is None:
+        raise RequestError("text: the model has no tokenizer, use input_ids")
+    ids = list(tokenizer.encode(prompt)) if isinstance(prompt, str) else prompt
+    if not ids:
+        raise RequestError("input_ids: must not be empty")
+    if min(ids) < 0 or max(ids) >= vocab_size:
+        raise RequestError(f"input_ids: the token ids must be in [0, {vocab_size - 1}]")
+    return ids
+
+
 def _spread(value: Any, default: Any, count: int, name: str) -> list[Any]:
     """One value a prompt: a list is taken as it is, anything else is repeated."""
     if not isinstance(value, list):
@@ -191,7 +208,7 @@ def _spread(value: Any, default: Any, count: int, name: str) -> list[Any]:
     return value
 
 
-def _rids(rid: str | list[str] | None, count: int, is_batch: bool) -> list[tuple[str, str]]:
+def rids_of(rid: str | list[str] | None, count: int, is_batch: bool) -> list[tuple[str, str]]:
     """(rid of the request, rid of the prompt) for each prompt."""
     if isinstance(rid, list):
         if len(set(rid)) < len(rid):

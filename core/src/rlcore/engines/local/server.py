@@ -3,6 +3,9 @@
 Every request but `/health` carries `Authorization: Bearer <token>`, or gets a 401. Refusals are 400 with
 `{"error": {"message": ...}}`; updates answer `{"success": ..., "message": ...}`.
 
+Of OpenAI's protocol there is `/v1/chat/completions` (`rlcore.engines.local.chat`). A sequence classifier has
+routes of its own (`rlcore.engines.local.classify`).
+
 Beyond SGLang:
 - `/update_weights_from_shared_memory` {path, layout: [[name, dtype, shape, offset], ...], weight_version,
   flush_cache}: maps a file of `--weights-dir` (dtypes float32, bfloat16, float16) and copies it.
@@ -30,6 +33,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from rlcore.engines.local import chat
 from rlcore.engines.local.controls import Controls, read_body
 from rlcore.engines.local.requests import RequestError, parse_generate
 from rlcore.engines.local.sequences import Sequence
@@ -39,19 +43,36 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 HEALTH = "/health"
 """Open as SGLang's is, since routers ask it without a token; it tells no more than that the process lives."""
+GENERATE, CLASSIFY = "/generate", "/classify"
 SESSION_HEADER = "X-Rlcore-Session"
 MAX_BODY_BYTES = 1 << 30
 
 
 def make_app(service: Service, token: str) -> web.Application:
     """The application; `token` is what clients must bear."""
-    app = web.Application(middlewares=[_guard(token), _refusals], client_max_size=MAX_BODY_BYTES)
-    app.router.add_post("/generate", Generate(service).handle)
+    app = guarded(token)
+    app.router.add_post(GENERATE, Generate(service).handle)
+    app.router.add_post(chat.PATH, chat.Chat(service).handle)
     controls = Controls(service)
     for path, handler in controls.routes().items():
         for method in ("GET", "POST"):
             app.router.add_route(method, path, handler)
+    refuse(app, CLASSIFY, "The model gives tokens, not scores: /classify needs a sequence classifier.")
     return app
+
+
+def guarded(token: str) -> web.Application:
+    """An application without routes. `token`: what clients must bear. A `RequestError` is a 400."""
+    return web.Application(middlewares=[_guard(token), _refusals], client_max_size=MAX_BODY_BYTES)
+
+
+def refuse(app: web.Application, path: str, reason: str) -> None:
+    """Answer every request for `path` by `reason`."""
+
+    async def handle(_: web.Request) -> web.StreamResponse:
+        raise RequestError(reason)
+
+    app.router.add_post(path, handle)
 
 
 def _guard(token: str) -> Middleware:

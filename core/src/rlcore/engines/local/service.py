@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from transformers import PreTrainedTokenizerBase
 
-from rlcore.engines.local.requests import Ask, Asks, RequestError
+from rlcore.engines.local.requests import Ask, Asks, RequestError, token_ids
 from rlcore.engines.local.scheduler import Scheduler
 from rlcore.engines.local.sequences import Sequence, noise_key
 from rlcore.engines.local.settings import Settings
@@ -66,11 +66,7 @@ class Service:
         return made
 
     def _checked_prompt(self, ask: Ask) -> list[int]:
-        prompt = self._encode(ask.prompt)
-        if not prompt:
-            raise RequestError("input_ids: must not be empty")
-        if min(prompt) < 0 or max(prompt) >= self.vocab_size:
-            raise RequestError(f"input_ids: the token ids must be in [0, {self.vocab_size - 1}]")
+        prompt = token_ids(ask.prompt, self.tokenizer, self.vocab_size)
         length, asked = len(prompt), ask.params.max_new_tokens or 0
         if length >= self.context_length:
             raise RequestError(
@@ -93,13 +89,6 @@ class Service:
                 "sampling_params.stop: the model has no tokenizer, so stop strings cannot be found"
             )
         return prompt
-
-    def _encode(self, prompt: list[int] | str) -> list[int]:
-        if isinstance(prompt, list):
-            return prompt
-        if self.tokenizer is None:
-            raise RequestError("text: the model has no tokenizer, use input_ids")
-        return list(self.tokenizer.encode(prompt))
 
     def _sequence(self, ask: Ask, prompt: list[int], index: int, stream: bool) -> Sequence:
         params = ask.params
@@ -143,6 +132,18 @@ class Service:
         while not listener.empty():
             answer = listener.get_nowait()
         return answer
+
+    async def answers(self, asks: Asks) -> list[Answer]:
+        """The last answer for each sample that a request asks for; they are aborted where it is given up."""
+        sequences = self.sequences(asks)
+        self.begin(sequences, None)
+        finished = False
+        try:
+            answers = [await self.next_answer(one) for one in sequences]
+            finished = True
+            return answers
+        finally:
+            self.end(sequences, finished=finished)
 
     async def merged(self, sequences: list[Sequence]) -> AsyncIterator[tuple[int, Answer]]:
         """(index, newest answer) of streamed samples, as they come, until all have ended."""

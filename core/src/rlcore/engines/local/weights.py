@@ -10,7 +10,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from safetensors import safe_open
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
 from rlcore.checksums import checksum
@@ -18,6 +18,7 @@ from rlcore.engines import delta
 from rlcore.engines.local.decoder import Decoder
 from rlcore.engines.local.generic import GenericDecoder, is_generic
 from rlcore.engines.local.lean import LeanDecoder, is_lean
+from rlcore.engines.local.loading import context_length_of, load_config, load_weights
 from rlcore.engines.local.requests import RequestError
 from rlcore.engines.local.routed import RoutedExperts
 from rlcore.errors import DeltaError, ModelError
@@ -58,7 +59,7 @@ class Weights:
 
     def __init__(self, model_path: Path, dtype: torch.dtype, context_length: int | None) -> None:
         self.model = load_model(model_path, dtype)
-        self.context_length = _context_length(self.model.config, context_length)
+        self.context_length = context_length_of(self.model.config, context_length)
         self.decoder: Decoder
         if is_lean(self.model.config):
             self.path, self.decoder = "lean", LeanDecoder(self.model, self.context_length)
@@ -156,49 +157,19 @@ class Weights:
 
 def load_model(model_path: Path, dtype: torch.dtype) -> PreTrainedModel:
     """Load a directory for inference, or say in one sentence why it cannot be (`ModelError`)."""
-    if not (model_path / "config.json").is_file():
-        raise ModelError(f"--model-path {model_path} is not a model directory: it has no config.json.")
-    try:
-        config = AutoConfig.from_pretrained(model_path, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"--model-path {model_path}: config.json cannot be used: {_line(error)}") from error
+    config = load_config(model_path)
     if not is_lean_or_generic(config):
         raise ModelError(
             f"--model-path {model_path}: the local engine cannot serve model type {config.model_type!r}, "
             "because it serves causal decoders whose layers all keep keys and values."
         )
-    try:
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            model_path, config=config, dtype=dtype, local_files_only=True
-        )
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
-        raise ModelError(
-            f"--model-path {model_path}: the weights cannot be loaded: {_line(error)}"
-        ) from error
-    model.requires_grad_(False)
-    model.train(False)
-    return model
-
-
-def _context_length(config: Any, asked: int | None) -> int:
-    own: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
-    if own is None and asked is None:
-        raise ModelError(
-            "--context-length must be given, because the model states no max_position_embeddings."
-        )
-    if own is not None and asked is not None and asked > own:
-        raise ModelError(f"--context-length {asked} is more than the model's max_position_embeddings {own}.")
-    return asked or own or 0
+    return load_weights(AutoModelForCausalLM, model_path, config, dtype)
 
 
 def is_lean_or_generic(config: Any) -> bool:
     """Whether either decoder serves this config."""
     known = type(config) in AutoModelForCausalLM._model_mapping
     return known and (is_generic(config) or is_lean(config))
-
-
-def _line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]
 
 
 def _read(file: Path) -> Iterator[tuple[str, Tensor]]:

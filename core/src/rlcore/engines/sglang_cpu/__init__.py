@@ -31,3 +31,12 @@ def environment(python: str | None, *, threads: int) -> dict[str, str]:
         "OMP_NUM_THREADS": str(threads),
         "TORCHDYNAMO_DISABLE": "1",  # compiling small CPU kernels costs more than it gives
     }
+
+
+def shared_cpus(ranks: int) -> dict[str, str]:
+    """Added to the environment of a server of several ranks: each may use every CPU that this process may.
+
+    Untold, SGLang wants a NUMA node for each rank. A user's own choice stands.
+    """
+    name, cpus = "SGLANG_CPU_OMP_THREADS_BIND", ",".join(map(str, sorted(os.sched_getaffinity(0))))
+    return {name: os.environ.get(name, "|".join([cpus] * ranks))} if ranks > 1 else {}

@@ -1,5 +1,7 @@
 """Settings of the reward `multiple_choice`."""
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from rlcore.config.parts import RewardConfig
@@ -7,6 +9,8 @@ from rlcore.config.parts import RewardConfig
 
 class MultipleChoiceConfig(RewardConfig):
     """Settings of `multiple_choice`."""
+
+    needs_label: ClassVar[bool] = True
 
     choices: int = Field(
         4, ge=2, le=26, description="options of a question whose metadata list no choices: A, B, …"

@@ -11,6 +11,8 @@ from rlcore.config.parts import RewardConfig
 class ExactMatchConfig(RewardConfig):
     """Settings of `exact_match`."""
 
+    needs_label: ClassVar[bool] = True
+
     strip: bool = Field(True, description="ignore white space around response and label")
     casefold: bool = Field(False, description="ignore upper and lower case")
 
@@ -18,12 +20,16 @@ class ExactMatchConfig(RewardConfig):
 class TokenMatchConfig(RewardConfig):
     """Settings of `token_match`."""
 
+    needs_label: ClassVar[bool] = True
+
     unit: Literal["character", "word"] = Field("character", description="what counts as one token")
     casefold: bool = Field(False, description="ignore upper and lower case")
 
 
 class F1Config(RewardConfig):
     """Settings of `f1`."""
+
+    needs_label: ClassVar[bool] = True
 
     normalize: bool = Field(True, description="ignore case, punctuation and English articles, as SQuAD does")
 

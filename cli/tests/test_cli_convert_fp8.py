@@ -1,0 +1,114 @@
+"""`rlcore convert` of weights published in FP8: made full on the way in, or refused in one sentence."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AutoConfig
+
+from rlcore.testing.checkpoints import make_checkpoint, publish_fp8, tensors_of
+from rlcore_cli.main import run
+
+# megatron warns of itself, and it runs in this process here
+pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]
+
+BLOCK = (8, 16)
+LATENT = {
+    **{"vocab_size": 64, "hidden_size": 40, "intermediate_size": 48, "num_hidden_layers": 2},
+    **{"num_attention_heads": 2, "num_key_value_heads": 2, "q_lora_rank": 20, "kv_lora_rank": 16},
+    **{"qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10, "moe_intermediate_size": 24},
+    **{"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1},
+    **{"first_k_dense_replace": 1, "num_nextn_predict_layers": 0, "max_position_embeddings": 64},
+}
+SCALES = "model.layers.0.mlp.down_proj.weight_scale_inv"
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Tensor]]:
+    """A DeepSeek-V3 in FP8, and what its weights stand for. No size is a multiple of a block's."""
+    path = tmp_path_factory.mktemp("published") / "model"
+    make_checkpoint(path, AutoConfig.for_model("deepseek_v3", **LATENT))
+    return path, publish_fp8(path, BLOCK)
+
+
+def test_the_weights_are_full_in_the_checkpoint_and_behind_it(
+    published: tuple[Path, dict[str, Tensor]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """On a terminal a bar shows how far it is."""
+    path, expected = published
+    middle, out = tmp_path / "middle", tmp_path / "out"
+    assert run(["convert", str(path), str(middle)]) == 0, capsys.readouterr().err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert run(["convert", str(middle), str(out)]) == 0
+    assert "Writing" in capsys.readouterr().err
+    written = tensors_of(out)
+    assert written.keys() == expected.keys()
+    assert all(torch.equal(written[name], expected[name]) for name in expected)
+    assert "quantization_config" not in json.loads((out / "config.json").read_text())
+
+
+def _quantized_by(model: Path, **how: Any) -> None:
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "quantization_config": how}))
+
+
+def _without_scales(model: Path) -> None:
+    _rewrite(model, lambda weights: weights.pop(SCALES))
+
+
+def _with_one_scale(model: Path) -> None:
+    _rewrite(model, lambda weights: weights.update({SCALES: torch.ones(1, 1)}))
+
+
+def _rewrite(model: Path, change: Callable[[dict[str, Tensor]], object]) -> None:
+    weights = load_file(model / "model.safetensors")
+    change(weights)
+    save_file(weights, model / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (partial(_quantized_by, quant_method="fp8"), "quantized by 'fp8'; give the unquantized model"),
+        (partial(_quantized_by, quant_method="gptq", bits=4), "quantized by 'gptq'; give the unquantized"),
+        (_without_scales, f"lacks {SCALES!r}, the scales of the FP8 weight"),
+        (_with_one_scale, f"{SCALES!r} has (1, 1) scales for blocks of {BLOCK}, expected (5, 3)."),
+    ],
+    ids=["whole-tensors", "gptq", "no-scales", "misshapen-scales"],
+)
+def test_what_cannot_be_made_full_is_refused(
+    published: tuple[Path, dict[str, Tensor]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    harm: Callable[[Path], None],
+    reason: str,
+) -> None:
+    copy = shutil.copytree(published[0], tmp_path / "copy")
+    harm(copy)
+    assert run(["convert", str(copy), str(tmp_path / "out")]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert reason in line
+    assert [path.name for path in tmp_path.iterdir()] == ["copy"]
+
+
+def test_a_run_asks_for_full_weights(
+    published: tuple[Path, dict[str, Tensor]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = ("--model", str(published[0]), "--max-prompt-tokens", "32", "--max-response-tokens", "8")
+    assert run(["train", "--algo", "grpo", *model, "--run-dir", str(tmp_path / "run")]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "found weights quantized by 'fp8'" in line
+    assert "rlcore convert makes them of FP8 weights" in line
+    assert not (tmp_path / "run").exists()

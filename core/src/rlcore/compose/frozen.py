@@ -1,0 +1,96 @@
+"""Models that a run serves beside its own: `--frozen NAME=MODEL`, and what of its settings asks them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlcore.config import layers
+from rlcore.config.base import NAME
+from rlcore.config.layers import Layer, flag_name
+from rlcore.config.servers import AsksServer, frozen_name
+from rlcore.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rlcore.compose.resolved import Inference
+    from rlcore.config.run import RunConfig
+    from rlcore.spec import Part
+
+FROZEN = "frozen"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """A setting that asks the frozen model `name`.
+
+    `at`: its flag. `config`: of the reward that it belongs to; None: it is the teacher's.
+    """
+
+    at: str
+    name: str
+    config: AsksServer | None
+
+
+def expanded(layer: Layer) -> Layer:
+    """`layer` with `frozen.NAME = MODEL`, as a table of a file has it, in the list `frozen`."""
+    keys = [key for key in layer.values if key.startswith(f"{FROZEN}.") and key.count(".") == 1]
+    if not keys:
+        return layer
+    values = {key: value for key, value in layer.values.items() if key not in keys}
+    found = [*values.get(FROZEN, ())]
+    for key in keys:
+        if not isinstance(layer.values[key], str):
+            said = layers.shown(layer.values[key])
+            raise ConfigError(f"{layer.at(key)}: found {said}, expected a directory or a hub id.")
+        found.append(f"{key.partition('.')[2]}={layer.values[key]}")
+    return replace(layer, values={**values, FROZEN: found})
+
+
+def frozen_models(run: RunConfig) -> dict[str, str]:
+    """Name → directory or hub id. Raises `ConfigError`."""
+    models: dict[str, str] = {}
+    for given in run.frozen:
+        name, _, model = given.partition("=")
+        if not (model and NAME.fullmatch(name)):
+            raise ConfigError(
+                f"--frozen: found {layers.shown(given)}, expected NAME=MODEL, with a name of lower-case "
+                "letters, digits and underscores."
+            )
+        if name in models:
+            raise ConfigError(f"--frozen: found the name {name!r} twice, expected each once.")
+        models[name] = model
+    return models
+
+
+def with_absolute_paths(given: Sequence[str]) -> tuple[str, ...]:
+    """Directories that a resumed run finds again; a hub id is none."""
+    pairs = [one.partition("=") for one in given]
+    return tuple(
+        f"{name}={Path(model).resolve()}" if model and Path(model).is_dir() else f"{name}{equals}{model}"
+        for name, equals, model in pairs
+    )
+
+
+def uses(chosen: Inference) -> Iterator[Use]:
+    """Every setting that asks a frozen model."""
+    name = frozen_name(chosen.run.teacher_url)
+    if name is not None:
+        yield Use(at="--teacher-url", name=name, config=None)
+    rewards: list[tuple[str, Part]] = [(f"reward.{part.name}", part) for part in chosen.rewards]
+    rewards += [(f"eval.{one.name}.reward", one.reward) for one in chosen.evals if one.reward is not None]
+    for table, part in rewards:
+        config = part.config
+        if isinstance(config, AsksServer) and (name := frozen_name(config.url)) is not None:
+            yield Use(at=flag_name(f"{table}.url"), name=name, config=config)
+
+
+def fields_of(name: str, chosen: Inference) -> Mapping[str, Any]:
+    """The fields of the server of frozen model `name`, as the user gave them."""
+    prefix = f"{name}."
+    return {
+        key.removeprefix(prefix): value
+        for key, value in chosen.frozen_fields.items()
+        if key.startswith(prefix)
+    }

@@ -1,0 +1,28 @@
+"""Which models are sequence classifiers: they give scores of a text, as reward models do, and no tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+CLASSIFIER_HEAD = "ForSequenceClassification"
+"""Of transformers: one layer behind the last token."""
+REWARD_HEAD = "ForRewardModel"
+"""What SGLang serves beside it: two layers, with one score."""
+DEFAULT_LABELS = 2
+"""Of transformers, for a config.json that names none."""
+
+
+def classifier_of(hf_config: Mapping[str, Any]) -> str | None:
+    """The architecture that config.json names, where it is a sequence classifier."""
+    named = hf_config.get("architectures")
+    first = str(named[0]) if isinstance(named, list) and named else ""
+    return first if first.endswith((CLASSIFIER_HEAD, REWARD_HEAD)) else None
+
+
+def scores_of(hf_config: Mapping[str, Any]) -> int:
+    """How many scores the sequence classifier of this config.json gives a text."""
+    labels = hf_config.get("id2label")
+    if (classifier_of(hf_config) or "").endswith(REWARD_HEAD):
+        return 1
+    return len(labels) if isinstance(labels, Mapping) else DEFAULT_LABELS

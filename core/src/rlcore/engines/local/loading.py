@@ -1,0 +1,63 @@
+"""What a server loads of a model directory. Everything raises `ModelError` where it cannot be."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from rlcore.errors import ModelError
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+
+
+def load_config(model_path: Path) -> Any:
+    """config.json."""
+    if not (model_path / "config.json").is_file():
+        raise ModelError(f"--model-path {model_path} is not a model directory: it has no config.json.")
+    try:
+        return AutoConfig.from_pretrained(model_path, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"--model-path {model_path}: config.json cannot be used: {_line(error)}") from error
+
+
+def load_weights(models: Any, model_path: Path, config: Any, dtype: torch.dtype) -> PreTrainedModel:
+    """The model, for inference. `models`: the class of transformers that makes it."""
+    try:
+        model: PreTrainedModel = models.from_pretrained(
+            model_path, config=config, dtype=dtype, local_files_only=True
+        )
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        raise ModelError(
+            f"--model-path {model_path}: the weights cannot be loaded: {_line(error)}"
+        ) from error
+    model.requires_grad_(False)
+    model.train(False)
+    return model
+
+
+def load_tokenizer(model_path: Path) -> PreTrainedTokenizerBase | None:
+    """The tokenizer of a model directory, or None where it has none."""
+    if not any((model_path / name).is_file() for name in TOKENIZER_FILES):
+        return None
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(model_path, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"--model-path {model_path}: the tokenizer cannot be loaded: {error}") from error
+    return tokenizer
+
+
+def context_length_of(config: Any, asked: int | None) -> int:
+    """As asked, or the model's own."""
+    own: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
+    if own is None and asked is None:
+        raise ModelError(
+            "--context-length must be given, because the model states no max_position_embeddings."
+        )
+    if own is not None and asked is not None and asked > own:
+        raise ModelError(f"--context-length {asked} is more than the model's max_position_embeddings {own}.")
+    return asked or own or 0
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]

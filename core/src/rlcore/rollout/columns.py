@@ -1,0 +1,92 @@
+"""Columns of a batch beyond core's own: extras of the samples, and numbers of the prompts' metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlcore.data.batch import ROUTED_EXPERTS
+from rlcore.errors import DataError, PluginError
+from rlcore.inputs import TEACHER_TOP_LOG_PROBS, TOP_IDS, Input
+from rlcore.types import Prompt, Sample
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+KINDS = {"b": np.float32, "f": np.float32, "i": np.int64, "u": np.int64}
+"""numpy's kind of a value → the dtype of its column."""
+
+OWN = frozenset(
+    {
+        *("loss_mask", "rollout_log_probs", "rewards", "fresh", "advantages", "returns"),
+        *("weights", "value_weights", "position", "group", "rollout", "minibatch", "reward", "version"),
+        *("chosen", "unit", TOP_IDS, TEACHER_TOP_LOG_PROBS, ROUTED_EXPERTS),
+        *(Input.OLD_LOG_PROBS, Input.REFERENCE_LOG_PROBS, Input.VALUES),
+    }
+)
+"""The columns that core makes of a batch; none of another name replaces them."""
+
+
+def extra_columns(
+    samples: Sequence[Sample], responses: NDArray[np.int64]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """(per-token columns, per-sample columns) of the samples' extras; `responses` int64 [B]: their lengths.
+
+    Raises `PluginError` for what is no column, and for a name of core's own.
+    """
+    names = samples[0].extras.keys() if samples else ()
+    for sample in samples:
+        if sample.extras.keys() != names:
+            raise PluginError(
+                f"Sample {sample.rollout_id} has the extras {sorted(sample.extras)}, the first one"
+                f" {sorted(names)}: all samples of a batch must have the same."
+            )
+    if taken := sorted(OWN.intersection(names)):
+        raise PluginError(f"The extra {taken[0]!r} has the name of a column that core makes; choose another.")
+    per_token: dict[str, Tensor] = {}
+    per_sample: dict[str, Tensor] = {}
+    for name in names:
+        values = [np.asarray(sample.extras[name]) for sample in samples]
+        if any(value.dtype.kind not in KINDS for value in values):
+            raise PluginError(f"The extra {name!r} is not made of numbers.")
+        dtype = KINDS[np.result_type(*values).kind]
+        if all(value.ndim == 0 for value in values):
+            per_sample[name] = torch.from_numpy(np.stack(values).astype(dtype))
+        elif [value.shape[:1] for value in values] == [(count,) for count in responses]:
+            per_token[name] = torch.from_numpy(np.concatenate(values).astype(dtype))
+        else:
+            raise PluginError(
+                f"The extra {name!r} is neither a number nor one entry for each response token."
+            )
+    return per_token, per_sample
+
+
+def metadata_columns(samples: Sequence[Sample], names: Sequence[str]) -> dict[str, Tensor]:
+    """Per-sample columns, float32 [B], or int64 where all are whole. Raises as `check_metadata`."""
+    check_metadata((sample.prompt for sample in samples), names)
+    columns = {name: np.asarray([sample.prompt.metadata[name] for sample in samples]) for name in names}
+    return {
+        name: torch.from_numpy(values.astype(KINDS[values.dtype.kind])) for name, values in columns.items()
+    }
+
+
+def check_metadata(prompts: Iterable[Prompt], names: Sequence[str]) -> None:
+    """Each prompt's metadata has a number of each name. Raises `DataError` naming the prompt."""
+    if not names:
+        return
+    if taken := sorted(OWN.intersection(names)):
+        raise DataError(f"--metadata-columns: found {taken[0]!r}, which core makes itself; rename it.")
+    for prompt in prompts:
+        for name in names:
+            found = prompt.metadata.get(name)
+            if not isinstance(found, int | float):
+                there = ", ".join(map(repr, prompt.metadata)) or "nothing"
+                what = f"holds {there}" if found is None else f"has {found!r} there"
+                raise DataError(
+                    f"--metadata-columns {name}: expected a number in the metadata of each prompt, but that "
+                    f"of {prompt.prompt_id!r} {what}."
+                )

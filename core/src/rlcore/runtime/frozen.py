@@ -1,0 +1,128 @@
+"""`FrozenGroup`: the servers of the frozen models, whose weights stay what they are."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rlcore.config.servers import AsksServer, frozen_name
+from rlcore.network import HeldPort
+from rlcore.runtime.servers import LOGS, Servers
+from rlcore.runtime.setup import cpu_threads
+
+if TYPE_CHECKING:
+    from rlcore.compose.resolved import Inference
+    from rlcore.engines.client import EngineClient
+    from rlcore.engines.fleet import Fleet
+    from rlcore.engines.launch import EngineLaunch
+    from rlcore.engines.slot import EngineSlot, Spares
+    from rlcore.runtime.cluster import Cluster
+    from rlcore.runtime.evals import PreparedEval
+    from rlcore.runtime.prepared import FrozenModel, Served
+    from rlcore.runtime.trainer import Slot
+    from rlcore.spec import Part
+
+_HOST = "127.0.0.1"
+
+ChosenT = TypeVar("ChosenT", bound="Inference")
+PartT = TypeVar("PartT", bound="Part[Any]")
+
+
+class FrozenGroup:
+    """A slot for each frozen model, at an address that outlives its servers: rewards know no other."""
+
+    def __init__(self, cluster: Cluster, slots: Sequence[Slot], served: Served, spares: Spares) -> None:
+        """`spares`: those of the whole run."""
+        self._served = served
+        self._token = secrets.token_urlsafe(32)
+        self._servers = Servers(cluster, served.resolved, self._token, spares)
+        self._ports = {model.name: HeldPort(_HOST) for model in served.frozen}
+        self._slots = {
+            model.name: self._slot(model, slot) for model, slot in zip(served.frozen, slots, strict=True)
+        }
+
+    def told(self, chosen: ChosenT) -> ChosenT:
+        """`chosen`, whose rewards ask where it says `frozen:NAME` the servers of this group."""
+        return replace(chosen, rewards=tuple(map(self._placed, chosen.rewards)))
+
+    def told_evals(self, evals: Sequence[PreparedEval]) -> tuple[PreparedEval, ...]:
+        """The same of evaluations that have a reward of their own."""
+        return tuple(
+            one
+            if one.settings.reward is None
+            else replace(one, settings=replace(one.settings, reward=self._placed(one.settings.reward)))
+            for one in evals
+        )
+
+    def engine(self, name: str) -> FrozenEngine:
+        """What asks the model `name`, whichever server stands for it."""
+        from rlcore.engines.fleet import Fleet
+
+        return FrozenEngine(Fleet([self._slots[name]]))
+
+    async def start(self) -> None:
+        """Start every server and wait until all answer."""
+        await asyncio.gather(*(slot.start() for slot in self._slots.values()))
+
+    async def watch(self) -> None:
+        """Raises `EngineError` when a model is lost and may not be replaced; never returns."""
+        if not self._slots:
+            await asyncio.Event().wait()
+        await asyncio.gather(*(slot.watch() for slot in self._slots.values()))
+
+    async def stop(self) -> None:
+        """End the servers."""
+        await asyncio.gather(*(slot.stop() for slot in self._slots.values()), return_exceptions=True)
+        for port in self._ports.values():
+            port.close()
+
+    def _placed(self, part: PartT) -> PartT:
+        config = part.config
+        if not isinstance(config, AsksServer) or (name := frozen_name(config.url)) is None:
+            return part
+        address = f"http://{_HOST}:{self._ports[name].number}"
+        (path,) = (model.path for model in self._served.frozen if model.name == name)
+        return replace(part, config=config.served(address, self._token, path))
+
+    def _slot(self, model: FrozenModel, slot: Slot) -> EngineSlot:
+        name = f"Frozen model {model.name!r}"
+        launcher = self._servers.launcher(name, (slot,), [self._launch(model)], self._servers.client)
+        return self._servers.slot(name, launcher)
+
+    def _launch(self, model: FrozenModel) -> EngineLaunch:
+        from rlcore.engines.launch import EngineLaunch
+
+        served, run = self._served, self._served.resolved.run
+        return EngineLaunch(
+            model_path=model.path,
+            host=_HOST,
+            port=self._ports[model.name].number,
+            token=self._token,
+            dtype=served.model.dtype,
+            context_length=None,
+            seed=run.seed,
+            weights_dir=None,
+            log_path=str(served.run_dir / LOGS / f"frozen-{model.name}.log"),
+            threads=cpu_threads(run),
+            fields=model.fields,
+            classifier=model.classifier,
+            table=f"frozen.{model.name}",
+        )
+
+
+class FrozenEngine:
+    """A frozen model, whatever becomes of its server (`rlcore.rollout.teacher.TokenScorer`)."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    async def score(self, token_ids: Sequence[int], *, start: int) -> tuple[float, ...]:
+        """As `EngineClient.score`."""
+
+        async def ask(client: EngineClient, _: str | None) -> tuple[float, ...]:
+            return await client.score(token_ids, start=start)
+
+        return await self._fleet.answer(0, None, ask)

@@ -1,0 +1,102 @@
+"""`Servers`: how the servers of a run are started, asked, watched and replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlcore.runtime.supervisor import EngineSupervisor, RayLauncher
+
+if TYPE_CHECKING:
+    from rlcore.compose.resolved import Inference
+    from rlcore.engines.client import EngineClient
+    from rlcore.engines.client_wire import Capabilities
+    from rlcore.engines.launch import EngineLaunch
+    from rlcore.engines.publish import Publisher
+    from rlcore.engines.slot import EngineSlot, Launcher, Registry, Spares
+    from rlcore.runtime.cluster import Cluster
+    from rlcore.runtime.placement import Nodes
+
+LOGS = "logs"
+"""Of the run's folder: where a server's log is."""
+
+
+class Servers:
+    """Those that share a bearer token: the engines, or the frozen models."""
+
+    def __init__(self, cluster: Cluster, resolved: Inference, token: str | None, spares: Spares) -> None:
+        """`token`: None where servers of others want none; `spares`: of the whole run."""
+        self._cluster = cluster
+        self._resolved = resolved
+        self.token = token
+        self.spares = spares
+
+    def slot(
+        self,
+        name: str,
+        launcher: Launcher,
+        publisher: Publisher | None = None,
+        *,
+        registry: Registry | None = None,
+    ) -> EngineSlot:
+        """See `EngineSlot`; its health is held to the run's limits."""
+        from rlcore.engines.slot import EngineSlot, Health
+
+        run = self._resolved.run
+        health = Health(every_s=run.engine_health_every, limit_s=run.engine_health_limit)
+        return EngineSlot(name, launcher, publisher, health=health, spares=self.spares, registry=registry)
+
+    def launcher(
+        self,
+        name: str,
+        nodes: Nodes,
+        launches: Sequence[EngineLaunch],
+        client: Callable[[str], EngineClient],
+    ) -> RayLauncher:
+        """Of the run's engine, a process for each of `launches` at its node; `client`: of its URL."""
+
+        def supervisors() -> list[Any]:
+            return [
+                self._cluster.actor(
+                    EngineSupervisor,
+                    self._resolved.plugin_files,
+                    cpus=1,
+                    gpus=slot.gpus,
+                    bundle=slot.bundle,
+                )
+                for slot in nodes
+            ]
+
+        return RayLauncher(
+            name,
+            supervisors,
+            self._cluster.ray,
+            self._resolved.engine,
+            launches,
+            client,
+            meeting_host=nodes[0].host,
+        )
+
+    def client(
+        self,
+        url: str,
+        *,
+        engines: int = 1,
+        vocab_size: int | None = None,
+        routed_experts: bool = False,
+        capabilities: Capabilities | None = None,
+    ) -> EngineClient:
+        """Of the server at `url`. `engines`: how many are behind it; the others: see `EngineClient`."""
+        from rlcore.engines.client import EngineClient
+
+        run = self._resolved.run
+        return EngineClient(
+            url,
+            self.token,
+            timeout_s=run.engine_timeout,
+            control_timeout_s=run.engine_timeout,
+            concurrency=run.engine_concurrency * engines,
+            vocab_size=vocab_size,
+            routed_experts=routed_experts,
+            capabilities=capabilities,
+        )
