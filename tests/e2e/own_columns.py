@@ -1,0 +1,89 @@
+"""Plugin file: a generator whose samples carry columns of their own; an estimator and a loss read them."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from rlcore.config.base import Config
+from rlcore.config.parts import AdvantageConfig, LossConfig
+from rlcore.data.batch import TrainBatch
+from rlcore.interfaces import GenerationContext, LossInputs, LossOutput
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import Component
+from rlcore.trajectory import answered
+from rlcore.types import Sample
+
+
+class Marking:
+    """One answer to each prompt, with a mark on each token (its id and that squared) and their sum."""
+
+    def __init__(self, config: Config) -> None:
+        pass
+
+    async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
+        (done,) = await ctx.complete(sample.prompt_ids, seed=sample.seed, rid=sample.rollout_id)
+        answer = answered(sample, done)
+        marks = [[token, token * token] for token in answer.response_ids]
+        return replace(answer, extras={"mark": marks, "sum": sum(answer.response_ids)})
+
+
+def require_marks(batch: TrainBatch) -> None:
+    """Each sample has the marks of its own tokens."""
+    mark, total = batch.per_token["mark"], batch.per_sample["sum"]
+    assert mark.shape == (len(batch.segments), 2), mark.shape
+    assert torch.equal(mark[:, 1], mark[:, 0] ** 2)
+    assert torch.equal(torch.zeros_like(total).index_add(0, batch.segments, mark[:, 0]), total)
+
+
+class ByMark:
+    """The reward over the sum of the sample's marks."""
+
+    def __init__(self, config: AdvantageConfig) -> None:
+        pass
+
+    def estimate(self, batch: TrainBatch) -> Tensor:
+        require_marks(batch)
+        worth = batch.per_sample["reward"] / (1 + batch.per_sample["sum"])
+        return worth[batch.segments].float()
+
+
+class MarkedLoss:
+    """The plain policy gradient; `train/marks` is the mean of the marks."""
+
+    def __init__(self, config: LossConfig) -> None:
+        pass
+
+    def __call__(self, inputs: LossInputs) -> LossOutput:
+        require_marks(inputs.batch)
+        marks = inputs.batch.per_token["mark"][:, 0]
+        assert torch.equal(marks, response_tokens(inputs.batch))
+        per_token = -inputs.advantages * inputs.log_probs
+        return LossOutput(per_token=per_token, metrics={"marks": marks.to(per_token.dtype)})
+
+
+def response_tokens(batch: TrainBatch) -> Tensor:
+    """What was generated, int64 [R]."""
+    parts = torch.stack([batch.prompt_lengths, batch.response_lengths], dim=1).flatten()
+    is_response = torch.arange(len(parts)).remainder(2).bool()
+    return batch.tokens[torch.repeat_interleave(is_response, parts)]
+
+
+@hookimpl
+def rlcore_generators() -> Iterable[Component]:
+    yield Component(name="marking", factory=f"{__name__}:Marking", summary="marks the tokens")
+
+
+@hookimpl
+def rlcore_advantages() -> Iterable[Component]:
+    yield Component(
+        name="by_mark", factory=f"{__name__}:ByMark", summary="reads the marks", config=AdvantageConfig
+    )
+
+
+@hookimpl
+def rlcore_losses() -> Iterable[Component]:
+    yield Component(
+        name="marked", factory=f"{__name__}:MarkedLoss", summary="reads the marks", config=LossConfig
+    )
