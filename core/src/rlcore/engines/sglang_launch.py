@@ -9,6 +9,6 @@ import sys
 import warnings
 
 if __name__ == "__main__":
-    sys.argv[1:] = [*sys.argv[1:], "--api-key", os.environ["RLCORE_ENGINE_TOKEN"]]
+    sys.argv.append(f"--api-key={os.environ['RLCORE_ENGINE_TOKEN']}")  # in one: a token may begin with a dash
     warnings.filterwarnings("ignore", message=".*sglang.launch_server.*is still supported")
     runpy.run_module("sglang.launch_server", run_name="__main__")

@@ -1,11 +1,15 @@
-"""Engine servers for a test: `local`, started and ended as the runtime does, without Ray."""
+"""Engine servers for a test, started and ended as the runtime does, without Ray."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import psutil
 
@@ -16,14 +20,43 @@ from rlcore.errors import EngineError
 from rlcore.runtime.supervisor import EngineSupervisor
 from rlcore.spec import Part
 
-TOKEN = secrets.token_hex(8)
+TOKEN = f"-{secrets.token_hex(8)}"  # as one in 64 of those that a run draws begins
 PART = Part(
     name="local",
     factory="rlcore.engines.launch:LocalEngine",
     config=LocalConfig(start_limit_s=280.0, stop_grace_s=1.0),
 )
+NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 REQUEST_LIMIT_S = 600.0
 """As in a run: far more than a test waits for anything."""
+
+
+def launch_of(
+    model: Path, folder: Path, *, context_length: int = 512, fields: Mapping[str, Any] = NO_FIELDS
+) -> EngineLaunch:
+    """A server of `model` on a free port. `folder`: where new weights lie, and the log."""
+    return EngineLaunch(
+        model_path=str(model),
+        host="127.0.0.1",
+        port=0,
+        token=TOKEN,
+        dtype="fp32",
+        context_length=context_length,
+        seed=0,
+        weights_dir=str(folder),
+        log_path=str(folder / "engine.log"),
+        fields=fields,
+    )
+
+
+@contextmanager
+def serving(launch: EngineLaunch, part: Part = PART) -> Iterator[str]:
+    """A server that answers, by its URL; `part`: the engine."""
+    supervisor = EngineSupervisor(())
+    try:
+        yield supervisor.start(part, launch)
+    finally:
+        supervisor.stop()
 
 
 class HereLauncher:
@@ -39,20 +72,11 @@ class HereLauncher:
         folder: Path,
         *,
         context_length: int = 512,
+        port: int = 0,
         front: Callable[[str], Awaitable[str]] | None = None,
     ) -> None:
-        """`folder`: where new weights lie, and the log."""
-        self._launch = EngineLaunch(
-            model_path=str(model),
-            host="127.0.0.1",
-            port=0,
-            token=TOKEN,
-            dtype="fp32",
-            context_length=context_length,
-            seed=0,
-            weights_dir=str(folder),
-            log_path=str(folder / "engine.log"),
-        )
+        """`folder`: where new weights lie, and the log. `port`: of every server; 0: a free one for each."""
+        self._launch = replace(launch_of(model, folder, context_length=context_length), port=port)
         self._front = front
         self._supervisor: EngineSupervisor | None = None
         self.url = ""
