@@ -6,12 +6,11 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, DeepseekV3Config
 
 from rlcore.spec import Part
-from rlcore.testing.checkpoints import make_checkpoint, tensors_of
+from rlcore.testing.checkpoints import make_checkpoint, publish_fp8, tensors_of
 from rlcore.testing.ranks import run_ranks
 
 MODELS: Any = AutoModelForCausalLM  # transformers leaves much of it untyped
@@ -39,35 +38,13 @@ CONFIG = DeepseekV3Config(
 )
 
 
-def _quantized(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """FP8, scales, and what they stand for, block by block."""
-    rows, columns = weight.shape
-    scale = torch.empty(-(-rows // BLOCK[0]), -(-columns // BLOCK[1]))
-    small, full = torch.empty(weight.shape, dtype=torch.float8_e4m3fn), torch.empty(weight.shape)
-    for i in range(scale.shape[0]):
-        for j in range(scale.shape[1]):
-            part = (slice(i * BLOCK[0], (i + 1) * BLOCK[0]), slice(j * BLOCK[1], (j + 1) * BLOCK[1]))
-            scale[i, j] = weight[part].abs().max() / 448.0
-            small[part] = (weight[part] / scale[i, j]).to(torch.float8_e4m3fn)
-            full[part] = small[part].float() * scale[i, j]
-    return small, scale, full
-
-
 def test_fp8_is_made_full_and_the_prediction_layer_left_out(tmp_path: Path) -> None:
     path = tmp_path / "in" / "published"
     make_checkpoint(path, CONFIG)
-    expected, published = {}, {"model.layers.2.eh_proj.weight": torch.zeros(40, 80)}
-    for name, tensor in tensors_of(path).items():
-        expected[name] = published[name] = tensor
-        if name.endswith("proj.weight") or "kv_a_proj" in name:
-            published[name], published[f"{name}_scale_inv"], expected[name] = _quantized(tensor)
-    for file in [*path.glob("*.safetensors"), path / "model.safetensors.index.json"]:
-        file.unlink()
-    save_file(published, path / "model.safetensors")
+    expected = publish_fp8(path, BLOCK)
+    save_file({"model.layers.2.eh_proj.weight": torch.zeros(40, 80)}, path / "prediction.safetensors")
     config = json.loads((path / "config.json").read_text())
-    config["quantization_config"] = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": list(BLOCK)}
-    config["num_nextn_predict_layers"] = 1
-    (path / "config.json").write_text(json.dumps(config))
+    (path / "config.json").write_text(json.dumps({**config, "num_nextn_predict_layers": 1}))
     for extra in path.parent.glob("*.gradients"):
         extra.rename(tmp_path / extra.name)
 

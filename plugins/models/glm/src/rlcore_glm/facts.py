@@ -1,9 +1,10 @@
 """What `rlcore plan` must know of GLM, from the values of a config.json."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from rlcore.plan.facts import Facts, decoder, experts_of
+from rlcore.plan.facts import Facts, decoder, experts_of, latent_of
 
 
 def glm4(config: Mapping[str, Any]) -> Facts:
@@ -14,3 +15,10 @@ def glm4(config: Mapping[str, Any]) -> Facts:
 def glm4_moe(config: Mapping[str, Any]) -> Facts:
     """GLM-4.5 to 4.7."""
     return decoder(config, experts=experts_of(config))
+
+
+def glm4_moe_lite(config: Mapping[str, Any]) -> Facts:
+    """GLM-4.7-Flash, whose first layer is dense where `mlp_layer_types` does not say more."""
+    dense = (config.get("mlp_layer_types") or ["dense"]).count("dense")
+    experts = replace(experts_of(config), first_dense=dense)
+    return decoder(config, latent=latent_of(config), experts=experts)

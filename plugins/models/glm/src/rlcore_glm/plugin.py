@@ -9,7 +9,7 @@ from rlcore.presets import SUGGESTS
 
 @hookimpl
 def rlcore_models() -> Iterable[ModelFamily]:
-    """GLM-4 dense, and GLM-4.5 to 4.7."""
+    """GLM-4 dense, GLM-4.5 to 4.7, and GLM-4.7-Flash."""
     yield ModelFamily(
         name="glm4",
         factory="rlcore_glm.dense:GlmBridge",
@@ -32,5 +32,13 @@ def rlcore_models() -> Iterable[ModelFamily]:
         summary="GLM-4.5, 4.6 and 4.7: experts",
         architectures=("Glm4MoeForCausalLM",),
         facts="rlcore_glm.facts:glm4_moe",
+        sizes="rlcore_glm:sizes",
+    )
+    yield ModelFamily(
+        name="glm4_moe_lite",
+        factory="rlcore_glm.lite:GlmMoeLiteBridge",
+        summary="GLM-4.7-Flash: latent attention and experts",
+        architectures=("Glm4MoeLiteForCausalLM",),
+        facts="rlcore_glm.facts:glm4_moe_lite",
         sizes="rlcore_glm:sizes",
     )
