@@ -1,4 +1,4 @@
-"""The rewards `remote` and `judge`, against a real server on loopback that does what each test says."""
+"""`remote`, `judge` and `reward_model` against a real server on loopback that does what each test says."""
 
 import asyncio
 import threading
@@ -17,9 +17,10 @@ from rlcore.spec import RewardPart
 from rlcore.testing.rewards import Case, RewardConformance, sample
 from rlcore.types import Json, RewardStatus, Score
 from rlcore_remote import client
-from rlcore_remote.config import JudgeConfig, RemoteConfig
+from rlcore_remote.config import JudgeConfig, RemoteConfig, RewardModelConfig
 from rlcore_remote.judge import Judge
 from rlcore_remote.remote import Remote
+from rlcore_remote.reward_model import RewardModel
 
 
 @dataclass
@@ -110,7 +111,7 @@ def completion(text: str | None) -> Json:
     return {"choices": [{"message": {"role": "assistant", "content": text}}]}
 
 
-def failed(reward: Remote | Judge) -> str:
+def failed(reward: Remote | Judge | RewardModel) -> str:
     [outcome] = judge(reward, [sample("4", "4")])
     assert isinstance(outcome, Failure), outcome
     return outcome.reason
@@ -217,6 +218,11 @@ async def test_a_failure_is_a_status_of_the_group(server: Server) -> None:
     assert kept[0].score == Score(value=1.0)
 
 
+def test_a_frozen_model_answers_no_posts() -> None:
+    with pytest.raises(ValidationError, match="a frozen model answers no such posts"):
+        RemoteConfig(url="frozen:judge")
+
+
 def test_the_judge_is_asked_by_the_template(server: Server) -> None:
     server.answer = lambda body: completion("Good.\nScore: 3\nNo: **Score: 7.5**")
     config = JudgeConfig(
@@ -234,6 +240,20 @@ def test_the_judge_is_asked_by_the_template(server: Server) -> None:
         "temperature": 0.0,
         "max_tokens": 1024,
     }
+
+
+def test_a_server_of_the_run_is_asked_until_it_is_replaced(server: Server) -> None:
+    """With the run's token, and beyond `retries`, within the budget."""
+    left = [503] * 5
+    server.answer = lambda body: status(left.pop()) if left else completion("Score: 5")
+    config = JudgeConfig(url="frozen:judge", retries=0)
+    Judge.check(config)
+    at = config.served(server.url.removesuffix("/v1"), "of-the-run", "")
+    assert Judge(at).score([sample("4")]) == [Score(value=0.5)]
+    assert server.tokens == ["Bearer of-the-run"] * 6
+    left += [503] * 1000
+    assert "503" in failed(Judge(config.model_copy(update={"retry_budget": 0.0}).served(server.url, "t", "")))
+    assert len(left) == 999
 
 
 def test_another_scale_and_pattern(server: Server) -> None:
@@ -267,9 +287,61 @@ def test_a_judge_without_a_score_is_no_score(server: Server, answer: Json, reaso
         ({"template": "{response} {answer}"}, "expected {response}"),
         ({"template": "{response"}, "not a template"),
         ({"low": 5, "high": 5}, "must be less than"),
+        ({"model": ""}, "model is missing"),
+        ({"url": "frozen:judge"}, "model has no effect on frozen:judge, which the run serves"),
+        ({"url": "frozen:judge", "model": "", "token_env": "T"}, "token_env has no effect on frozen:judge"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValidationError) as caught:
         JudgeConfig(**{"url": "http://127.0.0.1:1", "model": "m", **settings})
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ({"embedding": [1.0]}, "the server answered no list of 1 scores"),
+        ([], "the server answered no list of 1 scores"),
+        ([1.0], "the server answered no scores: 1.0"),
+        ([{"score": 1.0}], "the server answered no scores"),
+        ([{"embedding": [[0.5]]}], "[0.5] where a number was expected"),
+        ([{"embedding": [float("nan")]}], "nan where a number was expected"),
+        ([{"embedding": []}], "the model gives 0 scores"),
+        (status(400, "too long"), "the server answered 400: too long"),
+    ],
+)
+def test_a_reward_model_without_a_score_is_no_score(server: Server, answer: Any, reason: str) -> None:
+    server.answer = lambda body: answer
+    assert reason in failed(RewardModel(RewardModelConfig(url=server.url, template="{response}")))
+
+
+def test_a_group_is_one_request(server: Server) -> None:
+    left = [503]
+    scores = [{"embedding": [0.5]}, {"embedding": [2]}]
+    server.answer = lambda body: status(left.pop()) if left else scores
+    config = RewardModelConfig(url="frozen:rm", retries=0, template="{prompt}{response}")
+    reward = RewardModel(config.served(server.url, "of-the-run", ""))
+    assert reward.score([sample("4"), sample("5")]) == [Score(value=0.5), Score(value=2.0)]
+    assert server.bodies == [{"text": ["question4", "question5"]}] * 2
+    assert server.tokens == ["Bearer of-the-run"] * 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"url": "http://h"}, "needs either tokenizer, the directory of its model's tokenizer"),
+        ({"url": "http://h", "tokenizer": "d", "template": "{response}"}, "needs either tokenizer"),
+        ({"url": "http://h", "template": "{prompt}"}, "expected {response}, and of others {prompt} only"),
+        (
+            {"url": "frozen:rm", "tokenizer": "d"},
+            "tokenizer has no effect on frozen:rm, which the run serves",
+        ),
+        ({"url": "frozen:rm", "token_env": "T"}, "token_env has no effect on frozen:rm"),
+        ({"url": "frozen:rm", "label": -1}, "label"),
+    ],
+)
+def test_settings_of_a_reward_model_that_cannot_work(settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        RewardModelConfig(**settings)
     assert reason in str(caught.value)

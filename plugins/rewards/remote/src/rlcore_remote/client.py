@@ -1,15 +1,18 @@
 """Asks a server about every sample of a group, within limits. No answer is an error, never a score."""
 
 import asyncio
+import itertools
 import json
+import math
 import os
 import random
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import aiohttp
 
+from rlcore.config.servers import AsksServer
 from rlcore.errors import ConfigError
 from rlcore.types import Json
 from rlcore_remote.config import ServerConfig
@@ -30,6 +33,8 @@ class _PassingError(ServerError):
 
 def token(config: ServerConfig) -> str:
     """The bearer token, or the empty string. Raises `ConfigError` where its variable is not set."""
+    if _is_of_the_run(config):
+        return config.held_token
     if not config.token_env:
         return ""
     found = os.environ.get(config.token_env, "")
@@ -38,20 +43,28 @@ def token(config: ServerConfig) -> str:
     return found
 
 
-class Client:
-    """Posts JSON. `path` is put behind the config's `url`."""
+def _is_of_the_run(config: ServerConfig) -> TypeGuard[AsksServer]:
+    """Whether the run serves what is asked, and replaces the server where it is lost."""
+    return isinstance(config, AsksServer) and bool(config.held_token)
 
-    def __init__(self, config: ServerConfig, path: str = "") -> None:
+
+class Client:
+    """Posts JSON. `path` is put behind the config's `url`. `concurrency`: requests at one time."""
+
+    def __init__(self, config: ServerConfig, path: str = "", *, concurrency: int = 1) -> None:
         self._config = config
+        self._concurrency = concurrency
         self._url = config.url.rstrip("/") + path if path else config.url
         secret = token(config)
         self._headers = {"Authorization": f"Bearer {secret}"} if secret else {}
+        self._retries = math.inf if _is_of_the_run(config) else config.retries
 
     def ask(self, bodies: Sequence[Json]) -> list[Any]:
         """The JSON that the server answers to each body, in order. Raises the first `ServerError`.
 
         Transport errors, time-outs and passing statuses (429, 5xx) are tried again with growing pauses, until
-        `retries` or the group's `retry_budget` are used up. A redirect is not followed: the token would be.
+        `retries` or the group's `retry_budget` are used up; of a server of the run, which is replaced where
+        it is lost, until the budget is. A redirect is not followed: the token would be.
         """
         try:
             return asyncio.run(self._ask_all(bodies))
@@ -61,7 +74,7 @@ class Client:
     async def _ask_all(self, bodies: Sequence[Json]) -> list[Any]:
         deadline = time.monotonic() + self._config.retry_budget
         timeout = aiohttp.ClientTimeout(total=self._config.request_timeout)
-        turns = asyncio.Semaphore(self._config.concurrency)
+        turns = asyncio.Semaphore(self._concurrency)
         async with (
             aiohttp.ClientSession(headers=self._headers, timeout=timeout) as session,
             asyncio.TaskGroup() as group,
@@ -72,13 +85,13 @@ class Client:
     async def _ask(
         self, session: aiohttp.ClientSession, turns: asyncio.Semaphore, body: Json, deadline: float
     ) -> Any:
-        for attempt in range(self._config.retries + 1):
+        for attempt in itertools.count():
             try:
                 async with turns:
                     return await self._post(session, body)
             except _PassingError as error:
                 pause = min(FIRST_PAUSE_S * 2**attempt, LONGEST_PAUSE_S) * random.uniform(0.5, 1)
-                last = attempt == self._config.retries or time.monotonic() + pause > deadline
+                last = attempt == self._retries or time.monotonic() + pause > deadline
                 if last:
                     raise ServerError(f"{error}, in {attempt + 1} tries") from error
             await asyncio.sleep(pause)
@@ -98,6 +111,13 @@ class Client:
             return json.loads(text)
         except ValueError as error:
             raise ServerError(f"the server answered no JSON: {text[:200]!r}") from error
+
+
+def number(value: Any) -> float:
+    """A finite number that a server gave. Raises `ServerError`."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ServerError(f"the server answered {value!r} where a number was expected")
+    return float(value)
 
 
 async def _read(response: aiohttp.ClientResponse) -> str:

@@ -18,7 +18,7 @@ class Judge:
 
     def __init__(self, config: JudgeConfig) -> None:
         self._config = config
-        self._client = Client(config, "/chat/completions")
+        self._client = Client(config, "/chat/completions", concurrency=config.concurrency)
         self._pattern = re.compile(config.score_pattern)
 
     @classmethod
@@ -33,10 +33,10 @@ class Judge:
     def _asked(self, sample: Sample) -> dict[str, Json]:
         config, prompt = self._config, sample.prompt
         label = "" if prompt.label is None else str(prompt.label)
-        question = config.template.format(prompt=_text(prompt.text), response=sample.text, label=label)
+        question = config.template.format(prompt=as_text(prompt.text), response=sample.text, label=label)
         system = [{"role": "system", "content": config.system}] if config.system else []
         return {
-            "model": config.model,
+            "model": config.model or "default",
             "messages": [*system, {"role": "user", "content": question}],
             "temperature": config.temperature,
             "max_tokens": config.max_tokens,
@@ -60,7 +60,8 @@ class Judge:
         return Score(value=(number - low) / (high - low))
 
 
-def _text(text: str | Sequence[Mapping[str, Json]]) -> str:
+def as_text(text: str | Sequence[Mapping[str, Json]]) -> str:
+    """A prompt; of a chat its messages, one after the other."""
     if isinstance(text, str):
         return text
     return "\n\n".join(f"{message['role']}: {message['content']}" for message in text)

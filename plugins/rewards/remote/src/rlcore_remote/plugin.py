@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore.plugins.records import Component
-from rlcore_remote.config import JudgeConfig, RemoteConfig
+from rlcore_remote.config import JudgeConfig, RemoteConfig, RewardModelConfig
 
 
 @hookimpl
@@ -22,5 +22,12 @@ def rlcore_rewards() -> Iterable[Component]:
         factory="rlcore_remote.judge:Judge",
         summary="the score that a language model gives, by an OpenAI-compatible URL",
         config=JudgeConfig,
+        suggests={"reward_timeout": 120.0},
+    )
+    yield Component(
+        name="reward_model",
+        factory="rlcore_remote.reward_model:RewardModel",
+        summary="the score that a reward model, a sequence classifier, gives",
+        config=RewardModelConfig,
         suggests={"reward_timeout": 120.0},
     )

@@ -1,11 +1,10 @@
 """The reward `remote`: a server says the score."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlcore.types import Json, Sample, Score
-from rlcore_remote.client import Client, ServerError, token
+from rlcore_remote.client import Client, ServerError, number, token
 from rlcore_remote.config import RemoteConfig
 
 
@@ -18,7 +17,7 @@ class Remote:
 
     def __init__(self, config: RemoteConfig) -> None:
         self._config = config
-        self._client = Client(config)
+        self._client = Client(config, concurrency=config.concurrency)
 
     @classmethod
     def check(cls, config: RemoteConfig) -> None:
@@ -31,14 +30,14 @@ class Remote:
 
     def _read(self, answer: Any) -> Score:
         if not isinstance(answer, Mapping):
-            return Score(value=_number(answer))
+            return Score(value=number(answer))
         parts = answer.get(self._config.parts_key) or {}
         if not isinstance(parts, Mapping):
             raise ServerError(
                 f"the server's {self._config.parts_key!r} is {parts!r}, expected numbers by name"
             )
-        value = _number(answer.get(self._config.score_key))
-        return Score(value=value, parts={str(name): _number(part) for name, part in parts.items()})
+        value = number(answer.get(self._config.score_key))
+        return Score(value=value, parts={str(name): number(part) for name, part in parts.items()})
 
 
 def _asked(sample: Sample) -> dict[str, Json]:
@@ -50,9 +49,3 @@ def _asked(sample: Sample) -> dict[str, Json]:
         "metadata": dict(prompt.metadata),
         "status": sample.status.value,
     }
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ServerError(f"the server answered {value!r} where a number was expected")
-    return float(value)
