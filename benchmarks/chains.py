@@ -1,7 +1,8 @@
-"""Does one run learn from another? Chains of runs: `opd` from a teacher, `sft` then `grpo`, `dpo` on pairs.
+"""Does one run learn from another? Chains of runs: `opd` from a teacher, `sft` then another, `dpo` on pairs.
 
 Each run is the real command. A stage is kept in a JSON file as soon as it ends, with the folder that it made,
-and not made again while that folder is there: the whole can be made in pieces (`--chains`, `--seeds`).
+and not made again while that folder is there and no setting of it, or of a stage before it, has changed: the
+whole can be made in pieces (`--chains`, `--seeds`).
 """
 
 from __future__ import annotations
@@ -53,7 +54,18 @@ def _pairs(folder: Path) -> Flags:
     return (*_from("sft", "--lr", "1e-4")(folder), "--data", str(folder / "pairs.jsonl"))
 
 
-WARM = ("--lr", "1e-3", "--temperature", "1", "--eval-every", "20")
+WARM = (
+    "--lr",
+    "1e-3",
+    "--temperature",
+    "1",
+    "--eval-every",
+    "20",
+    "--group-size",
+    "8",
+    "--entropy-coef",
+    "0",
+)
 TEACHER = Stage(algo="grpo", steps=300)
 SFT = Stage(algo="sft", steps=100, flags=lambda folder: ("--model", "qwen3", "--lr", "3e-3"))
 CHAINS: dict[str, dict[str, Stage]] = {
@@ -67,9 +79,11 @@ CHAINS: dict[str, dict[str, Stage]] = {
     },
     "sft, grpo": {
         "sft": SFT,
-        "grpo": Stage(
-            algo="grpo", steps=60, flags=_from("sft", *WARM, "--group-size", "8", "--entropy-coef", "0")
-        ),
+        "grpo": Stage(algo="grpo", steps=60, flags=_from("sft", *WARM)),
+    },
+    "sft, remax": {
+        "sft": SFT,
+        "remax": Stage(algo="remax", steps=60, flags=_from("sft", *WARM)),
     },
     "sft, dpo": {
         "sft": SFT,
@@ -93,6 +107,7 @@ PICTURES = {
         ("opd, likeliest tokens", "opd-top"),
     ),
     "sft": (("sft, grpo", "sft"), ("sft, grpo", "grpo")),
+    "remax-warm": (("sft, remax", "sft"), ("sft, remax", "remax")),
     "dpo": (("sft, dpo", "dpo"),),
 }
 """The curves on the page of each algorithm: (chain, stage)."""
@@ -129,37 +144,35 @@ def _made(kept: Kept, args: Namespace) -> Iterator[tuple[str, Learned]]:
     for seed in range(args.seeds):
         folder = args.work / f"chains-{seed}"
         for chain in args.chains:
+            history: Flags = ()
             for name, stage in CHAINS[chain].items():
-                length = ("--steps", str(min(stage.steps, args.steps or stage.steps)))
-                run = kept.find(name, TASK, seed, length)
+                flags = _flags(folder, stage, args.steps)
+                # what it came to depends on all stages up to it, and on no path
+                history += (name, *(flag.replace(f"{folder}/", "") for flag in flags))
+                run = kept.find(name, TASK, seed, history)
                 if run is None or not (folder / name).exists():
-                    run = _train(folder, name, stage, seed, length)
+                    run = _train(folder, name, stage, seed, flags, history)
                     kept.add(run)
                 yield chain, run
 
 
-def _train(folder: Path, name: str, stage: Stage, seed: int, length: Flags) -> Learned:
-    model, score = folder / f"{name}-model", f"eval/{TASK}/score"
-    shutil.rmtree(model, ignore_errors=True)
+def _flags(folder: Path, stage: Stage, most: int | None) -> Flags:
+    """All that a stage is given, its seed and its folders apart. The stages before it are in `folder`."""
     given = stage.flags(folder)
     # given pairs hold nothing out, so the task is evaluated beside them
     asked = ("--eval", f"{TASK}={TASK}") if "--data" in given else ("--task", TASK)
-    made = train(
-        folder / name,
-        "--algo",
-        stage.algo,
-        *given,
-        *asked,
-        *length,
-        "--seed",
-        str(seed),
-        "--export",
-        str(model),
-    )
+    length = ("--steps", str(min(stage.steps, most or stage.steps)))
+    return ("--algo", stage.algo, *given, *asked, *length)
+
+
+def _train(folder: Path, name: str, stage: Stage, seed: int, flags: Flags, history: Flags) -> Learned:
+    model, score = folder / f"{name}-model", f"eval/{TASK}/score"
+    shutil.rmtree(model, ignore_errors=True)
+    made = train(folder / name, *flags, "--seed", str(seed), "--export", str(model))
     if stage.makes_pairs:
         _make_pairs(folder, name)
     points = [(int(row["step"]), float(row[score])) for row in made.rows if score in row]
-    run = Learned(recipe=name, task=TASK, seed=seed, flags=length, seconds=made.seconds, points=points)
+    run = Learned(recipe=name, task=TASK, seed=seed, flags=history, seconds=made.seconds, points=points)
     say(f"{name}, seed {seed}: {run.before:.3f} to {run.after:.3f} in {run.seconds:.0f} s")
     return run
 

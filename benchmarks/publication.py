@@ -30,9 +30,10 @@ from rlcore.engines.broadcast import BroadcastPublisher
 from rlcore.engines.client import EngineClient
 from rlcore.engines.config import LocalConfig, SglangConfig
 from rlcore.engines.launch import Engine, EngineLaunch, LocalEngine, SglangEngine
-from rlcore.engines.process import ServerProcess, free_port
+from rlcore.engines.process import ServerProcess
 from rlcore.engines.publish import Publisher, TensorPublisher
 from rlcore.engines.publish_file import Location, shared_dir
+from rlcore.network import free_port
 
 LR = 1e-6
 BF16 = 2

@@ -18,13 +18,14 @@ from rlcore.cpu.allocator import keep_memory
 from rlcore.engines.client import EngineClient, Request
 from rlcore.engines.config import LocalConfig
 from rlcore.engines.launch import EngineLaunch, LocalEngine
-from rlcore.engines.local.process import load_tokenizer
+from rlcore.engines.local.loading import load_tokenizer
 from rlcore.engines.local.requests import parse_generate
 from rlcore.engines.local.scheduler import Scheduler
 from rlcore.engines.local.service import Service
 from rlcore.engines.local.settings import Settings
 from rlcore.engines.local.weights import Weights
-from rlcore.engines.process import ServerProcess, free_port
+from rlcore.engines.process import ServerProcess
+from rlcore.network import free_port
 from rlcore.types import Sampling
 
 VOCAB = 512

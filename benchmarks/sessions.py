@@ -24,8 +24,9 @@ from rlcore.data.tokens import Tokenizer, load_tokenizer
 from rlcore.engines.client import EngineClient, together
 from rlcore.engines.config import LocalConfig
 from rlcore.engines.launch import EngineLaunch, LocalEngine
-from rlcore.engines.process import ServerProcess, free_port
+from rlcore.engines.process import ServerProcess
 from rlcore.interfaces import Completion
+from rlcore.network import free_port
 from rlcore.rollout.context import Client, EngineContext
 from rlcore.testing.caller import BODIES, HERMES_END, THOUGHTS, make_caller
 from rlcore.testing.token_engine import CountingReward

@@ -14,8 +14,7 @@ import sys
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-
-from aiohttp import ClientSession, ClientTimeout, TCPConnector
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from rlcore_session.agents import AgentSession
@@ -32,38 +31,71 @@ TOOLS = [
 ]
 
 
-async def agent(http: ClientSession, number: int, where: Mapping[str, Any], task: Mapping[str, Any]) -> Any:
+class Connection:
+    """HTTP/1.1 on one connection, as lean as it gets: what is measured is the server, not this side."""
+
+    def __init__(self, where: Mapping[str, Any]) -> None:
+        self._url, self._key = urlsplit(where["url"]), where["key"]
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def post(self, path: str, body: Any) -> Any:
+        """The JSON that the server answers. Raises `RuntimeError` for any status but 200."""
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(self._url.hostname, self._url.port)
+        reader, writer = self._streams
+        content = json.dumps(body).encode()
+        head = (
+            f"POST {self._url.path}{path} HTTP/1.1",
+            f"Host: {self._url.netloc}",
+            f"Authorization: Bearer {self._key}",
+            "Content-Type: application/json",
+            f"Content-Length: {len(content)}",
+        )
+        writer.write("\r\n".join((*head, "", "")).encode() + content)
+        status, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
+        length = next(line for line in lines if line.startswith("content-length:"))
+        answer = await reader.readexactly(int(length.partition(":")[2]))
+        if " 200 " not in status:
+            raise RuntimeError(f"{status}: {answer.decode()}")
+        return json.loads(answer)
+
+    async def close(self) -> None:
+        """Ends the connection."""
+        if self._streams is not None:
+            self._streams[1].close()
+            await self._streams[1].wait_closed()
+
+
+async def agent(number: int, where: Mapping[str, Any], task: Mapping[str, Any]) -> Any:
     """One session: `turns` answers, and a tool after each but the last."""
     dice = random.Random(number)
     messages: list[Any] = [{"role": "user", "content": f"look at {number}"}]
     seconds, calls = [], 0
+    connection = Connection(where)
     for turn in range(task["turns"]):
         if turn:
             wait = task["longest"] - task["shortest"]
             await asyncio.sleep(task["shortest"] + wait * dice.random() ** task["tail"])
         asked = time.perf_counter()
         body = {"model": "policy", "messages": messages, "tools": TOOLS, "max_tokens": task["max_tokens"]}
-        headers = {"Authorization": f"Bearer {where['key']}"}
-        async with http.post(f"{where['url']}/chat/completions", json=body, headers=headers) as response:
-            response.raise_for_status()
-            said = (await response.json())["choices"][0]["message"]
+        answer = await connection.post("/chat/completions", body)
         seconds.append(time.perf_counter() - asked)
+        said = answer["choices"][0]["message"]
         calls += bool(said.get("tool_calls"))
         messages.append(said)
         for call in said.get("tool_calls") or ():
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": f"nothing {turn}"})
         if not said.get("tool_calls"):
             messages.append({"role": "user", "content": "look again"})
+    await connection.close()
     return {"turns": seconds, "calls": calls}
 
 
 async def main() -> None:
     """All agents at once."""
     task = json.loads(sys.stdin.readline())
-    async with ClientSession(timeout=ClientTimeout(LIMIT_S), connector=TCPConnector(limit=0)) as http:
-        found = await asyncio.gather(
-            *(agent(http, number, where, task) for number, where in enumerate(task["agents"]))
-        )
+    agents = (agent(number, where, task) for number, where in enumerate(task["agents"]))
+    found = await asyncio.wait_for(asyncio.gather(*agents), LIMIT_S)
     print(json.dumps(found), flush=True)
 
 

@@ -1,8 +1,12 @@
-"""TRL's half of `vs_trl.py`, run by the Python of TRL's own environment: JSON in, JSON out."""
+"""TRL's half of `vs_trl.py`, run by the Python of TRL's own environment: JSON in, JSON out.
+
+Of several data-parallel processes (torchrun) the first one answers.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -44,7 +48,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     settings = GRPOConfig(
         output_dir=job["work"],
         max_steps=job["steps"],
-        per_device_train_batch_size=samples // job["accumulate"],
+        per_device_train_batch_size=samples // job["accumulate"] // job["processes"],
         gradient_accumulation_steps=job["accumulate"],
         generation_batch_size=samples,
         num_generations=job["group_size"],
@@ -90,4 +94,5 @@ def matches(completions: list[str], label: list[str], **_: Any) -> list[float]:
 
 if __name__ == "__main__":
     answer = main(json.loads(sys.argv[1]))
-    print(json.dumps(answer))
+    if os.environ.get("RANK", "0") == "0":
+        print(json.dumps(answer))

@@ -6,9 +6,10 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from common import (
     Row,
@@ -32,14 +33,33 @@ HERE = Path(__file__).resolve().parent
 SETUP = HERE.parent / "scripts" / "setup_venv.py"
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 LR = 1e-4
+WayT = TypeVar("WayT")
+
+
+@dataclass(frozen=True)
+class Way:
+    """How many micro-batches TRL makes of its batch; its data-parallel processes, which share the threads."""
+
+    accumulate: int = 1
+    processes: int = 1
+
+    def __str__(self) -> str:
+        """In a table."""
+        return said(self.processes, f"{self.accumulate} micro-batches" if self.accumulate > 1 else "")
+
+
+def said(processes: int, more: str = "") -> str:
+    """`TRL, 2 processes, …` without the first word."""
+    return "".join(f", {text}" for text in (f"{processes} processes" if processes > 1 else "", more) if text)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """Who does what, and how rlcore's time may compare with TRL's (`most`; None: stated only).
 
-    `accumulate`: micro-batches that TRL may cut its batch into; its best counts. `engine_threads`: those of
-    rlcore's engine (None: as many as its trainer); a tiny model decodes faster with one.
+    `ways`: how TRL may do it; its best counts. `processes`: over how many trainer and engine of rlcore may be
+    spread, which share the threads; its best counts too. `engine_threads`: those of rlcore's engine (None: as
+    many as its trainer); a tiny model decodes faster with one.
     """
 
     name: str
@@ -50,7 +70,8 @@ class Case:
     tokens: int
     dtype: str
     most: float | None
-    accumulate: tuple[int, ...]
+    ways: tuple[Way, ...] = ()
+    processes: tuple[int, ...] = (1,)
     engine_threads: int | None = None
 
     @property
@@ -59,7 +80,15 @@ class Case:
         return self.prompts * self.group
 
 
-LARGE = {"layers": 8, "width": 256, "prompts": 16, "group": 8, "tokens": 128, "accumulate": (1, 4)}
+LARGE = {
+    "layers": 8,
+    "width": 256,
+    "prompts": 16,
+    "group": 8,
+    "tokens": 128,
+    "ways": (Way(), Way(accumulate=4), Way(processes=2)),
+    "processes": (1, 2),
+}
 CASES = (
     Case(
         name="tiny",
@@ -70,7 +99,7 @@ CASES = (
         tokens=5,
         dtype="fp32",
         most=1.25,
-        accumulate=(1,),
+        ways=(Way(),),
         engine_threads=1,
     ),
     Case(name="large-fp32", dtype="fp32", most=1 / 1.4, **LARGE),  # type: ignore[arg-type]  # a table of mixed values
@@ -124,23 +153,28 @@ def compare(case: Case, args: argparse.Namespace, python: Path, facts: Row) -> l
     prompts = _prompts(work / "prompts.jsonl", case.prompts * 8)
     steps = args.steps or (40 if case.samples > 128 else 6)
     warmup = min(args.warmup or (10 if case.samples > 128 else 2), steps - 1)
-    theirs: dict[int, list[Times]] = {count: [] for count in case.accumulate}
-    ours: list[Times] = []
+    theirs: dict[Way, list[Times]] = {way: [] for way in case.ways}
+    ours: dict[int, list[Times]] = {processes: [] for processes in case.processes}
     for number in range(args.rounds):
-        for count, found in theirs.items():
-            job = _job(case, work, model, prompts, steps=steps, threads=args.threads, accumulate=count)
+        for way, found in theirs.items():
+            job = _job(case, work, model, prompts, steps=steps, threads=args.threads, way=way)
             found.append(_trl(python, job, warmup))
-            say(f"{case.name}: TRL {found[-1].step:.3f} s a step ({count} micro-batches)")
-        ours.append(_rlcore(case, work / f"run-{number}", model, prompts, steps, warmup, args.threads))
-        say(f"{case.name}: rlcore {ours[-1].step:.3f} s a step")
-    best = min((_median(found) for found in theirs.values()), key=lambda times: times.step)
-    mine = _median(ours)
+            say(f"{case.name}: TRL{way}: {found[-1].step:.3f} s a step")
+        for processes, found in ours.items():
+            folder = work / f"run-{processes}-{number}"
+            found.append(_rlcore(case, folder, model, prompts, steps, warmup, args.threads, processes))
+            say(f"{case.name}: rlcore{said(processes)}: {found[-1].step:.3f} s a step")
+    best_way, best = _best(theirs)
+    processes, mine = _best(ours)
     peak = facts[f"matmul_gflops_{case.dtype}"] * 1e9
     ratio = mine.step / best.step
     shown = (
         f"{case.name}: {case.prompts} prompts by {case.group} samples of {case.tokens} tokens, {case.dtype}"
     )
-    rows = [_row(shown, "TRL", case, best, model, peak), _row(shown, "rlcore", case, mine, model, peak)]
+    rows = [
+        _row(shown, f"TRL{best_way}", case, best, model, peak),
+        _row(shown, f"rlcore{said(processes)}", case, mine, model, peak),
+    ]
     target = "stated only" if case.most is None else f"≤ {case.most:.2f}"
     met = "" if case.most is None else verdict(ratio <= case.most)
     return [
@@ -163,16 +197,15 @@ def _prompts(path: Path, count: int) -> Path:
     return path
 
 
-def _job(
-    case: Case, work: Path, model: Path, prompts: Path, *, steps: int, threads: int, accumulate: int
-) -> Row:
+def _job(case: Case, work: Path, model: Path, prompts: Path, *, steps: int, threads: int, way: Way) -> Row:
     return {
         "model": str(model),
         "prompts": str(prompts),
         "work": str(work / "trl"),
         "steps": steps,
-        "threads": threads,
-        "accumulate": accumulate,
+        "threads": threads // way.processes,
+        "processes": way.processes,
+        "accumulate": way.accumulate,
         "dtype": DTYPES[case.dtype],
         "prompts_per_step": case.prompts,
         "group_size": case.group,
@@ -182,7 +215,9 @@ def _job(
 
 
 def _trl(python: Path, job: Row, warmup: int) -> Times:
-    done = command([str(python), str(HERE / "trl_side.py"), json.dumps(job)])
+    spread = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(job["processes"]))
+    several = spread if job["processes"] > 1 else ()
+    done = command([str(python), *several, str(HERE / "trl_side.py"), json.dumps(job)])
     answer = json.loads(done.stdout.splitlines()[-1])
     steps, generate = answer["steps"][warmup:], answer["generate"][warmup:]
     rest = [step - part for step, part in zip(steps, generate, strict=True)]
@@ -190,7 +225,14 @@ def _trl(python: Path, job: Row, warmup: int) -> Times:
 
 
 def _rlcore(
-    case: Case, run_dir: Path, model: Path, prompts: Path, steps: int, warmup: int, threads: int
+    case: Case,
+    run_dir: Path,
+    model: Path,
+    prompts: Path,
+    steps: int,
+    warmup: int,
+    threads: int,
+    processes: int,
 ) -> Times:
     flags = {
         "algo": "grpo",
@@ -205,9 +247,11 @@ def _rlcore(
         "lr": LR,
         "dtype": case.dtype,
         "eval-every": 0,
-        "threads": threads,
-        "engine.threads": case.engine_threads or threads,
-        "engine.max-batch": case.samples,
+        "ranks": processes,
+        "engines": processes,
+        "threads": threads // processes,
+        "engine.threads": case.engine_threads or threads // processes,
+        "engine.max-batch": case.samples // processes,
     }
     run = train(run_dir, *(text for name, value in flags.items() for text in (f"--{name}", str(value))))
     for row in run.steps:
@@ -223,6 +267,11 @@ def _times(step: Sequence[float], generate: Sequence[float], train: Sequence[flo
 
 def _median(found: Sequence[Times]) -> Times:
     return _times(*([vars(times)[name] for times in found] for name in ("step", "generate", "train")))
+
+
+def _best(found: Mapping[WayT, Sequence[Times]]) -> tuple[WayT, Times]:
+    """The fastest way, by the medians of its rounds."""
+    return min(((way, _median(times)) for way, times in found.items()), key=lambda one: one[1].step)
 
 
 def _row(shown: str, who: str, case: Case, times: Times, model: Path, peak: float) -> Row:

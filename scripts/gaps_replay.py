@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DeepseekV3Config, Glm4MoeConfig, PretrainedConfig, Qwen3MoeConfig
+from transformers import DeepseekV3Config, Glm4MoeConfig, Glm4MoeLiteConfig, PretrainedConfig, Qwen3MoeConfig
 
 from rlcore.data.batch import ROUTED_EXPERTS, TrainBatch
 from rlcore.megatron import parallel
@@ -42,6 +42,7 @@ LATENT: dict[str, Any] = {
 CONFIGS: dict[str, PretrainedConfig] = {
     "qwen3_moe": Qwen3MoeConfig(**SHAPE, **HEADS, num_experts=EXPERTS, norm_topk_prob=True),
     "glm4_moe": Glm4MoeConfig(**SHAPE, **GROUPED, **HEADS, num_mtp_layers=0),
+    "glm4_moe_lite": Glm4MoeLiteConfig(**SHAPE, n_routed_experts=EXPERTS, **LATENT),
     "deepseek_v3": DeepseekV3Config(**SHAPE, **GROUPED, **LATENT),
 }
 COLUMNS = {"bf16 engine": False, "replayed": True}

@@ -41,6 +41,11 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
         **{"n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1},
         **{"routed_scaling_factor": 1.0, "num_nextn_predict_layers": 0},
     },
+    "glm4_moe_lite": {
+        **{key: value for key, value in DEEPSEEK.items() if key != "rope_parameters"},
+        **{"architectures": ["Glm4MoeLiteForCausalLM"], "model_type": "glm4_moe_lite", "q_lora_rank": 24},
+        **{"n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.8, "rms_norm_eps": 1e-6},
+    },
     "deepseek_v3": {
         **DEEPSEEK,
         **{"q_lora_rank": 24, "rope_parameters": YARN, "n_group": 4, "topk_group": 2},
