@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -100,6 +101,18 @@ async def test_a_seeded_group_is_a_batch_with_a_seed_and_an_id_for_each_sample()
         "stop_token_ids": [7],
         "sampling_seed": 11,
     }
+
+
+async def test_a_log_prob_that_is_no_number_arrives_as_nan() -> None:
+    """JSON has none: servers write null."""
+
+    async def generate(_: web.Request) -> web.Response:
+        return web.json_response(answer([4, 5], output_token_logprobs=[[-0.25, 4, None], [None, 5, None]]))
+
+    async with serving({"/generate": generate}) as client:
+        (one,) = await client.generate((1, 2, 3), Sampling(max_tokens=9))
+    assert one.log_probs[0] == -0.25
+    assert math.isnan(one.log_probs[1])
 
 
 async def test_no_more_requests_than_slots_are_under_way() -> None:

@@ -151,7 +151,7 @@ class EngineClient:
         """log p(token i | tokens before i) for i = `start` … len - 1, at temperature 1; `start` > 0."""
         self._check_ids(token_ids)
         entries = await self._read({"input_ids": list(token_ids)}, start - 1)
-        return tuple(float(entry[0]) for entry in entries[1:])
+        return tuple(wire.log_prob(entry) for entry in entries[1:])
 
     async def tokenize(self, text: str) -> tuple[int, ...]:
         """The ids that the server's tokenizer makes of `text`, as a prompt."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import aiohttp
+import orjson
 
 from rlcore.errors import EngineError
 
 MESSAGE_CHARS = 600
 KEPT_S = 2.0
 """For a connection without a request. Uvicorn, SGLang's server, closes it after 5 s."""
+JSON = {"Content-Type": "application/json"}
 MAX_EVENT_BYTES = 1 << 26  # an event of a stream is one line that holds all tokens so far
 
 
@@ -71,7 +72,7 @@ class Http:
                     if data == "[DONE]":
                         return
                     if data:
-                        event = json.loads(data)
+                        event = orjson.loads(data)
                         if "error" in event:
                             raise EngineError(f"The engine at {self.url} failed {path}: {_said(event)}.")
                         yield event
@@ -89,10 +90,10 @@ class Http:
         try:
             async with self._request(method, path, body, timeout_s, headers) as response:
                 await self._raise_for(path, response)
-                text = await response.text()
+                answer = await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise self._unreachable(path, error, timeout_s) from error
-        return _parsed(text)
+        return _parsed(answer)
 
     def _request(
         self,
@@ -110,11 +111,13 @@ class Http:
                 connector=connector, headers=self._headers, read_bufsize=MAX_EVENT_BYTES
             )
         timeout = aiohttp.ClientTimeout(total=timeout_s)
-        return self._session.request(method, self.url + path, json=body, timeout=timeout, headers=headers)
+        data = None if body is None else orjson.dumps(body)
+        headers = {**JSON, **(headers or {})} if data else headers
+        return self._session.request(method, self.url + path, data=data, timeout=timeout, headers=headers)
 
     async def _raise_for(self, path: str, response: aiohttp.ClientResponse) -> None:
         if response.status >= 400:
-            said = _said(_parsed(await response.text()))
+            said = _said(_parsed(await response.read()))
             message = f"The engine at {self.url} refused {path} with HTTP {response.status}: {said}"
             raise RefusedError(message, response.status)
 
@@ -125,11 +128,11 @@ class Http:
         return UnreachableError(f"The engine at {self.url} cannot be reached for {path}: {error}.")
 
 
-def _parsed(text: str) -> Any:
+def _parsed(answer: bytes) -> Any:
     try:
-        return json.loads(text)
+        return orjson.loads(answer)
     except ValueError:
-        return text.strip()
+        return answer.decode(errors="replace").strip()
 
 
 def _said(answer: Any) -> str:

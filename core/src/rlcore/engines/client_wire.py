@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -142,13 +143,18 @@ def completion(answer: Mapping[str, Any], *, prompt_tokens: int) -> Completion:
     sampled = meta.get("output_token_logprobs") or []
     return Completion(
         token_ids=tuple(int(entry[1]) for entry in sampled),
-        log_probs=tuple(float(entry[0]) for entry in sampled),
+        log_probs=tuple(log_prob(entry) for entry in sampled),
         text=answer["text"],
         finish_reason=reason["type"],
         spans=_spans(meta),
         prompt_tokens=prompt_tokens,
         routed_experts=meta.get("routed_experts") or "",
     )
+
+
+def log_prob(entry: Sequence[Any]) -> float:
+    """Of `[log-prob, token id, …]`; NaN where there is null, since JSON has no NaN."""
+    return math.nan if entry[0] is None else float(entry[0])
 
 
 def _spans(meta: Mapping[str, Any]) -> tuple[Span, ...]:

@@ -1,10 +1,10 @@
 """The endpoints beside `/generate`: health, information, weights, pausing, memory."""
 
-import json
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
+import orjson
 from aiohttp import web
 from pydantic import ValidationError
 
@@ -20,10 +20,10 @@ B = TypeVar("B", bound=bodies.Body)
 
 async def read_body(request: web.Request) -> Any:
     """The JSON of a request; an empty body is an empty object."""
-    text = await request.text()
+    text = await request.read()
     try:
-        return json.loads(text) if text else {}
-    except json.JSONDecodeError as error:
+        return orjson.loads(text) if text else {}
+    except orjson.JSONDecodeError as error:
         raise RequestError(f"The body is not JSON: {error}") from error
 
 

@@ -27,9 +27,9 @@ computed is computed anew with the new weights, without it they keep their old k
 """
 
 import hmac
-import json
 from collections.abc import Awaitable, Callable
 
+import orjson
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
@@ -118,7 +118,8 @@ class Generate:
                 response = await self._stream(request, sequences, asks.is_single)
             else:
                 answers = [await self.service.next_answer(one) for one in sequences]
-                response = web.json_response(answers[0] if asks.is_single else answers)
+                answer = orjson.dumps(answers[0] if asks.is_single else answers)
+                response = web.Response(body=answer, content_type="application/json")
             finished = True
             return response
         finally:
@@ -132,7 +133,7 @@ class Generate:
         await response.prepare(request)
         async for index, answer in self.service.merged(sequences):
             event: Answer = answer if is_single else {**answer, "index": index}
-            await response.write(b"data: " + json.dumps(event).encode() + b"\n\n")
+            await response.write(b"data: " + orjson.dumps(event) + b"\n\n")
         await response.write(b"data: [DONE]\n\n")
         await response.write_eof()
         return response
