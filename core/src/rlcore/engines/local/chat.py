@@ -7,13 +7,11 @@ import uuid
 from typing import Any
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from rlcore.engines.local.controls import read_body
-from rlcore.engines.local.requests import RequestError, explain, parse_generate
+from rlcore.engines.local.app import parse
+from rlcore.engines.local.requests import RequestError, parse_generate
 from rlcore.engines.local.service import Service
-
-PATH = "/v1/chat/completions"
 
 
 class Message(BaseModel):
@@ -48,10 +46,7 @@ class Chat:
 
     async def handle(self, request: web.Request) -> web.Response:
         """The answers to a chat, by the model's own template."""
-        try:
-            body = ChatBody.model_validate(await read_body(request))
-        except ValidationError as error:
-            raise RequestError(explain(error)) from error
+        body = await parse(request, ChatBody)
         prompt = self._prompt(body.messages)
         params = {
             "max_new_tokens": body.max_tokens,

@@ -10,14 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from aiohttp import web
-from pydantic import ValidationError
 
 from rlcore import __version__
-from rlcore.engines.local import chat
+from rlcore.engines.local.app import CHAT, CLASSIFY, GENERATE, Handler, guarded, information, parse, refuse
 from rlcore.engines.local.classifier import Classifier
-from rlcore.engines.local.controls import read_body
-from rlcore.engines.local.requests import InputBody, RequestError, explain, prompts_of, rids_of, token_ids
-from rlcore.engines.local.server import CLASSIFY, GENERATE, Handler, guarded, refuse
+from rlcore.engines.local.requests import InputBody, RequestError, prompts_of, rids_of, token_ids
 from rlcore.engines.local.settings import Settings
 
 T = TypeVar("T")
@@ -39,22 +36,11 @@ class Classify:
 
     def routes(self) -> dict[str, Handler]:
         """Every path with its handler."""
-        return {
-            CLASSIFY: self.classify,
-            "/health": self.health,
-            "/health_generate": self.health_generate,
-            "/server_info": self.server_info,
-            "/get_server_info": self.server_info,
-            "/model_info": self.model_info,
-            "/get_model_info": self.model_info,
-        }
+        return {CLASSIFY: self.classify, **information(self)}
 
     async def classify(self, request: web.Request) -> web.Response:
         """Check, score, answer."""
-        try:
-            body = ClassifyBody.model_validate(await read_body(request))
-        except ValidationError as error:
-            raise RequestError(explain(error)) from error
+        body = await parse(request, ClassifyBody)
         prompts, is_batch = prompts_of(body)
         texts = [self._checked(prompt) for prompt in prompts]
         rids = rids_of(body.rid, len(texts), is_batch)
@@ -63,10 +49,6 @@ class Classify:
             _answer(row, rid, len(text)) for row, (_, rid), text in zip(rows, rids, texts, strict=True)
         ]
         return web.json_response(answers if is_batch else answers[0])
-
-    async def health(self, _: web.Request) -> web.Response:
-        """Whether the process answers."""
-        return web.Response()
 
     async def health_generate(self, _: web.Request) -> web.Response:
         """Whether a text can be scored."""
@@ -120,11 +102,8 @@ async def start(settings: Settings) -> Classify:
 
 def make_app(served: Classify, token: str) -> web.Application:
     """The application; `token` is what clients must bear."""
-    app = guarded(token)
-    for path, handler in served.routes().items():
-        for method in ("GET", "POST"):
-            app.router.add_route(method, path, handler)
-    for path in (GENERATE, chat.PATH):
+    app = guarded(token, served.routes())
+    for path in (GENERATE, CHAT):
         refuse(app, path, f"The model gives scores, not tokens: {path} needs a language model.")
     return app
 

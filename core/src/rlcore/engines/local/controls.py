@@ -1,38 +1,16 @@
 """The endpoints beside `/generate`: health, information, weights, pausing, memory."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
 
-import orjson
 from aiohttp import web
-from pydantic import ValidationError
 
 from rlcore import __version__
 from rlcore.engines.local import bodies
+from rlcore.engines.local.app import Handler, information, parse
 from rlcore.engines.local.groups import Groups, JoinBody, LeaveBody, ReceiveBody
-from rlcore.engines.local.requests import RequestError, explain, parse_generate
+from rlcore.engines.local.requests import RequestError, parse_generate
 from rlcore.engines.local.service import Service
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-B = TypeVar("B", bound=bodies.Body)
-
-
-async def read_body(request: web.Request) -> Any:
-    """The JSON of a request; an empty body is an empty object."""
-    text = await request.read()
-    try:
-        return orjson.loads(text) if text else {}
-    except orjson.JSONDecodeError as error:
-        raise RequestError(f"The body is not JSON: {error}") from error
-
-
-async def parse(request: web.Request, kind: type[B]) -> B:
-    """The body of a control, checked."""
-    try:
-        return kind.model_validate(await read_body(request))
-    except ValidationError as error:
-        raise RequestError(explain(error)) from error
 
 
 class Controls:
@@ -46,12 +24,7 @@ class Controls:
     def routes(self) -> dict[str, Handler]:
         """Every path with its handler."""
         return {
-            "/health": self.health,
-            "/health_generate": self.health_generate,
-            "/server_info": self.server_info,
-            "/get_server_info": self.server_info,
-            "/model_info": self.model_info,
-            "/get_model_info": self.model_info,
+            **information(self),
             "/update_weights_from_disk": self.update_from_disk,
             "/update_weights_from_shared_memory": self.update_from_shared_memory,
             "/update_weights_from_delta": self.update_from_delta,
@@ -68,10 +41,6 @@ class Controls:
             "/release_memory_occupation": self.release,
             "/resume_memory_occupation": self.reclaim,
         }
-
-    async def health(self, _: web.Request) -> web.Response:
-        """Whether the process answers."""
-        return web.Response()
 
     async def health_generate(self, _: web.Request) -> web.Response:
         """Whether a token can be made; where generation is held on purpose, whether the thread answers."""

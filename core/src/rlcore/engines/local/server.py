@@ -26,74 +26,26 @@ computed is computed anew with the new weights, without it they keep their old k
 /end_weight_update no step is made.
 """
 
-import hmac
-from collections.abc import Awaitable, Callable
-
 import orjson
 from aiohttp import web
-from aiohttp.typedefs import Middleware
 
-from rlcore.engines.local import chat
-from rlcore.engines.local.controls import Controls, read_body
+from rlcore.engines.local.app import CHAT, CLASSIFY, GENERATE, guarded, read_body, refuse
+from rlcore.engines.local.chat import Chat
+from rlcore.engines.local.controls import Controls
 from rlcore.engines.local.requests import RequestError, parse_generate
 from rlcore.engines.local.sequences import Sequence
 from rlcore.engines.local.service import Answer, Service
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-HEALTH = "/health"
-"""Open as SGLang's is, since routers ask it without a token; it tells no more than that the process lives."""
-GENERATE, CLASSIFY = "/generate", "/classify"
 SESSION_HEADER = "X-Rlcore-Session"
-MAX_BODY_BYTES = 1 << 30
 
 
 def make_app(service: Service, token: str) -> web.Application:
     """The application; `token` is what clients must bear."""
-    app = guarded(token)
+    app = guarded(token, Controls(service).routes())
     app.router.add_post(GENERATE, Generate(service).handle)
-    app.router.add_post(chat.PATH, chat.Chat(service).handle)
-    controls = Controls(service)
-    for path, handler in controls.routes().items():
-        for method in ("GET", "POST"):
-            app.router.add_route(method, path, handler)
+    app.router.add_post(CHAT, Chat(service).handle)
     refuse(app, CLASSIFY, "The model gives tokens, not scores: /classify needs a sequence classifier.")
     return app
-
-
-def guarded(token: str) -> web.Application:
-    """An application without routes. `token`: what clients must bear. A `RequestError` is a 400."""
-    return web.Application(middlewares=[_guard(token), _refusals], client_max_size=MAX_BODY_BYTES)
-
-
-def refuse(app: web.Application, path: str, reason: str) -> None:
-    """Answer every request for `path` by `reason`."""
-
-    async def handle(_: web.Request) -> web.StreamResponse:
-        raise RequestError(reason)
-
-    app.router.add_post(path, handle)
-
-
-def _guard(token: str) -> Middleware:
-    expected = f"Bearer {token}".encode()
-
-    @web.middleware
-    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
-        if request.path != HEALTH and not hmac.compare_digest(given, expected):
-            return web.json_response({"error": "Unauthorized"}, status=401)
-        return await handler(request)
-
-    return guard
-
-
-@web.middleware
-async def _refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except RequestError as error:
-        return web.json_response({"error": {"message": str(error)}}, status=400)
 
 
 class Generate:
