@@ -16,11 +16,10 @@ import torch
 from rlcore.data.tokens import PromptEncoder
 from rlcore.rollout.evaluate import EvalResult, Evaluator
 from rlcore.runtime.cluster import Cluster, connect
-from rlcore.runtime.engine_checks import nodes_of
 from rlcore.runtime.engines import EngineGroup
 from rlcore.runtime.evals import evaluations
 from rlcore.runtime.frozen import FrozenGroup
-from rlcore.runtime.placement import place_engines
+from rlcore.runtime.placement import cpus_of, place_engines, served_bundles
 from rlcore.runtime.prepare import prepare_served
 from rlcore.runtime.prepared import Served
 from rlcore.runtime.run_folder import run_folder
@@ -61,8 +60,7 @@ def evaluate(chosen: Inference, *, run_dir: Path, ray_address: str | None, conso
         served = prepare_served(chosen, folder.resolve())
         console.phase("Starting Ray")
         gpus = torch.cuda.device_count()
-        servers = chosen.run.engines * nodes_of(chosen.sglang) + len(served.frozen)
-        with connect(ray_address, cpus=servers + 1, gpus=gpus) as cluster:
+        with connect(ray_address, cpus=cpus_of(served_bundles(served)), gpus=gpus) as cluster:
             results = asyncio.run(_evaluate(served, cluster, console))
         file = folder / SAMPLES / FILE
         write_samples(file, results)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 # Trainer and engine on one device: each takes a share, and the shares of both fit into one GPU.
 _SHARED = 0.5
 
-
+Bundle = Mapping[str, float]
+"""What is reserved at once, on one host: CPUs and GPUs, in Ray's names."""
 Nodes = tuple[Slot, ...]
 """Of one engine: a slot for each of `--sglang.nnodes`, the first being asked."""
 
@@ -37,8 +38,48 @@ class Placement:
     frozen: list[Slot]
 
 
+def bundles_of(prepared: Prepared) -> list[Bundle]:
+    """What the run takes: of its frozen models, then of its workers, those with a critic alone and, where
+    these have devices of their own, the nodes of its engines.
+
+    On GPUs a worker takes one, and so does one that has only a critic; `colocate` puts engine i on the
+    device of worker i, `split` gives it devices of its own (as many as it has ranks, divided among its
+    nodes), which a frozen model always has. Without a GPU there are only CPUs to count. `ConfigError` where
+    engines do not fit on the devices of workers.
+    """
+    run, engines = prepared.resolved.run, prepared.engines
+    workers = run.ranks + critic_ranks(run)
+    if not _is_colocated(prepared):
+        a_worker: dict[str, float] = {"CPU": 1, "GPU": 1} if prepared.gpu else {"CPU": 1}
+        nodes = engines * nodes_of(prepared.resolved.sglang)
+        return _beside_frozen(prepared, [a_worker] * workers + [_node(prepared)] * nodes)
+    if (gpus := _engine_gpus(prepared)) > 1 or engines > run.ranks:
+        raise ConfigError(
+            f"--placement colocate puts each engine on the device of one train worker, and --engines "
+            f"{engines} with {gpus} GPUs each do not fit on {run.ranks}: use --placement split."
+        )
+    return _beside_frozen(prepared, [{"CPU": 2, "GPU": 1}] * workers)
+
+
+def served_bundles(served: Served) -> list[Bundle]:
+    """What engines without a trainer take: their frozen models, then the nodes of each."""
+    nodes = served.resolved.run.engines * nodes_of(served.resolved.sglang)
+    return _beside_frozen(served, [_node(served)] * nodes)
+
+
+def cpus_of(bundles: Sequence[Bundle]) -> int:
+    """CPUs of a local cluster for `bundles`."""
+    return int(sum(bundle["CPU"] for bundle in bundles)) + 1
+
+
 def place(cluster: Cluster, prepared: Prepared) -> Placement:
     """Reserve the devices of the whole run in one placement group, or refuse in one sentence."""
+    if prepared.gpu != bool(cluster.gpus):
+        raise ConfigError(
+            f"--ray-address {cluster.address}: that cluster offers {cluster.gpus} GPUs, but torch finds "
+            f"{'some' if prepared.gpu else 'none'} where this command runs: start it on a machine like the "
+            "cluster's, or hide the GPUs from one of them with CUDA_VISIBLE_DEVICES."
+        )
     placement = _reserved(cluster, prepared)
     if placement.engines:
         check_ways(cluster, placement, prepared.resolved)
@@ -87,43 +128,31 @@ def check_ways(cluster: Cluster, placement: Placement, resolved: Resolved) -> No
 
 
 def _reserved(cluster: Cluster, prepared: Prepared) -> Placement:
-    """On GPUs a worker takes one, and so does one that has only a critic; `colocate` puts engine i on the
-    device of worker i, `split` gives it devices of its own (as many as it has ranks, divided among its
-    nodes), which a frozen model always has. Without a GPU there are only CPUs to count.
-    """
-    run, engines = prepared.resolved.run, prepared.engines
-    engine_gpus, nodes = _engine_gpus(prepared), nodes_of(prepared.resolved.sglang)
-    if prepared.gpu != bool(cluster.gpus):
-        raise ConfigError(
-            f"--ray-address {cluster.address}: that cluster offers {cluster.gpus} GPUs, but torch finds "
-            f"{'some' if prepared.gpu else 'none'} where this command runs: start it on a machine like the "
-            "cluster's, or hide the GPUs from one of them with CUDA_VISIBLE_DEVICES."
-        )
-    ranks, apart = run.ranks, run.ranks + critic_ranks(run)
-    a_worker: dict[str, float] = {"CPU": 1, "GPU": 1} if prepared.gpu else {"CPU": 1}
-    if not prepared.gpu or run.placement == "split" or not engine_gpus:
-        bundles = [a_worker] * apart + [_node(prepared)] * (engines * nodes)
-        frozen, slots = _slots_beside(cluster, prepared, bundles, "The train workers and engines")
+    run = prepared.resolved.run
+    ranks, workers = run.ranks, run.ranks + critic_ranks(run)
+    is_colocated = _is_colocated(prepared)
+    what = "The train workers" if is_colocated else "The train workers and engines"
+    frozen, slots = _slots_beside(cluster, prepared, bundles_of(prepared), what)
+    if not is_colocated:
         return Placement(
             workers=slots[:ranks],
-            critics=slots[ranks:apart],
-            engines=_by_engine(slots[apart:], nodes),
+            critics=slots[ranks:workers],
+            engines=_by_engine(slots[workers:], nodes_of(prepared.resolved.sglang)),
             frozen=frozen,
         )
-    if engine_gpus > 1 or engines > run.ranks:
-        raise ConfigError(
-            f"--placement colocate puts each engine on the device of one train worker, and --engines "
-            f"{engines} with {engine_gpus} GPUs each do not fit on {run.ranks}: use --placement split."
-        )
-    bundles = [{"CPU": 2, "GPU": 1}] * apart
-    frozen, slots = _slots_beside(cluster, prepared, bundles, "The train workers")
     shared = [replace(slot, gpus=_SHARED) for slot in slots[:ranks]]
     return Placement(
         workers=shared,
         critics=slots[ranks:],
-        engines=[(slot,) for slot in shared[:engines]],
+        engines=[(slot,) for slot in shared[: prepared.engines]],
         frozen=frozen,
     )
+
+
+def _is_colocated(prepared: Prepared) -> bool:
+    """Whether engines are on the devices of train workers."""
+    is_asked = prepared.resolved.run.placement == "colocate" and prepared.engines > 0
+    return is_asked and _engine_gpus(prepared) > 0
 
 
 def place_engines(cluster: Cluster, served: Served) -> tuple[list[Nodes], list[Slot]]:
@@ -135,27 +164,30 @@ def place_engines(cluster: Cluster, served: Served) -> tuple[list[Nodes], list[S
             f"--ray-address {cluster.address}: that cluster offers no GPUs, but torch finds some where this "
             "command runs; hide them with CUDA_VISIBLE_DEVICES, or name another cluster."
         )
-    nodes = nodes_of(served.resolved.sglang)
-    bundles = [_node(served)] * (served.resolved.run.engines * nodes)
-    frozen, slots = _slots_beside(cluster, served, bundles, "The engines")
+    frozen, slots = _slots_beside(cluster, served, served_bundles(served), "The engines")
     check_frozen(cluster, frozen)
-    return _by_engine(slots, nodes), frozen
+    return _by_engine(slots, nodes_of(served.resolved.sglang)), frozen
+
+
+def _beside_frozen(served: Served, bundles: Sequence[Bundle]) -> list[Bundle]:
+    """Those of the frozen models, which come first since they must be here, and `bundles`."""
+    on_gpus, cpus = served.gpu and served.resolved.engine.name != CPU_ENGINE, bundles[0]["CPU"]
+    frozen: list[Bundle] = [
+        {"CPU": cpus, "GPU": _gpus(one.fields)} if on_gpus else {"CPU": cpus} for one in served.frozen
+    ]
+    return [*frozen, *bundles]
 
 
 def _slots_beside(
-    cluster: Cluster, served: Served, bundles: Sequence[Mapping[str, float]], what: str
+    cluster: Cluster, served: Served, bundles: Sequence[Bundle], what: str
 ) -> tuple[list[Slot], list[Slot]]:
-    """Slots of the frozen models, which come first since they must be here, and those of `bundles`."""
-    on_gpus, cpus = served.gpu and served.resolved.engine.name != CPU_ENGINE, bundles[0]["CPU"]
-    frozen: list[Mapping[str, float]] = [
-        {"CPU": cpus, "GPU": _gpus(one.fields)} if on_gpus else {"CPU": cpus} for one in served.frozen
-    ]
-    what = f"{what}, with frozen models," if frozen else what
-    slots = _slots(cluster, [*frozen, *bundles], what)
-    return slots[: len(frozen)], slots[len(frozen) :]
+    """Slots of the frozen models, and those of the other `bundles`."""
+    frozen = len(served.frozen)
+    slots = _slots(cluster, bundles, f"{what}, with frozen models," if frozen else what)
+    return slots[:frozen], slots[frozen:]
 
 
-def _slots(cluster: Cluster, bundles: Sequence[Mapping[str, float]], what: str) -> list[Slot]:
+def _slots(cluster: Cluster, bundles: Sequence[Bundle], what: str) -> list[Slot]:
     """A slot for each of `bundles`. Among equal ones those here come first, and those of a host together."""
     group, here = cluster.place(bundles, what), cluster.here
     slots = [

@@ -15,8 +15,7 @@ import torch
 from rlcore.errors import RunError, Terminated
 from rlcore.runtime import provenance
 from rlcore.runtime.cluster import connect
-from rlcore.runtime.engine_checks import nodes_of
-from rlcore.runtime.placement import critic_ranks, place
+from rlcore.runtime.placement import bundles_of, cpus_of, place
 from rlcore.runtime.prepare import left_out, prepare
 from rlcore.runtime.provenance import versions
 from rlcore.runtime.resume import first_state, newest_checkpoint, resumed_state
@@ -54,9 +53,7 @@ def train(
             state = replace(state, versions=versions(resolved))
             write_settings(folder, resolved)
             console.phase("Starting Ray")
-            run = resolved.run
-            servers = prepared.engines * nodes_of(resolved.sglang)
-            cpus = run.ranks + critic_ranks(run) + servers + len(prepared.frozen) + 1
+            cpus = cpus_of(bundles_of(prepared))
             cluster = stack.enter_context(connect(ray_address, cpus=cpus, gpus=torch.cuda.device_count()))
             placement = place(cluster, prepared)
         session = Session(
