@@ -23,8 +23,9 @@ TOLERANCE = 1e-4
 
 
 @pytest.mark.sglang
-def test_sglang_scores_as_transformers_does(tmp_path: Path) -> None:
-    model = make_reward_model(tmp_path / "model")
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "llama"])
+def test_sglang_scores_as_transformers_does(family: str, tmp_path: Path) -> None:
+    model = make_reward_model(tmp_path / "model", family)
     config = SglangConfig(python=os.environ["RLCORE_SGLANG_PYTHON"], start_limit_s=280.0)
     engine = Part(name="sglang", factory="rlcore.engines.launch:SglangEngine", config=config)
     launch = replace(launch_of(model, tmp_path, context_length=CONTEXT), classifier=True)

@@ -46,6 +46,38 @@ def test_positions_that_it_lacks_on_a_cpu_are_refused_there(rope: dict[str, Any]
         check_model(config, on_gpu=False)
 
 
+@pytest.mark.parametrize("architecture", [LATENT, FLASH])
+@pytest.mark.parametrize("kind", ["linear", "llama3"])
+def test_positions_that_it_takes_for_others_are_refused(architecture: str, kind: str) -> None:
+    """Of latent attention it makes yarn of every scaling."""
+    config = {
+        **_config(),
+        **_flash(),
+        "architectures": [architecture],
+        "rope_parameters": {"rope_type": kind},
+    }
+    with pytest.raises(ModelError, match=f"makes yarn of every scaling of .* found rope_type '{kind}'"):
+        check_model(config, on_gpu=True)
+
+
+@pytest.mark.parametrize("architecture", ["Qwen3ForSequenceClassification", "Qwen2ForRewardModel"])
+def test_a_reward_model_that_sglang_has_a_class_for(architecture: str) -> None:
+    check_model({"architectures": [architecture]}, on_gpu=True)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "also"),
+    [
+        ("MistralForSequenceClassification", "InternLM2ForRewardModel; take --engine local."),
+        ("BertForSequenceClassification", "InternLM2ForRewardModel."),
+    ],
+)
+def test_a_reward_model_whose_head_sglang_would_leave_out(architecture: str, also: str) -> None:
+    with pytest.raises(ModelError, match=f"found a {architecture}, but of reward models SGLang") as caught:
+        check_model({"architectures": [architecture]}, on_gpu=True)
+    assert str(caught.value).endswith(also)
+
+
 def _flash(**changes: Any) -> dict[str, Any]:
     sizes = {"q_lora_rank": 24, "num_hidden_layers": 3, "first_k_dense_replace": 1}
     return {"architectures": [FLASH], **sizes, **changes}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.errors import EngineError, PluginError, StaleWeightsError
+from rlcore.errors import EngineError, PluginError, RunError, StaleWeightsError
 from rlcore.types import Prompt, RewardStatus
 
 MakeWorld = Callable[..., Any]
@@ -96,6 +96,18 @@ async def test_rewards_that_never_give_a_score_end_the_run(make_world: MakeWorld
     world = make_world()
     world.rewards.unscored = {number: [RewardStatus.FAILED] * 2 for number in range(99) if number % 3}
     assert (await world.producer.rollout(1)).groups
+
+
+async def test_rewards_that_have_given_a_score_may_fail_for_a_while(make_world: MakeWorld) -> None:
+    """Not for as many draws as a rollout takes with all its refills: 4, three times."""
+    world = make_world()
+    world.rewards.unscored = {number: [RewardStatus.FAILED] * 2 for number in range(4, 4 + 11)}
+    await world.producer.rollout(1)
+    second = await world.producer.rollout(2)
+    assert (len(second.groups), second.metrics["rollout/reward_failed"]) == (1, 2 * 11)
+    world.rewards.unscored = {number: [RewardStatus.FAILED] * 2 for number in range(999)}
+    with pytest.raises(RunError, match="The rewards give no score: failed"):
+        await world.producer.rollout(3)
 
 
 async def test_stale_weights_are_noticed(make_world: MakeWorld) -> None:

@@ -135,9 +135,29 @@ def test_extras() -> None:
     assert batch.per_token["route"].tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
+def test_an_extra_of_a_response_without_tokens() -> None:
+    """It has no entries, of which neither their dtype nor their shape is known."""
+    samples = [
+        sample(0, 0, (), extras={"id": (), "route": ()}),
+        sample(0, 1, (1, 2), extras={"id": (2**40 + 1, 3), "route": ((1, 2), (3, 4))}),
+    ]
+    batch = to_batch([group(0, *samples)], minibatches=1, version=0)
+    assert batch.per_token["id"].tolist() == [2**40 + 1, 3]
+    assert batch.per_token["id"].dtype == torch.int64
+    assert batch.per_token["route"].tolist() == [[1, 2], [3, 4]]
+
+
+def test_an_extra_with_the_name_of_a_column_of_the_metadata() -> None:
+    bad = with_metadata(0, {"level": 1}, extras={"level": 2})
+    with pytest.raises(PluginError, match="'level' has the name of a column that --metadata-columns makes"):
+        to_batch([group(0, bad)], minibatches=1, version=0, metadata=("level",))
+
+
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
+        ({"a": ((1, 2), (3,))}, {"a": ((1, 2),)}, "'a' has rows of several lengths"),
+        ({"a": ((1, 2), (3, 4))}, {"a": ((1,),)}, "'a' has entries of several shapes"),
         ({"a": 1}, {}, "all samples of a batch must have the same"),
         ({"a": "x"}, {"a": "y"}, "'a' is not made of numbers"),
         ({"a": (1, 2)}, {"a": (1, 2)}, "'a' is neither a number nor one entry"),
@@ -180,6 +200,12 @@ def test_columns_of_the_metadata(change: dict[str, Any]) -> None:
         ({"size": 1}, "level", "of 'p0' holds 'size'."),
         ({}, "level", "of 'p0' holds nothing."),
         ({"level": "x"}, "level", "of 'p0' has 'x' there."),
+        ({"level": 2**63}, "level", "of 64 bits where it is whole"),
+        (
+            {"greedy_reward": 1},
+            "greedy_reward",
+            "--metadata-columns: found 'greedy_reward', which core makes",
+        ),
         ({"reward": 1}, "reward", "--metadata-columns: found 'reward', which core makes itself"),
     ],
 )

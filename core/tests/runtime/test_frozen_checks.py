@@ -144,6 +144,10 @@ def test_a_reward_model_that_does_not_fit(rewards: Path, policy: Path, tmp_path:
     assert "its context is 16 tokens, expected at least 40" in refusal(scored(short), policy)
     other = changed_rewards(rewards, tmp_path / "other", architectures=["Qwen2ForRewardModel"])
     assert refusal(scored(other), policy).startswith("--engine local: found a Qwen2ForRewardModel, but of")
+    encoder = changed_rewards(rewards, tmp_path / "encoder", architectures=["BertForSequenceClassification"])
+    assert refusal(scored(encoder), policy).endswith(
+        "transformers' decoders (Qwen3ForSequenceClassification, …)."
+    )
     several = make_reward_model(tmp_path / "several", num_labels=3, max_position_embeddings=CONTEXT)
     assert refusal(scored(several), policy) == (
         f"--frozen rm={several}: it gives 3 scores; say by --reward.reward-model.label which of them "

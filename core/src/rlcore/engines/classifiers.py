@@ -11,6 +11,11 @@ REWARD_HEAD = "ForRewardModel"
 """What SGLang serves beside it: two layers, with one score."""
 DEFAULT_LABELS = 2
 """Of transformers, for a config.json that names none."""
+SGLANG_CLASSIFIERS = (
+    *(f"{family}{CLASSIFIER_HEAD}" for family in ("Llama", "Qwen2", "Qwen3", "Gemma2")),
+    *(f"{family}{REWARD_HEAD}" for family in ("Qwen2", "Qwen3", "InternLM2")),
+)
+"""Those that SGLang (0.5.23) has a class for. Of others it leaves the head out, and gives hidden states."""
 
 
 def classifier_of(hf_config: Mapping[str, Any]) -> str | None:
@@ -25,4 +30,13 @@ def scores_of(hf_config: Mapping[str, Any]) -> int:
     labels = hf_config.get("id2label")
     if (classifier_of(hf_config) or "").endswith(REWARD_HEAD):
         return 1
-    return len(labels) if isinstance(labels, Mapping) else DEFAULT_LABELS
+    return len(labels) if isinstance(labels, Mapping) else int(hf_config.get("num_labels") or DEFAULT_LABELS)
+
+
+def is_decoder(architecture: str) -> bool:
+    """Whether it is a sequence classifier that transformers makes of a decoder."""
+    import transformers
+    from transformers.modeling_layers import GenericForSequenceClassification
+
+    known = getattr(transformers, architecture, None)
+    return isinstance(known, type) and issubclass(known, GenericForSequenceClassification)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rlcore.dtypes import NAMES
 from rlcore.engines import sglang_cpu, sglang_fields, sglang_heads, sglang_launch, sglang_models
-from rlcore.engines.classifiers import CLASSIFIER_HEAD, classifier_of
+from rlcore.engines.classifiers import CLASSIFIER_HEAD, SGLANG_CLASSIFIERS, classifier_of, is_decoder
 from rlcore.engines.config import LocalConfig, SglangConfig
 from rlcore.engines.ways import copies, publisher_of
 from rlcore.errors import ConfigError, ModelError
@@ -135,10 +135,11 @@ class LocalEngine:
     def check_model(self, hf_config: Mapping[str, Any]) -> None:
         """Any that transformers loads, as the trainer's bridge does."""
         found = classifier_of(hf_config)
-        if found is not None and not found.endswith(CLASSIFIER_HEAD):
+        if found is not None and not is_decoder(found):
+            also = "; take --engine sglang" if found in SGLANG_CLASSIFIERS else ""
             raise ModelError(
-                f"--engine local: found a {found}, but of reward models it serves those of transformers "
-                f"(Qwen3{CLASSIFIER_HEAD}, …); take --engine sglang."
+                f"--engine local: found a {found}, but of reward models it serves transformers' decoders "
+                f"(Qwen3{CLASSIFIER_HEAD}, …){also}."
             )
 
     def command(self, launch: EngineLaunch) -> Command:

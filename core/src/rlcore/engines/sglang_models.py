@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlcore.engines.classifiers import SGLANG_CLASSIFIERS, classifier_of, is_decoder
 from rlcore.errors import ModelError
 
 LATENT = "DeepseekV3ForCausalLM"
@@ -17,6 +18,13 @@ OTHERWISE = "or take --engine local"
 
 def check_model(hf_config: Mapping[str, Any], *, on_gpu: bool) -> None:
     """ModelError where SGLang would end as it loads the model, or compute another one than the trainer."""
+    found = classifier_of(hf_config)
+    if found is not None and found not in SGLANG_CLASSIFIERS:
+        also = "; take --engine local" if is_decoder(found) else ""
+        raise ModelError(
+            f"--engine sglang: found a {found}, but of reward models SGLang serves "
+            f"{', '.join(SGLANG_CLASSIFIERS)}{also}."
+        )
     architectures = hf_config.get("architectures") or ()
     if LATENT in architectures:
         _check_latent(hf_config, on_gpu=on_gpu)
@@ -32,8 +40,7 @@ def _check_latent(hf_config: Mapping[str, Any], *, on_gpu: bool) -> None:
                 f"--engine sglang: of a {LATENT} SGLang reads {name} of config.json, found {found}, expected "
                 f"{value!r}; set it, {OTHERWISE}."
             )
-    rope = hf_config.get("rope_parameters") or hf_config.get("rope_scaling") or {}
-    kind = rope.get("rope_type") or rope.get("type") or "default"
+    kind = _positions(LATENT, hf_config)
     if kind != "yarn" and not on_gpu:
         raise ModelError(
             f"--engine sglang: on a CPU SGLang knows no positions of a {LATENT} but yarn, found rope_type "
@@ -41,7 +48,20 @@ def _check_latent(hf_config: Mapping[str, Any], *, on_gpu: bool) -> None:
         )
 
 
+def _positions(architecture: str, hf_config: Mapping[str, Any]) -> str:
+    """How positions are scaled: "default" or "yarn", the only ones that SGLang computes."""
+    rope = hf_config.get("rope_parameters") or hf_config.get("rope_scaling") or {}
+    kind = str(rope.get("rope_type") or rope.get("type") or "default")
+    if kind not in ("default", "yarn"):
+        raise ModelError(
+            f"--engine sglang: SGLang makes yarn of every scaling of a {architecture}'s positions, found "
+            f"rope_type {kind!r} in config.json; take --engine local."
+        )
+    return kind
+
+
 def _check_flash(hf_config: Mapping[str, Any]) -> None:
+    _positions(FLASH, hf_config)
     if hf_config.get("q_lora_rank") is None:
         raise ModelError(
             f"--engine sglang: of a {FLASH} SGLang loads compressed queries only, found no q_lora_rank "

@@ -57,7 +57,7 @@ def to_batch(
     reward = np.array([_reward(sample) for sample in samples], dtype=np.float32)
     group = np.repeat(np.arange(len(groups)), [len(group.samples) for group in groups])
     rollout = _dense(sample.rollout_id for sample in samples)
-    extra_tokens, extra_samples = extra_columns(samples, responses)
+    extra_tokens, extra_samples = extra_columns(samples, responses, metadata)
     return TrainBatch(
         tokens=torch.from_numpy(np.fromiter(tokens, np.int64, int(prompts.sum()) + live)),
         prompt_lengths=torch.from_numpy(prompts),

@@ -29,14 +29,16 @@ OWN = frozenset(
     }
 )
 """The columns that core makes of a batch; none of another name replaces them."""
+AS_EXTRAS = frozenset({Input.TEACHER_LOG_PROBS, Input.GREEDY_REWARD})
+"""Those that it makes of extras, which it gives the samples itself."""
 
 
 def extra_columns(
-    samples: Sequence[Sample], responses: NDArray[np.int64]
+    samples: Sequence[Sample], responses: NDArray[np.int64], metadata: Sequence[str] = ()
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """(per-token columns, per-sample columns) of the samples' extras; `responses` int64 [B]: their lengths.
 
-    Raises `PluginError` for what is no column, and for a name of core's own.
+    Raises `PluginError` for what is no column, and for a name of core's own, or of the `metadata`'s columns.
     """
     names = samples[0].extras.keys() if samples else ()
     for sample in samples:
@@ -47,17 +49,28 @@ def extra_columns(
             )
     if taken := sorted(OWN.intersection(names)):
         raise PluginError(f"The extra {taken[0]!r} has the name of a column that core makes; choose another.")
+    if taken := sorted(set(metadata).intersection(names)):
+        raise PluginError(
+            f"The extra {taken[0]!r} has the name of a column that --metadata-columns makes; rename one."
+        )
     per_token: dict[str, Tensor] = {}
     per_sample: dict[str, Tensor] = {}
     for name in names:
-        values = [np.asarray(sample.extras[name]) for sample in samples]
+        try:
+            values = [np.asarray(sample.extras[name]) for sample in samples]
+        except ValueError as error:
+            raise PluginError(f"The extra {name!r} has rows of several lengths: {error}.") from error
         if any(value.dtype.kind not in KINDS for value in values):
             raise PluginError(f"The extra {name!r} is not made of numbers.")
-        dtype = KINDS[np.result_type(*values).kind]
+        # What has no entries says nothing of their dtype and shape.
+        filled = [value for value in values if value.size] or values
+        dtype = KINDS[np.result_type(*filled).kind]
         if all(value.ndim == 0 for value in values):
             per_sample[name] = torch.from_numpy(np.stack(values).astype(dtype))
         elif [value.shape[:1] for value in values] == [(count,) for count in responses]:
-            per_token[name] = torch.from_numpy(np.concatenate(values).astype(dtype))
+            if len({value.shape[1:] for value in filled}) > 1:
+                raise PluginError(f"The extra {name!r} has entries of several shapes.")
+            per_token[name] = torch.from_numpy(np.concatenate(filled).astype(dtype))
         else:
             raise PluginError(
                 f"The extra {name!r} is neither a number nor one entry for each response token."
@@ -78,15 +91,15 @@ def check_metadata(prompts: Iterable[Prompt], names: Sequence[str]) -> None:
     """Each prompt's metadata has a number of each name. Raises `DataError` naming the prompt."""
     if not names:
         return
-    if taken := sorted(OWN.intersection(names)):
+    if taken := sorted((OWN | AS_EXTRAS).intersection(names)):
         raise DataError(f"--metadata-columns: found {taken[0]!r}, which core makes itself; rename it.")
     for prompt in prompts:
         for name in names:
             found = prompt.metadata.get(name)
-            if not isinstance(found, int | float):
+            if not isinstance(found, int | float) or (isinstance(found, int) and abs(found) >= 2**63):
                 there = ", ".join(map(repr, prompt.metadata)) or "nothing"
                 what = f"holds {there}" if found is None else f"has {found!r} there"
                 raise DataError(
-                    f"--metadata-columns {name}: expected a number in the metadata of each prompt, but that "
-                    f"of {prompt.prompt_id!r} {what}."
+                    f"--metadata-columns {name}: expected a number, of 64 bits where it is whole, in the "
+                    f"metadata of each prompt, but that of {prompt.prompt_id!r} {what}."
                 )

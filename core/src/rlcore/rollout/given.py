@@ -11,6 +11,7 @@ from rlcore.config.run import RunConfig
 from rlcore.data.cursors import cursor_of
 from rlcore.data.responses import Given, ResponseEncoder
 from rlcore.errors import DataError
+from rlcore.rollout.columns import check_metadata
 from rlcore.rollout.group import UNFIT
 from rlcore.rollout.measure import Rollout, sample_metrics
 from rlcore.types import GenerationStatus, Group, Json, Prompt, Sample
@@ -88,6 +89,7 @@ class GivenProducer:
         group_id = self._next_group
         self._next_group += 1
         try:
+            check_metadata([prompt], self._run.metadata_columns)
             samples = self._samples(group_id, prompt)
         except DataError as error:
             _log.warning("%s It is left out.", error)

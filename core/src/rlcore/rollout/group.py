@@ -52,6 +52,11 @@ class Outcome:
         """The engine has generated every sample, whatever the rewards make of them."""
         return all(sample.status not in UNUSABLE for sample in self.group.samples)
 
+    @property
+    def is_unscored(self) -> bool:
+        """The rewards gave a sample no score."""
+        return self.reward_failed + self.reward_timed_out > 0
+
     @classmethod
     def unanswered(
         cls, draw: Draw, fresh: Sequence[Sample], reason: str, error: PluginError | None = None

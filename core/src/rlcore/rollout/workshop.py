@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from rlcore.config.run import RunConfig
 from rlcore.data.tokens import PromptEncoder
 from rlcore.engines.client import together
-from rlcore.errors import DataError, PluginError, RlcoreError
+from rlcore.errors import DataError, PluginError, RlcoreError, RunError
 from rlcore.interfaces import Filter, Generator, Verdict
 from rlcore.rollout.baseline import with_baseline
 from rlcore.rollout.buffer import Draw
+from rlcore.rollout.columns import check_metadata
 from rlcore.rollout.context import EngineContext, Scorer
 from rlcore.rollout.group import CRASHED, UNFIT, GroupMaker, Outcome, Versions, new_samples
 from rlcore.rollout.measure import Tally
@@ -48,14 +49,15 @@ class Maker:
     ) -> Outcome:
         """`count` samples of a draw, generated and scored.
 
-        A generator that fails is an outcome, and so is a prompt that no run takes (`PromptEncoder.check`
-        finds it before the run starts only among the first of a set).
+        A generator that fails is an outcome, and so is a prompt that no run takes, or that lacks what
+        becomes a column (such are found before the run starts only among the first of a set).
         """
 
         def fresh_of(ids: tuple[int, ...]) -> list[Sample]:
             return new_samples(draw, ids, count=count, run_seed=self._run.seed, prefix=prefix)
 
         try:
+            check_metadata([draw.prompt], self._run.metadata_columns)
             fresh = fresh_of(self._encoder.encode(draw.prompt))
         except DataError as error:
             ctx.close()
@@ -110,17 +112,23 @@ class Workshop(Maker):
         self._supply = supply
         self._buffer = supply.buffer
         self._failing: set[int] = set()
+        self._has_scored = False
 
     def settle(self, outcome: Outcome, tally: Tally) -> Group | None:
         """Book what became of a draw in flight; the group that waits to be trained on, if it does.
 
         A crashed one is generated again, until `max_attempts` have crashed. Raises the error of a draw where
-        as many draws in a row had one as a batch has prompts: the run cannot go on.
+        as many draws in a row had one as a batch has prompts: the run cannot go on. Rewards that have given
+        a score may fail for as many draws as a rollout takes with all its refills.
         """
-        group_id = outcome.group.group_id
+        run, group_id = self._run, outcome.group.group_id
         self._failing = {*self._failing, group_id} if outcome.error else set()
-        if outcome.error and len(self._failing) >= max(self._run.prompts_per_step, self._run.max_attempts):
-            raise outcome.error
+        if outcome.error:
+            is_passing = self._has_scored and outcome.is_unscored
+            draws = run.prompts_per_step * (1 + run.max_refills if is_passing else 1)
+            if len(self._failing) >= max(draws, run.max_attempts):
+                raise RunError(str(outcome.error)) if is_passing else outcome.error
+        self._has_scored |= outcome.reason is None
         tally.add(outcome)
         if outcome.reason == CRASHED:
             if not self._buffer.crashed(group_id, self._run.max_attempts):

@@ -19,7 +19,13 @@ class ServerConfig(RewardConfig):
         "", pattern=r"^\w*$", description="environment variable that holds a bearer token; empty: no token"
     )
     request_timeout: float = Field(30.0, gt=0, le=3600, description="seconds for one request")
-    retries: int = Field(3, ge=0, le=100, description="further tries of a request that the server failed")
+    retries: int = Field(
+        3,
+        ge=0,
+        le=100,
+        description="further tries of a request that the server failed; a frozen model is asked until "
+        "`retry_budget` is used up",
+    )
     retry_budget: float = Field(
         60.0, ge=0, le=3600, description="seconds after which nothing is tried again, for a whole group"
     )
