@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp.test_utils import TestServer
 from transformers import AutoTokenizer
 
 from rlcore.engines.local.classifier import Classifier
+from rlcore.engines.local.classify import Classify, make_app
 from rlcore.engines.local.settings import Settings
 from rlcore.errors import ModelError
 from rlcore.testing.engine_server import TOKEN, launch_of, serving
@@ -30,11 +35,17 @@ def apart(found: list[list[float]], wanted: list[list[float]]) -> float:
     )
 
 
+def scored(settings: Settings) -> list[list[float]]:
+    """What a classifier says of `TEXTS`."""
+    classifier = Classifier(settings)
+    return [scores for batch in classifier.batches(TEXTS) for scores in classifier.scores(batch)]
+
+
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
 def test_padding_changes_no_score(family: str, tmp_path: Path) -> None:
     path = make_reward_model(tmp_path / family, family, num_labels=2)
     wanted = reference_scores(path, TEXTS)
-    found = Classifier(Settings(model_path=path, max_batch=4)).scores(TEXTS)
+    found = scored(Settings(model_path=path, max_batch=4))
     assert [len(scores) for scores in found] == [2] * len(TEXTS)
     assert apart(found, wanted) < TOLERANCE
     assert min(abs(one[0] - two[0]) for one, two in pairwise(found[:4])) > 1e-3
@@ -43,9 +54,7 @@ def test_padding_changes_no_score(family: str, tmp_path: Path) -> None:
 def test_a_model_without_a_padding_token(tmp_path: Path) -> None:
     """transformers would not know where a padded text ends."""
     path = make_reward_model(tmp_path / "model", pad_token_id=None)
-    assert (
-        apart(Classifier(Settings(model_path=path)).scores(TEXTS), reference_scores(path, TEXTS)) < TOLERANCE
-    )
+    assert apart(scored(Settings(model_path=path)), reference_scores(path, TEXTS)) < TOLERANCE
 
 
 def test_a_head_that_transformers_does_not_know(tmp_path: Path) -> None:
@@ -121,6 +130,36 @@ async def test_it_says_what_it_is_and_that_it_lives(url: str) -> None:
 )
 async def test_refusals(url: str, path: str, body: Any, said: str) -> None:
     assert said in (await ask(url, path, body, status=400))["error"]["message"]
+
+
+async def test_what_nobody_waits_for_any_more_is_not_computed(model: Path) -> None:
+    """A request is made again where it takes too long: what it has left must not be in its way."""
+    begun, may_go = threading.Event(), threading.Event()
+
+    class Held(Classifier):
+        calls = 0
+
+        def scores(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:
+            self.calls += 1
+            begun.set()
+            may_go.wait(LIMIT_S)
+            return super().scores(texts)
+
+    settings = Settings(model_path=model, max_batch=1)
+    held = Held(settings)
+    server = TestServer(make_app(Classify(settings, ThreadPoolExecutor(1), held), TOKEN))
+    async with server:
+        url = str(server.make_url(""))
+        asking = asyncio.ensure_future(ask(url, "/classify", {"input_ids": TEXTS}))
+        await asyncio.to_thread(begun.wait, LIMIT_S)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        await ask(url, "/health")  # the server has seen by now that the other connection is closed
+        may_go.set()
+        await ask(url, "/server_info")
+        assert held.calls == 1
+        await ask(url, "/classify", {"input_ids": TEXTS})
+        assert held.calls == 1 + len(TEXTS)
 
 
 async def test_a_token_is_needed(url: str) -> None:

@@ -27,17 +27,15 @@ class Classifier:
         # transformers finds the end of a text by the padding behind it.
         self._max_batch = 1 if self._pad is None else settings.max_batch
 
-    @torch.inference_mode()
-    def scores(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:
-        """The scores of each text, one for each label: of what stands where its last token, other than
-        the padding token, is. The same call gives the same bits."""
-        return [row for batch in self._batches(texts) for row in self._forward(batch)]
-
-    def _batches(self, texts: Sequence[Sequence[int]]) -> Iterator[Sequence[Sequence[int]]]:
+    def batches(self, texts: Sequence[Sequence[int]]) -> Iterator[Sequence[Sequence[int]]]:
+        """The texts as `scores` takes them."""
         for start in range(0, len(texts), self._max_batch):
             yield texts[start : start + self._max_batch]
 
-    def _forward(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:
+    @torch.inference_mode()
+    def scores(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:
+        """The scores of each text of a batch, one for each label: of what stands where its last token, other
+        than the padding token, is. The same call gives the same bits."""
         width = max(map(len, texts))
         pad = 0 if self._pad is None else self._pad
         ids = torch.tensor([[*text, *[pad] * (width - len(text))] for text in texts])

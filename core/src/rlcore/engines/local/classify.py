@@ -7,6 +7,7 @@ a list of such. A request is computed by itself, so that its scores do not depen
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from aiohttp import web
@@ -44,7 +45,12 @@ class Classify:
         prompts, is_batch = prompts_of(body)
         texts = [self._checked(prompt) for prompt in prompts]
         rids = rids_of(body.rid, len(texts), is_batch)
-        rows = await self._call(lambda: self._classifier.scores(texts))
+        # One by one: where nobody waits any more, the rest is not computed.
+        rows = [
+            row
+            for batch in self._classifier.batches(texts)
+            for row in await self._call(partial(self._classifier.scores, batch))
+        ]
         answers = [
             _answer(row, rid, len(text)) for row, (_, rid), text in zip(rows, rids, texts, strict=True)
         ]
@@ -56,7 +62,8 @@ class Classify:
         return web.Response()
 
     async def server_info(self, _: web.Request) -> web.Response:
-        """What is served, and what this server can do."""
+        """What is served, and what this server can do, told when the computing thread has time."""
+        await self._call(lambda: None)
         return web.json_response(
             {
                 **self._settings.model_dump(mode="json"),
