@@ -141,7 +141,7 @@ def test_an_engine_on_two_hosts(two_hosts: str, env: dict[str, str], run: Run, t
     run(
         *("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", "2", "--run-dir", str(folder)),
         *("--ray-address", two_hosts, "--engine", "sglang", "--engine.python", python),
-        *("--sglang.tp-size", "2", "--sglang.nnodes", "2"),
+        *("--sglang.tp-size", "2", "--sglang.nnodes", "2", "--engine.publish", "tensor"),
         env=env,
         limit=1500.0,
     )

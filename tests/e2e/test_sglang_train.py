@@ -18,6 +18,8 @@ pytestmark = [pytest.mark.sglang, pytest.mark.timeout(900)]
 
 PYTHON = "RLCORE_SGLANG_PYTHON"
 LIMIT_S = 800.0
+WAYS = {"tp2_sp": ("tensor", "tensor"), "pp2": ("broadcast", "distributed")}
+"""Layout → how its weights are published, and SGLang's name for it; those of others by the default."""
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +67,10 @@ def test_a_model_that_sglang_cannot_load_is_refused(
 @pytest.mark.parametrize("layout", ["one", "tp2_sp", "pp2"])
 def test_trains_with_a_real_sglang(run: Run, flags: tuple[str, ...], tmp_path: Path, layout: str) -> None:
     folder = tmp_path / "run"
-    arguments = ("train", "--algo", "grpo", *flags, *LAYOUTS[layout], "--run-dir", str(folder), "--json")
+    way, name = WAYS.get(layout, (None, "disk"))
+    publish = ("--engine.publish", way) if way else ()
+    where = ("--run-dir", str(folder), "--json")
+    arguments = ("train", "--algo", "grpo", *flags, *LAYOUTS[layout], *publish, *where)
     summary = json.loads(run(*arguments, limit=LIMIT_S).stdout)
     assert (summary["steps"], summary["exit_reason"]) == (STEPS, "completed")
     trained = rows(folder)[1:]
@@ -75,7 +80,7 @@ def test_trains_with_a_real_sglang(run: Run, flags: tuple[str, ...], tmp_path: P
         assert row["train/grad_norm"] > 0
     evaluations = 2
     assert requests_served(folder, "/generate") >= STEPS * PROMPTS + evaluations * HELD_OUT
-    assert requests_served(folder, "/update_weights_from_tensor") >= STEPS
+    assert requests_served(folder, f"/update_weights_from_{name}") >= STEPS
 
 
 def test_evaluates_with_a_real_sglang(run: Run, flags: tuple[str, ...]) -> None:

@@ -53,7 +53,7 @@ class SglangConfig(Config):
         default=None, description="Precision of the engine's weights; the run's where not given."
     )
     publish: Literal["disk", "delta", "tensor", "broadcast"] = Field(
-        default="tensor",
+        default="disk",
         description="How new weights reach the server: as a directory that it reads, as a file of what has "
         "changed from which that directory is made on its host, by value over HTTP, or from the trainer's "
         "memory by NCCL or gloo.",
