@@ -19,8 +19,7 @@ FINISHED = {
 
 def answered(sample: Sample, completion: Completion) -> Sample:
     """`sample` with the completion as its response."""
-    return replace(
-        sample,
+    return sample.but(
         response_ids=completion.token_ids,
         loss_mask=(1,) * len(completion.token_ids),
         log_probs=completion.log_probs,

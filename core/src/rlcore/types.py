@@ -4,6 +4,8 @@ Four identities, never conflated: `prompt_id` (a row of the source), `group_id` 
 `rollout_id` (samples split from one trajectory share it) and `attempt` (how often it was generated anew).
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -116,6 +118,13 @@ class Sample:
     metrics: Mapping[str, float] = field(default_factory=dict)
     failure: str | None = None
     routed_experts: str = field(default="", repr=False)
+
+    def but(self, **changes: Any) -> Sample:
+        """`dataclasses.replace`, ten times as fast: a step of many short responses makes thousands."""
+        assert changes.keys() <= self.__dict__.keys(), f"of {sorted(changes)} not all are fields"
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, **changes)
+        return made
 
     @property
     def is_aside(self) -> bool:

@@ -143,7 +143,7 @@ def completion(answer: Mapping[str, Any], *, prompt_tokens: int) -> Completion:
     sampled = meta.get("output_token_logprobs") or []
     return Completion(
         token_ids=tuple(int(entry[1]) for entry in sampled),
-        log_probs=tuple(log_prob(entry) for entry in sampled),
+        log_probs=tuple(map(log_prob, sampled)),
         text=answer["text"],
         finish_reason=reason["type"],
         spans=_spans(meta),
@@ -154,7 +154,8 @@ def completion(answer: Mapping[str, Any], *, prompt_tokens: int) -> Completion:
 
 def log_prob(entry: Sequence[Any]) -> float:
     """Of `[log-prob, token id, …]`; NaN where there is null, since JSON has no NaN."""
-    return math.nan if entry[0] is None else float(entry[0])
+    value = entry[0]
+    return math.nan if value is None else float(value)
 
 
 def _spans(meta: Mapping[str, Any]) -> tuple[Span, ...]:

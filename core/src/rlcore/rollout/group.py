@@ -100,16 +100,20 @@ def new_samples(
     draw: Draw, prompt_ids: tuple[int, ...], *, count: int, run_seed: int, prefix: str
 ) -> list[Sample]:
     """`count` pending samples of a draw; `prefix` keeps the requests of an evaluation apart."""
-    prompt_id = draw.prompt.prompt_id
+    prompt, name = draw.prompt, f"{prefix}{draw.group_id}"
+    first = Sample(
+        prompt=prompt,
+        prompt_ids=prompt_ids,
+        group_id=draw.group_id,
+        index=0,
+        rollout_id=name,
+        attempt=draw.attempt,
+    )
     return [
-        Sample(
-            prompt=draw.prompt,
-            prompt_ids=prompt_ids,
-            group_id=draw.group_id,
+        first.but(
             index=index,
-            rollout_id=f"{prefix}{draw.group_id}.{index}",
-            attempt=draw.attempt,
-            seed=sample_seed(run_seed, prompt_id, index, draw.attempt, draw.epoch),
+            rollout_id=f"{name}.{index}",
+            seed=sample_seed(run_seed, prompt.prompt_id, index, draw.attempt, draw.epoch),
         )
         for index in range(count)
     ]

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -110,11 +109,11 @@ class RewardPool:
 
     def _settle(self, sample: Sample, outcome: Outcome) -> Sample:
         if not isinstance(outcome, Failure):
-            return replace(sample, reward_status=RewardStatus.SCORED, score=outcome)
+            return sample.but(reward_status=RewardStatus.SCORED, score=outcome)
         self._report(sample, outcome)
         status = RewardStatus.TIMED_OUT if outcome.kind == TIMED_OUT else RewardStatus.FAILED
         metadata = {**sample.metadata, ERROR_KEY: outcome.reason}
-        return replace(sample, reward_status=status, score=None, metadata=metadata)
+        return sample.but(reward_status=status, score=None, metadata=metadata)
 
     def _report(self, sample: Sample, failure: Failure) -> None:
         """Logs the first failure of each kind; the metrics count the others."""
@@ -129,7 +128,7 @@ class RewardPool:
 
 def _without_routing(sample: Sample) -> Sample:
     """What a reward is sent: the experts' bytes are of no use to it."""
-    return replace(sample, routed_experts="") if sample.routed_experts else sample
+    return sample.but(routed_experts="") if sample.routed_experts else sample
 
 
 def _named(parts: Sequence[RewardPart]) -> str:
