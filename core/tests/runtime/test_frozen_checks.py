@@ -71,7 +71,9 @@ def test_what_fits(policy: Path) -> None:
 
 def test_a_directory_that_is_not_there(policy: Path, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
-    assert refusal(judged(gone), policy) == (f"--frozen judge={gone}: found '{gone}', which is no directory.")
+    assert refusal(judged(gone), policy) == (
+        f"--frozen judge={gone}: found '{gone}', which is no directory, nor a hub id (OWNER/NAME)."
+    )
     gone.mkdir()
     said = refusal(judged(gone), policy)
     assert said.startswith(f"--frozen judge={gone}: {gone}/config.json: No such file")
@@ -156,6 +158,8 @@ def test_a_reward_model_that_does_not_fit(rewards: Path, policy: Path, tmp_path:
     prepare_frozen(run_of("grpo", scored(several, label="2")), policy)
     said = refusal(scored(several, label="3"), policy)
     assert said.endswith("--reward.reward-model.label is 3, but it gives 3 scores, the first of them 0.")
+    said = refusal(scored(rewards, label="1"), policy)
+    assert said.endswith("--reward.reward-model.label is 1, but it gives one score, 0.")
     one = changed_rewards(several, tmp_path / "one", id2label={"0": "x"})
     assert "the weight 'score.weight' is (3, 32), but its config.json calls for (1, 32)" in refusal(
         scored(one), policy
@@ -168,7 +172,7 @@ def test_a_reward_model_without_a_chat_template(rewards: Path, policy: Path, tmp
     settings = json.loads((plain / "tokenizer_config.json").read_text())
     settings.pop("chat_template", None)
     (plain / "tokenizer_config.json").write_text(json.dumps(settings))
-    assert "its tokenizer has no chat template, which --reward.reward-model.url" in refusal(
-        scored(plain), policy
-    )
+    said = refusal(scored(plain), policy)
+    assert "its tokenizer has no chat template, which --reward.reward-model.url" in said
+    assert said.endswith("or the text to score by --reward.reward-model.template.")
     prepare_frozen(run_of("grpo", scored(plain, template="{prompt}{response}")), policy)

@@ -46,8 +46,11 @@ def _prepared(name: str, given: str, chosen: Inference, policy: Path, asked: lis
     check_weights(path, shapes=chosen.engine.name == CPU_ENGINE, classifier=classifier is not None)
     for use in asked:
         if _is_templated(use) and getattr(load_tokenizer(path), "chat_template", None) is None:
+            own = isinstance(use.config, AsksScores)
+            also = f", or the text to score by {use.at.removesuffix('url')}template" if own else ""
             raise ModelError(
-                f"{at}: its tokenizer has no chat template, which {use.at} needs; expected a model for chats."
+                f"{at}: its tokenizer has no chat template, which {use.at} needs; expected a model for "
+                f"chats{also}."
             )
         if use.config is None:
             check_tokenizer(at, path, str(policy))
@@ -85,7 +88,8 @@ def _check_scores(at: str, use: Use, asked: AsksScores, config: Mapping[str, Any
     if asked.label is None and count != 1:
         raise ModelError(f"{at}: it gives {count} scores; say by {flag} which of them counts, from 0.")
     if asked.label is not None and asked.label >= count:
-        raise ModelError(f"{at}: {flag} is {asked.label}, but it gives {count} scores, the first of them 0.")
+        scores = f"{count} scores, the first of them 0" if count > 1 else "one score, 0"
+        raise ModelError(f"{at}: {flag} is {asked.label}, but it gives {scores}.")
 
 
 def _directory(at: str, given: str) -> Path:
@@ -93,7 +97,7 @@ def _directory(at: str, given: str) -> Path:
     if path.is_dir():
         return path
     if given.startswith((".", "/", "~")) or given.count("/") != 1:
-        raise ConfigError(f"{at}: found {given!r}, which is no directory.")
+        raise ConfigError(f"{at}: found {given!r}, which is no directory, nor a hub id (OWNER/NAME).")
     return Path(models.download(given, at))
 
 
