@@ -55,6 +55,7 @@ def test_ctrl_c_stops_everything(start: Start, tmp_path: Path) -> None:
     command.process.send_signal(signal.SIGINT)
     assert command.wait(60) == 130
     assert "Stopping what was started" in command.stdout
+    assert "saved: nothing; --save-every N saves on the way, and SIGTERM does" in command.stdout
     gone(children)
     assert "Traceback" not in command.stderr
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from rlcore.checkpoint.folder import newest_complete
 from rlcore.compose.frozen import FROZEN, fields_of, frozen_models
 from rlcore.compose.models import download
 from rlcore.compose.resolve import resolve, resolve_model
@@ -17,7 +18,7 @@ from rlcore.config.layers import Layer
 from rlcore.errors import CheckpointError, ConfigError, Terminated
 from rlcore.plugins.files import PluginFile
 from rlcore.plugins.records import Kind
-from rlcore.runtime.run_folder import RUN_TOML
+from rlcore.runtime.run_folder import CHECKPOINTS, RUN_TOML
 from rlcore.trains_on import TrainsOn
 from rlcore_cli import options
 from rlcore_cli.program import Program
@@ -99,6 +100,8 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
             resolved, run_dir=run_dir, resume=resume, ray_address=params["ray_address"], console=console
         )
         console.finish(summary)
+    if summary.exit_reason in ("interrupted", "terminated"):
+        click.echo(_kept(run_dir), err=params["as_json"])
     if summary.exit_reason == "interrupted":
         raise KeyboardInterrupt
     if summary.exit_reason == "terminated":
@@ -109,6 +112,14 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
         newest = convert.checkpoint_of(run_dir)
         convert.to_hf(convert.of_checkpoint(newest, resolved.model), export, _unseen)
         click.echo(f"{export}: the model, as transformers and SGLang load it.", err=params["as_json"])
+
+
+def _kept(run_dir: Path) -> str:
+    """What there is to go on from."""
+    newest = newest_complete(run_dir / CHECKPOINTS)
+    if newest is None:
+        return "saved: nothing; --save-every N saves on the way, and SIGTERM does before it ends a run"
+    return f"saved: step {newest.name}, to go on from by: rlcore train --resume {run_dir}"
 
 
 def _check_target(out: Path) -> None:
