@@ -24,6 +24,15 @@ def swiglu(x: Tensor) -> Tensor:
     return functional.silu(gate) * up
 
 
+@pytest.fixture(params=[True, False], ids=["onednn", "mkl"])
+def _library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Either library, whichever this processor takes."""
+    if request.param and not torch.backends.mkldnn.is_available():
+        pytest.skip("torch was built without oneDNN")
+    monkeypatch.setattr(kernels, "_TAKES_ONEDNN", request.param)
+
+
+@pytest.mark.usefixtures("_library")
 @pytest.mark.parametrize("rows", [1, 31, 700])
 @pytest.mark.parametrize(("inputs", "outputs"), [(64, 96), (96, 64), (7, 5)])
 def test_linear_is_torchs_own(rows: int, inputs: int, outputs: int) -> None:
@@ -49,6 +58,7 @@ def test_swiglu_is_torchs_own(rows: int) -> None:
         torch.testing.assert_close(mine.double(), exact, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.usefixtures("_library")
 def test_strided_inputs_are_read_right() -> None:
     x, weight = random(3, 40, 64, seed=0).transpose(0, 1), random(48, 128, seed=1)[:, :64]
     gradient = random(48, 120, seed=2).t().reshape(40, 3, 48)

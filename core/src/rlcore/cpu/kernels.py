@@ -17,7 +17,10 @@ from torch.nn import functional
 _BLOCK_ELEMENTS = 1 << 17
 """Half a MiB: a few such blocks fit the second-level cache of one core."""
 _MANY_ROWS = 32
-"""From here on oneDNN is the faster one."""
+"""From here on oneDNN is the faster one, where it is."""
+_TAKES_ONEDNN = torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_capability() != "AVX2"
+"""Whether products go to oneDNN. It knows AVX-512 of every maker, MKL that of Intel alone; with AVX2 the two
+have the same instructions, and MKL is the faster one."""
 
 
 def fits(x: Tensor) -> bool:
@@ -112,10 +115,10 @@ class _Linear(torch.autograd.Function):
 def times_transposed(x: Tensor, weight: Tensor) -> Tensor:
     """x [N, I] times the transpose of `weight` [O, I], without a gradient of its own.
 
-    Many rows in fp32 go to oneDNN where torch has it. torch's own choice is MKL, which is a sixth to a half
-    slower for these shapes on processors that are not Intel's.
+    Many rows in fp32 go to oneDNN where that is faster than torch's own choice, MKL: with AVX-512 by a sixth
+    to a half, on processors that are not Intel's. (With AVX2 it is slower, by a twentieth to a fifth.)
     """
-    if len(x) >= _MANY_ROWS and fits(x) and torch.backends.mkldnn.is_available():
+    if _TAKES_ONEDNN and len(x) >= _MANY_ROWS and fits(x):
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
         return out
     return torch.mm(x, weight.t())
