@@ -11,12 +11,12 @@ from typing import Any, Literal, TypeVar, get_args
 from rlcore.engines import client_wire as wire
 from rlcore.engines.bucket import Bucket
 from rlcore.engines.client_http import Http, RefusedError
+from rlcore.engines.client_session import GENERATE, Session
 from rlcore.engines.client_wire import Capabilities
 from rlcore.errors import EngineError
 from rlcore.interfaces import Completion
 from rlcore.types import Sampling
 
-SESSION_HEADER = "X-Rlcore-Session"
 ROUTING_HEADER = "X-SMG-Routing-Key"
 """By which sglang-router keeps requests together under `consistent_hashing`."""
 FLUSH_TRIES = 50
@@ -70,6 +70,7 @@ class EngineClient:
         self._routed_experts = routed_experts
         self._capabilities = capabilities
         self._running: dict[str, list[str]] = {}
+        self._sessions: dict[str, Session] = {}
 
     @property
     def url(self) -> str:
@@ -103,8 +104,9 @@ class EngineClient:
 
         `routing_key`: for a router, which may send all requests of one key to one engine.
 
-        `session`, "NAME/N": `local` begins none of the N requests of that name before all have come, and then
-        in the order of their `rid`, so that its answers are bit-equal in every run. Others pass over it.
+        `session`, "NAME/N": with `local`, none of the N requests of that name, all made here, is sent before
+        all have come. They begin together, in the order of their `rid`: their answers are bit-equal in every
+        run. With others it means nothing.
 
         `token_ids` are exactly what was sampled, a stop token included; `text` ends before the stop.
         A completion that was aborted holds what had been sampled (`finish_reason` "abort").
@@ -113,12 +115,10 @@ class EngineClient:
         async with self._slots:
             self._running[rid] = _as_list(body["rid"])
             try:
-                answer = await self._http.post(
-                    "/generate", body, timeout_s=self._timeout_s, headers=_headers(session, routing_key)
-                )
+                answers = await self._answers(body, session, routing_key)
             finally:
                 del self._running[rid]
-        return [wire.completion(one, prompt_tokens=len(input_ids)) for one in _as_list(answer)]
+        return [wire.completion(one, prompt_tokens=len(input_ids)) for one in answers]
 
     async def generate_many(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """The completions of each request, in their order; the first failure cancels the rest."""
@@ -141,7 +141,7 @@ class EngineClient:
             self._running[rid] = _as_list(body["rid"])
             try:
                 async for event in self._http.events(
-                    "/generate", {**body, "stream": True}, timeout_s=self._timeout_s
+                    GENERATE, {**body, "stream": True}, timeout_s=self._timeout_s
                 ):
                     yield wire.completion(event, prompt_tokens=len(input_ids))
             finally:
@@ -166,7 +166,7 @@ class EngineClient:
             "logprob_start_len": start,
         }
         async with self._slots:
-            answer = await self._http.post("/generate", body, timeout_s=self._timeout_s)
+            answer = await self._http.post(GENERATE, body, timeout_s=self._timeout_s)
         entries: list[list[Any]] = answer["meta_info"]["input_token_logprobs"]
         return entries
 
@@ -353,6 +353,22 @@ class EngineClient:
         body = wire.generate_body(ids, sampling, n=n, seed=seed, rid=rid, can=can, routed_experts=experts)
         return body, rid
 
+    async def _answers(
+        self, body: Mapping[str, Any], session: str | None, routing_key: str | None
+    ) -> list[Any]:
+        """What the server answers to one request, a sample each."""
+        if session is None or not (await self.capabilities()).sessions:
+            headers = {} if routing_key is None else {ROUTING_HEADER: routing_key}
+            answer = await self._http.post(GENERATE, body, timeout_s=self._timeout_s, headers=headers)
+            return _as_list(answer)
+        joined = self._sessions.setdefault(session, Session(self._http, session, timeout_s=self._timeout_s))
+        member = joined.join(body)
+        try:
+            return await joined.answers(member)
+        finally:
+            if not joined.takes_more:
+                self._sessions.pop(session, None)
+
     def _check_ids(self, ids: Sequence[int]) -> None:
         if not ids:
             raise EngineError("A prompt has no tokens.")
@@ -381,11 +397,6 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
-
-
-def _headers(session: str | None, routing_key: str | None) -> dict[str, str]:
-    given = {SESSION_HEADER: session, ROUTING_HEADER: routing_key}
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def _as_list(answer: Any) -> list[Any]:

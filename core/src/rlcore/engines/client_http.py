@@ -62,6 +62,23 @@ class Http:
         """The JSON (or text) that POST `path` answers. Never repeated."""
         return await self._answer("POST", path, body, timeout_s, headers)
 
+    async def lines(
+        self, path: str, body: Mapping[str, Any], *, timeout_s: float, headers: Mapping[str, str]
+    ) -> AsyncIterator[Any]:
+        """The JSON of each line that POST `path` answers, as they come. A line may be of any length."""
+        pieces: list[bytes] = []
+        try:
+            async with self._request("POST", path, body, timeout_s, headers) as response:
+                await self._raise_for(path, response)
+                async for chunk in response.content.iter_any():
+                    first, *others = chunk.split(b"\n")
+                    pieces.append(first)
+                    for other in others:
+                        yield orjson.loads(b"".join(pieces))
+                        pieces = [other]
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise self._unreachable(path, error, timeout_s) from error
+
     async def events(self, path: str, body: Mapping[str, Any], *, timeout_s: float) -> AsyncIterator[Any]:
         """The JSON of each server-sent event of POST `path`, up to `[DONE]`."""
         try:

@@ -14,8 +14,10 @@ Beyond SGLang:
   file is damaged or made for other weights.
 - The header `X-Rlcore-Session: NAME/N` on `/generate`: none of the N requests of that name begins before all
   have come, then they begin in the order of their rid; so equal sessions on an idle server give bit-equal
-  answers. A request that is refused counts as come. The same is had by pause_generation, posting all, and
-  continue_generation.
+  answers. A request (of one prompt, or a batch) that is refused counts as come. The same is had by
+  pause_generation, posting all, and continue_generation.
+- A batch with `Accept: application/x-ndjson` is answered by a line for each prompt, `{"index", "answers"}`,
+  as soon as its `n` samples have ended.
 - `sampling_seed` fixes a sample by (seed, index among `n`, prompt), whatever else is in the batch.
 
 `/update_weights_from_distributed` takes flattened buckets (`load_format` "flattened_bucket") alone.
@@ -26,17 +28,20 @@ computed is computed anew with the new weights, without it they keep their old k
 /end_weight_update no step is made.
 """
 
+import asyncio
+
 import orjson
 from aiohttp import web
 
 from rlcore.engines.local.app import CHAT, CLASSIFY, GENERATE, guarded, read_body, refuse
 from rlcore.engines.local.chat import Chat
 from rlcore.engines.local.controls import Controls
-from rlcore.engines.local.requests import RequestError, parse_generate
+from rlcore.engines.local.requests import Asks, RequestError, parse_generate
 from rlcore.engines.local.sequences import Sequence
 from rlcore.engines.local.service import Answer, Service
 
 SESSION_HEADER = "X-Rlcore-Session"
+LINES = "application/x-ndjson"
 
 
 def make_app(service: Service, token: str) -> web.Application:
@@ -68,14 +73,42 @@ class Generate:
         try:
             if asks.stream:
                 response = await self._stream(request, sequences, asks.is_single)
+            elif LINES in request.headers.get("Accept", ""):
+                response = await self._lines(request, sequences, asks)
             else:
-                answers = [await self.service.next_answer(one) for one in sequences]
+                answers = await self._last(sequences)
                 answer = orjson.dumps(answers[0] if asks.is_single else answers)
                 response = web.Response(body=answer, content_type="application/json")
             finished = True
             return response
         finally:
             self.service.end(sequences, finished=finished)
+
+    async def _lines(self, request: web.Request, sequences: list[Sequence], asks: Asks) -> web.StreamResponse:
+        """A line for each prompt: its place, and the answers to its samples, which are equally many."""
+        response = web.StreamResponse(headers={"Content-Type": LINES})
+        await response.prepare(request)
+        size = asks.asks[0].params.n
+        prompts = [sequences[start : start + size] for start in range(0, len(sequences), size)]
+        pending = {asyncio.ensure_future(self._last(prompt)): index for index, prompt in enumerate(prompts)}
+        try:
+            while pending:
+                done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                lines = sorted((pending.pop(task), task.result()) for task in done)
+                await response.write(
+                    b"".join(
+                        orjson.dumps({"index": index, "answers": found}) + b"\n" for index, found in lines
+                    )
+                )
+        finally:
+            for task in pending:
+                task.cancel()
+        await response.write_eof()
+        return response
+
+    async def _last(self, sequences: list[Sequence]) -> list[Answer]:
+        """The answers to samples that are not streamed."""
+        return [await self.service.next_answer(one) for one in sequences]
 
     async def _stream(
         self, request: web.Request, sequences: list[Sequence], is_single: bool
