@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from rlcore.compose.models import hub_config
 from rlcore.compose.resolved import Resolved
 from rlcore.config import toml
-from rlcore.errors import ConfigError, UserError
+from rlcore.errors import ConfigError, ModelError, UserError
+from rlcore.network import free_port
 
 Make = Callable[..., Resolved]
 
@@ -274,3 +276,26 @@ def test_a_hub_id_without_a_network(make: Make, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(UserError, match=r"^--model: 'some/model' is no directory here and could not be had"):
         make({"model": "some/model"})
+
+
+def test_a_hub_that_cannot_be_reached_is_asked_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A download would log each of its tries, for half a minute. What was had before is taken."""
+    import huggingface_hub.constants
+
+    for name, value in (
+        ("HF_HUB_OFFLINE", False),
+        ("HF_HUB_CACHE", str(tmp_path)),
+        ("ENDPOINT", f"http://127.0.0.1:{free_port()}"),
+    ):
+        monkeypatch.setattr(huggingface_hub.constants, name, value)
+    with pytest.raises(ModelError, match=r"could not be had from the hub: .*refused"):
+        hub_config("some/model", "--model")
+    assert not caplog.records
+    cached = tmp_path / "models--some--model"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text("abc")
+    (cached / "snapshots" / "abc").mkdir(parents=True)
+    (cached / "snapshots" / "abc" / "config.json").write_text("{}")
+    assert hub_config("some/model", "--model") == str(cached / "snapshots" / "abc")

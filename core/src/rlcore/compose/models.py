@@ -10,6 +10,9 @@ from rlcore.errors import ModelError, did_you_mean
 from rlcore.plugins.records import Kind, ModelFamily
 from rlcore.plugins.registry import Entry, Registry
 
+HUB_LIMIT_S = 10.0
+"""For the hub's first answer; without one, a model that was had before is taken as it is."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
@@ -112,12 +115,21 @@ def _claimant(path: str, registry: Registry, asked: str) -> Entry:
 
 def hub_config(name: str, asked: str) -> str:
     """A directory with config.json of a hub id, and perhaps nothing else. Raises `ModelError`."""
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import HfApi, hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError
 
-    try:
-        return str(Path(hf_hub_download(name, "config.json")).parent)
+    unreached: Exception | None = None
+    try:  # once, where a download tries for half a minute
+        HfApi().model_info(name, timeout=HUB_LIMIT_S)
+    except HfHubHTTPError:
+        pass  # the hub answers, and tells the download what is amiss
     except Exception as error:
-        raise ModelError(_hub_sentence(asked, name, error)) from error
+        unreached = error
+    try:
+        file = hf_hub_download(name, "config.json", local_files_only=unreached is not None)
+    except Exception as error:
+        raise ModelError(_hub_sentence(asked, name, unreached or error)) from error
+    return str(Path(file).parent)
 
 
 def _hub_sentence(asked: str, name: str, error: Exception) -> str:
