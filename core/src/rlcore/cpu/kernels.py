@@ -18,7 +18,9 @@ _BLOCK_ELEMENTS = 1 << 17
 """Half a MiB: a few such blocks fit the second-level cache of one core."""
 _MANY_ROWS = 32
 """From here on oneDNN is the faster one, where it is."""
-_TAKES_ONEDNN = torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_capability() != "AVX2"
+_TAKES_ONEDNN = torch.backends.mkldnn.is_available() and not (
+    torch.backends.mkl.is_available() and torch.backends.cpu.get_cpu_capability() == "AVX2"
+)
 """Whether products go to oneDNN. It knows AVX-512 of every maker, MKL that of Intel alone; with AVX2 the two
 have the same instructions, and MKL is the faster one."""
 
