@@ -14,6 +14,7 @@ from aiohttp.test_utils import TestServer
 
 from rlcore.engines.client import EngineClient, together
 from rlcore.engines.client_http import RefusedError, UnreachableError
+from rlcore.errors import EngineError
 from rlcore.interfaces import Completion
 from rlcore.testing.engine_server import TOKEN, launch_of, serving
 from rlcore.types import Sampling
@@ -40,6 +41,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 async def client(url: str) -> AsyncIterator[EngineClient]:
     async with EngineClient(url, TOKEN, timeout_s=LIMIT_S) as client:
+        await client.capabilities()  # requests join at once
         yield client
 
 
@@ -50,9 +52,9 @@ def ask(
     return asyncio.create_task(asked)
 
 
-async def until_running(client: EngineClient, count: int) -> None:
+async def until_waiting(client: EngineClient, count: int) -> None:
     async with asyncio.timeout(LIMIT_S):
-        while (await client.server_info())["requests"]["running"] != count:
+        while (await client.server_info())["requests"]["waiting"] != count:
             pass
 
 
@@ -70,7 +72,7 @@ async def test_each_gets_the_answers_to_its_own(client: EngineClient) -> None:
 async def test_an_order_of_arrival_changes_no_bit(client: EngineClient) -> None:
     found = []
     for order in ((0, 1, 2, 3), (2, 0, 3, 1)):
-        tasks = {number: ask(client, number, f"order-{order[0]}/4") for number in order}
+        tasks = {number: ask(client, number, f"order-{order[0]}/4", n=1 + number % 2) for number in order}
         found.append([[one.log_probs for one in await tasks[number]] for number in range(4)])
     assert found[0] == found[1]
 
@@ -95,27 +97,53 @@ async def test_a_refusal_is_of_the_one_that_deserves_it(client: EngineClient) ->
 
 
 async def test_what_nobody_waits_for_is_given_up(client: EngineClient) -> None:
-    tasks = [ask(client, number, "left/2", sampling=LONG) for number in range(2)]
-    await until_running(client, 4)
     await client.pause("in_place")  # no sample ends by itself
     try:
-        tasks[0].cancel()
-        await asyncio.wait(tasks[:1])
-        await until_running(client, 4)  # somebody waits for the other
-        tasks[1].cancel()
-        await until_running(client, 0)
+        tasks = [ask(client, number, "left/3", sampling=LONG, n=1 + number) for number in range(3)]
+        await until_waiting(client, 6)
+        for number, left in ((1, 4), (2, 1), (0, 0)):  # the first ones alone, the last one with the request
+            tasks[number].cancel()
+            await until_waiting(client, left)
     finally:
         await client.resume()
-    assert all(task.cancelled() for task in tasks)
+    assert {type(found) for found in await asyncio.gather(*tasks, return_exceptions=True)} == {
+        asyncio.CancelledError
+    }
+
+
+async def test_what_nobody_waits_for_is_not_sent(client: EngineClient) -> None:
+    before = (await client.server_info())["requests"]["finished"]
+    tasks = [ask(client, number, "unsent/3") for number in range(2)]
+    await asyncio.sleep(0)
+    tasks[0].cancel()
+    await asyncio.wait(tasks[:1])
+    assert len(await ask(client, 2, "unsent/3")) == len(await tasks[1]) == 2
+    assert (await client.server_info())["requests"]["finished"] == before + 4
 
 
 async def test_one_that_never_comes_is_waited_for_with_a_limit(url: str) -> None:
-    async with EngineClient(url, TOKEN, timeout_s=0.3) as client:
-        with pytest.raises(UnreachableError, match=r"did not answer /generate within 0\.3 s"):
+    async with EngineClient(url, TOKEN, timeout_s=3.0) as client:
+        with pytest.raises(UnreachableError, match=r"did not answer /generate within 3 s"):
             await ask(client, 0, "never/2")
         both = [ask(client, number, "never/2") for number in range(2)]
         found = await together(asyncio.wait_for(one, LIMIT_S) for one in both)
         assert [len(group) for group in found] == [2, 2]
+
+
+async def test_the_end_of_a_client_ends_those_who_wait(url: str) -> None:
+    client = EngineClient(url, TOKEN)
+    await client.capabilities()
+    waiting = ask(client, 0, "closed/2")
+    await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises(UnreachableError, match="was closed"):
+        await asyncio.wait_for(waiting, LIMIT_S)
+
+
+@pytest.mark.parametrize("session", ["a", "a/0", "/2", "a/x"])
+async def test_a_session_has_a_name_and_a_size(client: EngineClient, session: str) -> None:
+    with pytest.raises(EngineError, match="expected NAME/N"):
+        await ask(client, 0, session)
 
 
 # --- servers that fail ---------------------------------------------------------------------------------
@@ -125,14 +153,16 @@ def line(index: int) -> bytes:
     meta = {
         "finish_reason": {"type": "length"},
         "weight_version": "default",
-        "output_token_logprobs": [[-0.5, 7, None]],
+        "output_token_logprobs": [[-0.5, index, None]],
     }
-    answers = [{"text": "", "output_ids": [7], "meta_info": meta}]
+    answers = [{"text": "", "output_ids": [index], "meta_info": meta}]
     return json.dumps({"index": index, "answers": answers}).encode() + b"\n"
 
 
 @asynccontextmanager
-async def answering(*pieces: bytes, cut: bool = False) -> AsyncIterator[tuple[EngineClient, list[Any]]]:
+async def answering(
+    *pieces: bytes, cut: bool = False, status: int = 200
+) -> AsyncIterator[tuple[EngineClient, list[Any]]]:
     """A client, and the bodies that its server got. `pieces`: what each is answered; `cut`: and no end."""
     bodies: list[Any] = []
 
@@ -140,8 +170,8 @@ async def answering(*pieces: bytes, cut: bool = False) -> AsyncIterator[tuple[En
         return web.json_response({"engine": "local", "version": "1", "capabilities": []})
 
     async def generate(request: web.Request) -> web.StreamResponse:
-        bodies.append((request.headers["X-Rlcore-Session"], await request.json()))
-        response = web.StreamResponse()
+        bodies.append(await request.json())
+        response = web.StreamResponse(status=status)
         await response.prepare(request)
         for piece in pieces:
             await response.write(piece)
@@ -159,24 +189,41 @@ async def answering(*pieces: bytes, cut: bool = False) -> AsyncIterator[tuple[En
         yield client, bodies
 
 
-async def test_one_request_is_sent_for_all_that_want_as_many_samples() -> None:
-    whole = line(1) + line(0)
+async def test_one_request_is_sent_for_all() -> None:
+    whole = b"".join(map(line, (2, 0, 3, 1)))
     async with answering(whole[:30], whole[30:200], whole[200:]) as (client, bodies):
-        tasks = [ask(client, number, "sent/4", n=1 + number // 2) for number in range(4)]
+        tasks = [ask(client, number, "sent/4", n=1 + number // 2) for number in (3, 1, 0, 2)]
         found = await together(asyncio.wait_for(one, LIMIT_S) for one in tasks)
-        assert [one.token_ids for (one,) in found] == [(7,)] * 4
-    assert sorted(body["sampling_params"][0]["n"] for _, body in bodies) == [1, 2]
-    assert [session for session, _ in bodies] == ["sent/2"] * 2
-    assert sorted(rid for _, body in bodies for rid in body["rid"]) == [
-        f"r{number}/0/" for number in range(4)
-    ]
+    assert [one.token_ids for (one,) in found] == [(3,), (1,), (0,), (2,)]
+    (body,) = bodies
+    assert body["rid"] == [f"r{number}/0/" for number in range(4)]
+    assert [params["n"] for params in body["sampling_params"]] == [1, 1, 2, 2]
 
 
-@pytest.mark.parametrize("cut", [True, False])
-async def test_an_answer_that_breaks_off_fails_those_without_one(cut: bool) -> None:
-    async with answering(line(1), cut=cut) as (client, bodies):
+@pytest.mark.parametrize(
+    ("pieces", "cut", "error", "said"),
+    [
+        ([], True, UnreachableError, "cannot be reached"),
+        ([], False, UnreachableError, "left a request unanswered"),
+        ([b"<html>\n"], False, EngineError, "cannot be read"),
+        ([b'{"index": 7}\n'], False, EngineError, "cannot be read: IndexError"),
+    ],
+)
+async def test_an_answer_that_breaks_off_fails_those_without_one(
+    pieces: list[bytes], cut: bool, error: type[EngineError], said: str
+) -> None:
+    async with answering(line(1), *pieces, cut=cut) as (client, bodies):
         tasks = [ask(client, number, "cut/2", n=1) for number in range(2)]
         assert len(await tasks[1]) == 1
-        with pytest.raises(UnreachableError):
+        with pytest.raises(error, match=said):
             await asyncio.wait_for(tasks[0], LIMIT_S)
     assert len(bodies) == 1, "nothing is sent twice"
+
+
+async def test_a_failure_of_the_server_is_told_to_all() -> None:
+    async with answering(status=500) as (client, bodies):
+        tasks = [ask(client, number, "failed/2") for number in range(2)]
+        for task in tasks:
+            with pytest.raises(RefusedError, match="HTTP 500"):
+                await asyncio.wait_for(task, LIMIT_S)
+    assert len(bodies) == 1

@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeVar, get_args
 from rlcore.engines import client_wire as wire
 from rlcore.engines.bucket import Bucket
 from rlcore.engines.client_http import Http, RefusedError
-from rlcore.engines.client_session import GENERATE, Session
-from rlcore.engines.client_wire import Capabilities
+from rlcore.engines.client_session import Session
+from rlcore.engines.client_wire import ABORT, GENERATE, Capabilities
 from rlcore.errors import EngineError
 from rlcore.interfaces import Completion
 from rlcore.types import Sampling
@@ -78,7 +78,9 @@ class EngineClient:
         return self._http.url
 
     async def close(self) -> None:
-        """Closes the connections. May be called again."""
+        """Closes the connections; what is under way fails. May be called again."""
+        for session in self._sessions.values():
+            session.close()
         await self._http.close()
 
     async def __aenter__(self) -> EngineClient:
@@ -112,12 +114,15 @@ class EngineClient:
         A completion that was aborted holds what had been sampled (`finish_reason` "abort").
         """
         body, rid = await self._generate_body(input_ids, sampling, n, seed, rid)
-        async with self._slots:
-            self._running[rid] = _as_list(body["rid"])
-            try:
-                answers = await self._answers(body, session, routing_key)
-            finally:
-                del self._running[rid]
+        if session is not None and (await self.capabilities()).sessions:
+            answering = self._joined(body, session)
+        else:
+            answering = self._answered(body, {} if routing_key is None else {ROUTING_HEADER: routing_key})
+        self._running[rid] = _as_list(body["rid"])
+        try:
+            answers = await answering
+        finally:
+            del self._running[rid]
         return [wire.completion(one, prompt_tokens=len(input_ids)) for one in answers]
 
     async def generate_many(self, requests: Sequence[Request]) -> list[list[Completion]]:
@@ -171,12 +176,15 @@ class EngineClient:
         return entries
 
     async def abort(self, rid: str | None = None) -> None:
-        """Ends request `rid` of this client, or every request of the server; what was sampled comes back."""
+        """Ends request `rid` of this client, or every request of the server; what was sampled comes back.
+
+        One that was not sent yet, as it waits for others of its session, is not ended.
+        """
         if rid is None:
-            await self._control("/abort_request", {"rid": "", "abort_all": True})
+            await self._control(ABORT, {"rid": "", "abort_all": True})
             return
         for each in self._running.get(rid, ()):
-            await self._control("/abort_request", {"rid": each})
+            await self._control(ABORT, {"rid": each})
 
     async def pause(self, mode: PauseMode) -> None:
         """Stops generation: `abort` ends the requests, `in_place` keeps caches, `retract` drops them."""
@@ -353,21 +361,23 @@ class EngineClient:
         body = wire.generate_body(ids, sampling, n=n, seed=seed, rid=rid, can=can, routed_experts=experts)
         return body, rid
 
-    async def _answers(
-        self, body: Mapping[str, Any], session: str | None, routing_key: str | None
-    ) -> list[Any]:
+    async def _answered(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> list[Any]:
         """What the server answers to one request, a sample each."""
-        if session is None or not (await self.capabilities()).sessions:
-            headers = {} if routing_key is None else {ROUTING_HEADER: routing_key}
-            answer = await self._http.post(GENERATE, body, timeout_s=self._timeout_s, headers=headers)
-            return _as_list(answer)
-        joined = self._sessions.setdefault(session, Session(self._http, session, timeout_s=self._timeout_s))
-        member = joined.join(body)
+        async with self._slots:
+            return _as_list(await self._http.post(GENERATE, body, timeout_s=self._timeout_s, headers=headers))
+
+    async def _joined(self, body: Mapping[str, Any], name: str) -> list[Any]:
+        """As `_answered`, in company."""
+        session = self._sessions.get(name)
+        if session is None or not session.takes_more:
+            session = Session(self._http, self._slots, name, timeout_s=self._timeout_s)
+            self._sessions[name] = session
+        member = session.join(body)
         try:
-            return await joined.answers(member)
+            return await session.answers(member)
         finally:
-            if not joined.takes_more:
-                self._sessions.pop(session, None)
+            if not session.takes_more and self._sessions.get(name) is session:
+                del self._sessions[name]
 
     def _check_ids(self, ids: Sequence[int]) -> None:
         if not ids:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 
 import aiohttp
@@ -14,6 +14,7 @@ MESSAGE_CHARS = 600
 KEPT_S = 2.0
 """For a connection without a request. Uvicorn, SGLang's server, closes it after 5 s."""
 JSON = {"Content-Type": "application/json"}
+LINES = {"Accept": "application/x-ndjson"}
 MAX_EVENT_BYTES = 1 << 26  # an event of a stream is one line that holds all tokens so far
 
 
@@ -63,12 +64,12 @@ class Http:
         return await self._answer("POST", path, body, timeout_s, headers)
 
     async def lines(
-        self, path: str, body: Mapping[str, Any], *, timeout_s: float, headers: Mapping[str, str]
-    ) -> AsyncIterator[Any]:
+        self, path: str, body: Mapping[str, Any], *, timeout_s: float
+    ) -> AsyncGenerator[Any, None]:
         """The JSON of each line that POST `path` answers, as they come. A line may be of any length."""
         pieces: list[bytes] = []
         try:
-            async with self._request("POST", path, body, timeout_s, headers) as response:
+            async with self._request("POST", path, body, timeout_s, LINES) as response:
                 await self._raise_for(path, response)
                 async for chunk in response.content.iter_any():
                     first, *others = chunk.split(b"\n")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from rlcore.engines.client_http import Http, RefusedError, UnreachableError
+from rlcore.engines.client_wire import ABORT, GENERATE
 from rlcore.errors import EngineError
-
-GENERATE = "/generate"
-SESSION_HEADER = "X-Rlcore-Session"
-LINES = {"Accept": "application/x-ndjson"}
-"""Asks `local` for a line for each prompt of a batch, as soon as its samples have ended."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,27 +23,31 @@ class Member:
     )
 
     @property
-    def n(self) -> int:
-        """Its samples."""
-        n: int = self.body["sampling_params"]["n"]
-        return n
+    def rid(self) -> str:
+        """The request's id."""
+        rid: str = self.body["rid"]
+        return rid
 
 
 class Session:
     """The requests of the session "NAME/N" to a `local` server.
 
-    When the last of the N has come they go out as one batch (one for each `n`, which a batch has in common),
-    and each has its answers as soon as its own samples have ended. Where a batch is refused, its requests go
-    out one by one, so that the refusal is of those that deserve it. What nobody waits for is given up.
+    When the last of the N has come they go out as one, in the order of their rid, and each has its answers as
+    soon as its own samples have ended. What nobody waits for any more is not sent, or is aborted.
     """
 
-    def __init__(self, http: Http, session: str, *, timeout_s: float) -> None:
+    def __init__(self, http: Http, slots: asyncio.Semaphore, session: str, *, timeout_s: float) -> None:
+        """`slots`: the request takes one. Raises EngineError where `session` is none."""
+        name, _, size = session.rpartition("/")
+        if not name or not size.isdecimal() or int(size) < 1:
+            raise EngineError(f"session: found {session!r}, expected NAME/N with a number of requests.")
         self._http = http
-        self._name, _, size = session.rpartition("/")
+        self._slots = slots
         self._size = int(size)
         self._timeout_s = timeout_s
         self._members: list[Member] = []
         self._sending: asyncio.Task[None] | None = None
+        self._aborts: set[asyncio.Task[None]] = set()
 
     @property
     def takes_more(self) -> bool:
@@ -69,64 +70,70 @@ class Session:
     async def answers(self, member: Member) -> list[Any]:
         """Those to the samples of one request. Raises EngineError."""
         try:
-            return await asyncio.wait_for(member.answers, self._timeout_s)
+            async with asyncio.timeout(self._timeout_s):
+                return await member.answers
         except TimeoutError as error:
             raise UnreachableError(
                 f"The engine at {self._http.url} did not answer {GENERATE} within {self._timeout_s:g} s."
             ) from error
         finally:
-            if member.answers.cancelled() and self._sending is not None and self._is_left:
-                self._sending.cancel()
+            if member.answers.cancelled() and self._sending is not None:
+                self._give_up(self._sending, member)
+
+    def close(self) -> None:
+        """Nothing is sent, or waited for, any more."""
+        if self._sending is not None:
+            self._sending.cancel()
+        for task in self._aborts:
+            task.cancel()
+        self._fail(UnreachableError(f"The client of the engine at {self._http.url} was closed."))
+
+    def _give_up(self, sending: asyncio.Task[None], member: Member) -> None:
+        """Nobody waits for `member`: the server is told, or the connection is cut with the last one."""
+        if self._is_left:
+            sending.cancel()
+        elif not sending.done():
+            task = asyncio.create_task(self._abort(member.rid))
+            self._aborts.add(task)
+            task.add_done_callback(self._aborts.discard)
+
+    async def _abort(self, rid: str) -> None:
+        with contextlib.suppress(EngineError):
+            await self._http.post(ABORT, {"rid": rid}, timeout_s=self._timeout_s)
 
     async def _send(self) -> None:
-        batches: dict[int, list[Member]] = {}
-        for one in self._members:
-            batches.setdefault(one.n, []).append(one)
-        await self._begin(list(batches.values()), self._name)
+        awaited = (one for one in self._members if not one.answers.done())
+        members = sorted(awaited, key=lambda one: one.rid)
+        if not members:
+            return
+        differing = {
+            name: [one.body[name] for one in members] for name in ("input_ids", "rid", "sampling_params")
+        }
+        body = {**members[0].body, **differing}
+        async with (
+            self._slots,
+            contextlib.aclosing(self._http.lines(GENERATE, body, timeout_s=self._timeout_s)) as lines,
+        ):
+            async for line in lines:
+                self._settle(members[line["index"]], line)
+
+    def _settle(self, member: Member, line: Mapping[str, Any]) -> None:
+        if member.answers.done():
+            return
+        if "error" in line:
+            said = f"The engine at {self._http.url} refused {GENERATE}: {line['error']['message']}"
+            member.answers.set_exception(RefusedError(said, 400))
+        else:
+            member.answers.set_result(line["answers"])
 
     def _sent(self, task: asyncio.Task[None]) -> None:
+        """Those without an answer get none."""
         error = None if task.cancelled() else task.exception()
-        _fail(self._members, error or UnreachableError(f"The engine at {self._http.url} left a request."))
+        if error is not None and not isinstance(error, EngineError):
+            error = EngineError(f"The answer of the engine at {self._http.url} cannot be read: {error!r}.")
+        self._fail(error or UnreachableError(f"The engine at {self._http.url} left a request unanswered."))
 
-    async def _begin(self, batches: Sequence[Sequence[Member]], name: str) -> None:
-        """Send batches that are to begin together."""
-        headers = {SESSION_HEADER: f"{name}/{len(batches)}"}
-        async with asyncio.TaskGroup() as tasks:
-            for members in batches:
-                tasks.create_task(self._post(members, headers))
-
-    async def _post(self, members: Sequence[Member], headers: Mapping[str, str]) -> None:
-        """Send one batch and hand the answers out, or the error."""
-        try:
-            if len(members) > 1:
-                await self._post_many(members, headers)
-                return
-            answer = await self._http.post(
-                GENERATE, members[0].body, timeout_s=self._timeout_s, headers=headers
-            )
-            _settle(members[0], answer if isinstance(answer, list) else [answer])
-        except RefusedError as error:
-            if len(members) > 1 and error.status < 500:
-                await self._begin([[one] for one in members], f"{self._name}.{members[0].n}")
-            else:
-                _fail(members, error)
-        except EngineError as error:
-            _fail(members, error)
-
-    async def _post_many(self, members: Sequence[Member], headers: Mapping[str, str]) -> None:
-        differing = ("input_ids", "rid", "sampling_params")
-        body = {**members[0].body, **{name: [one.body[name] for one in members] for name in differing}}
-        headers = {**headers, **LINES}
-        async for line in self._http.lines(GENERATE, body, timeout_s=self._timeout_s, headers=headers):
-            _settle(members[line["index"]], line["answers"])
-
-
-def _settle(member: Member, answers: list[Any]) -> None:
-    if not member.answers.done():
-        member.answers.set_result(answers)
-
-
-def _fail(members: Sequence[Member], error: BaseException) -> None:
-    for one in members:
-        if not one.answers.done():
-            one.answers.set_exception(error)
+    def _fail(self, error: BaseException) -> None:
+        for one in self._members:
+            if not one.answers.done():
+                one.answers.set_exception(error)

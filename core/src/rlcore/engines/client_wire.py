@@ -15,6 +15,10 @@ from rlcore.types import Sampling, Span
 SEED_BITS = 63
 
 
+GENERATE = "/generate"
+ABORT = "/abort_request"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
     """What one server can do, asked of it once.

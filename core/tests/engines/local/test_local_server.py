@@ -308,28 +308,39 @@ def layout_of(file: Path) -> list[list[Json]]:
     ]
 
 
-async def test_a_session_begins_when_all_of_it_has_come(call: Call) -> None:
-    async def session(name: str, order: list[int]) -> dict[str, Json]:
-        header = {"X-Rlcore-Session": f"{name}/4"}
-        body = {
-            i: generate([9 + i] * (i + 1), rid=f"{i}", sampling_seed=i, max_new_tokens=20) for i in range(3)
-        }
-        tasks = []
-        for count, index in enumerate(order):
-            tasks.append(asyncio.create_task(call("/generate", body[index], **header)))
-            async with asyncio.timeout(LIMIT):
-                while (await call("/server_info"))["requests"]["gathered"] <= count:
-                    pass
-        assert not any(task.done() for task in tasks)
-        await call("/generate", {"input_ids": []}, status=400, **header)
+async def test_a_batch_is_answered_prompt_by_prompt(call: Call) -> None:
+    """Each has its own `n` and its own refusal, and none waits for another."""
+    long, short = {**LONG, "max_new_tokens": 60}, {**LONG, "max_new_tokens": 2}
+    body = {
+        "input_ids": [PROMPT, [10**6], PROMPT * 2, [9]],
+        "sampling_params": [
+            {**params, "n": n, "sampling_seed": n}
+            for params, n in ((long, 1), (short, 1), (short, 2), (short, 3))
+        ],
+        "return_logprob": True,
+    }
+
+    async def lines() -> list[dict[str, Json]]:
+        text = await call("/generate", body, Accept="application/x-ndjson")
+        return [json.loads(line) for line in text.splitlines()]
+
+    first, second = await lines(), await lines()
+    assert [line["index"] for line in first][-1] == 0, "the long one"
+    said = {line["index"]: line for line in first}
+    assert "token ids must be in" in said[1]["error"]["message"]
+    assert {index: len(line["answers"]) for index, line in said.items() if index != 1} == {0: 1, 2: 2, 3: 3}
+
+    def drawn(found: list[dict[str, Json]]) -> dict[int, Json]:
         return {
-            one["meta_info"]["id"]: one["meta_info"]["output_token_logprobs"]
-            for one in await asyncio.gather(*tasks)
+            line["index"]: [one["meta_info"]["output_token_logprobs"] for one in line["answers"]]
+            for line in found
+            if "answers" in line
         }
 
-    assert await session("a", [0, 1, 2]) == await session("b", [2, 0, 1])
-    answer = await call("/generate", generate(), status=400, **{"X-Rlcore-Session": "a"})
-    assert "not of the form NAME/N" in answer["error"]["message"]
+    assert drawn(first) == drawn(second), "bit-equal"
+    assert "must be the same" in (await call("/generate", body, status=400))["error"]["message"]
+    refused = await call("/generate", {"input_ids": [[5], 6]}, status=400, Accept="application/x-ndjson")
+    assert "input_ids" in refused["error"]["message"]
 
 
 async def test_memory_and_cache_are_given_back_when_idle(call: Call) -> None:

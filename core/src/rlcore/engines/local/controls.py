@@ -54,7 +54,7 @@ class Controls:
     async def server_info(self, _: web.Request) -> web.Response:
         """What is served, what this server can do, and what it has done, as the scheduler's thread tells."""
         scheduler, settings = self.scheduler, self.service.settings
-        running, waiting, gathered = await self.service.call(scheduler.counts)
+        running, waiting = await self.service.call(scheduler.counts)
         return web.json_response(
             {
                 **settings.model_dump(mode="json"),
@@ -70,7 +70,6 @@ class Controls:
                 "requests": {
                     "running": running,
                     "waiting": waiting,
-                    "gathered": gathered,
                     "finished": scheduler.finished_count,
                 },
                 "generated_tokens": scheduler.token_count,

@@ -140,8 +140,8 @@ def explain(error: ValidationError) -> str:
     return f"{place}: {first['msg']}" if place else first["msg"]
 
 
-def parse_generate(body: Any) -> Asks:
-    """Check the JSON of `/generate`; `RequestError` says what is wrong."""
+def parse_generate(body: Any, *, alike: bool = True) -> Asks:
+    """Check the JSON of `/generate`; `RequestError` says what is wrong. `alike`: all prompts have one `n`."""
     try:
         parsed = GenerateBody.model_validate(body)
         prompts, is_batch = prompts_of(parsed)
@@ -152,7 +152,7 @@ def parse_generate(body: Any) -> Asks:
         ]
     except ValidationError as error:
         raise RequestError(explain(error)) from error
-    if len({one.n for one in params}) > 1:
+    if alike and len({one.n for one in params}) > 1:
         raise RequestError("sampling_params.n: must be the same for all prompts of a batch")
     rids = rids_of(parsed.rid, count, is_batch)
     logprobs = _spread(parsed.return_logprob, False, count, "return_logprob")

@@ -1,7 +1,7 @@
 """The one thread that computes: it owns the model, admits waiting samples, and steps the running ones.
 
 Everything reaches it as a call that it runs between two steps. The order of rows follows from the order of
-the waiting list alone, so equal lists, begun at once, give bit-equal results (see `gather`).
+the waiting list alone, so equal lists, begun at once, give bit-equal results.
 """
 
 import queue
@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,15 +27,6 @@ Deliver = Callable[[list[tuple[Sequence, dict[str, Any]]]], None]
 """Takes the answers that a step made: of samples that ended, and of each that is streamed."""
 
 
-@dataclass
-class Gathering:
-    """Requests that start together: how many are awaited, how many came, and their samples."""
-
-    awaited: int
-    arrived: int = 0
-    sequences: list[Sequence] = field(default_factory=list)
-
-
 class Scheduler:
     """`max_batch`: rows at most. All methods but `post`, `call` and `run` belong to the compute thread."""
 
@@ -51,7 +41,6 @@ class Scheduler:
         self.released = False
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
-        self.gatherings: dict[str, Gathering] = {}
         self.finished_count = 0
         self.token_count = 0
         self._answers: list[tuple[Sequence, dict[str, Any]]] = []
@@ -101,10 +90,9 @@ class Scheduler:
         """Whether no step is made, however much there is to do."""
         return self.paused or self.updating or self.released
 
-    def counts(self) -> tuple[int, int, int]:
-        """Samples that are running, waiting, and waiting for others of their session."""
-        gathered = sum(len(one.sequences) for one in list(self.gatherings.values()))
-        return len(self.running), len(self.waiting), gathered
+    def counts(self) -> tuple[int, int]:
+        """Samples that are running and waiting."""
+        return len(self.running), len(self.waiting)
 
     def _may_step(self) -> bool:
         return not self.is_held and bool(self.waiting or self.running)
@@ -121,19 +109,6 @@ class Scheduler:
         for one in sequences:
             one.mark_version(self.weight_version)
         self.waiting += sequences
-
-    def gather(self, session: str, awaited: int, sequences: list[Sequence]) -> None:
-        """Take the samples of one of the `awaited` requests of a session.
-
-        None begins before the last request has come; then all do, in the order of their rid. A refused
-        request comes with no samples.
-        """
-        gathering = self.gatherings.setdefault(session, Gathering(awaited))
-        gathering.arrived += 1
-        gathering.sequences += sequences
-        if gathering.arrived >= gathering.awaited:
-            del self.gatherings[session]
-            self.add(sorted(gathering.sequences, key=lambda one: (one.request, one.order)))
 
     def _admit(self) -> None:
         room = self.max_batch - len(self.running)
@@ -247,16 +222,13 @@ class Scheduler:
         def hit(one: Sequence) -> bool:
             return requests is None or one.rid in requests or one.request in requests
 
-        gathered = [one for gathering in self.gatherings.values() for one in gathering.sequences]
-        for one in [*self.waiting, *self.running, *gathered]:
+        for one in [*self.waiting, *self.running]:
             if hit(one):
                 one.abort("Aborted")
-        for one in [*self.waiting, *gathered]:
+        for one in self.waiting:
             if one.finish is not None:
                 self._finish(one)
         self.waiting = [one for one in self.waiting if one.finish is None]
-        for gathering in self.gatherings.values():
-            gathering.sequences = [one for one in gathering.sequences if one.finish is None]
         self._compact()
 
     def pause(self, mode: str) -> None:
@@ -295,8 +267,7 @@ class Scheduler:
     def set_version(self, version: str) -> None:
         """Name the weights; tokens from here on belong to this version."""
         self.weight_version = version
-        gathered = [one for gathering in self.gatherings.values() for one in gathering.sequences]
-        for one in [*self.waiting, *self.running, *gathered]:
+        for one in [*self.waiting, *self.running]:
             one.mark_version(version)
 
     def flush(self) -> None:

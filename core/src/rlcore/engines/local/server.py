@@ -12,12 +12,10 @@ Beyond SGLang:
 - `/update_weights_from_delta` {path, weight_version, flush_cache}: applies a file of `--weights-dir` with the
   changes since the version that it has (`rlcore.engines.delta`); refused, with nothing changed, where the
   file is damaged or made for other weights.
-- The header `X-Rlcore-Session: NAME/N` on `/generate`: none of the N requests of that name begins before all
-  have come, then they begin in the order of their rid; so equal sessions on an idle server give bit-equal
-  answers. A request (of one prompt, or a batch) that is refused counts as come. The same is had by
-  pause_generation, posting all, and continue_generation.
-- A batch with `Accept: application/x-ndjson` is answered by a line for each prompt, `{"index", "answers"}`,
-  as soon as its `n` samples have ended.
+- With `Accept: application/x-ndjson` a batch begins in the order of its prompts, which need not have `n` in
+  common, and each prompt is answered by a line as soon as its samples have ended: `{"index", "answers"}`, or
+  `{"index", "error"}` where it is refused. So equal batches on an idle server give bit-equal answers. The
+  same is had by pause_generation, posting all, and continue_generation.
 - `sampling_seed` fixes a sample by (seed, index among `n`, prompt), whatever else is in the batch.
 
 `/update_weights_from_distributed` takes flattened buckets (`load_format` "flattened_bucket") alone.
@@ -29,6 +27,9 @@ computed is computed anew with the new weights, without it they keep their old k
 """
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import orjson
 from aiohttp import web
@@ -40,7 +41,6 @@ from rlcore.engines.local.requests import Asks, RequestError, parse_generate
 from rlcore.engines.local.sequences import Sequence
 from rlcore.engines.local.service import Answer, Service
 
-SESSION_HEADER = "X-Rlcore-Session"
 LINES = "application/x-ndjson"
 
 
@@ -61,49 +61,53 @@ class Generate:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Check, generate, answer."""
-        session = parse_session(request.headers.get(SESSION_HEADER))
-        try:
-            asks = parse_generate(await read_body(request))
-            sequences = self.service.sequences(asks)
-        except RequestError:
-            self.service.begin([], session)
-            raise
-        self.service.begin(sequences, session)
+        if LINES in request.headers.get("Accept", ""):
+            return await self._lines(request)
+        asks = parse_generate(await read_body(request))
+        with self._begun(self.service.sequences(asks)) as sequences:
+            if asks.stream:
+                return await self._stream(request, sequences, asks.is_single)
+            answers = await self._last(sequences)
+            answer = orjson.dumps(answers[0] if asks.is_single else answers)
+            return web.Response(body=answer, content_type="application/json")
+
+    @contextmanager
+    def _begun(self, sequences: list[Sequence]) -> Iterator[list[Sequence]]:
+        """Samples that are aborted unless the block is left by its end."""
+        self.service.begin(sequences)
         finished = False
         try:
-            if asks.stream:
-                response = await self._stream(request, sequences, asks.is_single)
-            elif LINES in request.headers.get("Accept", ""):
-                response = await self._lines(request, sequences, asks)
-            else:
-                answers = await self._last(sequences)
-                answer = orjson.dumps(answers[0] if asks.is_single else answers)
-                response = web.Response(body=answer, content_type="application/json")
+            yield sequences
             finished = True
-            return response
         finally:
             self.service.end(sequences, finished=finished)
 
-    async def _lines(self, request: web.Request, sequences: list[Sequence], asks: Asks) -> web.StreamResponse:
-        """A line for each prompt: its place, and the answers to its samples, which are equally many."""
+    async def _lines(self, request: web.Request) -> web.StreamResponse:
+        """A line for each prompt."""
+        lines: asyncio.Queue[bytes] = asyncio.Queue()
+        prompts: dict[int, list[Sequence]] = {}
+        for index, ask in enumerate(parse_generate(await read_body(request), alike=False).asks):
+            try:
+                prompts[index] = self.service.sequences(Asks(asks=[ask], is_single=False, stream=False))
+            except RequestError as error:
+                lines.put_nowait(_line(index, error={"message": str(error)}))
+        left = len(prompts) + lines.qsize()
+
+        async def finish(index: int, sequences: list[Sequence]) -> None:
+            lines.put_nowait(_line(index, answers=await self._last(sequences)))
+
         response = web.StreamResponse(headers={"Content-Type": LINES})
-        await response.prepare(request)
-        size = asks.asks[0].params.n
-        prompts = [sequences[start : start + size] for start in range(0, len(sequences), size)]
-        pending = {asyncio.ensure_future(self._last(prompt)): index for index, prompt in enumerate(prompts)}
-        try:
-            while pending:
-                done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                lines = sorted((pending.pop(task), task.result()) for task in done)
-                await response.write(
-                    b"".join(
-                        orjson.dumps({"index": index, "answers": found}) + b"\n" for index, found in lines
-                    )
-                )
-        finally:
-            for task in pending:
-                task.cancel()
-        await response.write_eof()
+        with self._begun([one for sequences in prompts.values() for one in sequences]):
+            async with asyncio.TaskGroup() as tasks:
+                for index, sequences in prompts.items():
+                    tasks.create_task(finish(index, sequences))
+                await response.prepare(request)
+                while left:
+                    ready = [await lines.get()]
+                    ready += [lines.get_nowait() for _ in range(lines.qsize())]
+                    await response.write(b"".join(ready))
+                    left -= len(ready)
+            await response.write_eof()
         return response
 
     async def _last(self, sequences: list[Sequence]) -> list[Answer]:
@@ -124,11 +128,5 @@ class Generate:
         return response
 
 
-def parse_session(header: str | None) -> tuple[str, int] | None:
-    """`NAME/N` as (name, number of requests)."""
-    if header is None:
-        return None
-    name, _, count = header.rpartition("/")
-    if not name or not count.isdecimal() or int(count) < 1:
-        raise RequestError(f"{SESSION_HEADER}: {header!r} is not of the form NAME/N")
-    return name, int(count)
+def _line(index: int, **said: Any) -> bytes:
+    return orjson.dumps({"index": index, **said}) + b"\n"

@@ -113,17 +113,12 @@ class Service:
             stream=stream,
         )
 
-    def begin(self, sequences: list[Sequence], session: tuple[str, int] | None) -> None:
+    def begin(self, sequences: list[Sequence]) -> None:
         """Hand samples to the scheduler; `collect` or `stream` must follow."""
         for one in sequences:
             self._listeners[one.rid] = asyncio.Queue()
-        if session is None and not sequences:
-            return
-        if session is None:
+        if sequences:
             self.scheduler.post(lambda: self.scheduler.add(sequences))
-        else:
-            name, awaited = session
-            self.scheduler.post(lambda: self.scheduler.gather(name, awaited, sequences))
 
     async def next_answer(self, one: Sequence) -> Answer:
         """The next answer for a sample: of a streamed one the newest that there is."""
@@ -136,7 +131,7 @@ class Service:
     async def answers(self, asks: Asks) -> list[Answer]:
         """The last answer for each sample that a request asks for; they are aborted where it is given up."""
         sequences = self.sequences(asks)
-        self.begin(sequences, None)
+        self.begin(sequences)
         finished = False
         try:
             answers = [await self.next_answer(one) for one in sequences]
