@@ -290,6 +290,7 @@ def test_a_hub_that_cannot_be_reached_is_asked_once(
         ("ENDPOINT", f"http://127.0.0.1:{free_port()}"),
     ):
         monkeypatch.setattr(huggingface_hub.constants, name, value)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with pytest.raises(ModelError, match=r"could not be had from the hub: .*refused"):
         hub_config("some/model", "--model")
     assert not caplog.records

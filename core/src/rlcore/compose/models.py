@@ -10,9 +10,6 @@ from rlcore.errors import ModelError, did_you_mean
 from rlcore.plugins.records import Kind, ModelFamily
 from rlcore.plugins.registry import Entry, Registry
 
-HUB_LIMIT_S = 10.0
-"""For the hub's first answer; without one, a model that was had before is taken as it is."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
@@ -114,15 +111,18 @@ def _claimant(path: str, registry: Registry, asked: str) -> Entry:
 
 
 def hub_config(name: str, asked: str) -> str:
-    """A directory with config.json of a hub id, and perhaps nothing else. Raises `ModelError`."""
-    from huggingface_hub import HfApi, hf_hub_download
+    """A directory with config.json of a hub id, and perhaps nothing else. Raises `ModelError`.
+
+    Where the hub cannot be reached, what was had before is taken as it is.
+    """
+    from huggingface_hub import HfApi, constants, hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError
 
     unreached: Exception | None = None
     try:  # once, where a download tries for half a minute
-        HfApi().model_info(name, timeout=HUB_LIMIT_S)
-    except HfHubHTTPError:
-        pass  # the hub answers, and tells the download what is amiss
+        HfApi().model_info(name, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+    except (HfHubHTTPError, ValueError):
+        pass  # the hub answers, and the download tells what is amiss
     except Exception as error:
         unreached = error
     try:
