@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from safetensors.torch import load_file
 
 from rlcore.engines.publish_file import Location, write_version
 from rlcore.network import free_port
+from rlcore.testing.tiny import without_end
 from rlcore_qwen.tiny import tiny
 
 VERSION = 7
@@ -68,11 +68,7 @@ class Relay:
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A model without an end token, whose responses last."""
-    path = tiny(tmp_path / "model", seed=0)
-    for name in ("config.json", "generation_config.json"):
-        settings = json.loads((path / name).read_text())
-        (path / name).write_text(json.dumps({**settings, "eos_token_id": None}))
-    return path
+    return without_end(tiny(tmp_path / "model", seed=0))
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,15 @@ from rlcore.megatron.step import LossResult, TokenOutputs
 
 VOCAB_SIZE = 99
 ENTROPY_WEIGHT = 0.01
+
+
+def without_end(path: Path) -> Path:
+    """The model directory `path` without its end token: a response is as long as it is asked to be."""
+    for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
+        settings = json.loads((path / name).read_text())
+        kept = {key: value for key, value in settings.items() if not key.startswith("eos_token")}
+        (path / name).write_text(json.dumps(kept))
+    return path
 
 
 def make_qwen3(path: Path, **changes: Any) -> Path:
