@@ -17,24 +17,19 @@ from rlcore.engines.client_http import RefusedError, UnreachableError
 from rlcore.errors import EngineError
 from rlcore.interfaces import Completion
 from rlcore.testing.engine_server import TOKEN, launch_of, serving
+from rlcore.testing.tiny import without_end
 from rlcore.types import Sampling
 from rlcore_qwen.tiny import tiny
 
 LIMIT_S = 60.0
-SHORT, LONG = Sampling(max_tokens=3), Sampling(max_tokens=400)
+SHORT, LONG = Sampling(max_tokens=3), Sampling(max_tokens=1900)
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("engine")
-    model = tiny(folder / "model")
-    for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
-        held = json.loads((model / name).read_text())
-        kept = {key: value for key, value in held.items() if not key.startswith("eos_token")}
-        (model / name).write_text(
-            json.dumps(kept)
-        )  # without an end, a sample is as long as it is asked to be
-    with serving(launch_of(model, folder)) as url:
+    model = without_end(tiny(folder / "model"))
+    with serving(launch_of(model, folder, context_length=2000)) as url:
         yield url
 
 
@@ -52,9 +47,9 @@ def ask(
     return asyncio.create_task(asked)
 
 
-async def until_waiting(client: EngineClient, count: int) -> None:
+async def until(client: EngineClient, state: str, count: int) -> None:
     async with asyncio.timeout(LIMIT_S):
-        while (await client.server_info())["requests"]["waiting"] != count:
+        while (await client.server_info())["requests"][state] != count:
             pass
 
 
@@ -86,7 +81,8 @@ async def test_answers_do_not_wait_for_those_of_others(client: EngineClient) -> 
         assert not long.done()
     finally:
         await client.resume()
-    assert {len(one.token_ids) for one in await long} == {400}
+    await client.abort("r0")
+    assert {one.finish_reason for one in await long} == {"abort"}
 
 
 async def test_a_refusal_is_of_the_one_that_deserves_it(client: EngineClient) -> None:
@@ -100,10 +96,10 @@ async def test_what_nobody_waits_for_is_given_up(client: EngineClient) -> None:
     await client.pause("in_place")  # no sample ends by itself
     try:
         tasks = [ask(client, number, "left/3", sampling=LONG, n=1 + number) for number in range(3)]
-        await until_waiting(client, 6)
+        await until(client, "waiting", 6)
         for number, left in ((1, 4), (2, 1), (0, 0)):  # the first ones alone, the last one with the request
             tasks[number].cancel()
-            await until_waiting(client, left)
+            await until(client, "waiting", left)
     finally:
         await client.resume()
     assert {type(found) for found in await asyncio.gather(*tasks, return_exceptions=True)} == {
@@ -122,8 +118,8 @@ async def test_what_nobody_waits_for_is_not_sent(client: EngineClient) -> None:
 
 
 async def test_one_that_never_comes_is_waited_for_with_a_limit(url: str) -> None:
-    async with EngineClient(url, TOKEN, timeout_s=3.0) as client:
-        with pytest.raises(UnreachableError, match=r"did not answer /generate within 3 s"):
+    async with EngineClient(url, TOKEN, timeout_s=4.0) as client:
+        with pytest.raises(UnreachableError, match=r"did not answer /generate within 4 s"):
             await ask(client, 0, "never/2")
         both = [ask(client, number, "never/2") for number in range(2)]
         found = await together(asyncio.wait_for(one, LIMIT_S) for one in both)
@@ -138,6 +134,22 @@ async def test_the_end_of_a_client_ends_those_who_wait(url: str) -> None:
     await client.close()
     with pytest.raises(UnreachableError, match="was closed"):
         await asyncio.wait_for(waiting, LIMIT_S)
+
+
+async def test_the_end_of_a_client_ends_what_is_under_way(url: str) -> None:
+    """Also where a session waits for a slot, and one of it is answered or given up already."""
+    client = EngineClient(url, TOKEN, concurrency=1)
+    await client.capabilities()
+    tasks = [ask(client, number, "busy/2", sampling=SHORT if number else LONG) for number in range(2)]
+    queued = [ask(client, number, "queued/2") for number in (2, 3)]
+    assert len(await tasks[1]) == 2
+    queued[0].cancel()
+    await client.close()
+    for task in (tasks[0], queued[1]):
+        with pytest.raises(UnreachableError, match=r"left a request unanswered|was closed"):
+            await asyncio.wait_for(task, LIMIT_S)
+    async with EngineClient(url, TOKEN) as beside:
+        await until(beside, "running", 0)
 
 
 @pytest.mark.parametrize("session", ["a", "a/0", "/2", "a/x"])
@@ -205,8 +217,8 @@ async def test_one_request_is_sent_for_all() -> None:
     [
         ([], True, UnreachableError, "cannot be reached"),
         ([], False, UnreachableError, "left a request unanswered"),
-        ([b"<html>\n"], False, EngineError, "cannot be read"),
-        ([b'{"index": 7}\n'], False, EngineError, "cannot be read: IndexError"),
+        ([b"<html>\n"], False, EngineError, "JSONDecodeError"),
+        ([b'{"index": 7}\n'], False, EngineError, "failed: IndexError"),
     ],
 )
 async def test_an_answer_that_breaks_off_fails_those_without_one(

@@ -43,10 +43,10 @@ class EngineClient:
     """Talks to one server. Belongs to one event loop; use it as an async context manager or `close` it.
 
     `timeout_s` bounds one generation request, `control_timeout_s` any other. At most `concurrency`
-    generation requests are under way at once. Empty prompts, and ids outside `vocab_size` where that is
-    given, are refused here, because one of them ends an SGLang server. `routed_experts`: completions come
-    with the experts that the engine chose. Every failure is an EngineError; nothing is sent twice but
-    `flush_cache`.
+    generation requests are under way at once, a session of them counted as one. Empty prompts, and ids
+    outside `vocab_size` where that is given, are refused here, because one of them ends an SGLang server.
+    `routed_experts`: completions come with the experts that the engine chose. Every failure is an
+    EngineError; nothing is sent twice but `flush_cache`.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class EngineClient:
         self._capabilities = capabilities
         self._running: dict[str, list[str]] = {}
         self._sessions: dict[str, Session] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def url(self) -> str:
@@ -81,6 +82,9 @@ class EngineClient:
         """Closes the connections; what is under way fails. May be called again."""
         for session in self._sessions.values():
             session.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._http.close()
 
     async def __aenter__(self) -> EngineClient:
@@ -370,14 +374,27 @@ class EngineClient:
         """As `_answered`, in company."""
         session = self._sessions.get(name)
         if session is None or not session.takes_more:
-            session = Session(self._http, self._slots, name, timeout_s=self._timeout_s)
-            self._sessions[name] = session
+            session = self._sessions[name] = Session(
+                self._http,
+                name,
+                timeout_s=self._timeout_s,
+                slots=self._slots,
+                abort=lambda rid: self._control(ABORT, {"rid": rid}),
+                spawn=self._spawn,
+            )
         member = session.join(body)
         try:
             return await session.answers(member)
         finally:
             if not session.takes_more and self._sessions.get(name) is session:
                 del self._sessions[name]
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task that lives no longer than this client."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def _check_ids(self, ids: Sequence[int]) -> None:
         if not ids:

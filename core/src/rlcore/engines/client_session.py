@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from rlcore.engines.client_http import Http, RefusedError, UnreachableError
-from rlcore.engines.client_wire import ABORT, GENERATE
+from rlcore.engines.client_wire import GENERATE
 from rlcore.errors import EngineError
 
 
@@ -33,21 +33,33 @@ class Session:
     """The requests of the session "NAME/N" to a `local` server.
 
     When the last of the N has come they go out as one, in the order of their rid, and each has its answers as
-    soon as its own samples have ended. What nobody waits for any more is not sent, or is aborted.
+    soon as its own samples have ended. What nobody waits for any more is not sent, or is aborted. A request
+    whose sampling the server cannot read is refused with all of them.
     """
 
-    def __init__(self, http: Http, slots: asyncio.Semaphore, session: str, *, timeout_s: float) -> None:
-        """`slots`: the request takes one. Raises EngineError where `session` is none."""
+    def __init__(
+        self,
+        http: Http,
+        session: str,
+        *,
+        timeout_s: float,
+        slots: asyncio.Semaphore,
+        abort: Callable[[str], Awaitable[None]],
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+    ) -> None:
+        """`slots`: the one request takes one. `abort`: ends a request by its rid. `spawn`: makes a task,
+        which the end of the client cancels. Raises EngineError where `session` is none."""
         name, _, size = session.rpartition("/")
         if not name or not size.isdecimal() or int(size) < 1:
             raise EngineError(f"session: found {session!r}, expected NAME/N with a number of requests.")
         self._http = http
         self._slots = slots
+        self._abort = abort
+        self._spawn = spawn
         self._size = int(size)
         self._timeout_s = timeout_s
         self._members: list[Member] = []
         self._sending: asyncio.Task[None] | None = None
-        self._aborts: set[asyncio.Task[None]] = set()
 
     @property
     def takes_more(self) -> bool:
@@ -63,7 +75,7 @@ class Session:
         member = Member(body)
         self._members.append(member)
         if len(self._members) == self._size:
-            self._sending = asyncio.create_task(self._send())
+            self._sending = self._spawn(self._send())
             self._sending.add_done_callback(self._sent)
         return member
 
@@ -81,11 +93,7 @@ class Session:
                 self._give_up(self._sending, member)
 
     def close(self) -> None:
-        """Nothing is sent, or waited for, any more."""
-        if self._sending is not None:
-            self._sending.cancel()
-        for task in self._aborts:
-            task.cancel()
+        """Nobody needs to wait for the others any more."""
         self._fail(UnreachableError(f"The client of the engine at {self._http.url} was closed."))
 
     def _give_up(self, sending: asyncio.Task[None], member: Member) -> None:
@@ -93,29 +101,26 @@ class Session:
         if self._is_left:
             sending.cancel()
         elif not sending.done():
-            task = asyncio.create_task(self._abort(member.rid))
-            self._aborts.add(task)
-            task.add_done_callback(self._aborts.discard)
+            self._spawn(self._end(member.rid))
 
-    async def _abort(self, rid: str) -> None:
+    async def _end(self, rid: str) -> None:
         with contextlib.suppress(EngineError):
-            await self._http.post(ABORT, {"rid": rid}, timeout_s=self._timeout_s)
+            await self._abort(rid)
 
     async def _send(self) -> None:
-        awaited = (one for one in self._members if not one.answers.done())
-        members = sorted(awaited, key=lambda one: one.rid)
-        if not members:
-            return
-        differing = {
-            name: [one.body[name] for one in members] for name in ("input_ids", "rid", "sampling_params")
-        }
-        body = {**members[0].body, **differing}
-        async with (
-            self._slots,
-            contextlib.aclosing(self._http.lines(GENERATE, body, timeout_s=self._timeout_s)) as lines,
-        ):
-            async for line in lines:
-                self._settle(members[line["index"]], line)
+        async with self._slots:
+            awaited = (one for one in self._members if not one.answers.done())
+            members = sorted(awaited, key=lambda one: one.rid)
+            if not members:
+                return
+            differing = {
+                name: [one.body[name] for one in members] for name in ("input_ids", "rid", "sampling_params")
+            }
+            body = {**members[0].body, **differing}
+            lines = self._http.lines(GENERATE, body, timeout_s=self._timeout_s)
+            async with contextlib.aclosing(lines):
+                async for line in lines:
+                    self._settle(members[line["index"]], line)
 
     def _settle(self, member: Member, line: Mapping[str, Any]) -> None:
         if member.answers.done():
@@ -130,7 +135,7 @@ class Session:
         """Those without an answer get none."""
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, EngineError):
-            error = EngineError(f"The answer of the engine at {self._http.url} cannot be read: {error!r}.")
+            error = EngineError(f"The requests to the engine at {self._http.url} failed: {error!r}.")
         self._fail(error or UnreachableError(f"The engine at {self._http.url} left a request unanswered."))
 
     def _fail(self, error: BaseException) -> None:

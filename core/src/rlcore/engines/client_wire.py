@@ -28,7 +28,7 @@ class Capabilities:
     draws `n` different samples. `min_p`: it may be asked for. `tensor_checksums`: checksums are of HF
     tensors, by `rlcore.checksums`. `tensor_ranks`: payloads that a tensor update takes, one a TP rank.
     `routed_experts`: the experts that were chosen for each token may be asked for. `deltas`: it applies files
-    of changes to the weights that it has. `sessions`: the requests of a session are begun together. `memory`:
+    of changes to the weights that it has. `sessions`: a session can be asked for as one. `memory`:
     it gives its memory back, and takes it again, when told to.
     """
 

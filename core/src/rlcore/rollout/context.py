@@ -125,7 +125,7 @@ class Engines:
         """
         each = [sampling, greedy(sampling)] if baseline else [sampling]
         fits = count <= self.width(len(each))
-        assert fits or not together, "a session that is not all in flight would never begin"
+        assert fits or not together, "a turn asks for no more than the engines are to have in flight"
         self._rounds += 1
         engines = len(self.clients)
         gates = [

@@ -339,6 +339,11 @@ async def test_a_batch_is_answered_prompt_by_prompt(call: Call) -> None:
 
     assert drawn(first) == drawn(second), "bit-equal"
     assert "must be the same" in (await call("/generate", body, status=400))["error"]["message"]
+    same = {"input_ids": [[5], [6]], "rid": ["a", "a_0"], "sampling_params": [{"n": 2, **short}, short]}
+    answer = await call("/generate", same, Accept="application/x-ndjson")
+    assert "Duplicate" in json.loads(answer.splitlines()[0])["error"]["message"]
+    streamed = await call("/generate", {**body, "stream": True}, status=400, Accept="application/x-ndjson")
+    assert "stream: must be false" in streamed["error"]["message"]
     refused = await call("/generate", {"input_ids": [[5], 6]}, status=400, Accept="application/x-ndjson")
     assert "input_ids" in refused["error"]["message"]
 

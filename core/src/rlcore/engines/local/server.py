@@ -85,22 +85,34 @@ class Generate:
     async def _lines(self, request: web.Request) -> web.StreamResponse:
         """A line for each prompt."""
         lines: asyncio.Queue[bytes] = asyncio.Queue()
+        asks = parse_generate(await read_body(request), alike=False)
+        if asks.stream:
+            raise RequestError(f"stream: must be false with Accept: {LINES}")
         prompts: dict[int, list[Sequence]] = {}
-        for index, ask in enumerate(parse_generate(await read_body(request), alike=False).asks):
+        known: set[str] = set()
+        for index, ask in enumerate(asks.asks):
             try:
-                prompts[index] = self.service.sequences(Asks(asks=[ask], is_single=False, stream=False))
+                made = self.service.sequences(Asks(asks=[ask], is_single=False, stream=False))
+                if not known.isdisjoint(one.rid for one in made):
+                    raise RequestError("Duplicate request IDs detected within the request")
             except RequestError as error:
                 lines.put_nowait(_line(index, error={"message": str(error)}))
+                continue
+            prompts[index] = made
+            known.update(one.rid for one in made)
         left = len(prompts) + lines.qsize()
+        sequences = [one for made in prompts.values() for one in made]
+        for order, one in enumerate(sequences):
+            one.order = order
 
-        async def finish(index: int, sequences: list[Sequence]) -> None:
-            lines.put_nowait(_line(index, answers=await self._last(sequences)))
+        async def finish(index: int) -> None:
+            lines.put_nowait(_line(index, answers=await self._last(prompts[index])))
 
         response = web.StreamResponse(headers={"Content-Type": LINES})
-        with self._begun([one for sequences in prompts.values() for one in sequences]):
+        with self._begun(sequences):
             async with asyncio.TaskGroup() as tasks:
-                for index, sequences in prompts.items():
-                    tasks.create_task(finish(index, sequences))
+                for index in prompts:
+                    tasks.create_task(finish(index))
                 await response.prepare(request)
                 while left:
                     ready = [await lines.get()]

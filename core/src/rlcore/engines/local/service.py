@@ -114,7 +114,7 @@ class Service:
         )
 
     def begin(self, sequences: list[Sequence]) -> None:
-        """Hand samples to the scheduler; `collect` or `stream` must follow."""
+        """Hand samples to the scheduler; `end` must follow."""
         for one in sequences:
             self._listeners[one.rid] = asyncio.Queue()
         if sequences:
