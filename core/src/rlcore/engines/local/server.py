@@ -27,8 +27,6 @@ computed is computed anew with the new weights, without it they keep their old k
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import orjson
@@ -64,23 +62,12 @@ class Generate:
         if LINES in request.headers.get("Accept", ""):
             return await self._lines(request)
         asks = parse_generate(await read_body(request))
-        with self._begun(self.service.sequences(asks)) as sequences:
-            if asks.stream:
+        if asks.stream:
+            with self.service.begun(self.service.sequences(asks)) as sequences:
                 return await self._stream(request, sequences, asks.is_single)
-            answers = await self._last(sequences)
-            answer = orjson.dumps(answers[0] if asks.is_single else answers)
-            return web.Response(body=answer, content_type="application/json")
-
-    @contextmanager
-    def _begun(self, sequences: list[Sequence]) -> Iterator[list[Sequence]]:
-        """Samples that are aborted unless the block is left by its end."""
-        self.service.begin(sequences)
-        finished = False
-        try:
-            yield sequences
-            finished = True
-        finally:
-            self.service.end(sequences, finished=finished)
+        answers = await self.service.answers(asks)
+        answer = orjson.dumps(answers[0] if asks.is_single else answers)
+        return web.Response(body=answer, content_type="application/json")
 
     async def _lines(self, request: web.Request) -> web.StreamResponse:
         """A line for each prompt."""
@@ -106,10 +93,10 @@ class Generate:
             one.order = order
 
         async def finish(index: int) -> None:
-            lines.put_nowait(_line(index, answers=await self._last(prompts[index])))
+            lines.put_nowait(_line(index, answers=await self.service.last(prompts[index])))
 
         response = web.StreamResponse(headers={"Content-Type": LINES})
-        with self._begun(sequences):
+        with self.service.begun(sequences):
             async with asyncio.TaskGroup() as tasks:
                 for index in prompts:
                     tasks.create_task(finish(index))
@@ -121,10 +108,6 @@ class Generate:
                     left -= len(ready)
             await response.write_eof()
         return response
-
-    async def _last(self, sequences: list[Sequence]) -> list[Answer]:
-        """The answers to samples that are not streamed."""
-        return [await self.service.next_answer(one) for one in sequences]
 
     async def _stream(
         self, request: web.Request, sequences: list[Sequence], is_single: bool

@@ -2,7 +2,8 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -130,13 +131,21 @@ class Service:
 
     async def answers(self, asks: Asks) -> list[Answer]:
         """The last answer for each sample that a request asks for; they are aborted where it is given up."""
-        sequences = self.sequences(asks)
+        with self.begun(self.sequences(asks)) as sequences:
+            return await self.last(sequences)
+
+    async def last(self, sequences: list[Sequence]) -> list[Answer]:
+        """The answers to samples that are not streamed."""
+        return [await self.next_answer(one) for one in sequences]
+
+    @contextmanager
+    def begun(self, sequences: list[Sequence]) -> Iterator[list[Sequence]]:
+        """Samples that are aborted unless the block is left by its end."""
         self.begin(sequences)
         finished = False
         try:
-            answers = [await self.next_answer(one) for one in sequences]
+            yield sequences
             finished = True
-            return answers
         finally:
             self.end(sequences, finished=finished)
 
