@@ -155,6 +155,7 @@ async def test_nothing_is_lost_and_nothing_is_doubled(
                 made.load(state)
             async with aclosing(made.run(step, run.steps)) as rollouts:
                 async for rollout in rollouts:
+                    assert rollout.metrics["rollout/aborted"] == 0  # the run's own interruptions are none
                     for group in rollout.groups:
                         check(group, step, run.max_staleness)
                         assert group.group_id not in given

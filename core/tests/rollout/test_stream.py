@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -11,10 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcore.errors import PluginError
+from rlcore.config.base import Config
+from rlcore.errors import DataError, PluginError
 from rlcore.interfaces import GenerationContext, Verdict
+from rlcore.rollout.flow import Flow
 from rlcore.rollout.stream import in_time, without_stale
-from rlcore.types import GenerationStatus, Group, Sample, Span
+from rlcore.types import GenerationStatus, Group, Prompt, Sample, Span
+from rlcore_single_turn.generator import SingleTurn
 
 MakeWorld = Callable[..., Any]
 LIMIT_S = 60.0
@@ -213,6 +216,81 @@ async def test_a_generator_that_always_crashes_ends_the_run(make_world: MakeWorl
     async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 2)) as rollouts:
         with pytest.raises(PluginError, match="The generator Broken failed: ZeroDivisionError: mine"):
             await anext(rollouts)
+
+
+class CrashesAtFirst:
+    """`SingleTurn` whose first tries of some groups crash, in one moment if `at`: the last group first."""
+
+    def __init__(self, groups: Sequence[int], *, at: asyncio.Event | None = None) -> None:
+        self.groups = groups
+        self.at = at
+        self.inner = SingleTurn(Config())
+
+    async def generate_group(self, ctx: GenerationContext, samples: Sequence[Sample]) -> list[Sample]:
+        group_id = samples[0].group_id
+        if group_id in self.groups and samples[0].attempt == 0:
+            if self.at is not None:
+                for _ in range(self.groups[-1] - group_id):
+                    await asyncio.sleep(0)
+                await self.at.wait()
+            raise OSError("a tool failed")
+        return await self.inner.generate_group(ctx, samples)
+
+
+async def test_a_group_may_begin_anew_before_its_crash_is_told(
+    make_world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    at = asyncio.Event()
+    world = make_world(max_staleness=1, generator=CrashesAtFirst(range(4), at=at), prompts=100)
+    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 5)) as rollouts:
+        asyncio.get_running_loop().call_later(0.05, at.set)
+        given = []
+        for step in range(1, 6):
+            rollout = await anext(rollouts)
+            given += ids(rollout)
+            left = [rollout.metrics[f"rollout/groups_{place}"] for place in ("in_flight", "waiting")]
+            assert sum(left) <= 4
+            world.publish(step)
+    assert set(given) >= {0, 1, 2, 3}
+    assert not [record.message for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_prompts_that_cannot_be_read_any_more_end_the_run(make_world: MakeWorld) -> None:
+    class Damaged(list[Prompt]):
+        def __getitem__(self, row: Any) -> Any:
+            reads.append(row)
+            if len(reads) > 8:
+                raise DataError("The file is gone.")
+            return super().__getitem__(row)
+
+    reads: list[int] = []
+    world = make_world(max_staleness=1, filters=[KeepNone()])
+    world.options["prompts"] = Damaged(world.prompts)
+    producer = world.new_producer()
+    async with asyncio.timeout(LIMIT_S), aclosing(producer.run(0, 2)) as rollouts:
+        with pytest.raises(DataError, match="gone"):
+            await anext(rollouts)
+
+
+async def test_a_door_that_closes_at_once_keeps_out_who_waited() -> None:
+    flow = Flow([])
+    await flow.close(interrupt=True)
+    entered = asyncio.Event()
+
+    async def request() -> bool:
+        async with flow.request() as is_interrupted:
+            entered.set()
+            return is_interrupted()
+
+    waiting = asyncio.ensure_future(request())
+    await asyncio.sleep(0)
+    flow.open()
+    await flow.close(interrupt=True)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not entered.is_set()
+    flow.open()
+    assert not await asyncio.wait_for(waiting, LIMIT_S)
 
 
 class KeepNone:

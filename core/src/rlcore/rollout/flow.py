@@ -52,7 +52,8 @@ class Flow:
     @asynccontextmanager
     async def request(self) -> AsyncIterator[Callable[[], bool]]:
         """A request may be made within, once the door is open; it can ask whether it was interrupted."""
-        await self._open.wait()
+        while not self._open.is_set():  # it may be closed again before those who waited are woken
+            await self._open.wait()
         self._under_way += 1
         self._idle.clear()
         begin = self._interruptions

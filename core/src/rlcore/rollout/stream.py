@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 
 from rlcore.config.run import RunConfig
 from rlcore.rollout.buffer import Draw
@@ -47,8 +46,8 @@ class Stream:
         self._sampling = sampling
         self._flow = Flow(engines.clients)
         self._version = self._newest = version
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._begun: dict[int, int] = {}
+        # The version that each task began with. A group may have two: one has crashed and not been told of.
+        self._begun: dict[asyncio.Task[None], int] = {}
         self._training = 0
         self._unplanned = 0
         self._changed = asyncio.Event()
@@ -103,7 +102,7 @@ class Stream:
         run, batch = self._run, self._run.prompts_per_step
         ahead = 0 if run.partial_rollouts else run.max_staleness
         bound = math.ceil(batch * (ahead + run.over_sample)) - self._beyond_refills
-        present = len(self._tasks) + len(self._buffer.waiting())
+        present = len(self._begun) + len(self._buffer.waiting())
         for draw in self._supply.draw(max(0, min(bound - self._training, self._unplanned) - present)):
             self._start(draw)
 
@@ -119,10 +118,9 @@ class Stream:
             self._discarded += sum(note.tokens for note in notes.values())
             notes.clear()
             begun = self._version
-        self._begun[draw.group_id] = begun
         task = asyncio.create_task(self._make(draw, begun))
-        self._tasks[draw.group_id] = task
-        task.add_done_callback(partial(self._ended, draw.group_id))
+        self._begun[task] = begun
+        task.add_done_callback(self._ended)
 
     async def _make(self, draw: Draw, begun: int) -> None:
         def context(sampling: Sampling) -> ContinuingContext:
@@ -149,17 +147,20 @@ class Stream:
             outcome = await self._workshop.make(draw, ctx, versions, count=count)
         self._workshop.settle(outcome, self._tally)
 
-    def _ended(self, group_id: int, task: asyncio.Task[None]) -> None:
-        del self._tasks[group_id], self._begun[group_id]
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._begun[task]
         if task.cancelled():
             return
         self._failure = self._failure or task.exception()
         if self._failure is None:
-            self._top_up()
+            try:
+                self._top_up()
+            except Exception as error:  # nobody sees what a callback raises
+                self._failure = error
         self._changed.set()
 
     async def _stop(self) -> None:
-        tasks = list(self._tasks.values())
+        tasks = list(self._begun)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -221,7 +222,7 @@ class Stream:
             "rollout/groups": len(groups),
             "rollout/groups_missing": size - len(groups),
             "rollout/refills": math.ceil(min(tally.dropped, self._run.max_refills * size) / size),
-            "rollout/groups_in_flight": len(self._tasks),
+            "rollout/groups_in_flight": len(self._begun),
             "rollout/groups_waiting": len(self._buffer.waiting()),
             "rollout/tokens_discarded": discarded,
             **self._supply.metrics(),
