@@ -218,6 +218,14 @@ async def test_a_generator_that_always_crashes_ends_the_run(make_world: MakeWorl
             await anext(rollouts)
 
 
+async def test_crashes_of_all_that_began_at_once_are_survived(make_world: MakeWorld) -> None:
+    """A crash takes no time, so the first groups to end are those that crashed."""
+    world = make_world(max_staleness=3, generator=CrashesAtFirst(range(15)), prompts=100)
+    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 4)) as rollouts:
+        first = await anext(rollouts)
+    assert first.metrics["rollout/crashed"] == 15
+
+
 class CrashesAtFirst:
     """`SingleTurn` whose first tries of some groups crash, in one moment if `at`: the last group first."""
 
