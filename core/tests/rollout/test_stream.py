@@ -113,7 +113,8 @@ async def test_interrupted_requests_go_on_where_they_were(make_world: MakeWorld,
         world.engine.hold.set()
         second = await anext(rollouts)
     assert ids(second) == [4, 5, 6, 7]
-    assert world.engine.asked[8:11] == [("4.0-0+0.2", 1), ("4.0-0+1.2", 1), ("4.0-0+2.2", 1)]
+    continued = [one for one in world.engine.asked if "+" in one[0]]
+    assert sorted(continued) == [(f"{group}.0-0+{index}.2", 1) for group in range(4, 8) for index in range(3)]
     for sample in samples(second):
         assert len(sample.response_ids) == len(sample.log_probs) == 2 + 3 + 2 + 1
         assert sample.text == "".join(str(token) for token in sample.response_ids[:-1])
@@ -299,6 +300,66 @@ async def test_a_door_that_closes_at_once_keeps_out_who_waited() -> None:
     assert not entered.is_set()
     flow.open()
     assert not await asyncio.wait_for(waiting, LIMIT_S)
+
+
+class Canceling:
+    """`SingleTurn` whose group 1 gives up a task of its own, and does not notice that this raises here."""
+
+    def __init__(self) -> None:
+        self.inner = SingleTurn(Config())
+
+    async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
+        if sample.group_id == 1 and sample.attempt == 0:
+            task = asyncio.ensure_future(asyncio.sleep(LIMIT_S))
+            task.cancel()
+            await task
+        return await self.inner.generate(ctx, sample)
+
+
+class CancelingGroups(Canceling):
+    """The same, for generators of whole groups."""
+
+    async def generate_group(self, ctx: GenerationContext, samples: Sequence[Sample]) -> list[Sample]:
+        return [await self.generate(ctx, sample) for sample in samples]
+
+
+@pytest.mark.parametrize("kind", [Canceling, CancelingGroups])
+@pytest.mark.parametrize("max_staleness", [0, 1])
+async def test_a_cancellation_that_nobody_asked_for_is_a_crash(
+    make_world: MakeWorld, caplog: pytest.LogCaptureFixture, max_staleness: int, kind: type[Canceling]
+) -> None:
+    world = make_world(max_staleness=max_staleness, generator=kind())
+    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 2)) as rollouts:
+        found = []
+        for step in (1, 2):
+            found.append(await anext(rollouts))
+            world.publish(step)
+    assert sum(rollout.metrics["rollout/crashed"] for rollout in found) == 1
+    assert 1 in [number for rollout in found for number in ids(rollout)]
+    assert "failed: CancelledError" in caplog.text
+
+
+async def test_a_generator_that_swallows_its_cancellation_is_stopped(make_world: MakeWorld) -> None:
+    class Deaf:
+        async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
+            try:
+                await asyncio.sleep(2 * LIMIT_S)
+            except asyncio.CancelledError:
+                deaf.add(sample.group_id)
+                await asyncio.sleep(2 * LIMIT_S)
+            raise AssertionError("it was never to end")
+
+    deaf = set[int]()
+    world = make_world(max_staleness=1, group_size=1, generator=Deaf())
+    before = asyncio.all_tasks()
+    async with asyncio.timeout(LIMIT_S):
+        async with aclosing(world.producer.run(0, 2)) as rollouts:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await anext(rollouts)
+    assert deaf == set(range(8))
+    assert asyncio.all_tasks() == before
+    assert [draw["group_id"] for draw in world.producer.state()["buffer"]["draws"]] == list(range(8))
 
 
 class KeepNone:

@@ -41,7 +41,8 @@ class Flow:
                 return
             await together(client.abort() for client in self._clients)
             try:
-                await asyncio.wait_for(self._idle.wait(), ABORT_AGAIN_S)
+                async with asyncio.timeout(ABORT_AGAIN_S):
+                    await self._idle.wait()
             except TimeoutError:
                 continue
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -179,14 +180,18 @@ class GroupMaker:
             return [[_refused(sample)] for sample in samples], error
         except RlcoreError:
             raise
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             raise self._fault(error) from error
         if len(found) != len(samples):
             raise PluginError(f"The generator {self._name} made {len(found)} samples of {len(samples)}.")
         self._check(found, samples)
         return found, None
 
-    def _fault(self, error: Exception) -> PluginError:
+    def _fault(self, error: BaseException) -> PluginError:
+        """What to raise. A cancellation that was asked for of the task goes on as one; others are faults."""
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise error
         return PluginError(f"The generator {self._name} failed: {type(error).__name__}: {error}.")
 
     async def _generate_one(
@@ -198,7 +203,7 @@ class GroupMaker:
             return [_refused(sample)], error
         except RlcoreError:
             raise
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             raise self._fault(error) from error
         trajectory = found if isinstance(found, list) else [found]
         self._check([trajectory], [sample])

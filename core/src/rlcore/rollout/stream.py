@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from rlcore.config.run import RunConfig
+from rlcore.errors import RunError
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.context import Engines, greedy
 from rlcore.rollout.flow import ContinuingContext, Flow
@@ -19,6 +20,9 @@ from rlcore.rollout.measure import Rollout, Tally, staleness_metrics
 from rlcore.rollout.supply import Supply
 from rlcore.rollout.workshop import Workshop
 from rlcore.types import RECORDED, Group, Sample, Sampling
+
+CANCEL_AGAIN_S = 1.0
+"""A generator may swallow that it was cancelled."""
 
 
 class Stream:
@@ -52,6 +56,7 @@ class Stream:
         self._unplanned = 0
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
+        self._is_stopping = False
         self._discarded = 0
         self._tally = Tally()
 
@@ -61,6 +66,7 @@ class Stream:
         """Rollouts of the steps `done` + 1 to `steps`; asking means that the last one was trained on."""
         batch = self._run.prompts_per_step
         self._unplanned = (steps - done) * batch
+        self._is_stopping = False
         try:
             for step in range(done + 1, steps + 1):
                 self._training = 0
@@ -149,9 +155,10 @@ class Stream:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._begun[task]
-        if task.cancelled():
+        failure = RunError("A group was cancelled in the making.") if task.cancelled() else task.exception()
+        if self._is_stopping:
             return
-        self._failure = self._failure or task.exception()
+        self._failure = self._failure or failure
         if self._failure is None:
             try:
                 self._top_up()
@@ -160,10 +167,11 @@ class Stream:
         self._changed.set()
 
     async def _stop(self) -> None:
-        tasks = list(self._begun)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._is_stopping = True
+        while self._begun:
+            for task in self._begun:
+                task.cancel()
+            await asyncio.wait(self._begun, timeout=CANCEL_AGAIN_S)
         self._buffer.give_back()
 
     # --- one rollout -----------------------------------------------------------------------------------

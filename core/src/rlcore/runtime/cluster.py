@@ -222,7 +222,8 @@ async def within(seconds: float | None, what: str, awaitable: Awaitable[T]) -> T
     import ray.exceptions
 
     try:
-        return await asyncio.wait_for(_awaited(awaitable), seconds)
+        async with asyncio.timeout(seconds):
+            return await awaitable
     except ray.exceptions.RayTaskError as error:
         cause = getattr(error, "cause", None)
         if isinstance(cause, RlcoreError):
@@ -235,10 +236,6 @@ async def within(seconds: float | None, what: str, awaitable: Awaitable[T]) -> T
     except TimeoutError:
         assert seconds is not None, "without a limit nothing takes too long"
         raise WorkerError(f"{what} did not answer within {seconds:g} s.") from None
-
-
-async def _awaited(awaitable: Awaitable[T]) -> T:
-    return await awaitable
 
 
 def _reason(error: Exception) -> str:

@@ -86,7 +86,8 @@ class EnvironmentGenerator:
     async def _limited(self, awaitable: Awaitable[T], limit: float, what: str) -> T:
         """`awaitable` within `limit` seconds; what goes wrong is a `FailedError`, and a log line once."""
         try:
-            return await asyncio.wait_for(awaitable, limit)
+            async with asyncio.timeout(limit):
+                return await awaitable
         except TimeoutError as error:
             self._report(f"its {what} took longer than {limit:g} s")
             raise FailedError(f"environment_{what}_timed_out") from error

@@ -81,7 +81,8 @@ class Toolbox:
             said = f"no tool {call.name!r}, expected one of {', '.join(self._tools)}.{near}"
             return failure(Fault.BAD, said)
         try:
-            text = await asyncio.wait_for(tool.call(call.arguments), self._timeout)
+            async with asyncio.timeout(self._timeout):
+                text = await tool.call(call.arguments)
         except BadCallError as error:
             return failure(Fault.BAD, str(error))
         except TimeoutError:
