@@ -71,7 +71,7 @@ def _compute(settings: Settings, loop: asyncio.AbstractEventLoop, loaded: Future
     """The life of the compute thread; an error in a step ends the process: no request waits in vain."""
     try:
         service = _load(settings, loop)
-    except Exception as error:
+    except BaseException as error:
         loaded.set_exception(error)
         return
     loaded.set_result(service)

@@ -52,10 +52,12 @@ class Scheduler:
         self._calls.put(call)
 
     def call(self, function: Callable[[], T]) -> Future[T]:
-        """Run a call between two steps; its result or exception is the future's."""
+        """Run a call between two steps, unless its future has been cancelled; its outcome is the future's."""
         future: Future[T] = Future()
 
         def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return  # from here on nobody can cancel it
             try:
                 future.set_result(function())
             except Exception as error:

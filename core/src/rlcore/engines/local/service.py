@@ -41,7 +41,8 @@ class Service:
         self.stop_ids = stop_ids
         self.model_path = settings.model_path
         self._arrivals = itertools.count()
-        self._listeners: dict[str, asyncio.Queue[Answer]] = {}
+        self._listeners: dict[Sequence, asyncio.Queue[Answer]] = {}
+        self._rids: set[str] = set()
 
     async def call(self, function: Callable[[], T]) -> T:
         """Run a function in the compute thread, between two steps."""
@@ -50,7 +51,7 @@ class Service:
     def dispatch(self, answers: list[tuple[Sequence, Answer]]) -> None:
         """Pass answers on to those who wait for them."""
         for one, answer in answers:
-            if (listener := self._listeners.get(one.rid)) is not None:
+            if (listener := self._listeners.get(one)) is not None:
                 listener.put_nowait(answer)
 
     def sequences(self, asks: Asks) -> list[Sequence]:
@@ -62,7 +63,7 @@ class Service:
         ]
         for order, one in enumerate(made):
             one.order = order
-            if one.rid in self._listeners:
+            if one.rid in self._rids:
                 raise RequestError(f"Duplicate request ID detected: {one.rid}")
         return made
 
@@ -117,13 +118,14 @@ class Service:
     def begin(self, sequences: list[Sequence]) -> None:
         """Hand samples to the scheduler; `end` must follow."""
         for one in sequences:
-            self._listeners[one.rid] = asyncio.Queue()
+            self._listeners[one] = asyncio.Queue()
+            self._rids.add(one.rid)
         if sequences:
             self.scheduler.post(lambda: self.scheduler.add(sequences))
 
     async def next_answer(self, one: Sequence) -> Answer:
         """The next answer for a sample: of a streamed one the newest that there is."""
-        listener = self._listeners[one.rid]
+        listener = self._listeners[one]
         answer = await listener.get()
         while not listener.empty():
             answer = listener.get_nowait()
@@ -167,7 +169,8 @@ class Service:
     def end(self, sequences: list[Sequence], *, finished: bool) -> None:
         """Forget samples; those that nobody waits for any more are aborted."""
         for one in sequences:
-            del self._listeners[one.rid]
+            del self._listeners[one]
+            self._rids.remove(one.rid)
         if not finished:
             rids = {one.rid for one in sequences}
             self.scheduler.post(lambda: self.scheduler.abort(rids))
