@@ -104,6 +104,33 @@ def test_a_call_has_a_time_limit_and_leaves_the_server_usable() -> None:
     assert after == Result(text="9")
 
 
+def test_a_server_that_starts_slower_than_a_call_may_take_comes_up() -> None:
+    slow = shlex.join(["sh", "-c", f"sleep 1; exec {COMMAND}"])
+    leave = ToolCall(name="leave", arguments={})
+    multiply = ToolCall(name="multiply", arguments={"a": 3, "b": 3})
+
+    async def run() -> list[Result]:
+        server = Server(slow, LIMIT_S)
+        try:
+            tools = await server.tools()
+            patient, hasty = (Toolbox(tools, timeout=limit, most=9) for limit in (LIMIT_S, 0.2))
+            return [
+                await box.call(call)
+                for box, call in ((patient, leave), (hasty, multiply), (patient, multiply))
+            ]
+        finally:
+            await server.close()
+
+    _, late, after = asyncio.run(run())
+    assert late.fault is Fault.TIMED_OUT
+    assert after == Result(text="9")
+
+
+def test_what_does_not_start_in_time_is_told() -> None:
+    with pytest.raises(PluginError, match=r"the server did not start \(TimeoutError"):
+        asyncio.run(Server("sleep 60", 0.3).tools())
+
+
 def test_what_does_not_start_is_told() -> None:
     command = shlex.join([sys.executable, "-c", "raise SystemExit(3)"])
     with pytest.raises(PluginError, match="the server did not start"):

@@ -34,11 +34,63 @@ class ServerTool:
         return await self._server.call(self.name, dict(arguments))
 
 
+class Connection:
+    """One life of a server. It lives in a task of its own, since whoever opens a connection must close it."""
+
+    def __init__(self, where: str, limit_s: float) -> None:
+        """`limit_s`: for the server to start, and to end."""
+        self._where = where
+        self._limit_s = limit_s
+        self._ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._is_over = asyncio.Event()
+        self._task = asyncio.create_task(self._hold())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can be asked of it any more."""
+        return self._is_over.is_set()
+
+    async def client(self) -> Any:
+        """The SDK's client, once the server is up. Raises what kept it from starting."""
+        return await asyncio.shield(self._ready)  # others wait for it too
+
+    def end(self) -> None:
+        """Ask no more of it."""
+        self._is_over.set()
+
+    async def close(self) -> None:
+        """End it, and the process that was started."""
+        self.end()
+        await asyncio.wait({self._task}, timeout=self._limit_s)
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):  # it is over, however it ended
+            await self._task
+
+    async def _hold(self) -> None:
+        from mcp import Client, StdioServerParameters, stdio_client
+
+        transport: Any = self._where
+        if "://" not in self._where:
+            program, *arguments = shlex.split(self._where)
+            transport = stdio_client(StdioServerParameters(command=program, args=arguments))
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                async with asyncio.timeout(self._limit_s):
+                    client = await stack.enter_async_context(Client(transport))
+                self._ready.set_result(client)
+                await self._is_over.wait()
+        except Exception as error:
+            if self._ready.done():
+                raise
+            self._ready.set_exception(error)
+        finally:
+            self.end()
+
+
 class Server:
     """A server behind a URL (streamable HTTP), or a process that is started (stdio).
 
-    The connection lives in a task of its own, since whoever opens one must close it; a server that went away
-    is started anew for the next call.
+    One that went away is started anew for the next call.
     """
 
     def __init__(self, where: str, start_timeout: float) -> None:
@@ -50,15 +102,14 @@ class Server:
         self._where = where
         self._limit = start_timeout
         self._lock = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
-        self._client: Any = None
-        self._stop = asyncio.Event()
+        self._connection: Connection | None = None
 
     async def tools(self) -> list[ServerTool]:
         """All that it offers. Raises `PluginError` where it does not start."""
-        client = await self._connected()
+        client = await self._client(await self._connected())
         try:
-            found = await asyncio.wait_for(client.list_tools(), self._limit)
+            async with asyncio.timeout(self._limit):
+                found = await client.list_tools()
         except Exception as error:
             raise self._fault("told no tools", error) from error
         return [ServerTool(self, tool) for tool in found.tools]
@@ -68,12 +119,13 @@ class Server:
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED
 
-        client = await self._connected()
+        connection = await self._connected()
+        client = await self._client(connection)
         try:
             result = await client.call_tool(name, arguments)
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
-                self._stop.set()  # the next call starts it anew
+                connection.end()  # the next call starts it anew
             raise
         text = "\n".join(part.text for part in result.content if getattr(part, "text", None) is not None)
         if result.is_error:
@@ -82,48 +134,23 @@ class Server:
 
     async def close(self) -> None:
         """End the connection, and a process that was started."""
-        if self._task is not None:
-            self._stop.set()
-            await self._ended(self._task)
-            self._task = None
+        if self._connection is not None:
+            await self._connection.close()
+            self._connection = None
 
-    async def _connected(self) -> Any:
+    async def _connected(self) -> Connection:
         async with self._lock:
-            if self._task is not None and self._stop.is_set():
-                await self._ended(self._task)
-                self._task = None
-            if self._task is None or self._task.done():
-                self._stop.clear()
-                ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-                self._task = asyncio.create_task(self._hold(ready))
-                try:
-                    self._client = await asyncio.wait_for(ready, self._limit)
-                except Exception as error:
-                    self._task.cancel()
-                    raise self._fault("did not start", error) from error
-            return self._client
+            if self._connection is not None and self._connection.is_over:
+                await self.close()
+            if self._connection is None:
+                self._connection = Connection(self._where, self._limit)
+            return self._connection
 
-    async def _hold(self, ready: asyncio.Future[Any]) -> None:
-        from mcp import Client, StdioServerParameters, stdio_client
-
-        transport: Any = self._where
-        if "://" not in self._where:
-            program, *arguments = shlex.split(self._where)
-            transport = stdio_client(StdioServerParameters(command=program, args=arguments))
+    async def _client(self, connection: Connection) -> Any:
         try:
-            async with Client(transport) as client:
-                ready.set_result(client)
-                await self._stop.wait()
+            return await connection.client()
         except Exception as error:
-            if ready.done():
-                raise
-            ready.set_exception(error)
-
-    async def _ended(self, task: asyncio.Task[None]) -> None:
-        await asyncio.wait({task}, timeout=self._limit)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Exception):  # it is over, however it ended
-            await task
+            raise self._fault("did not start", error) from error
 
     def _fault(self, what: str, error: Exception) -> PluginError:
         while isinstance(error, ExceptionGroup):
