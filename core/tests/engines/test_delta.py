@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -147,6 +149,32 @@ async def test_a_chain_of_changes_gives_every_version(tmp_path: Path) -> None:
         before, held = held, stepped(held, version)
     checked(location, before, await late.directory(tmp_path / "late", location))
     assert Path(location.chain[-1]).stat().st_size < Path(location.file).stat().st_size
+
+
+async def test_a_mirror_is_made_once_whoever_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine dies while its directory is made, on a slow disk, and another waits for the same one."""
+    one, mirror, held = publisher(tmp_path), Mirror(), first()
+    one.write(held.items(), 1)
+    location = one.write(stepped(held, 1).items(), 2)
+    begun, hold, made = threading.Event(), threading.Event(), Mirror._make
+    calls = []
+
+    def slow(self: Mirror, root: Path, location: Location) -> Path:
+        calls.append(root)
+        begun.set()
+        hold.wait(30.0)
+        return made(self, root, location)
+
+    monkeypatch.setattr(Mirror, "_make", slow)
+    leaving = asyncio.ensure_future(mirror.directory(tmp_path / "mirror", location))
+    await asyncio.to_thread(begun.wait, 30.0)
+    leaving.cancel()
+    await asyncio.wait([leaving])
+    staying = asyncio.ensure_future(mirror.directory(tmp_path / "mirror", location))
+    await asyncio.sleep(0.05)
+    hold.set()
+    checked(location, stepped(held, 1), await staying)
+    assert len(calls) == 1
 
 
 async def test_parameters_that_move_on_do_not_move_what_was_sent(tmp_path: Path) -> None:

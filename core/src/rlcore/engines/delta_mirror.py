@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,14 +15,14 @@ from rlcore.engines.publish_file import FILE, Location, discard, save_whole, ver
 
 @dataclass(kw_only=True)
 class Mirror:
-    """Makes directories for engines that load nothing but whole models. For one event loop.
+    """Makes directories for engines that load nothing but whole models.
 
     Each version is made of the one before where that is here, else of the last whole one and all changes
     since.
     """
 
     _at: tuple[int, Path] | None = None
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     async def directory(self, root: Path, location: Location) -> str:
         """A directory with the whole model of `location`, in `root`; the one before it stays.
@@ -30,10 +31,14 @@ class Mirror:
         """
         if not location.chain:
             return location.directory
-        async with self._lock:  # engines ask at the same time, and share what is made
+        return str(await asyncio.to_thread(self._shared, root, location))
+
+    def _shared(self, root: Path, location: Location) -> Path:
+        """Engines ask at the same time, and one whose engine dies leaves its thread at work."""
+        with self._lock:
             if self._at is None or self._at[0] != location.version:
-                self._at = location.version, await asyncio.to_thread(self._make, root, location)
-            return str(self._at[1])
+                self._at = location.version, self._make(root, location)
+            return self._at[1]
 
     def _make(self, root: Path, location: Location) -> Path:
         source, files = self._start(location)
