@@ -32,8 +32,9 @@ async def call_in_thread(function: Callable[[], T]) -> T:
         result, error = None, None
         try:
             result = function()
-        except Exception as raised:
-            error = raised
+        except BaseException as raised:  # `SystemExit` too: whoever waits must be answered
+            fatal = RuntimeError(f"{type(raised).__name__}: {raised}")
+            error = raised if isinstance(raised, Exception) else fatal
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, result, error)
 
