@@ -126,6 +126,12 @@ def test_a_server_that_starts_slower_than_a_call_may_take_comes_up() -> None:
     assert after == Result(text="9")
 
 
+@pytest.mark.parametrize("command", ["python 'unbalanced", " ", "no-such-program"])
+def test_what_cannot_be_started_is_told(command: str) -> None:
+    with pytest.raises(PluginError, match="the server did not start"):
+        asyncio.run(asyncio.wait_for(Server(command, LIMIT_S).tools(), LIMIT_S))
+
+
 def test_what_does_not_start_in_time_is_told() -> None:
     with pytest.raises(PluginError, match=r"the server did not start \(TimeoutError"):
         asyncio.run(Server("sleep 60", 0.3).tools())

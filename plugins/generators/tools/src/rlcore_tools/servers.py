@@ -63,28 +63,33 @@ class Connection:
         self.end()
         await asyncio.wait({self._task}, timeout=self._limit_s)
         self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Exception):  # it is over, however it ended
-            await self._task
+        await asyncio.wait({self._task}, timeout=self._limit_s)
+        if self._task.done() and not self._task.cancelled():
+            self._task.exception()  # seen: it is over, however it ended
 
     async def _hold(self) -> None:
-        from mcp import Client, StdioServerParameters, stdio_client
-
-        transport: Any = self._where
-        if "://" not in self._where:
-            program, *arguments = shlex.split(self._where)
-            transport = stdio_client(StdioServerParameters(command=program, args=arguments))
         try:
             async with contextlib.AsyncExitStack() as stack:
                 async with asyncio.timeout(self._limit_s):
-                    client = await stack.enter_async_context(Client(transport))
+                    client = await stack.enter_async_context(self._open())
                 self._ready.set_result(client)
                 await self._is_over.wait()
-        except Exception as error:
+        except BaseException as error:
             if self._ready.done():
                 raise
-            self._ready.set_exception(error)
+            fatal = RuntimeError("it was closed before it was up")
+            self._ready.set_exception(error if isinstance(error, Exception) else fatal)
+            self._ready.exception()  # seen, also where nobody waits any more
         finally:
             self.end()
+
+    def _open(self) -> Any:
+        from mcp import Client, StdioServerParameters, stdio_client
+
+        if "://" in self._where:
+            return Client(self._where)
+        program, *arguments = shlex.split(self._where)
+        return Client(stdio_client(StdioServerParameters(command=program, args=arguments)))
 
 
 class Server:
