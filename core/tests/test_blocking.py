@@ -7,10 +7,11 @@ import pytest
 from rlcore.blocking import call_in_thread
 
 
-async def test_what_ends_the_thread_is_told() -> None:
+@pytest.mark.parametrize("error", [SystemExit(3), StopIteration(3)])
+async def test_what_no_future_takes_is_told(error: BaseException) -> None:
     def leave() -> None:
-        raise SystemExit(3)
+        raise error
 
     async with asyncio.timeout(30.0):
-        with pytest.raises(RuntimeError, match="SystemExit: 3"):
+        with pytest.raises(RuntimeError, match=f"{type(error).__name__}: 3"):
             await call_in_thread(leave)

@@ -29,12 +29,16 @@ async def call_in_thread(function: Callable[[], T]) -> T:
             future.set_result(result)
 
     def work() -> None:
-        result, error = None, None
+        result: T | None = None
+        error: Exception | None = None
         try:
             result = function()
+        except StopIteration as raised:  # a future takes none
+            error = RuntimeError(f"StopIteration: {raised}")
+        except Exception as raised:
+            error = raised
         except BaseException as raised:  # `SystemExit` too: whoever waits must be answered
-            fatal = RuntimeError(f"{type(raised).__name__}: {raised}")
-            error = raised if isinstance(raised, Exception) else fatal
+            error = RuntimeError(f"{type(raised).__name__}: {raised}")
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, result, error)
 
