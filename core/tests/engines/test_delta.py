@@ -156,7 +156,7 @@ async def test_a_mirror_is_made_once_whoever_leaves(tmp_path: Path, monkeypatch:
     one, mirror, held = publisher(tmp_path), Mirror(), first()
     one.write(held.items(), 1)
     location = one.write(stepped(held, 1).items(), 2)
-    begun, hold, made = threading.Event(), threading.Event(), Mirror._make
+    begun, hold, made = threading.Event(), threading.Event(), Mirror._write
     calls = []
 
     def slow(self: Mirror, root: Path, location: Location) -> Path:
@@ -165,7 +165,7 @@ async def test_a_mirror_is_made_once_whoever_leaves(tmp_path: Path, monkeypatch:
         hold.wait(30.0)
         return made(self, root, location)
 
-    monkeypatch.setattr(Mirror, "_make", slow)
+    monkeypatch.setattr(Mirror, "_write", slow)
     leaving = asyncio.ensure_future(mirror.directory(tmp_path / "mirror", location))
     await asyncio.to_thread(begun.wait, 30.0)
     leaving.cancel()

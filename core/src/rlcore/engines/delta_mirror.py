@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors.torch import load_file
@@ -15,14 +14,14 @@ from rlcore.engines.publish_file import FILE, Location, discard, save_whole, ver
 
 @dataclass(kw_only=True)
 class Mirror:
-    """Makes directories for engines that load nothing but whole models.
+    """Makes directories for engines that load nothing but whole models. For one event loop.
 
     Each version is made of the one before where that is here, else of the last whole one and all changes
     since.
     """
 
     _at: tuple[int, Path] | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _making: asyncio.Task[None] | None = None
 
     async def directory(self, root: Path, location: Location) -> str:
         """A directory with the whole model of `location`, in `root`; the one before it stays.
@@ -31,16 +30,21 @@ class Mirror:
         """
         if not location.chain:
             return location.directory
-        return str(await asyncio.to_thread(self._shared, root, location))
+        # Engines ask at the same time, and share what is made; one that dies leaves it to the others.
+        while self._at is None or self._at[0] != location.version:
+            if self._making is None:
+                self._making = asyncio.create_task(self._make(root, location))
+                self._making.add_done_callback(self._made)
+            await asyncio.shield(self._making)
+        return str(self._at[1])
 
-    def _shared(self, root: Path, location: Location) -> Path:
-        """Engines ask at the same time, and one whose engine dies leaves its thread at work."""
-        with self._lock:
-            if self._at is None or self._at[0] != location.version:
-                self._at = location.version, self._make(root, location)
-            return self._at[1]
+    async def _make(self, root: Path, location: Location) -> None:
+        self._at = location.version, await asyncio.to_thread(self._write, root, location)
 
-    def _make(self, root: Path, location: Location) -> Path:
+    def _made(self, _: asyncio.Task[None]) -> None:
+        self._making = None
+
+    def _write(self, root: Path, location: Location) -> Path:
         source, files = self._start(location)
         version, tensors = source.name, load_file(source / FILE)
         for file in files:
