@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rlcore.engines.client
 from rlcore.config.base import Config
 from rlcore.errors import DataError, PluginError
 from rlcore.interfaces import GenerationContext, Verdict
@@ -208,13 +209,17 @@ async def test_a_crash_fails_its_group_and_the_prompt_comes_back(
     )
 
 
-async def test_a_generator_that_always_crashes_ends_the_run(make_world: MakeWorld) -> None:
+@pytest.mark.parametrize("options", [{"max_staleness": 1}, {"max_staleness": 8}, {"max_refills": 0}])
+@pytest.mark.parametrize("steps", [1, 2, 9])
+async def test_a_generator_that_always_crashes_ends_the_run(
+    make_world: MakeWorld, options: dict[str, int], steps: int
+) -> None:
     class Broken:
         async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
             raise ZeroDivisionError("mine")
 
-    world = make_world(max_staleness=1, generator=Broken())
-    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 2)) as rollouts:
+    world = make_world(**{"max_staleness": 2, **options}, generator=Broken(), prompts=100)
+    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, steps)) as rollouts:
         with pytest.raises(PluginError, match="The generator Broken failed: ZeroDivisionError: mine"):
             await anext(rollouts)
 
@@ -339,7 +344,10 @@ async def test_a_cancellation_that_nobody_asked_for_is_a_crash(
     assert "failed: CancelledError" in caplog.text
 
 
-async def test_a_generator_that_swallows_its_cancellation_is_stopped(make_world: MakeWorld) -> None:
+@pytest.mark.parametrize("max_staleness", [0, 1])
+async def test_a_generator_that_swallows_its_cancellation_is_stopped(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, max_staleness: int
+) -> None:
     class Deaf:
         async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
             try:
@@ -350,16 +358,18 @@ async def test_a_generator_that_swallows_its_cancellation_is_stopped(make_world:
             raise AssertionError("it was never to end")
 
     deaf = set[int]()
-    world = make_world(max_staleness=1, group_size=1, generator=Deaf())
+    monkeypatch.setattr(rlcore.engines.client, "CANCEL_AGAIN_S", 0.05)
+    world = make_world(max_staleness=max_staleness, group_size=1, generator=Deaf())
     before = asyncio.all_tasks()
     async with asyncio.timeout(LIMIT_S):
         async with aclosing(world.producer.run(0, 2)) as rollouts:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):
                     await anext(rollouts)
-    assert deaf == set(range(8))
+    groups = range(4 * (max_staleness + 1))
+    assert deaf == set(groups)
     assert asyncio.all_tasks() == before
-    assert [draw["group_id"] for draw in world.producer.state()["buffer"]["draws"]] == list(range(8))
+    assert [draw["group_id"] for draw in world.producer.state()["buffer"]["draws"]] == list(groups)
 
 
 class KeepNone:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +18,13 @@ from rlcore.errors import EngineError
 from rlcore.interfaces import Completion
 from rlcore.types import Sampling
 
+_log = logging.getLogger(__name__)
 ROUTING_HEADER = "X-SMG-Routing-Key"
 """By which sglang-router keeps requests together under `consistent_hashing`."""
 FLUSH_TRIES = 50
 FLUSH_WAIT_S = 0.1
+CANCEL_AGAIN_S = 15.0
+"""A task may swallow that it was cancelled; or it tidies up, for no longer."""
 
 T = TypeVar("T")
 PauseMode = Literal["abort", "in_place", "retract"]
@@ -418,12 +422,34 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """The results of all, in order; at the first failure the rest is canceled and awaited."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
-        return await asyncio.gather(*tasks)
+        if tasks:  # `gather` would not be canceled before they are
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        return [task.result() for task in tasks if task.done()]  # they all are, or one has failed
     except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await ended(tasks)
         raise
+
+
+async def ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel all, and those anew that swallow it: returns when they have ended, however."""
+    tasks = list(tasks)
+    left = {task for task in tasks if not task.done()}
+    is_cancelled = False
+    while left:
+        for task in left:
+            task.cancel()
+        try:
+            _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
+        except asyncio.CancelledError:
+            is_cancelled = True
+            continue
+        if left:
+            _log.warning("%d tasks go on, %g s after they were cancelled.", len(left), CANCEL_AGAIN_S)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # seen
+    if is_cancelled:
+        raise asyncio.CancelledError
 
 
 def _as_list(answer: Any) -> list[Any]:

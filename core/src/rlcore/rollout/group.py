@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -175,36 +176,38 @@ class GroupMaker:
             parts = await together(self._generate_one(ctx, sample) for sample in samples)
             return [part[0] for part in parts], next((part[1] for part in parts if part[1]), None)
         try:
-            found = [[sample] for sample in await self._group_generator.generate_group(ctx, samples)]
+            with self._blamed():
+                found = [[sample] for sample in await self._group_generator.generate_group(ctx, samples)]
         except RefusedError as error:
             return [[_refused(sample)] for sample in samples], error
-        except RlcoreError:
-            raise
-        except (Exception, asyncio.CancelledError) as error:
-            raise self._fault(error) from error
         if len(found) != len(samples):
             raise PluginError(f"The generator {self._name} made {len(found)} samples of {len(samples)}.")
         self._check(found, samples)
         return found, None
 
-    def _fault(self, error: BaseException) -> PluginError:
-        """What to raise. A cancellation that was asked for of the task goes on as one; others are faults."""
-        task = asyncio.current_task()
-        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-            raise error
-        return PluginError(f"The generator {self._name} failed: {type(error).__name__}: {error}.")
+    @contextmanager
+    def _blamed(self) -> Iterator[None]:
+        """What the generator raises is its fault; so is a cancellation, unless this task is to end."""
+        try:
+            yield
+        except RlcoreError:
+            raise
+        except (Exception, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
+            raise PluginError(
+                f"The generator {self._name} failed: {type(error).__name__}: {error}."
+            ) from error
 
     async def _generate_one(
         self, ctx: GenerationContext, sample: Sample
     ) -> tuple[list[Sample], RefusedError | None]:
         try:
-            found = await self._generator.generate(ctx, sample)
+            with self._blamed():
+                found = await self._generator.generate(ctx, sample)
         except RefusedError as error:
             return [_refused(sample)], error
-        except RlcoreError:
-            raise
-        except (Exception, asyncio.CancelledError) as error:
-            raise self._fault(error) from error
         trajectory = found if isinstance(found, list) else [found]
         self._check([trajectory], [sample])
         return trajectory, None

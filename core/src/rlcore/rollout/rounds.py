@@ -87,7 +87,8 @@ class Rounds:
                     baseline=self._workshop.baseline,
                 )
                 generating += max(outcome.generated for outcome in outcomes) - started
-                groups += [group for one in outcomes if (group := self._workshop.settle(one, tally))]
+                settled = [self._workshop.settle(one, tally, at_once=wanted) for one in outcomes]
+                groups += filter(None, settled)
                 rounds += 1
         except BaseException:
             buffer.give_back()

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from rlcore.config.run import RunConfig
+from rlcore.engines.client import ended
 from rlcore.errors import RunError
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.context import Engines, greedy
@@ -20,9 +21,6 @@ from rlcore.rollout.measure import Rollout, Tally, staleness_metrics
 from rlcore.rollout.supply import Supply
 from rlcore.rollout.workshop import Workshop
 from rlcore.types import RECORDED, Group, Sample, Sampling
-
-CANCEL_AGAIN_S = 1.0
-"""A generator may swallow that it was cancelled."""
 
 
 class Stream:
@@ -105,12 +103,16 @@ class Stream:
 
     def _top_up(self) -> None:
         """Start as many groups as there is room for."""
-        run, batch = self._run, self._run.prompts_per_step
-        ahead = 0 if run.partial_rollouts else run.max_staleness
-        bound = math.ceil(batch * (ahead + run.over_sample)) - self._beyond_refills
         present = len(self._begun) + len(self._buffer.waiting())
-        for draw in self._supply.draw(max(0, min(bound - self._training, self._unplanned) - present)):
+        room = self._bound - self._beyond_refills - self._training
+        for draw in self._supply.draw(max(0, min(room, self._unplanned) - present)):
             self._start(draw)
+
+    @property
+    def _bound(self) -> int:
+        """Groups in progress, those in training among them."""
+        ahead = 0 if self._run.partial_rollouts else self._run.max_staleness
+        return math.ceil(self._run.prompts_per_step * (ahead + self._run.over_sample))
 
     @property
     def _beyond_refills(self) -> int:
@@ -151,7 +153,7 @@ class Stream:
             outcome = await self._workshop.make_with_baseline(draw, ctx, beside, versions, count=count)
         else:
             outcome = await self._workshop.make(draw, ctx, versions, count=count)
-        self._workshop.settle(outcome, self._tally)
+        self._workshop.settle(outcome, self._tally, at_once=min(self._bound, self._unplanned))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._begun[task]
@@ -168,10 +170,7 @@ class Stream:
 
     async def _stop(self) -> None:
         self._is_stopping = True
-        while self._begun:
-            for task in self._begun:
-                task.cancel()
-            await asyncio.wait(self._begun, timeout=CANCEL_AGAIN_S)
+        await ended(self._begun)
         self._buffer.give_back()
 
     # --- one rollout -----------------------------------------------------------------------------------

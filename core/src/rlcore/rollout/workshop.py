@@ -114,19 +114,19 @@ class Workshop(Maker):
         self._failing: set[int] = set()
         self._has_scored = False
 
-    def settle(self, outcome: Outcome, tally: Tally) -> Group | None:
+    def settle(self, outcome: Outcome, tally: Tally, *, at_once: int) -> Group | None:
         """Book what became of a draw in flight; the group that waits to be trained on, if it does.
 
         A crashed one is generated again, until `max_attempts` have crashed. Raises the error of a draw where
-        as many draws in a row had one as are in progress at once: the run cannot go on. Rewards that have
-        given a score may fail for as many draws as a rollout takes with all its refills.
+        as many draws in a row had one as there are `at_once`: the run cannot go on. Rewards that have given
+        a score may fail for as many draws as a rollout takes with all its refills.
         """
         run, group_id = self._run, outcome.group.group_id
         self._failing = {*self._failing, group_id} if outcome.error else set()
         if outcome.error:
             is_passing = self._has_scored and outcome.is_unscored
-            rounds = 1 + max(run.max_staleness, run.max_refills if is_passing else 0)
-            if len(self._failing) >= max(run.prompts_per_step * rounds, run.max_attempts):
+            draws = run.prompts_per_step * (1 + run.max_refills) if is_passing else 0
+            if len(self._failing) >= max(draws, at_once, run.max_attempts):
                 raise RunError(str(outcome.error)) if is_passing else outcome.error
         self._has_scored |= outcome.reason is None
         tally.add(outcome)
