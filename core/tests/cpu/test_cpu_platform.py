@@ -4,13 +4,14 @@ import ast
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 import torch
 
 from rlcore import cpu
 from rlcore.cpu import cuda
-from rlcore.cpu.rewrite import STAND_IN_NAME, Finder, rewrite
+from rlcore.cpu.rewrite import STAND_IN_NAME, Finder, Loader, rewrite
 
 
 def rewritten(source: str) -> str:
@@ -57,6 +58,34 @@ def test_only_the_named_packages_are_found() -> None:
     spec = finder.find_spec("rlcore.cpu.cuda", list(cpu.__path__))
     assert spec is not None
     assert type(spec.loader).__module__ == "rlcore.cpu.rewrite"
+
+
+def test_the_rewritten_bytecode_is_kept_until_the_source_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    source = tmp_path / "names_cuda.py"
+    source.write_text("found = 'cuda:0'\n")
+
+    def found() -> str:
+        loader = Loader("names_cuda", str(source))
+        code = loader.get_code("names_cuda")
+        assert code is not None
+        scope: dict[str, str] = {}
+        exec(code, scope)
+        return scope["found"]
+
+    assert found() == "cpu"
+    [kept] = (tmp_path / "__pycache__").iterdir()
+    assert "rlcore" in kept.name, "the original's bytecode has another name"
+    monkeypatch.setattr("rlcore.cpu.rewrite.rewrite", None)  # so that compiling again would fail
+    assert found() == "cpu"
+    monkeypatch.undo()
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    kept.write_bytes(kept.read_bytes()[:40])
+    assert found() == "cpu"
+    source.write_text("found = 'cuda:0 is written out'\n")
+    assert found() == "cuda:0 is written out"
 
 
 def test_nothing_happens_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,3 +136,23 @@ def test_the_stand_in_seeds_the_generator_that_it_reads() -> None:
     finally:
         torch.set_rng_state(state)
     assert cuda.amp is torch.cuda.amp, "names that are not replaced are those of torch.cuda"
+
+
+def test_mbridge_imports_the_models_that_are_asked_for() -> None:
+    assert (
+        run(
+            """
+            import sys
+            import rlcore.megatron
+            from mbridge.models.qwen3 import Qwen3Bridge
+            assert "mbridge.models.gemma3" not in sys.modules
+            assert "transformers.modeling_utils" not in sys.modules, "no class of a model is needed"
+            import warnings
+            warnings.simplefilter("ignore")
+            from mbridge.models import Gemma3Bridge, Qwen3Bridge as again
+            assert again is Qwen3Bridge
+            print(Gemma3Bridge.__module__)
+            """
+        )
+        == "mbridge.models.gemma3\n"
+    )

@@ -1,10 +1,17 @@
 """The import hook: rewrites the syntax tree of a module that names CUDA. Line numbers are kept."""
 
 import ast
+import functools
+import hashlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
+import marshal
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, cast
 
@@ -113,15 +120,31 @@ AFTER_IMPORT: Mapping[str, Callable[[ModuleType], None]] = {
 """What no rewriting of names reaches: called once with the imported module."""
 
 
-class Loader(importlib.machinery.SourceFileLoader):
-    """Compiles the rewritten source. The bytecode cache is bypassed: it holds the original."""
+@functools.cache
+def _cache_tag() -> str:
+    """Of the bytecode that this very rewriter makes."""
+    return "rlcore" + hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
 
-    def get_code(self, fullname: str) -> CodeType:
+
+class Loader(importlib.machinery.SourceFileLoader):
+    """Compiles the rewritten source, whose bytecode has a file of its own beside that of the original."""
+
+    def get_code(self, fullname: str) -> CodeType | None:
         path = self.get_filename(fullname)
         source = self.get_data(path)
-        # modules without the word need no second look; most have it not
-        tree = rewrite(source, path) if b"cuda" in source or b"pin_memory" in source else source
-        return compile(tree, path, "exec", dont_inherit=True)
+        if b"cuda" not in source and b"pin_memory" not in source:  # most modules name neither
+            return super().get_code(fullname)
+        cache = importlib.util.cache_from_source(path, optimization=_cache_tag())
+        header = importlib.util.MAGIC_NUMBER + importlib.util.source_hash(source)
+        with suppress(OSError, ValueError, EOFError, TypeError):  # missing or damaged: it is made again
+            cached = self.get_data(cache)
+            if cached.startswith(header):
+                code = marshal.loads(memoryview(cached)[len(header) :])
+                return code if isinstance(code, CodeType) else None
+        code = compile(rewrite(source, path), path, "exec", dont_inherit=True)
+        if not sys.dont_write_bytecode:
+            self.set_data(cache, header + marshal.dumps(code))  # does nothing where it may not write
+        return code
 
     def exec_module(self, module: ModuleType) -> None:
         super().exec_module(module)

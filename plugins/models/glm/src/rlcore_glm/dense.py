@@ -24,7 +24,7 @@ class GlmBridge(MBridge):
     partial_rotary = True
 
     def family(self, model_type: str) -> type[Any]:
-        from mbridge.models import Qwen2Bridge
+        from mbridge.models.qwen2 import Qwen2Bridge
 
         def build_config(inner: Any) -> Any:
             return inner._build_base_config(add_qkv_bias=inner.hf_config.attention_bias, qk_layernorm=False)

@@ -22,7 +22,7 @@ class LlamaBridge(MBridge):
     """mbridge's Llama, with the biases of `attention_bias` and `mlp_bias`, which it has in part."""
 
     def family(self, model_type: str) -> type[Any]:
-        from mbridge.models import LLaMABridge
+        from mbridge.models.llama import LLaMABridge
 
         names = {
             "_ATTENTION_MAPPING": {**LLaMABridge._ATTENTION_MAPPING, **ATTENTION},

@@ -14,7 +14,8 @@ class QwenBridge(MBridge):
     """mbridge has both families right, but for what `check` refuses."""
 
     def family(self, model_type: str) -> type[Any]:
-        from mbridge.models import Qwen2Bridge, Qwen3Bridge
+        from mbridge.models.qwen2 import Qwen2Bridge
+        from mbridge.models.qwen3 import Qwen3Bridge
 
         families: dict[str, type[Any]] = {"qwen2": Qwen2Bridge, "qwen3": Qwen3Bridge}
         if model_type not in families:
