@@ -17,6 +17,7 @@ FREE = {
     "engine_timeout",
     "reward_workers",
     "reward_timeout",
+    "tracker",
 }
 """Settings that leave the steps already taken as they were."""
 
@@ -39,7 +40,7 @@ LAYOUT = {
 }
 """How the work is divided: another layout reads the same weights and optimizer states to the last bit."""
 
-_OF_EVALUATIONS = "eval."
+_FREE_TABLES = ("eval.", "tracker.")
 _FREE_OF_ENGINE = re.compile(r"engine\.\w+_(s|timeout)")
 """Time limits of an engine."""
 
@@ -53,7 +54,7 @@ def check_same_past(old: Resolved, new: Resolved) -> None:
             f"--lr-schedule {old.run.lr_schedule}; leave the flag out."
         )
     for name in {**before, **after}:
-        is_free = name in FREE | LAYOUT or name.startswith(_OF_EVALUATIONS) or _FREE_OF_ENGINE.fullmatch(name)
+        is_free = name in FREE | LAYOUT or name.startswith(_FREE_TABLES) or _FREE_OF_ENGINE.fullmatch(name)
         if is_free or before.get(name) == after.get(name):
             continue
         raise ConfigError(

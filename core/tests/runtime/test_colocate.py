@@ -18,6 +18,8 @@ from rlcore.runtime.prepare import prepare
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.state import RunState
 from rlcore.runtime.worker import UpdateResult
+from rlcore.tracking.console import Display
+from rlcore.tracking.trackers import Trackers
 from rlcore.types import Group, Prompt, RewardStatus, Sample, Score, Span
 
 LIMIT_S = 60.0
@@ -74,11 +76,6 @@ class Diary:
         """Nothing to stage."""
 
 
-class Tracker:
-    def write(self, row: Any) -> None:
-        """No display."""
-
-
 def _group(number: int) -> Group:
     prompt = Prompt(prompt_id=str(number), text="")
     sample = Sample(
@@ -107,8 +104,8 @@ def test_engines_rest_from_the_last_answer_to_the_publication(prepared: Prepared
     diary: Any = Diary()
     state = RunState(step=0, version=0, producer={}, model={})
     parts = dict.fromkeys(("producer", "trainer", "engines", "stop"), diary)
-    tracker: Any = Tracker()
-    loop = Loop(prepared=prepared, state=state, tracker=tracker, **parts)
+    trackers = Trackers({}, Display(json=True, steps=STEPS))
+    loop = Loop(prepared=prepared, state=state, trackers=trackers, **parts)
     assert asyncio.run(asyncio.wait_for(loop.run(), LIMIT_S)) == "completed"
     assert diary.entries == list(enumerate(["generate", "release", "train", "publish"] * STEPS))
 

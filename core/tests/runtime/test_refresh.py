@@ -14,6 +14,8 @@ from rlcore.runtime.loop import Loop
 from rlcore.runtime.prepare import prepare
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.state import RunState
+from rlcore.tracking.console import Display
+from rlcore.tracking.trackers import Trackers
 
 STEPS = 7
 LIMIT = 60.0
@@ -59,11 +61,6 @@ class Producer:
         return {}
 
 
-class Tracker:
-    def write(self, row: Any) -> None:
-        """No display."""
-
-
 class Stop:
     terminating = False
 
@@ -83,7 +80,14 @@ def test_the_steps_of_a_refresh(folder: Path, every: int, steps: list[int]) -> N
     """A resumed run keeps the cadence, for it counts the steps of the whole run."""
     prepared = _prepared(every, folder)
     for begin in (0, 4):
-        trainer, parts = Trainer(), {"producer": Producer(), "tracker": Tracker(), "stop": Stop()}
+        trainer, parts = (
+            Trainer(),
+            {
+                "producer": Producer(),
+                "trackers": Trackers({}, Display(json=True, steps=STEPS)),
+                "stop": Stop(),
+            },
+        )
         state = RunState(step=begin, version=begin, producer={}, model={})
         loop: Any = Loop(prepared=prepared, trainer=trainer, engines=None, state=state, **parts)  # type: ignore[arg-type]  # stand-ins
         trainer.loop = loop

@@ -22,6 +22,11 @@ class Workers:
         self.staged: list[str] = []
         self.open = self.most = 0
         self.fault: Exception | None = None
+        self.saved: list[int] = []
+
+    def told(self, step: int, folder: Path) -> None:
+        assert (folder / "complete.json").is_file()
+        self.saved.append(step)
 
     async def stage(self, roles: Sequence[str]) -> None:
         self.staged = list(roles)
@@ -44,7 +49,7 @@ def _state(step: int) -> RunState:
 
 
 def _saver(root: Path, workers: Workers, keep: int = 2) -> Saver:
-    return Saver(trainer=workers, root=root, roles=["policy"], keep=keep)
+    return Saver(trainer=workers, root=root, roles=["policy"], keep=keep, saved=workers.told)
 
 
 async def _until(what: Callable[[], bool]) -> None:
@@ -86,6 +91,7 @@ def test_one_write_at_a_time_and_the_newest_are_kept(tmp_path: Path) -> None:
             await asyncio.wait_for(second, LIMIT)
             assert _steps(tmp_path) == [1], "the older one stays until the newer one is complete"
         assert workers.most == 1
+        assert workers.saved == [1, 2], "each is told once it is complete"
         assert _steps(tmp_path) == [2]
 
     asyncio.run(run())
@@ -102,6 +108,7 @@ def test_a_failed_write_is_told_and_the_older_checkpoint_stays(tmp_path: Path) -
             await saver.save(_state(2))
             await _until(lambda: workers.open == 0 and not (tmp_path / "2.partial").exists())
             await asyncio.sleep(0)
+            assert workers.saved == [1]
             saver.check()
 
     with pytest.raises(CheckpointError, match="the disk is full"):

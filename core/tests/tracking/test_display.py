@@ -38,14 +38,19 @@ import json, sys
 from pathlib import Path
 from rlcore.tracking.summary import Summary
 from rlcore.tracking.console import Display
-from rlcore.tracking.tracker import Tracker
+from rlcore.config.base import Config
+from rlcore.interfaces import RunInfo
+from rlcore.tracking.jsonl import Jsonl
+from rlcore.tracking.trackers import Trackers
 
 run, as_json, row = Path(sys.argv[1]), sys.argv[2] == "json", json.loads(sys.argv[3])
 with Display(json=as_json, steps=3) as display:
     display.phase("Starting [engines]")
-    with Tracker(run, display, resumed_step=1) as tracker:
-        tracker.write(row)
-        tracker.write({"step": 3, "rollout/reward_mean": 0.75})
+    trackers = Trackers({"jsonl": Jsonl(Config())}, display)
+    trackers.start(RunInfo(folder=run, settings={}, plugins={}, step=1))
+    trackers.metrics(row)
+    trackers.metrics({"step": 3, "rollout/reward_mean": 0.75})
+    trackers.end("completed")
     display.finish(
         Summary(run=str(run), steps=3, seconds=1.5, eval={"easy": 0.5}, exit_reason="completed")
     )

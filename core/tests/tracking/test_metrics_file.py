@@ -3,15 +3,15 @@
 import json
 import math
 import resource
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from rlcore.config.base import Config
 from rlcore.errors import CheckpointError
-from rlcore.tracking.console import Display
+from rlcore.interfaces import RunInfo
+from rlcore.tracking.jsonl import Jsonl
 from rlcore.tracking.metrics import MetricsFile, read_metrics, write_lines
-from rlcore.tracking.tracker import Tracker
 from rlcore.types import GenerationStatus, Prompt, RewardStatus, Sample, Score, Span
 
 
@@ -90,11 +90,6 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
         write_lines(tmp_path / "file" / "samples" / "eval-1.jsonl", [])
 
 
-@dataclass(frozen=True)
-class Answers:
-    samples: tuple[Sample, ...]
-
-
 def test_the_samples_of_an_evaluation(tmp_path: Path) -> None:
     good = Sample(
         prompt=Prompt(prompt_id="p7", text="12", label="21"),
@@ -117,9 +112,14 @@ def test_the_samples_of_an_evaluation(tmp_path: Path) -> None:
         rollout_id="s",
         reward_status=RewardStatus.TIMED_OUT,
     )
-    with Tracker(tmp_path, Display(json=False, steps=1), resumed_step=0) as tracker:
-        tracker.samples(10, {"easy": Answers((good,)), "hard": Answers((late,))})
-        tracker.rollout(11, [good])
+    tracker = Jsonl(Config())
+    settings = {"save_rollouts_every": 11}
+    tracker.start(RunInfo(folder=tmp_path, settings=settings, plugins={}, step=0))
+    tracker.evaluation(10, {"easy": [good], "hard": [late]})
+    tracker.rollout(10, [good])
+    tracker.rollout(11, [good])
+    tracker.end("completed")
+    assert not (tmp_path / "samples" / "rollout-10.jsonl").exists()
     first, second = map(json.loads, (tmp_path / "samples" / "eval-10.jsonl").read_text().splitlines())
     [third] = map(json.loads, (tmp_path / "samples" / "rollout-11.jsonl").read_text().splitlines())
     trajectory = third.pop("trajectory")  # what `replay` needs

@@ -50,6 +50,7 @@ def resolve(
         model=resolve_model(selection),
         value_loss=_optional(selection, Kind.VALUE_LOSS, settings),
         corrections=_several(selection, Kind.CORRECTION, settings),
+        trackers=_several(selection, Kind.TRACKER, settings),
         evals=resolve_evals(selection, settings),
         megatron=pass_through("megatron", settings),
         sglang=pass_through("sglang", settings),

@@ -1,6 +1,6 @@
 """A run, and an evaluation alone, with everything chosen: frozen, checked, picklable."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +83,7 @@ class Resolved(Inference):
     advantage: Part[AdvantageConfig] | None = None
     value_loss: Part[ValueLossConfig] | None = None
     corrections: tuple[Part[CorrectionConfig], ...] = ()
+    trackers: tuple[Part, ...] = ()
     megatron: Mapping[str, Any] = field(default_factory=dict)
 
     def batch_parts(self) -> Iterator[tuple[str, Part[BatchConfig]]]:
@@ -134,6 +135,7 @@ class Resolved(Inference):
         flat |= self.source.flat("source")
         if self.source.name == DATA_SOURCE:
             del flat["source.path"]
+        flat |= _flat_list(Kind.TRACKER, self.trackers)
         for one in self.evals:
             flat |= one.flat()
         passed = {"megatron": self.megatron, "sglang": self.sglang, "frozen": self.frozen_fields}
@@ -148,9 +150,7 @@ class Resolved(Inference):
             flat[kind.value] = part.name if part else None
             flat |= part.flat(kind) if part else {}
         for kind, parts in ((Kind.FILTER, self.filters), (Kind.CORRECTION, self.corrections)):
-            flat[kind.value] = [part.name for part in parts]
-            for part in parts:
-                flat |= part.flat(f"{kind}.{part.name}")
+            flat |= _flat_list(kind, parts)
         flat[Kind.REWARD.value] = [_with_weight(part) for part in self.rewards]
         for part in self.rewards:
             flat |= part.flat(f"{Kind.REWARD}.{part.name}")
@@ -159,6 +159,14 @@ class Resolved(Inference):
     def to_toml(self) -> str:
         """TOML that `--config` turns into this run again."""
         return toml.dump(self.flat())
+
+
+def _flat_list(kind: Kind, parts: Sequence[Part]) -> dict[str, Any]:
+    """The names of `parts`, and the settings of each."""
+    flat: dict[str, Any] = {kind.value: [part.name for part in parts]}
+    for part in parts:
+        flat |= part.flat(f"{kind}.{part.name}")
+    return flat
 
 
 def _with_weight(part: RewardPart) -> str:

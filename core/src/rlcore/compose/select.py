@@ -60,6 +60,8 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
         if kind.value in choices and not (kind in OPTIONAL_KINDS and choices[kind.value].value == NONE)
     }
     lists = {kind: several(registry, kind, choices.get(kind.value)) for kind in LIST_KINDS}
+    always = registry.defaults(Kind.TRACKER)
+    lists[Kind.TRACKER] = (*always, *(entry for entry in lists[Kind.TRACKER] if entry not in always))
     weights = reward_weights(choices.get(Kind.REWARD.value))
     parts = [*(entries[kind] for kind in SINGLE_KINDS if kind in entries), *itertools.chain(*lists.values())]
     ordered = (*map(_suggestions, parts), *weaker, *given)

@@ -24,6 +24,7 @@ from rlcore.plugins.registry import (
     OPTIONAL_KINDS,
     PART_KINDS,
     REQUIRED_LISTS,
+    RUN_KINDS,
     Entry,
     Registry,
 )
@@ -46,6 +47,7 @@ CHOICES: Mapping[str, str] = {
     "reward": "reward, with its weight in the sum where it is not 1: NAME or NAME=WEIGHT",
     "filter": "filter of scored groups",
     "engine": "generation engine",
+    "tracker": "what is told of the run, beside the files in its folder",
 }
 """The flags that choose a part, with their help."""
 
@@ -75,7 +77,7 @@ KINDS: Mapping[str, Kind] = {
     "algo": Kind.ALGORITHM,
     "model": Kind.MODEL,
     "task": Kind.SOURCE,
-    **{kind.value: kind for kind in PART_KINDS},
+    **{kind.value: kind for kind in (*PART_KINDS, *RUN_KINDS)},
 }
 """Flag → the kind whose names it takes."""
 

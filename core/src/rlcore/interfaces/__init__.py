@@ -1,7 +1,8 @@
 """The typed seams: what each kind of plugin implements.
 
 A component is made by calling its factory with its config. Every interface is a `Protocol`: a plugin imports
-nothing from rlcore but types.
+nothing from rlcore but types. What is told of events (`Tracker`) is a base class instead, whose methods do
+nothing: a plugin overrides those that it wants.
 """
 
 from rlcore.data.sources import (
@@ -37,6 +38,7 @@ from rlcore.interfaces.training import (
     ValueLoss,
     Weights,
 )
+from rlcore.interfaces.watching import RunInfo, Tracker
 
 __all__ = [
     "AdvantageEstimator",
@@ -60,6 +62,8 @@ __all__ = [
     "Prompts",
     "ResponseSource",
     "Reward",
+    "RunInfo",
+    "Tracker",
     "ValueInputs",
     "ValueLoss",
     "Verdict",

@@ -32,6 +32,17 @@ def rlcore_engines() -> Iterable[Component]:
 
 
 @hookimpl
+def rlcore_trackers() -> Iterable[Component]:
+    """What every run writes into its folder."""
+    yield Component(
+        name="jsonl",
+        factory="rlcore.tracking.jsonl:Jsonl",
+        summary="metrics.jsonl and samples/ in the run's folder; always on",
+        default=True,
+    )
+
+
+@hookimpl
 def rlcore_sources() -> Iterable[Source]:
     """The prompt file and the procedural tasks."""
     yield Source(

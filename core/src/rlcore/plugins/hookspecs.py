@@ -201,6 +201,21 @@ def rlcore_sources() -> Iterable[Source]:
 
 
 @hookspec
+def rlcore_trackers() -> Iterable[Component]:
+    """Yield trackers (`rlcore.interfaces.Tracker`), chosen by `--tracker NAME` (repeatable).
+
+    >>> from rlcore.plugins.hookspecs import hookimpl
+    >>> from rlcore.plugins.records import Component
+    >>> @hookimpl
+    ... def rlcore_trackers():
+    ...     yield Component(name="post", factory="my_package.post:Post", summary="posts every reward")
+    >>> [component.name for component in rlcore_trackers()]
+    ['post']
+    """
+    raise NotImplementedError
+
+
+@hookspec
 def rlcore_commands() -> "Iterable[click.Command]":
     """Yield commands of the `rlcore` program. Called when the program starts; must import little.
 

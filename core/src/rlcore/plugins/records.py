@@ -26,6 +26,7 @@ class Kind(StrEnum):
     MODEL = "model"
     ENGINE = "engine"
     SOURCE = "source"
+    TRACKER = "tracker"
 
 
 @dataclass(frozen=True, kw_only=True)

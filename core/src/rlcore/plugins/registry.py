@@ -31,6 +31,7 @@ HOOKS: Mapping[str, tuple[Kind, type[Record]]] = {
     "rlcore_models": (Kind.MODEL, ModelFamily),
     "rlcore_engines": (Kind.ENGINE, Component),
     "rlcore_sources": (Kind.SOURCE, Source),
+    "rlcore_trackers": (Kind.TRACKER, Component),
 }
 """Registration hook → the kind and the record that it yields."""
 
@@ -46,7 +47,10 @@ PART_KINDS = (
 )
 """What a recipe may name, besides nothing."""
 
-LIST_KINDS = tuple(kind for kind in PART_KINDS if kind in NESTED)
+RUN_KINDS = (Kind.TRACKER,)
+"""What a run has beside the parts of its recipe, whatever it trains on."""
+
+LIST_KINDS = tuple(kind for kind in (*PART_KINDS, *RUN_KINDS) if kind in NESTED)
 """Kinds of which a run takes any number, in order; of every other kind it takes one."""
 
 REQUIRED_LISTS = (Kind.REWARD,)
@@ -55,8 +59,11 @@ REQUIRED_LISTS = (Kind.REWARD,)
 OPTIONAL_KINDS = (Kind.VALUE_LOSS,)
 """Kinds of which a run may take none."""
 
-DEFAULT_KINDS = (Kind.GENERATOR, Kind.REWARD, Kind.ENGINE, Kind.SOURCE)
-"""Kinds of which a part may be the default: of rewards, where a run has a task (`--task`)."""
+DEFAULT_KINDS = (Kind.GENERATOR, Kind.REWARD, Kind.ENGINE, Kind.SOURCE, Kind.TRACKER)
+"""Kinds of which a part may be the default: of rewards, where a run has a task (`--task`).
+
+Trackers that are defaults are in every run, beside those that are chosen.
+"""
 
 CONFIGS: Mapping[Kind, type[Config]] = {
     Kind.ADVANTAGE: AdvantageConfig,
@@ -208,6 +215,10 @@ class Registry:
         """What is chosen where nothing else of `kind` is; None where no plugin offers one, or several do."""
         found = [entry for entry in self.entries(kind) if entry.component.default]
         return found[0] if len(found) == 1 else None
+
+    def defaults(self, kind: Kind) -> tuple[Entry, ...]:
+        """Every default of a kind of which each is in the run."""
+        return tuple(entry for entry in self.entries(kind) if entry.component.default)
 
     def find(self, kind: Kind, name: str, asked: str) -> Entry:
         """The entry of `name`. `asked`: the flag or the key of a file, for the error.

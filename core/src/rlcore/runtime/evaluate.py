@@ -24,7 +24,7 @@ from rlcore.runtime.prepare import prepare_served
 from rlcore.runtime.prepared import Served
 from rlcore.runtime.run_folder import run_folder
 from rlcore.runtime.signals import sigterm_raises
-from rlcore.tracking.tracker import SAMPLES, write_samples
+from rlcore.tracking.jsonl import SAMPLES, write_samples
 
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Inference
@@ -63,7 +63,7 @@ def evaluate(chosen: Inference, *, run_dir: Path, ray_address: str | None, conso
         with connect(ray_address, cpus=cpus_of(served_bundles(served)), gpus=gpus) as cluster:
             results = asyncio.run(_evaluate(served, cluster, console))
         file = folder / SAMPLES / FILE
-        write_samples(file, results)
+        write_samples(file, {name: result.samples for name, result in results.items()})
     return EvalSummary(
         model=chosen.model.name,
         eval={name: {"score": result.score, **result.metrics} for name, result in results.items()},

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rlcore.runtime.signals import StopSignals
     from rlcore.runtime.state import RunState
     from rlcore.runtime.trainer import TrainerGroup
-    from rlcore.tracking.tracker import Tracker
+    from rlcore.tracking.trackers import Trackers
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Loop:
     producer: Producer | GivenProducer
     trainer: TrainerGroup
     engines: EngineGroup
-    tracker: Tracker
+    trackers: Trackers
     stop: StopSignals
     state: RunState
     evaluator: Evaluator | None = None
@@ -58,13 +58,15 @@ class Loop:
             root=self.prepared.run_dir / CHECKPOINTS,
             roles=saved_roles(self.prepared.resolved),
             keep=self._run.keep_checkpoints,
+            saved=self.trackers.checkpoint,
         )
         self.scores: Mapping[str, float] = {}
 
     async def run(self) -> str:
         """Train to the last step; the reason of the end."""
         if self.state.step == 0:
-            self.tracker.write({"step": 0, "weight_version": self.state.version, **await self._evaluate(0)})
+            found = await self._evaluate(0)
+            self.trackers.metrics({"step": 0, "weight_version": self.state.version, **found})
         rollouts = self.producer.run(self.state.step, self._run.steps)
         async with self._saver, contextlib.aclosing(rollouts):
             async for rollout in rollouts:
@@ -83,12 +85,11 @@ class Loop:
         self._saver.check()
         if run.reference_refresh_every and step % run.reference_refresh_every == 0:
             await self.trainer.refresh_reference()
-        if run.save_rollouts_every and step % run.save_rollouts_every == 0:
-            self.tracker.rollout(step, (sample for group in rollout.groups for sample in group.samples))
+        self.trackers.rollout(step, [sample for group in rollout.groups for sample in group.samples])
         last = step == run.steps
         if last or (run.eval_every and step % run.eval_every == 0):
             row |= await self._evaluate(step)
-        self.tracker.write(row)
+        self.trackers.metrics(row)
         stopping = self.stop.terminating
         if last or (run.save_every and step % run.save_every == 0) or stopping:
             async with self.producer.suspended():
@@ -144,7 +145,7 @@ class Loop:
             await self.publish()
         results = await self.evaluator.evaluate(self.state.version)
         self.scores = {name: result.score for name, result in results.items()}
-        self.tracker.samples(step, results)
+        self.trackers.evaluation(step, {name: result.samples for name, result in results.items()})
         metrics = eval_metrics(results)
         return metrics | {"time/eval_s": time.perf_counter() - begin}
 

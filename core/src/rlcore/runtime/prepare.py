@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.compose.model_fit import check_context, check_model
 from rlcore.compose.models import read_config
 from rlcore.config.servers import frozen_name
-from rlcore.errors import ConfigError, DataError, ModelError
+from rlcore.errors import ConfigError, DataError, ModelError, PluginError, RlcoreError
 from rlcore.rollout.generators import Generators
 from rlcore.rollout.teacher import check_vocabulary
 from rlcore.runtime.data_checks import (
@@ -103,6 +103,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         hf_config=hf_config,
         encoder=encoder,
         prompts=prompts,
+        trackers={part.name: built(part, "tracker") for part in resolved.trackers},
         generators=generators,
         gpu=gpu,
         engine_fields=engine_fields,
@@ -110,6 +111,16 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     )
     check_external(prepared)
     return prepared
+
+
+def built(part: Part, kind: str) -> Any:
+    """The object of a part that the driver builds before anything starts. Its faults are told as such."""
+    try:
+        return part.build()
+    except RlcoreError:
+        raise
+    except Exception as error:
+        raise PluginError(f"The {kind} {part.name!r} failed: {type(error).__name__}: {error}.") from error
 
 
 def prepare_served(chosen: Inference, run_dir: Path) -> Served:
@@ -204,7 +215,7 @@ def megatron_fields(resolved: Resolved, gpu: bool) -> Mapping[str, Any]:
 def _parts(resolved: Resolved) -> list[Part]:
     some = [resolved.advantage, resolved.value_loss]
     chosen = [resolved.loss, resolved.generator, resolved.engine, *(part for part in some if part)]
-    lists = (*resolved.rewards, *resolved.filters, *resolved.corrections)
+    lists = (*resolved.rewards, *resolved.filters, *resolved.corrections, *resolved.trackers)
     return [*chosen, resolved.source, resolved.model.bridge, *lists, *_eval_parts(resolved)]
 
 

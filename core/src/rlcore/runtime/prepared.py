@@ -13,7 +13,7 @@ from rlcore.trains_on import TrainsOn
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Inference, Resolved
     from rlcore.data.tokens import PromptEncoder
-    from rlcore.interfaces import Prompts
+    from rlcore.interfaces import Prompts, Tracker
     from rlcore.rollout.generators import Generators
     from rlcore.runtime.evals import PreparedEval
     from rlcore.spec import ModelSpec
@@ -91,6 +91,7 @@ class Prepared(Served):
     critic: ModelSpec
     teacher: ModelSpec | None
     prompts: Prompts
+    trackers: Mapping[str, Tracker]
 
     @property
     def engines(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -30,14 +30,23 @@ class Saver:
     """A context: its orderly end waits for the last write, any other end gives it up.
 
     `root`: where a checkpoint is `root/STEP`. `keep`: how many of the newest stay; an older one goes only
-    once a newer one is complete.
+    once a newer one is complete. `saved`: told of the step and the folder of each that is complete.
     """
 
-    def __init__(self, *, trainer: Trainer, root: Path, roles: Sequence[str], keep: int) -> None:
+    def __init__(
+        self,
+        *,
+        trainer: Trainer,
+        root: Path,
+        roles: Sequence[str],
+        keep: int,
+        saved: Callable[[int, Path], None],
+    ) -> None:
         self._trainer = trainer
         self._root = root
         self._roles = roles
         self._keep = keep
+        self._saved = saved
         self._writing: asyncio.Task[None] | None = None
 
     async def save(self, state: RunState) -> None:
@@ -69,7 +78,9 @@ class Saver:
                 await self._writing
 
     async def _write(self, state: RunState) -> None:
-        with write_atomically(self._root / str(state.step)) as folder:
-            await self._trainer.write(folder)
-            state.write(folder)
+        folder = self._root / str(state.step)
+        with write_atomically(folder) as draft:
+            await self._trainer.write(draft)
+            state.write(draft)
         prune(self._root, self._keep)
+        self._saved(state.step, folder)

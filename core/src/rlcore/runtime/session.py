@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rlcore import heap
+from rlcore.compose.secrets import without_secrets
 from rlcore.config.servers import frozen_name
 from rlcore.data.responses import ResponseEncoder
 from rlcore.errors import EngineError, WorkerError
 from rlcore.inputs import Input
+from rlcore.interfaces import RunInfo
 from rlcore.rollout.context import Scorer
 from rlcore.rollout.evaluate import Evaluator, NoReward
 from rlcore.rollout.given import GivenProducer
@@ -30,7 +32,7 @@ from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
 from rlcore.runtime.signals import StopSignals
 from rlcore.runtime.state import RunState
 from rlcore.runtime.trainer import TrainerGroup
-from rlcore.tracking.tracker import Tracker
+from rlcore.tracking.trackers import Trackers
 from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
@@ -111,10 +113,11 @@ class Session:
             evals = frozen.told_evals(prepared.evals)
             loop.evaluator = await self._evaluator(engines, rewards, resolved, evals, stack)
             loop.teacher = await self._teacher(frozen, stack)
-            with loop.tracker:
+            with self._told(loop.trackers, stop) as ended:
                 stop.can_save = True
                 heap.settle()
                 reason = await self._watched(loop, engines.watch(), frozen.watch(), trainer.watch())
+                ended.append(reason)
             await trainer.stop()
             return reason
 
@@ -128,13 +131,12 @@ class Session:
             self.console.phase("Loading the checkpoint")
             await trainer.load(prepared.resume_from, saved_roles(resolved))
             producer.load(state.producer)
-        tracker = Tracker(prepared.run_dir, self.console, resumed_step=state.step)
         loop = Loop(
             prepared=prepared,
             producer=producer,
             trainer=trainer,
             engines=engines,
-            tracker=tracker,
+            trackers=Trackers(prepared.trackers, self.console),
             stop=stop,
             state=state,
         )
@@ -142,6 +144,27 @@ class Session:
             self.console.phase("Publishing the first weights")
             await loop.publish()
         return loop
+
+    @contextlib.contextmanager
+    def _told(self, trackers: Trackers, stop: StopSignals) -> Iterator[list[str]]:
+        """The trackers are told of the beginning and the end, whose reason comes into the list."""
+        prepared, resolved = self.prepared, self.prepared.resolved
+        ended: list[str] = []
+        try:
+            trackers.start(
+                RunInfo(
+                    folder=prepared.run_dir,
+                    settings=without_secrets(resolved.flat()),
+                    plugins=resolved.plugins,
+                    step=self.state.step,
+                )
+            )
+            yield ended
+        except asyncio.CancelledError:
+            ended.append(stop.reason)
+            raise
+        finally:
+            trackers.end(ended[0] if ended else "failed")
 
     async def _teacher(self, frozen: FrozenGroup, stack: contextlib.AsyncExitStack) -> TeacherEngine | None:
         """One that is an engine."""

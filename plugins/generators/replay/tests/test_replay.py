@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import pytest
 
+from rlcore.config.base import Config
 from rlcore.errors import DataError
-from rlcore.interfaces import Generator
+from rlcore.interfaces import Generator, RunInfo
 from rlcore.rollout.context import EngineContext
 from rlcore.testing.generators import GeneratorConformance
 from rlcore.testing.token_engine import CountingReward, TokenEngine
-from rlcore.tracking.console import Display
-from rlcore.tracking.tracker import Tracker
+from rlcore.tracking.jsonl import Jsonl
 from rlcore.types import RECORDED, GenerationStatus, Prompt, Sample, Sampling, Span
 from rlcore_replay.config import ReplayConfig
 from rlcore_replay.generator import Replay
@@ -43,9 +43,10 @@ def saved(index: int, **changes: object) -> Sample:
 
 def write(folder: Path, step: int, *samples: Sample) -> Path:
     """By core's own tracker, so that what it writes is what is read."""
-    display = Display(json=True, steps=1)
-    with Tracker(folder, display, resumed_step=0) as tracker:
-        tracker.rollout(step, samples)
+    tracker = Jsonl(Config())
+    tracker.start(RunInfo(folder=folder, settings={"save_rollouts_every": 1}, plugins={}, step=0))
+    tracker.rollout(step, samples)
+    tracker.end("completed")
     return folder / "samples"
 
 

@@ -1,0 +1,42 @@
+"""What of a run's settings may be told to others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+HIDDEN = "(hidden)"
+
+_SECRET = re.compile(
+    r"(^|_)((api|access|auth|private|secret)_?key|key_id|token|passw(or)?d|secret|credentials?)$"
+)
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+")
+
+
+def without_secrets(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings, by dotted name. A text whose name says that it is a secret is hidden.
+
+    Of a URL, wherever it stands, so are user, password and query: a query may hold a signature.
+    """
+    return {name: _shown(name, value) for name, value in flat.items()}
+
+
+def _shown(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _shown(str(key), item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shown(name, item) for item in value]
+    if value in ("", None) or not isinstance(value, str):
+        return value
+    if _SECRET.search(name.rpartition(".")[2].lower().replace("-", "_")):
+        return HIDDEN
+    return _URL.sub(lambda found: _plain(found.group()), value)
+
+
+def _plain(url: str) -> str:
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    netloc = f"{HIDDEN if user else ''}{at}{host}"
+    return urlunsplit(parts._replace(netloc=netloc, query=HIDDEN if parts.query else ""))

@@ -1,0 +1,129 @@
+"""`Trackers`: everything that is told of a run, at once or in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from rlcore.interfaces import RunInfo, Tracker
+from rlcore.tracking.console import Display
+from rlcore.types import Json, Sample
+
+_log = logging.getLogger(__name__)
+
+WAITING = 200
+"""Events that a slow tracker may be behind; what comes then is left out, for samples take memory."""
+
+END_SECONDS = 20.0
+"""Time for all trackers together to finish at the end of a run."""
+
+Event = Literal["start", "metrics", "evaluation", "rollout", "checkpoint", "end"]
+
+
+class Trackers:
+    """Tells every tracker, and the screen, in the order of the events.
+
+    Those that are essential are told before a call returns, and raise; the others neither wait nor raise.
+    """
+
+    def __init__(self, trackers: Mapping[str, Tracker], display: Display) -> None:
+        self._display = display
+        self._essential = [tracker for tracker in trackers.values() if tracker.essential]
+        self._aside = [_Aside(name, tracker) for name, tracker in trackers.items() if not tracker.essential]
+        self._has_started = False
+
+    def start(self, run: RunInfo) -> None:
+        """The run begins, or goes on."""
+        self._tell("start", run)
+        self._has_started = True
+
+    def metrics(self, row: Mapping[str, Json]) -> None:
+        """The metrics of one step, its evaluation included."""
+        row = dict(row)
+        self._tell("metrics", int(row["step"]), row)
+        self._display.step(row)
+
+    def evaluation(self, step: int, samples: Mapping[str, Sequence[Sample]]) -> None:
+        """What the policy answered in the evaluation after `step`, by the name of the set."""
+        self._tell("evaluation", step, samples)
+
+    def rollout(self, step: int, samples: Sequence[Sample]) -> None:
+        """What was trained on in `step`."""
+        self._tell("rollout", step, samples)
+
+    def checkpoint(self, step: int, folder: Path) -> None:
+        """The checkpoint of `step` is complete."""
+        self._tell("checkpoint", step, folder)
+
+    def end(self, reason: str) -> None:
+        """The run ends; waits for those that are still at work, `END_SECONDS` at most."""
+        if not self._has_started:
+            return
+        deadline = time.monotonic() + END_SECONDS
+        try:
+            self._tell("end", reason)
+        finally:
+            for aside in self._aside:
+                aside.join(deadline)
+
+    def _tell(self, event: Event, *about: Any) -> None:
+        for aside in self._aside:
+            aside.tell(event, about)
+        for tracker in self._essential:
+            getattr(tracker, event)(*about)
+
+
+class _Aside:
+    """One tracker and its thread: a slow one holds nothing up, one that raises costs one warning."""
+
+    def __init__(self, name: str, tracker: Tracker) -> None:
+        self._name = name
+        self._calls: Mapping[Event, Callable[..., None]] = {
+            "start": tracker.start,
+            "metrics": tracker.metrics,
+            "evaluation": tracker.evaluation,
+            "rollout": tracker.rollout,
+            "checkpoint": tracker.checkpoint,
+            "end": tracker.end,
+        }
+        self._events: queue.Queue[tuple[Event, tuple[Any, ...]]] = queue.Queue()
+        self._is_off = self._has_warned = False
+        # daemon: one that hangs must not keep the process alive
+        self._thread = threading.Thread(target=self._work, name=f"tracker {name}", daemon=True)
+
+    def tell(self, event: Event, about: tuple[Any, ...]) -> None:
+        """Returns at once."""
+        if event == "start":
+            self._thread.start()
+        if self._is_off:
+            return
+        if event != "end" and self._events.qsize() >= WAITING:
+            self._warn(f"is {WAITING} events behind; what comes meanwhile is left out")
+            return
+        self._events.put((event, about))
+
+    def join(self, deadline: float) -> None:
+        """Wait until the last event was told, or until `deadline`."""
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        if self._thread.is_alive():
+            self._warn("is still at work at the end of the run, which does not wait for it")
+
+    def _work(self) -> None:
+        event: Event = "start"
+        while event != "end" and not self._is_off:
+            event, about = self._events.get()
+            try:
+                self._calls[event](*about)
+            except (Exception, SystemExit) as error:
+                self._is_off = event == "start"
+                self._warn(f"failed at {event!r}: {type(error).__name__}: {error}")
+
+    def _warn(self, said: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning("The tracker %r %s. The run goes on.", self._name, said)

@@ -1,0 +1,74 @@
+"""The tracker `tensorboard`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlcore.errors import MissingPackageError
+from rlcore.interfaces import RunInfo, Tracker
+from rlcore.types import Json, Sample
+from rlcore_tensorboard.config import TensorboardConfig
+
+if TYPE_CHECKING:
+    from tensorboardX import SummaryWriter
+
+FOLDER = "tensorboard"
+
+
+class Tensorboard(Tracker):
+    """Writes event files."""
+
+    def __init__(self, config: TensorboardConfig) -> None:
+        """Raises `MissingPackageError` without tensorboardX."""
+        if importlib.util.find_spec("tensorboardX") is None:
+            raise MissingPackageError(
+                "--tracker tensorboard: tensorboardX is not installed; "
+                "pip install 'rlcore-tensorboard[writer]'."
+            )
+        self._config = config
+        self._writer: SummaryWriter
+
+    def start(self, run: RunInfo) -> None:
+        """Of a resumed run, what was written of later steps is hidden."""
+        from tensorboardX import SummaryWriter
+
+        folder = Path(self._config.directory) if self._config.directory else run.folder / FOLDER
+        self._writer = SummaryWriter(
+            str(folder),
+            purge_step=run.step + 1 if run.step else None,
+            flush_secs=self._config.flush_every,
+        )
+        settings = json.dumps(dict(run.settings), indent=1, ensure_ascii=False)
+        self._writer.add_text("settings", _verbatim(settings), run.step)
+
+    def metrics(self, step: int, metrics: Mapping[str, Json]) -> None:
+        """A scalar for each number."""
+        for name, value in metrics.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                self._writer.add_scalar(name, value, step)
+
+    def evaluation(self, step: int, samples: Mapping[str, Sequence[Sample]]) -> None:
+        """The first answers, as text."""
+        for name, of_set in samples.items():
+            for number, sample in enumerate(of_set[: self._config.samples]):
+                self._writer.add_text(f"samples/{name}/{number}", _verbatim(_text(sample)), step)
+
+    def end(self, reason: str) -> None:
+        """Everything is on the disk afterwards."""
+        self._writer.close()
+
+
+def _text(sample: Sample) -> str:
+    prompt = sample.prompt.text
+    shown = prompt if isinstance(prompt, str) else json.dumps(list(prompt), ensure_ascii=False)
+    score = "none" if sample.score is None else f"{sample.score.value:g}"
+    return f"prompt: {shown}\nresponse: {sample.text}\nlabel: {sample.prompt.label}\nscore: {score}"
+
+
+def _verbatim(text: str) -> str:
+    """As Markdown that is shown as it is."""
+    return "\n".join(f"    {line}" for line in text.splitlines())

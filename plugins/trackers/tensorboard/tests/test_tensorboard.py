@@ -1,0 +1,111 @@
+"""The tracker `tensorboard`: what TensorBoard finds in the event files."""
+
+import importlib.util
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlcore.errors import MissingPackageError
+from rlcore.interfaces import RunInfo
+from rlcore.plugins.records import Kind
+from rlcore.plugins.registry import check
+from rlcore.tracking.console import Display
+from rlcore.tracking.trackers import Trackers
+from rlcore.types import Prompt, Sample, Score
+from rlcore_tensorboard import plugin
+from rlcore_tensorboard.config import TensorboardConfig
+from rlcore_tensorboard.tracker import Tensorboard
+
+SAMPLE = Sample(
+    prompt=Prompt(prompt_id="p", text="12", label="21"),
+    prompt_ids=(1, 2),
+    group_id=0,
+    index=0,
+    rollout_id="r",
+    text="2<1>",
+    score=Score(value=0.5),
+)
+
+
+def track(folder: Path, *rows: dict[str, Any], step: int = 0, **config: Any) -> None:
+    """A run that writes `rows`, and one answer after each."""
+    trackers = Trackers(
+        {"tensorboard": Tensorboard(TensorboardConfig(**config))}, Display(json=True, steps=9)
+    )
+    trackers.start(RunInfo(folder=folder, settings={"lr": 0.5}, plugins={}, step=step))
+    for row in rows:
+        trackers.metrics(row)
+        trackers.evaluation(row["step"], {"easy": [SAMPLE, SAMPLE]})
+    trackers.end("completed")
+
+
+def events(folder: Path) -> Iterator[Any]:
+    """The events of all files, oldest file first: TFRecord, whose checksums are not looked at here."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    for file in sorted(folder.glob("events.out.tfevents.*"), key=lambda path: path.stat().st_mtime_ns):
+        data = file.read_bytes()
+        while data:
+            (length,) = struct.unpack_from("<Q", data)
+            yield Event.FromString(data[12 : 12 + length])
+            data = data[16 + length :]
+
+
+def scalars(folder: Path) -> list[tuple[int, str, float]]:
+    return [
+        (event.step, value.tag, round(value.simple_value, 6))
+        for event in events(folder)
+        for value in event.summary.value
+        if value.HasField("simple_value")
+    ]
+
+
+def texts(folder: Path) -> dict[str, str]:
+    return {
+        value.tag.removesuffix("/text_summary"): value.tensor.string_val[0].decode()
+        for event in events(folder)
+        for value in event.summary.value
+        if value.HasField("tensor")
+    }
+
+
+def test_numbers_are_scalars_and_settings_and_answers_are_texts(tmp_path: Path) -> None:
+    track(
+        tmp_path,
+        {"step": 1, "train/loss": 0.25, "note": "x", "flag": True},
+        {"step": 2, "train/loss": 3},
+        samples=1,
+    )
+    folder = tmp_path / "tensorboard"
+    assert scalars(folder) == [(1, "step", 1), (1, "train/loss", 0.25), (2, "step", 2), (2, "train/loss", 3)]
+    found = texts(folder)
+    assert set(found) == {"settings", "samples/easy/0"}
+    assert '"lr": 0.5' in found["settings"]
+    assert "    response: 2<1>" in found["samples/easy/0"].splitlines()
+
+
+def test_a_resumed_run_hides_the_steps_that_are_taken_again(tmp_path: Path) -> None:
+    track(tmp_path, {"step": 3}, {"step": 4})
+    track(tmp_path, {"step": 4}, step=3)
+    found = list(events(tmp_path / "tensorboard"))
+    starts = [event.step for event in found if event.session_log.status]
+    assert starts[-1] == 4, "what TensorBoard drops from on"
+
+
+def test_the_folder_may_be_another(tmp_path: Path) -> None:
+    track(tmp_path / "run", {"step": 1}, directory=str(tmp_path / "logs"))
+    assert scalars(tmp_path / "logs") == [(1, "step", 1)]
+
+
+def test_without_the_writer_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'rlcore-tensorboard\[writer\]'"):
+        Tensorboard(TensorboardConfig())
+
+
+def test_the_record_is_in_order() -> None:
+    (component,) = plugin.rlcore_trackers()
+    assert check(Kind.TRACKER, component) is None

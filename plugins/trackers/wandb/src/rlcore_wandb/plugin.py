@@ -1,0 +1,18 @@
+"""What this package offers to rlcore."""
+
+from collections.abc import Iterable
+
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import Component
+from rlcore_wandb.config import WandbConfig
+
+
+@hookimpl
+def rlcore_trackers() -> Iterable[Component]:
+    """Weights & Biases."""
+    yield Component(
+        name="wandb",
+        factory="rlcore_wandb.tracker:Wandb",
+        summary="a run of Weights & Biases",
+        config=WandbConfig,
+    )

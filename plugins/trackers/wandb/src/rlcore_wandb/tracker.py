@@ -1,0 +1,105 @@
+"""The tracker `wandb`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlcore.errors import ConfigError, MissingPackageError
+from rlcore.interfaces import RunInfo, Tracker
+from rlcore.types import Json, Sample
+from rlcore_wandb.config import WandbConfig
+
+ID = Path("wandb") / "id"
+"""In the run's folder: by what Weights & Biases knows the run."""
+
+
+class Wandb(Tracker):
+    """Logs to one run of Weights & Biases."""
+
+    def __init__(self, config: WandbConfig) -> None:
+        """Raises `MissingPackageError` without wandb, and `ConfigError` where it would ask for an account."""
+        if importlib.util.find_spec("wandb") is None:
+            raise MissingPackageError(
+                "--tracker wandb: wandb is not installed; pip install 'rlcore-wandb[client]'."
+            )
+        self._config = config
+        self._mode: Any = config.mode or os.environ.get("WANDB_MODE") or "online"
+        if self._mode == "online" and not _has_account():
+            raise ConfigError(
+                "--tracker wandb: found no account; run wandb login, set WANDB_API_KEY, or add "
+                "--tracker.wandb.mode offline."
+            )
+        self._run: Any
+
+    def start(self, run: RunInfo) -> None:
+        """A resumed run goes on in the same one."""
+        import wandb
+
+        config = self._config
+        self._run = wandb.init(
+            project=config.project,
+            entity=config.entity or None,
+            name=config.run_name or run.folder.name,
+            group=config.group or None,
+            tags=config.tags,
+            dir=str(run.folder),
+            id=_id_of(run.folder),
+            resume="allow" if self._mode == "online" else None,
+            mode=self._mode,
+            config={**run.settings, "plugins": dict(run.plugins)},
+            # The command line may hold what the settings hide, and the screen is the run's own.
+            settings=wandb.Settings(console="off", x_disable_meta=True, disable_git=True, save_code=False),
+        )
+        # The step is a metric: a resumed run takes some again, and wandb's own steps only grow.
+        self._run.define_metric("*", step_metric="step")
+
+    def metrics(self, step: int, metrics: Mapping[str, Json]) -> None:
+        """Every number under its name."""
+        self._run.log({name: value for name, value in metrics.items() if isinstance(value, int | float)})
+
+    def evaluation(self, step: int, samples: Mapping[str, Sequence[Sample]]) -> None:
+        """The first answers of each set, as a table."""
+        import wandb
+
+        if not self._config.samples:
+            return
+        tables = {
+            f"samples/{name}": wandb.Table(
+                columns=["prompt_id", "prompt", "response", "label", "score"],
+                data=[_row(sample) for sample in of_set[: self._config.samples]],
+            )
+            for name, of_set in samples.items()
+        }
+        self._run.log({"step": step, **tables})
+
+    def end(self, reason: str) -> None:
+        """Everything is sent, or on the disk, afterwards."""
+        self._run.summary["exit_reason"] = reason
+        self._run.finish(exit_code=int(reason == "failed"))
+
+
+def _has_account() -> bool:
+    import wandb
+
+    # asks nobody and no server: whether there is a key
+    return bool(wandb.login(prompt=False))
+
+
+def _id_of(folder: Path) -> str:
+    """Of the run in `folder`, whose first start chooses it."""
+    path = folder / ID
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(uuid.uuid4().hex[:12])
+    return path.read_text().strip()
+
+
+def _row(sample: Sample) -> list[Json]:
+    prompt, score = sample.prompt, sample.score
+    value = None if score is None else score.value
+    return [prompt.prompt_id, str(prompt.text), sample.text, str(prompt.label), value]
