@@ -25,15 +25,19 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rlcore.blocking import call_in_thread
-from rlcore.engines import sglang_bucket
 from rlcore.engines.broadcast import BroadcastPublisher
 from rlcore.engines.client import EngineClient
-from rlcore.engines.config import LocalConfig, SglangConfig
-from rlcore.engines.launch import Engine, EngineLaunch, LocalEngine, SglangEngine
+from rlcore.engines.launch import Engine, EngineLaunch
 from rlcore.engines.process import ServerProcess
-from rlcore.engines.publish import Publisher, TensorPublisher
+from rlcore.engines.publish import Publisher
 from rlcore.engines.publish_file import Location, shared_dir
 from rlcore.network import free_port
+from rlcore_local.config import LocalConfig
+from rlcore_local.engine import LocalEngine
+from rlcore_sglang import bucket as sglang_bucket
+from rlcore_sglang.config import SglangConfig
+from rlcore_sglang.engine import SglangEngine
+from rlcore_sglang.publish import TensorPublisher
 
 LR = 1e-6
 BF16 = 2

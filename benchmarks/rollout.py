@@ -16,17 +16,18 @@ from transformers import AutoModelForCausalLM
 
 from rlcore.cpu.allocator import keep_memory
 from rlcore.engines.client import EngineClient, Request
-from rlcore.engines.config import LocalConfig
-from rlcore.engines.launch import EngineLaunch, LocalEngine
-from rlcore.engines.local.loading import load_tokenizer
-from rlcore.engines.local.requests import parse_generate
-from rlcore.engines.local.scheduler import Scheduler
-from rlcore.engines.local.service import Service
-from rlcore.engines.local.settings import Settings
-from rlcore.engines.local.weights import Weights
+from rlcore.engines.launch import EngineLaunch
 from rlcore.engines.process import ServerProcess
 from rlcore.network import free_port
 from rlcore.types import Sampling
+from rlcore_local.config import LocalConfig
+from rlcore_local.engine import LocalEngine
+from rlcore_local.loading import load_tokenizer
+from rlcore_local.requests import parse_generate
+from rlcore_local.scheduler import Scheduler
+from rlcore_local.service import Service
+from rlcore_local.settings import Settings
+from rlcore_local.weights import Weights
 
 VOCAB = 512
 PROMPT_TOKENS = 16

@@ -22,8 +22,7 @@ from sessions_clients import POOL
 from rlcore import heap
 from rlcore.data.tokens import Tokenizer, load_tokenizer
 from rlcore.engines.client import EngineClient, together
-from rlcore.engines.config import LocalConfig
-from rlcore.engines.launch import EngineLaunch, LocalEngine
+from rlcore.engines.launch import EngineLaunch
 from rlcore.engines.process import ServerProcess
 from rlcore.interfaces import Completion
 from rlcore.network import free_port
@@ -31,6 +30,8 @@ from rlcore.rollout.context import Client, EngineContext
 from rlcore.testing.caller import BODIES, HERMES_END, THOUGHTS, make_caller
 from rlcore.testing.token_engine import CountingReward
 from rlcore.types import GenerationStatus, Prompt, Sample, Sampling, Span
+from rlcore_local.config import LocalConfig
+from rlcore_local.engine import LocalEngine
 from rlcore_session.config import SessionConfig
 from rlcore_session.generator import SessionGenerator
 

@@ -16,6 +16,7 @@ import torch
 from rlcore.testing.bridges import RANKS, BridgeConformance, Models, sample, typical
 from rlcore.testing.grid import pairwise
 from rlcore.testing.ranks import run_ranks
+from rlcore_local.testing import answers
 
 ROOT = Path(__file__).parents[1]
 
@@ -54,7 +55,7 @@ def _columns(suite: type[BridgeConformance], folder: Path) -> Iterator[tuple[str
     yield "gradients", {n: _gradients(alone[n]["gradients"], references[n].gradients) for n in alone}
     half = run_ranks(f"{RANKS}:half_logits", 1, suite.bridge, grid.root, grid.inputs)[0]
     yield "bf16", {n: typical(half[n] - x.logits) / typical(x.half - x.logits) for n, x in references.items()}
-    sampled = {name: sample(grid.root / name, one.ids, one.mask) for name, one in references.items()}
+    sampled = {name: sample(answers, grid.root / name, one.ids, one.mask) for name, one in references.items()}
     batches = {name: batch for name, (batch, _) in sampled.items()}
     found = run_ranks(f"{RANKS}:log_probs", 1, suite.bridge, grid.root, batches)[0]
     yield "`local`", {name: _apart(found[name], expected) for name, (_, expected) in sampled.items()}

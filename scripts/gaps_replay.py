@@ -23,9 +23,9 @@ from rlcore.plugins.records import Kind
 from rlcore.rollout.routes import routed_experts
 from rlcore.spec import ModelSpec, Part
 from rlcore.testing.checkpoints import make_checkpoint
-from rlcore.testing.local_engine import Local
 from rlcore.testing.ranks import run_ranks
 from rlcore.types import Prompt, Sample
+from rlcore_local.testing import Local
 
 LAYERS, EXPERTS, TOP, SAMPLES, PROMPT, RESPONSE = 8, 32, 4, 32, 16, 64
 SHAPE: dict[str, Any] = {

@@ -26,7 +26,7 @@ ENV = {
 }
 HERE, THERE = "127.0.0.2", "127.0.0.3"
 """Not 127.0.0.1, which Ray would replace in a cluster of several hosts."""
-OURS = ("ray::TrainWorker", "ray::EngineSupervisor", "rlcore.engines.local")
+OURS = ("ray::TrainWorker", "ray::EngineSupervisor", "rlcore_local")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import psutil
 from command import SMALL, Command, Start, gone, rows, wait_for
 
 TRAIN = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", "500")
-ENGINE = ("rlcore.engines.local",)
+ENGINE = ("rlcore_local",)
 
 
 def _started(start: Start, folder: Path, *flags: str) -> tuple[Command, list[psutil.Process]]:

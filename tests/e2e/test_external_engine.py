@@ -11,6 +11,7 @@ from layouts import SIZES, STEPS, own_input
 from rlcore.engines import external
 from rlcore.engines.client import EngineClient
 from rlcore.testing.engine_server import REQUEST_LIMIT_S, TOKEN, launch_of, serving
+from rlcore_local.testing import LOCAL
 
 
 async def _version(url: str) -> int:
@@ -23,7 +24,7 @@ async def _version(url: str) -> int:
 def test_trains_with_an_engine_of_others(run: Run, tmp_path: Path) -> None:
     flags, folder, weights = own_input(tmp_path), tmp_path / "run", tmp_path / "weights"
     weights.mkdir()
-    with serving(launch_of(tmp_path / "model", tmp_path, context_length=CONTEXT)) as url:
+    with serving(launch_of(tmp_path / "model", tmp_path, context_length=CONTEXT), LOCAL) as url:
         where = ("--engine-url", url, "--engine-weights-dir", str(weights), "--run-dir", str(folder))
         run("train", "--algo", "grpo", *flags, *SIZES, *where, env={external.TOKEN: TOKEN}, limit=2 * LIMIT_S)
         assert asyncio.run(_version(url)) == STEPS

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from rlcore.rollout.teacher import TOKEN as TEACHER_TOKEN
 from rlcore.testing.engine_server import TOKEN, launch_of, serving
+from rlcore_local.testing import LOCAL
 
 TINY = ("--model", "qwen3", *SMALL)
 OPD = ("train", "--algo", "opd", *TINY)
@@ -54,7 +55,7 @@ def test_a_student_of_another_run(run: Run, tmp_path: Path, monkeypatch: pytest.
     saved = {path.name for path in (second / "checkpoints" / "2").iterdir() if path.is_dir()}
     assert saved == {"policy"}
     monkeypatch.setenv(TEACHER_TOKEN, TOKEN)
-    with serving(launch_of(exported, tmp_path, context_length=64)) as url:
+    with serving(launch_of(exported, tmp_path, context_length=64), LOCAL) as url:
         run(*OPD, "--teacher-url", url, "--steps", "1", "--run-dir", str(third))
     fourth, judge = tmp_path / "serves", sevens(exported, tmp_path / "judge")
     frozen = ("--frozen", f"teacher={exported}", "--frozen", f"judge={judge}")

@@ -12,12 +12,12 @@ from inputs import CONTEXT, chats, make_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlcore.engines.client import EngineClient
-from rlcore.engines.config import SglangConfig
 from rlcore.interfaces import Completion
 from rlcore.spec import Part
 from rlcore.testing.checkpoints import randomize
 from rlcore.testing.engine_server import TOKEN, launch_of, serving
 from rlcore.types import Sampling
+from rlcore_sglang.config import SglangConfig
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(1800)]
 
@@ -42,7 +42,7 @@ async def test_its_log_probs_are_those_of_the_model_that_was_converted(
 
     tokenizer: Any = AutoTokenizer.from_pretrained(model)
     config = SglangConfig(python=os.environ[PYTHON], start_limit_s=LIMIT_S)
-    sglang = Part(name="sglang", factory="rlcore.engines.launch:SglangEngine", config=config)
+    sglang = Part(name="sglang", factory="rlcore_sglang.engine:SglangEngine", config=config)
     with serving(launch_of(out, tmp_path, context_length=CONTEXT), sglang) as url:
         async with EngineClient(url, TOKEN) as client:
             for row in chats(SAMPLES, seed=5):

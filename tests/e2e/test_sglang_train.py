@@ -12,7 +12,7 @@ from command import Run, rows
 from layouts import HELD_OUT, LAYOUTS, PROMPTS, SIZES, STEPS, own_input, requests_served
 from refusals import sentence
 
-from rlcore.engines.sglang_models import PUBLISHED
+from rlcore_sglang.models import PUBLISHED
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(900)]
 

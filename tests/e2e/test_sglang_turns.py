@@ -13,10 +13,10 @@ from command import Run, rows
 from inputs import write_jsonl
 
 from rlcore.engines import external
-from rlcore.engines.config import SglangConfig
 from rlcore.spec import Part
 from rlcore.testing.caller import THOUGHTS, make_caller
 from rlcore.testing.engine_server import TOKEN, launch_of, serving
+from rlcore_sglang.config import SglangConfig
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(900)]
 
@@ -111,7 +111,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         "log_requests_target": [str(log)],
     }
     config = SglangConfig(python=os.environ[PYTHON], start_limit_s=START_LIMIT_S)
-    part = Part(name="sglang", factory="rlcore.engines.launch:SglangEngine", config=config)
+    part = Part(name="sglang", factory="rlcore_sglang.engine:SglangEngine", config=config)
     with serving(launch_of(model, root, context_length=CONTEXT, fields=fields), part) as url:
         yield Served(url=url, model=model, log=log)
 

@@ -25,14 +25,18 @@ from transformers import (
 from rlcore.blocking import call_in_thread
 from rlcore.engines.broadcast import BroadcastPublisher
 from rlcore.engines.client import EngineClient
-from rlcore.engines.config import LocalConfig, SglangConfig
 from rlcore.engines.delta_publish import DeltaPublisher
-from rlcore.engines.launch import Engine, EngineLaunch, LocalEngine, SglangEngine
+from rlcore.engines.launch import Engine, EngineLaunch
 from rlcore.engines.process import ServerProcess
-from rlcore.engines.publish import DiskPublisher, Publisher, SharedMemoryPublisher, TensorPublisher
+from rlcore.engines.publish import DiskPublisher, Publisher, SharedMemoryPublisher
 from rlcore.engines.publish_file import shared_dir
 from rlcore.network import free_port
 from rlcore.testing.engine_server import TOKEN
+from rlcore_local.config import LocalConfig
+from rlcore_local.engine import LocalEngine
+from rlcore_sglang.config import SglangConfig
+from rlcore_sglang.engine import SglangEngine
+from rlcore_sglang.publish import TensorPublisher
 
 VOCAB, CONTEXT, END = 512, 1024, 2
 WAYS = {

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from rlcore.engines.config import SglangConfig
 from rlcore.spec import Part
 from rlcore.testing.engine_server import TOKEN, launch_of, serving
 from rlcore.testing.reward_models import CONTEXT, make_reward_model, reference_scores
@@ -17,6 +16,7 @@ from rlcore.testing.rewards import sample
 from rlcore_remote.client import ServerError
 from rlcore_remote.config import RewardModelConfig
 from rlcore_remote.reward_model import RewardModel
+from rlcore_sglang.config import SglangConfig
 
 ANSWERS = ("4", "It is four, as everybody knows.", "", "5")
 TOLERANCE = 1e-4
@@ -27,7 +27,7 @@ TOLERANCE = 1e-4
 def test_sglang_scores_as_transformers_does(family: str, tmp_path: Path) -> None:
     model = make_reward_model(tmp_path / "model", family)
     config = SglangConfig(python=os.environ["RLCORE_SGLANG_PYTHON"], start_limit_s=280.0)
-    engine = Part(name="sglang", factory="rlcore.engines.launch:SglangEngine", config=config)
+    engine = Part(name="sglang", factory="rlcore_sglang.engine:SglangEngine", config=config)
     launch = replace(launch_of(model, tmp_path, context_length=CONTEXT), classifier=True)
     chats = [
         [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": text}] for text in ANSWERS

@@ -18,11 +18,12 @@ from safetensors.torch import load_file
 from rlcore.blocking import call_in_thread
 from rlcore.engines.broadcast import BroadcastPublisher
 from rlcore.engines.client import EngineClient
-from rlcore.engines.config import SglangConfig
-from rlcore.engines.publish import DiskPublisher, Publisher, TensorPublisher, publish, verify_by_reload
+from rlcore.engines.publish import DiskPublisher, Publisher, publish, verify_by_reload
 from rlcore.spec import Part
 from rlcore.testing.engine_server import REQUEST_LIMIT_S, TOKEN, launch_of, serving
 from rlcore.types import Sampling
+from rlcore_sglang.config import SglangConfig
+from rlcore_sglang.publish import TensorPublisher
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(1800)]
 
@@ -47,7 +48,7 @@ class Seen:
 def server(model: Path, folder: Path, fields: Mapping[str, Any]) -> Iterator[str]:
     assert PYTHON in os.environ, f"{PYTHON} must name the interpreter that has sglang (`make test-sglang`)"
     config = SglangConfig(python=os.environ[PYTHON])
-    part = Part(name="sglang", factory="rlcore.engines.launch:SglangEngine", config=config)
+    part = Part(name="sglang", factory="rlcore_sglang.engine:SglangEngine", config=config)
     with serving(launch_of(model, folder, fields=fields), part) as url:
         yield url
 

@@ -19,6 +19,7 @@ from rlcore.interfaces import Completion
 from rlcore.testing.engine_server import TOKEN, launch_of, serving
 from rlcore.testing.tiny import without_end
 from rlcore.types import Sampling
+from rlcore_local.testing import LOCAL
 from rlcore_qwen.tiny import tiny
 
 LIMIT_S = 60.0
@@ -29,7 +30,7 @@ SHORT, LONG = Sampling(max_tokens=3), Sampling(max_tokens=1900)
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("engine")
     model = without_end(tiny(folder / "model"))
-    with serving(launch_of(model, folder, context_length=2000)) as url:
+    with serving(launch_of(model, folder, context_length=2000), LOCAL) as url:
         yield url
 
 

@@ -18,6 +18,7 @@ from rlcore.engines.publish_file import Location
 from rlcore.engines.slot import EngineSlot, Health, Spares
 from rlcore.testing.engine_server import TOKEN, HereLauncher
 from rlcore.types import Sampling
+from rlcore_local.testing import LOCAL
 
 ENGINES = 4
 
@@ -37,7 +38,7 @@ def launchers(model: Path, tmp_path: Path, relay: Any) -> list[HereLauncher]:
     """The last but one is found through the relay."""
     fronts: list[Any] = [None] * ENGINES
     fronts[-2] = relay.lead_to
-    return [Once(model, tmp_path, context_length=2000, front=front) for front in fronts]
+    return [Once(LOCAL, model, tmp_path, context_length=2000, front=front) for front in fronts]
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from rlcore.engines.slot import EngineSlot, Health, Spares
 from rlcore.network import HeldPort
 from rlcore.runtime.frozen import FrozenEngine
 from rlcore.testing.engine_server import TOKEN, HereLauncher
+from rlcore_local.testing import LOCAL
 
 LIMIT_S = 280.0
 IDS = tuple(range(3, 12))
@@ -36,7 +37,7 @@ async def chat(port: int, *, status: int = 200, token: str = TOKEN, **fields: An
 
 async def test_it_is_replaced_at_its_address(model: Path, tmp_path: Path) -> None:
     held, spares = HeldPort(), Spares(limit=1)
-    launcher = HereLauncher(model, tmp_path, port=held.number)
+    launcher = HereLauncher(LOCAL, model, tmp_path, port=held.number)
     health = Health(every_s=0.5, limit_s=60.0)
     slot = EngineSlot("Frozen model 'judge'", launcher, None, health=health, spares=spares)
     try:

@@ -1,21 +1,15 @@
-"""The files of a publication, and SGLang's payload."""
+"""The files of a publication."""
 
 from __future__ import annotations
 
-import base64
-import io
 import os
-import pickle
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors import safe_open
 
 from rlcore.checksums import checksum
-from rlcore.engines import sglang_bucket
 from rlcore.engines.publish_file import FILE, layout, shared_dir, write_version
 from rlcore.errors import EngineError
 
@@ -86,41 +80,3 @@ def test_a_shared_folder_is_private_and_on_disk_where_memory_has_no_room() -> No
     finally:
         small.rmdir()
         large.rmdir()
-
-
-def test_a_payload_is_sglangs_pickle_and_nothing_else(tmp_path: Path) -> None:
-    @dataclass
-    class Metadata:
-        name: str
-        shape: torch.Size
-        dtype: torch.dtype
-        start_idx: int
-        end_idx: int
-        numel: int
-
-    named: set[tuple[str, str]] = set()
-
-    class Reader(pickle.Unpickler):
-        def find_class(self, module_name: str, global_name: str, /) -> Any:
-            named.add((module_name, global_name))
-            is_ours = (module_name, global_name) == sglang_bucket.SGLANG_CLASS
-            return Metadata if is_ours else super().find_class(module_name, global_name)
-
-    location = write_version(tmp_path, tensors().items(), 1, dtype="fp32")
-    found: dict[str, torch.Tensor] = {}
-    payloads = list(sglang_bucket.payloads(location.file, limit_bytes=64))
-    for text in payloads:
-        bucket = Reader(io.BytesIO(base64.b64decode(text))).load()
-        for meta in bucket["metadata"]:
-            assert isinstance(meta, Metadata)
-            flat = bucket["flattened_tensor"][meta.start_idx : meta.end_idx]
-            found[meta.name] = flat.view(meta.dtype).reshape(meta.shape)
-    assert len(payloads) == 2
-    assert all(torch.equal(found[name], value) for name, value in tensors().items())
-    assert named - {sglang_bucket.SGLANG_CLASS} <= {
-        ("torch._utils", "_rebuild_tensor_v2"),
-        ("torch.storage", "_load_from_bytes"),
-        ("torch", "Size"),
-        ("torch", "float32"),
-        ("collections", "OrderedDict"),
-    }

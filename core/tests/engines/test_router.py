@@ -16,6 +16,7 @@ from rlcore.errors import EngineError, MissingEngineError
 from rlcore.interfaces import Completion
 from rlcore.testing.engine_server import TOKEN, HereLauncher
 from rlcore.types import Sampling
+from rlcore_local.testing import LOCAL
 from rlcore_qwen.tiny import tiny
 
 GROUPS, TURNS = 12, 2
@@ -52,7 +53,7 @@ async def test_groups_stay_together_and_a_lost_engine_is_replaced(tmp_path: Path
     spares = Spares(limit=1)
     launchers, slots = [], []
     for name in ("one", "two"):
-        launcher = HereLauncher(model, tmp_path / name)
+        launcher = HereLauncher(LOCAL, model, tmp_path / name)
         publisher = SharedMemoryPublisher(root=tmp_path, dtype="fp32")
         health = Health(every_s=600.0, limit_s=60.0)
         slot = EngineSlot(name, launcher, publisher, health=health, spares=spares, registry=router)

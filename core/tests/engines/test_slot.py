@@ -22,6 +22,7 @@ from rlcore.engines.slot import EngineSlot, Health, Spares
 from rlcore.errors import EngineError
 from rlcore.testing.engine_server import HereLauncher
 from rlcore.types import Sampling
+from rlcore_local.testing import LOCAL
 
 FAULTS = 5
 
@@ -41,7 +42,7 @@ class Interrupted(SharedMemoryPublisher):
 @pytest.fixture
 def launcher(model: Path, tmp_path: Path, relay: Any) -> HereLauncher:
     """Of servers that are found through the relay."""
-    return HereLauncher(model, tmp_path, context_length=2000, front=relay.lead_to)
+    return HereLauncher(LOCAL, model, tmp_path, context_length=2000, front=relay.lead_to)
 
 
 @pytest.fixture

@@ -20,10 +20,10 @@ from rlcore.rollout.routes import routed_experts
 from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec, Part
 from rlcore.testing.checkpoints import make_checkpoint
-from rlcore.testing.local_engine import Local
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import policy_loss
 from rlcore.types import Prompt, Sample
+from rlcore_local.testing import Local
 
 SHAPE: dict[str, Any] = {
     **{"vocab_size": 99, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4},

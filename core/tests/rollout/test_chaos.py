@@ -22,13 +22,13 @@ from rlcore.data.cursor import PromptCursor
 from rlcore.data.tasks import Copy
 from rlcore.data.tokens import PromptEncoder
 from rlcore.engines.client import EngineClient
-from rlcore.engines.local.process import start
-from rlcore.engines.local.server import make_app
-from rlcore.engines.local.settings import Settings
 from rlcore.engines.publish import SharedMemoryPublisher, publish
 from rlcore.interfaces import GenerationContext, Verdict
 from rlcore.rollout.produce import Producer
 from rlcore.types import Group, RewardStatus, Sample, Score
+from rlcore_local.process import start
+from rlcore_local.server import make_app
+from rlcore_local.settings import Settings
 from rlcore_qwen.tiny import tiny
 from rlcore_single_turn.generator import SingleTurn
 

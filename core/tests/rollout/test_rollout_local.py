@@ -21,6 +21,7 @@ from rlcore.rollout.rewards import RewardPool
 from rlcore.spec import RewardPart
 from rlcore.testing.engine_server import TOKEN, launch_of, serving
 from rlcore.types import Sampling
+from rlcore_local.testing import LOCAL
 from rlcore_qwen.tiny import tiny
 from rlcore_single_turn.generator import SingleTurn
 from rlcore_text.config import TokenMatchConfig
@@ -36,7 +37,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(launch_of(model, tmp_path_factory.mktemp("server"), context_length=64)) as url:
+    with serving(launch_of(model, tmp_path_factory.mktemp("server"), context_length=64), LOCAL) as url:
         yield url
 
 

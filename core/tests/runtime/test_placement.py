@@ -8,7 +8,6 @@ from runs import run_of
 
 from rlcore.errors import ConfigError
 from rlcore.runtime.cluster import Cluster, connect
-from rlcore.runtime.engine_checks import nodes_of
 from rlcore.runtime.placement import Placement, bundles_of, check_frozen, check_ways, cpus_of, place
 from rlcore.runtime.prepare import prepare
 from rlcore.runtime.prepared import FrozenModel, Prepared
@@ -68,25 +67,6 @@ def test_frozen_models_are_beside_the_command() -> None:
     check_frozen(cluster, [slot(HERE), slot(HERE)])
     with pytest.raises(ConfigError, match=f"a frozen model would run on {THERE}, and must be beside this"):
         check_frozen(cluster, [slot(HERE), slot(THERE)])
-
-
-@pytest.mark.parametrize(
-    ("fields", "nodes"),
-    [
-        ({}, 1),
-        ({"tp-size": "4", "nnodes": "2"}, 2),
-        ({"tensor_parallel_size": 2, "pp_size": 3, "nnodes": 6}, 6),
-        ({"nnodes": 2}, None),
-        ({"tp_size": 4, "nnodes": 3}, None),
-        ({"tp_size": 4, "nnodes": 0}, None),
-    ],
-)
-def test_nodes_divide_the_ranks(fields: dict[str, Any], nodes: int | None) -> None:
-    if nodes is not None:
-        assert nodes_of(fields) == nodes
-        return
-    with pytest.raises(ConfigError, match=r"--sglang\.nnodes: found \d, which does not divide the \d ranks"):
-        nodes_of(fields)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 
 from rlcore.blocking import call_in_thread
 from rlcore.engines.client import EngineClient
-from rlcore.engines.config import SglangConfig
+from rlcore.engines.config import EngineConfig
 from rlcore.engines.launch import Command, EngineLaunch
 from rlcore.errors import EngineError
 from rlcore.runtime.supervisor import EngineSupervisor, RayLauncher
@@ -44,7 +44,7 @@ sys.exit("node 1 is out of memory")
 class Script:
     """An engine whose servers are `SERVER`."""
 
-    def __init__(self, config: SglangConfig) -> None:
+    def __init__(self, config: EngineConfig) -> None:
         self.config = config
 
     def command(self, launch: EngineLaunch) -> Command:
@@ -78,7 +78,7 @@ async def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
         "Engine 0",
         lambda: [Actor(), Actor()],
         SimpleNamespace(kill=lambda actor: actor.supervisor.stop()),
-        Part(name="script", factory="script_engine:Script", config=SglangConfig(stop_grace_s=1.0)),
+        Part(name="script", factory="script_engine:Script", config=EngineConfig(stop_grace_s=1.0)),
         [first, replace(first, node=1, log_path=str(tmp_path / "node-1.log"))],
         lambda url: EngineClient(url, TOKEN),
         meeting_host="127.0.0.1",

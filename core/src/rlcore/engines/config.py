@@ -1,33 +1,19 @@
-"""Settings of the two engine kinds."""
+"""What the settings of every engine have in common."""
 
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from rlcore.config.base import Config, absolute
+from rlcore.config.base import Config
 
 
-class LocalConfig(Config):
-    """`--engine.*` of `local`: the small server over transformers."""
+class EngineConfig(Config):
+    """`--engine.*`: what core reads. An engine derives its own from it."""
 
     dtype: Literal["fp32", "bf16"] | None = Field(
         default=None, description="Precision of the engine's weights; the run's where not given."
     )
-    threads: int | None = Field(
-        default=None, ge=1, description="Threads that the server computes with; a worker's where not given."
-    )
-    publish: Literal["shared_memory", "disk", "delta", "broadcast"] = Field(
-        default="shared_memory",
-        description="How new weights reach the server: by mapping a file, as a directory that it reads, "
-        "as a file of what has changed, or from the trainer's memory by NCCL or gloo.",
-    )
-    bucket_mb: int = Field(default=256, ge=1, le=1024, description="Megabytes of weights in one broadcast.")
-    broadcast_limit_s: float = Field(
-        default=120.0,
-        gt=0,
-        description="Seconds that trainer and server may take to meet for broadcasts, and for each bucket.",
-    )
-    max_batch: int = Field(default=512, ge=1, description="Sequences that are decoded together.")
+    publish: str = Field(default="disk", description="How new weights reach the server.")
     port: int | None = Field(
         default=None,
         ge=1,
@@ -40,51 +26,3 @@ class LocalConfig(Config):
     stop_grace_s: float = Field(
         default=5.0, ge=0, description="Seconds that the server may take to end before it is killed."
     )
-
-
-class SglangConfig(Config):
-    """`--engine.*` of the real SGLang server. ServerArgs have their own table, `--sglang.<field>`."""
-
-    python: str | None = Field(
-        default=None,
-        description="The Python interpreter that has sglang installed; this one where not given.",
-    )
-    dtype: Literal["fp32", "bf16"] | None = Field(
-        default=None, description="Precision of the engine's weights; the run's where not given."
-    )
-    publish: Literal["disk", "delta", "tensor", "broadcast"] = Field(
-        default="disk",
-        description="How new weights reach the server: as a directory that it reads, as a file of what has "
-        "changed from which that directory is made on its host, by value over HTTP, or from the trainer's "
-        "memory by NCCL or gloo.",
-    )
-    bucket_mb: int = Field(
-        default=256,
-        ge=1,
-        le=1024,
-        description="Megabytes of weights in one request of the ways `tensor` and `broadcast`.",
-    )
-    broadcast_limit_s: float = Field(
-        default=120.0,
-        gt=0,
-        description="Seconds that trainer and server may take to meet for broadcasts, and for each bucket.",
-    )
-    threads: int = Field(default=1, ge=1, description="Threads of each server process on a CPU.")
-    port: int | None = Field(
-        default=None,
-        ge=1,
-        le=65535,
-        description="Port of the first engine, the others take the next ones; free ones where not given.",
-    )
-    start_limit_s: float = Field(
-        default=600.0, gt=0, description="Seconds that the server may take until it answers."
-    )
-    stop_grace_s: float = Field(
-        default=15.0, ge=0, description="Seconds that the server may take to end before it is killed."
-    )
-
-    @field_validator("python")
-    @classmethod
-    def _absolute(cls, python: str | None) -> str | None:
-        """A name without a folder is looked up in PATH, as a shell does."""
-        return absolute(python) if python and "/" in python else python

@@ -10,7 +10,6 @@ from typing import Protocol
 
 from torch import Tensor
 
-from rlcore.engines import sglang_bucket
 from rlcore.engines.client import EngineClient, together
 from rlcore.engines.publish_file import Location, copy_side_files, layout, write_version
 from rlcore.errors import StaleWeightsError
@@ -91,24 +90,6 @@ class DiskPublisher(Files):
 
     async def _send(self, client: EngineClient, location: Location) -> None:
         await client.update_from_disk(location.directory, location.version, flush=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TensorPublisher(Files):
-    """For SGLang: by value over HTTP, in buckets, from a driver that sees `root`."""
-
-    bucket_bytes: int
-
-    async def _send(self, client: EngineClient, location: Location) -> None:
-        await client.begin_weight_update()
-        previous: str | None = None
-        for payload in sglang_bucket.payloads(location.file, self.bucket_bytes):
-            if previous is not None:
-                await client.update_from_tensor(previous, version=None)
-            previous = payload
-        assert previous is not None, "a model has weights"
-        await client.update_from_tensor(previous, version=location.version, flush=False)
-        await client.end_weight_update()
 
 
 async def publish(

@@ -1,34 +1,10 @@
 """What core itself offers: it registers through the same hooks as everyone else."""
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from rlcore.data.config import AddConfig, DigitsConfig, FileConfig
-from rlcore.engines.config import LocalConfig, SglangConfig
 from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Component, Source
-
-_GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
-
-
-@hookimpl
-def rlcore_engines() -> Iterable[Component]:
-    """The engines; the default follows the machine."""
-    has_gpu = any(device.exists() for device in _GPU_DEVICES)
-    yield Component(
-        name="local",
-        factory="rlcore.engines.launch:LocalEngine",
-        summary="a small server over transformers; needs no GPU",
-        config=LocalConfig,
-        default=not has_gpu,
-    )
-    yield Component(
-        name="sglang",
-        factory="rlcore.engines.launch:SglangEngine",
-        summary="the SGLang server",
-        config=SglangConfig,
-        default=has_gpu,
-    )
+from rlcore.plugins.records import Source
 
 
 @hookimpl

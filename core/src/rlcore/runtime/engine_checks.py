@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlcore.engines.sglang_fields import number_of, ranks_of
 from rlcore.errors import ConfigError
 
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Inference, Resolved
     from rlcore.runtime.prepared import Prepared
-
-CPU_ENGINE = "local"
-"""The engine that uses no GPU."""
 
 
 def check_external(prepared: Prepared) -> None:
@@ -62,25 +58,16 @@ def checked_engine(chosen: Inference) -> Mapping[str, Any]:
             )
         fields = {**fields, **engine.routing_fields}
     engine.check(fields)
-    nodes_of(fields)
+    engine.nodes(fields)
     check_ports(engine.config.port, chosen.run.engines)
     return fields
 
 
-def nodes_of(fields: Mapping[str, Any]) -> int:
-    """Hosts, or parts of one, that share an engine's ranks, with a server process on each."""
-    nodes, ranks = number_of(fields, "nnodes"), ranks_of(fields)
-    if nodes < 1 or ranks % nodes:
-        raise ConfigError(
-            f"--sglang.nnodes: found {nodes}, which does not divide the {ranks} ranks of an engine, its "
-            "--sglang.tp-size times its --sglang.pp-size."
-        )
-    return nodes
-
-
 def check_placement(resolved: Resolved, gpu: bool) -> None:
     """`split` gives engines devices of their own: there must be devices, and an engine that uses them."""
-    if resolved.run.placement == "colocate" or (gpu and resolved.engine.name != CPU_ENGINE):
+    if resolved.run.placement == "colocate" or (gpu and resolved.engine.build().devices(resolved.sglang)):
         return
-    reason = f"--engine {CPU_ENGINE} computes on the CPU" if gpu else "this machine has no GPU to divide"
+    reason = (
+        f"--engine {resolved.engine.name} computes on the CPU" if gpu else "this machine has no GPU to divide"
+    )
     raise ConfigError(f"--placement: found split, but {reason}; leave the flag out.")

@@ -12,7 +12,6 @@ from rlcore.config.servers import AsksScores
 from rlcore.data.tokens import load_tokenizer
 from rlcore.engines.classifiers import classifier_of, scores_of
 from rlcore.errors import ConfigError, ModelError
-from rlcore.runtime.engine_checks import CPU_ENGINE
 from rlcore.runtime.prepared import FrozenModel
 from rlcore.runtime.role_models import check_tokenizer
 from rlcore.runtime.weights_check import check_weights
@@ -42,8 +41,7 @@ def _prepared(name: str, given: str, chosen: Inference, policy: Path, asked: lis
     classifier = classifier_of(config)
     for use in asked:
         _check_kind(at, use, classifier)
-    # Of what SGLang serves, transformers need not know the shapes.
-    check_weights(path, shapes=chosen.engine.name == CPU_ENGINE, classifier=classifier is not None)
+    check_weights(path, shapes=engine.loads_by_transformers, classifier=classifier is not None)
     for use in asked:
         if _is_templated(use) and getattr(load_tokenizer(path), "chat_template", None) is None:
             own = isinstance(use.config, AsksScores)

@@ -6,10 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rlcore.engines.sglang_fields import number_of, ranks_of
-from rlcore.engines.ways import far_ways
 from rlcore.errors import ConfigError
-from rlcore.runtime.engine_checks import CPU_ENGINE, nodes_of
 from rlcore.runtime.trainer import Slot
 
 if TYPE_CHECKING:
@@ -24,7 +21,7 @@ _SHARED = 0.5
 Bundle = Mapping[str, float]
 """What is reserved at once, on one host: CPUs and GPUs, in Ray's names."""
 Nodes = tuple[Slot, ...]
-"""Of one engine: a slot for each of `--sglang.nnodes`, the first being asked."""
+"""Of one engine: a slot for each of its nodes, the first being asked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +48,7 @@ def bundles_of(prepared: Prepared) -> list[Bundle]:
     workers = run.ranks + critic_ranks(run)
     if not _is_colocated(prepared):
         a_worker: dict[str, float] = {"CPU": 1, "GPU": 1} if prepared.gpu else {"CPU": 1}
-        nodes = engines * nodes_of(prepared.resolved.sglang)
+        nodes = engines * _nodes(prepared)
         return _beside_frozen(prepared, [a_worker] * workers + [_node(prepared)] * nodes)
     if (gpus := _engine_gpus(prepared)) > 1 or engines > run.ranks:
         raise ConfigError(
@@ -63,7 +60,7 @@ def bundles_of(prepared: Prepared) -> list[Bundle]:
 
 def served_bundles(served: Served) -> list[Bundle]:
     """What engines without a trainer take: their frozen models, then the nodes of each."""
-    nodes = served.resolved.run.engines * nodes_of(served.resolved.sglang)
+    nodes = served.resolved.run.engines * _nodes(served)
     return _beside_frozen(served, [_node(served)] * nodes)
 
 
@@ -103,7 +100,8 @@ def check_ways(cluster: Cluster, placement: Placement, resolved: Resolved) -> No
 
     Rank 0 of the trainer leaves them on its host for this process, so it must be here.
     """
-    config, first = resolved.engine.build().config, placement.workers[0]
+    engine, first = resolved.engine.build(), placement.workers[0]
+    publish = engine.config.publish
     if not first.is_here:
         raise ConfigError(
             f"--ray-address {cluster.address}: train worker 0 would run on {first.host}, and must be "
@@ -111,12 +109,12 @@ def check_ways(cluster: Cluster, placement: Placement, resolved: Resolved) -> No
         )
     for number, nodes in enumerate(placement.engines):
         far = [slot.host for slot in nodes if not slot.is_here]
-        ways = far_ways(config, spanning=len(nodes) > 1)
-        if far and config.publish not in ways:
+        ways = engine.far_ways(spanning=len(nodes) > 1)
+        if far and publish not in ways:
             also = f"take --engine.publish {' or '.join(ways)}, " if ways else ""
             raise ConfigError(
                 f"--ray-address {cluster.address}: engine {number} would run on {far[0]}, and "
-                f"--engine.publish {config.publish} reaches none but those beside this command, on "
+                f"--engine.publish {publish} reaches none but those beside this command, on "
                 f"{cluster.here}: {also}make room there, or start the engines yourself and name them with "
                 "--engine-url."
             )
@@ -137,7 +135,7 @@ def _reserved(cluster: Cluster, prepared: Prepared) -> Placement:
         return Placement(
             workers=slots[:ranks],
             critics=slots[ranks:workers],
-            engines=_by_engine(slots[workers:], nodes_of(prepared.resolved.sglang)),
+            engines=_by_engine(slots[workers:], _nodes(prepared)),
             frozen=frozen,
         )
     shared = [replace(slot, gpus=_SHARED) for slot in slots[:ranks]]
@@ -166,15 +164,13 @@ def place_engines(cluster: Cluster, served: Served) -> tuple[list[Nodes], list[S
         )
     frozen, slots = _slots_beside(cluster, served, served_bundles(served), "The engines")
     check_frozen(cluster, frozen)
-    return _by_engine(slots, nodes_of(served.resolved.sglang)), frozen
+    return _by_engine(slots, _nodes(served)), frozen
 
 
 def _beside_frozen(served: Served, bundles: Sequence[Bundle]) -> list[Bundle]:
     """Those of the frozen models, which come first since they must be here, and `bundles`."""
-    on_gpus, cpus = served.gpu and served.resolved.engine.name != CPU_ENGINE, bundles[0]["CPU"]
-    frozen: list[Bundle] = [
-        {"CPU": cpus, "GPU": _gpus(one.fields)} if on_gpus else {"CPU": cpus} for one in served.frozen
-    ]
+    cpus, gpus = bundles[0]["CPU"], [_gpus(served, one.fields) for one in served.frozen]
+    frozen: list[Bundle] = [{"CPU": cpus, "GPU": own} if own else {"CPU": cpus} for own in gpus]
     return [*frozen, *bundles]
 
 
@@ -206,7 +202,7 @@ def _slots(cluster: Cluster, bundles: Sequence[Bundle], what: str) -> list[Slot]
 def _node(served: Served) -> dict[str, float]:
     """What one node of an engine takes."""
     gpus = _engine_gpus(served)
-    return {"CPU": 1, "GPU": gpus / nodes_of(served.resolved.sglang)} if gpus else {"CPU": 1}
+    return {"CPU": 1, "GPU": gpus / _nodes(served)} if gpus else {"CPU": 1}
 
 
 def _by_engine(slots: Sequence[Slot], nodes: int) -> list[Nodes]:
@@ -219,12 +215,19 @@ def critic_ranks(run: RunConfig) -> int:
 
 
 def _engine_gpus(prepared: Served) -> int:
-    """Devices of one engine; `local` computes on the CPU."""
-    if prepared.resolved.engine.name == CPU_ENGINE or not prepared.gpu:
+    """Devices of one engine."""
+    return _gpus(prepared, prepared.resolved.sglang)
+
+
+def _gpus(served: Served, fields: Mapping[str, Any]) -> int:
+    """Devices of a server with these fields; 0: it computes on the CPU."""
+    if not served.gpu:
         return 0
-    return _gpus(prepared.resolved.sglang)
+    devices: int = served.resolved.engine.build().devices(fields)
+    return devices
 
 
-def _gpus(fields: Mapping[str, Any]) -> int:
-    """Devices of a server with these ServerArgs."""
-    return ranks_of(fields) * number_of(fields, "dp_size")
+def _nodes(served: Served) -> int:
+    """Of one engine."""
+    nodes: int = served.resolved.engine.build().nodes(served.resolved.sglang)
+    return nodes

@@ -14,18 +14,12 @@ from typing import Any
 import psutil
 
 from rlcore.engines.client import EngineClient
-from rlcore.engines.config import LocalConfig
 from rlcore.engines.launch import EngineLaunch
 from rlcore.errors import EngineError
 from rlcore.runtime.supervisor import EngineSupervisor
 from rlcore.spec import Part
 
 TOKEN = f"-{secrets.token_hex(8)}"  # as one in 64 of those that a run draws begins
-PART = Part(
-    name="local",
-    factory="rlcore.engines.launch:LocalEngine",
-    config=LocalConfig(start_limit_s=280.0, stop_grace_s=1.0),
-)
 NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 REQUEST_LIMIT_S = 600.0
 """As in a run: far more than a test waits for anything."""
@@ -50,7 +44,7 @@ def launch_of(
 
 
 @contextmanager
-def serving(launch: EngineLaunch, part: Part = PART) -> Iterator[str]:
+def serving(launch: EngineLaunch, part: Part) -> Iterator[str]:
     """A server that answers, by its URL; `part`: the engine."""
     supervisor = EngineSupervisor(())
     try:
@@ -62,12 +56,13 @@ def serving(launch: EngineLaunch, part: Part = PART) -> Iterator[str]:
 class HereLauncher:
     """A slot's launcher whose supervisor is in this process.
 
-    `url`: of its server; `starts`: how many there were. `front`: gives the URL by which the client of a
-    server finds it.
+    `part`: the engine. `url`: of its server; `starts`: how many there were. `front`: gives the URL by which
+    the client of a server finds it.
     """
 
     def __init__(
         self,
+        part: Part,
         model: Path,
         folder: Path,
         *,
@@ -76,6 +71,7 @@ class HereLauncher:
         front: Callable[[str], Awaitable[str]] | None = None,
     ) -> None:
         """`folder`: where new weights lie, and the log. `port`: of every server; 0: a free one for each."""
+        self._part = part
         self._launch = replace(launch_of(model, folder, context_length=context_length), port=port)
         self._front = front
         self._supervisor: EngineSupervisor | None = None
@@ -85,7 +81,7 @@ class HereLauncher:
     async def start(self) -> EngineClient:
         """A new server."""
         self._supervisor = EngineSupervisor(())
-        self.url = await asyncio.to_thread(self._supervisor.start, PART, self._launch)
+        self.url = await asyncio.to_thread(self._supervisor.start, self._part, self._launch)
         self.starts += 1
         url = await self._front(self.url) if self._front else self.url
         return EngineClient(url, TOKEN, timeout_s=REQUEST_LIMIT_S, control_timeout_s=REQUEST_LIMIT_S)

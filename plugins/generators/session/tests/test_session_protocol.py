@@ -17,10 +17,10 @@ from rlcore.engines.client_wire import completion
 from rlcore.interfaces import Completion, GenerationContext
 from rlcore.rollout.context import EngineContext
 from rlcore.testing.chat import END, save_chat_tokenizer
-from rlcore.testing.local_engine import Local
 from rlcore.testing.tiny import make_qwen3
 from rlcore.testing.token_engine import CountingReward, TokenEngine
 from rlcore.types import GenerationStatus, Prompt, Sample, Sampling
+from rlcore_local.testing import Local
 from rlcore_session.server import SessionServer
 from rlcore_session.session import Session
 

@@ -6,6 +6,7 @@ from transformers import DeepseekV3Config
 
 from rlcore.spec import Part
 from rlcore.testing.bridges import EXPERT_LAYOUTS, ROPES, BridgeConformance
+from rlcore_local.testing import answers
 
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16}
 SIZES = {
@@ -30,6 +31,7 @@ class TestDeepseekV3(BridgeConformance):
 
     bridge = Part(name="deepseek_v3", factory="rlcore_deepseek.bridge:DeepseekBridge")
     config_class = DeepseekV3Config
+    answers: ClassVar = staticmethod(answers)
     shape: ClassVar = {**BridgeConformance.shape, **SIZES}
     axes: ClassVar = {
         "attention": (

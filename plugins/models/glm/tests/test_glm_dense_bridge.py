@@ -6,6 +6,7 @@ from transformers import Glm4Config
 
 from rlcore.spec import Part
 from rlcore.testing.bridges import HEADS, ROPES, TIED, BridgeConformance
+from rlcore_local.testing import answers
 
 
 class TestGlm4(BridgeConformance):
@@ -13,6 +14,7 @@ class TestGlm4(BridgeConformance):
 
     bridge = Part(name="glm4", factory="rlcore_glm.dense:GlmBridge")
     config_class = Glm4Config
+    answers: ClassVar = staticmethod(answers)
     axes: ClassVar = {
         "tied": TIED,
         "heads": HEADS,

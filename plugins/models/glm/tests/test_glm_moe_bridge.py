@@ -6,6 +6,7 @@ from transformers import Glm4MoeConfig
 
 from rlcore.spec import Part
 from rlcore.testing.bridges import EXPERT_LAYOUTS, HEADS, ROPES, BridgeConformance
+from rlcore_local.testing import answers
 
 ROUTED = {"n_group": 4, "topk_group": 2, "norm_topk_prob": True, "routed_scaling_factor": 2.5}
 HALF = {"rope_parameters": {**ROPES[0]["rope_parameters"], "partial_rotary_factor": 0.5}}
@@ -17,6 +18,7 @@ class TestGlm4Moe(BridgeConformance):
 
     bridge = Part(name="glm4_moe", factory="rlcore_glm.moe:GlmMoeBridge")
     config_class = Glm4MoeConfig
+    answers: ClassVar = staticmethod(answers)
     shape: ClassVar = {
         **BridgeConformance.shape,
         "moe_intermediate_size": 24,

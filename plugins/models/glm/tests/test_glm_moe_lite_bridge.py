@@ -6,6 +6,7 @@ from transformers import Glm4MoeLiteConfig
 
 from rlcore.spec import Part
 from rlcore.testing.bridges import EXPERT_LAYOUTS, ROPES, BridgeConformance
+from rlcore_local.testing import answers
 
 SIZES = {
     "num_attention_heads": 4,
@@ -27,6 +28,7 @@ class TestGlm4MoeLite(BridgeConformance):
 
     bridge = Part(name="glm4_moe_lite", factory="rlcore_glm.lite:GlmMoeLiteBridge")
     config_class = Glm4MoeLiteConfig
+    answers: ClassVar = staticmethod(answers)
     shape: ClassVar = {**BridgeConformance.shape, **SIZES}
     axes: ClassVar = {
         "attention": (

@@ -6,6 +6,7 @@ from transformers import LlamaConfig
 
 from rlcore.spec import Part
 from rlcore.testing.bridges import HEADS, ROPES, TIED, BridgeConformance
+from rlcore_local.testing import answers
 
 
 class TestLlama(BridgeConformance):
@@ -13,6 +14,7 @@ class TestLlama(BridgeConformance):
 
     bridge = Part(name="llama", factory="rlcore_llama.bridge:LlamaBridge")
     config_class = LlamaConfig
+    answers: ClassVar = staticmethod(answers)
     axes: ClassVar = {
         "tied": TIED,
         "heads": HEADS,

@@ -6,6 +6,7 @@ from transformers import Qwen2Config, Qwen3Config
 
 from rlcore.spec import Part
 from rlcore.testing.bridges import HEADS, LAYOUTS, ROPES, TIED, BridgeConformance, Choice
+from rlcore_local.testing import answers
 
 QWEN = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
 REFUSED: dict[str, Choice] = {
@@ -39,6 +40,7 @@ class TestQwen3(BridgeConformance):
 
     bridge = QWEN
     config_class = Qwen3Config
+    answers: ClassVar = staticmethod(answers)
     axes: ClassVar = {
         "tied": TIED,
         "heads": HEADS,
@@ -54,6 +56,7 @@ class TestQwen2(BridgeConformance):
 
     bridge = QWEN
     config_class = Qwen2Config
+    answers: ClassVar = staticmethod(answers)
     axes: ClassVar = {
         "tied": TIED,
         "heads": tuple({key: one[key] for key in one if key != "head_dim"} for one in HEADS),

@@ -6,6 +6,7 @@ from transformers import Qwen3MoeConfig
 
 from rlcore.spec import Part
 from rlcore.testing.bridges import EXPERT_LAYOUTS, HEADS, ROPES, BridgeConformance
+from rlcore_local.testing import answers
 
 
 class TestQwen3Moe(BridgeConformance):
@@ -13,6 +14,7 @@ class TestQwen3Moe(BridgeConformance):
 
     bridge = Part(name="qwen3_moe", factory="rlcore_qwen.moe:QwenMoeBridge")
     config_class = Qwen3MoeConfig
+    answers: ClassVar = staticmethod(answers)
     shape: ClassVar = {
         **BridgeConformance.shape,
         "moe_intermediate_size": 24,

@@ -17,6 +17,7 @@ from rlcore.testing.engine_server import TOKEN, launch_of, serving
 from rlcore.testing.reward_models import CONTEXT, make_reward_model, reference_scores
 from rlcore.testing.rewards import Case, RewardConformance, sample
 from rlcore.types import Sample
+from rlcore_local.testing import LOCAL
 from rlcore_remote.config import RewardModelConfig
 from rlcore_remote.reward_model import RewardModel
 
@@ -32,7 +33,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def url(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(launch_of(model, tmp_path_factory.mktemp("server"), context_length=CONTEXT)) as at:
+    with serving(launch_of(model, tmp_path_factory.mktemp("server"), context_length=CONTEXT), LOCAL) as at:
         yield at
 
 

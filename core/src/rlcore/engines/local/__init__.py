@@ -1,4 +1,0 @@
-"""The `local` engine: an HTTP server over transformers weights that speaks SGLang's native protocol.
-
-`python -m rlcore.engines.local --model-path DIR ...` starts it; `server` documents the wire.
-"""

@@ -1,0 +1,112 @@
+"""What the servers of all models share: a token, refusals, bodies, and the paths that tell of them."""
+
+import hmac
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+import orjson
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+from pydantic import BaseModel, ValidationError
+
+from rlcore_local.requests import RequestError, explain
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+B = TypeVar("B", bound=BaseModel)
+
+HEALTH = "/health"
+"""Open as SGLang's is, since routers ask it without a token; it tells no more than that the process lives."""
+GENERATE, CLASSIFY, CHAT = "/generate", "/classify", "/v1/chat/completions"
+MAX_BODY_BYTES = 1 << 30
+
+
+class Informs(Protocol):
+    """What a server tells of itself."""
+
+    async def health_generate(self, _: web.Request) -> web.Response:
+        """Whether the model answers."""
+        ...
+
+    async def server_info(self, _: web.Request) -> web.Response:
+        """What is served, and what this server can do."""
+        ...
+
+    async def model_info(self, _: web.Request) -> web.Response:
+        """What is served."""
+        ...
+
+
+def information(server: Informs) -> dict[str, Handler]:
+    """The paths that every server answers."""
+    return {
+        HEALTH: _health,
+        "/health_generate": server.health_generate,
+        "/server_info": server.server_info,
+        "/get_server_info": server.server_info,
+        "/model_info": server.model_info,
+        "/get_model_info": server.model_info,
+    }
+
+
+async def _health(_: web.Request) -> web.Response:
+    """Whether the process answers."""
+    return web.Response()
+
+
+def guarded(token: str, routes: Mapping[str, Handler]) -> web.Application:
+    """An application with `routes`, by GET and POST. `token`: what clients must bear.
+
+    A `RequestError` is a 400.
+    """
+    app = web.Application(middlewares=[_guard(token), _refusals], client_max_size=MAX_BODY_BYTES)
+    for path, handler in routes.items():
+        for method in ("GET", "POST"):
+            app.router.add_route(method, path, handler)
+    return app
+
+
+def refuse(app: web.Application, path: str, reason: str) -> None:
+    """Answer every request for `path` by `reason`."""
+
+    async def handle(_: web.Request) -> web.StreamResponse:
+        raise RequestError(reason)
+
+    app.router.add_post(path, handle)
+
+
+async def read_body(request: web.Request) -> Any:
+    """The JSON of a request; an empty body is an empty object."""
+    text = await request.read()
+    try:
+        return orjson.loads(text) if text else {}
+    except orjson.JSONDecodeError as error:
+        raise RequestError(f"The body is not JSON: {error}") from error
+
+
+async def parse(request: web.Request, kind: type[B]) -> B:
+    """The body of a request, checked."""
+    try:
+        return kind.model_validate(await read_body(request))
+    except ValidationError as error:
+        raise RequestError(explain(error)) from error
+
+
+def _guard(token: str) -> Middleware:
+    expected = f"Bearer {token}".encode()
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
+        if request.path != HEALTH and not hmac.compare_digest(given, expected):
+            return web.json_response({"error": "Unauthorized"}, status=401)
+        return await handler(request)
+
+    return guard
+
+
+@web.middleware
+async def _refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except RequestError as error:
+        return web.json_response({"error": {"message": str(error)}}, status=400)

@@ -1,0 +1,27 @@
+"""`--engine.*` of `local`."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from rlcore.engines.config import EngineConfig
+
+
+class LocalConfig(EngineConfig):
+    """`--engine.*` of `local`: the small server over transformers."""
+
+    threads: int | None = Field(
+        default=None, ge=1, description="Threads that the server computes with; a worker's where not given."
+    )
+    publish: Literal["shared_memory", "disk", "delta", "broadcast"] = Field(
+        default="shared_memory",
+        description="How new weights reach the server: by mapping a file, as a directory that it reads, "
+        "as a file of what has changed, or from the trainer's memory by NCCL or gloo.",
+    )
+    bucket_mb: int = Field(default=256, ge=1, le=1024, description="Megabytes of weights in one broadcast.")
+    broadcast_limit_s: float = Field(
+        default=120.0,
+        gt=0,
+        description="Seconds that trainer and server may take to meet for broadcasts, and for each bucket.",
+    )
+    max_batch: int = Field(default=512, ge=1, description="Sequences that are decoded together.")

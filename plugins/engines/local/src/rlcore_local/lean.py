@@ -1,0 +1,280 @@
+"""A lean forward for decoders of the Llama form: Llama, Qwen2, Qwen3.
+
+The arithmetic is that of the transformers modules, on their own parameters, with fewer and larger operations:
+query, key and value are one matrix, gate and up another, and the cache is allocated ahead and written to.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - the name that everyone knows
+
+from rlcore.cpu.kernels import times_transposed
+from rlcore_local.decoder import Prompt
+
+LEAN_FAMILIES = frozenset({"llama", "qwen2", "qwen3"})
+PREFILL_TOKENS = 4096
+"""Padded tokens that one prefill takes in at most, unless a single prompt is longer."""
+SCORE_TOKENS = 512
+"""Positions whose logits exist at the same time while a prompt is scored."""
+
+
+def is_lean(config: Any) -> bool:
+    """Whether `LeanDecoder` computes what this transformers config describes."""
+    if config.model_type not in LEAN_FAMILIES or config.hidden_act != "silu":
+        return False
+    layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
+    # These two recompute their frequencies from the length at hand, so that no table can be made ahead.
+    fixed_rope = config.rope_parameters["rope_type"] not in ("dynamic", "longrope")
+    return layer_types == {"full_attention"} and fixed_rope
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The parameters of one layer. `qk_norm`: [heads + kv heads, head size], in families that have it."""
+
+    norm_in: Tensor
+    qkv: Tensor
+    qkv_bias: Tensor | None
+    qk_norm: Tensor | None
+    out: nn.Linear
+    norm_mlp: Tensor
+    gate_up: Tensor
+    gate_up_bias: Tensor | None
+    down: nn.Linear
+
+
+def _join(linears: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
+    """Put the matrices of some linears into one, of which their parameters become views.
+
+    A value copied into a parameter afterwards changes the joined matrix, and memory is held once.
+    """
+    weight = torch.cat([one.weight.data for one in linears])
+    sizes = [one.out_features for one in linears]
+    for one, part in zip(linears, torch.split(weight, sizes), strict=True):
+        one.weight.data = part
+    if linears[0].bias is None:
+        return weight, None
+    bias = torch.cat([one.bias.data for one in linears])
+    for one, part in zip(linears, torch.split(bias, sizes), strict=True):
+        one.bias.data = part
+    return weight, bias
+
+
+class LeanDecoder:
+    """See `decoder.Decoder`. Keys and values live in [layer, 2, row, kv head, position, head size]."""
+
+    def __init__(self, model: Any, context_length: int) -> None:
+        config = model.config
+        self.model = model
+        self.heads: int = config.num_attention_heads
+        self.kv_heads: int = config.num_key_value_heads
+        self.head_size: int = getattr(config, "head_dim", None) or config.hidden_size // self.heads
+        self.scale = self.head_size**-0.5
+        self.eps: float = config.rms_norm_eps
+        self.context_length = context_length
+        self.embedding: nn.Embedding = model.model.embed_tokens
+        self.norm: Tensor = model.model.norm.weight
+        self.head: nn.Linear = model.lm_head
+        self.dtype = self.embedding.weight.dtype
+        self._norm_refs: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.layers = [self._layer(one) for one in model.model.layers]
+        self.refresh()
+        self.cos, self.sin = self._rope_table()
+        self.rows = 0
+        self.cache = self._empty_cache(0, 0)
+
+    def _layer(self, module: Any) -> Layer:
+        attention, mlp = module.self_attn, module.mlp
+        qkv, qkv_bias = _join([attention.q_proj, attention.k_proj, attention.v_proj])
+        gate_up, gate_up_bias = _join([mlp.gate_proj, mlp.up_proj])
+        qk_norm = None
+        if hasattr(attention, "q_norm"):
+            q_weight, k_weight = attention.q_norm.weight, attention.k_norm.weight
+            qk_norm = torch.empty(self.heads + self.kv_heads, self.head_size, dtype=q_weight.dtype)
+            self._norm_refs.append((qk_norm, q_weight, k_weight))
+        return Layer(
+            norm_in=module.input_layernorm.weight,
+            qkv=qkv,
+            qkv_bias=qkv_bias,
+            qk_norm=qk_norm,
+            out=attention.o_proj,
+            norm_mlp=module.post_attention_layernorm.weight,
+            gate_up=gate_up,
+            gate_up_bias=gate_up_bias,
+            down=mlp.down_proj,
+        )
+
+    def refresh(self) -> None:
+        """See `Decoder.refresh`. Only the query and key norms are copies, one a head."""
+        for joined, q_weight, k_weight in self._norm_refs:
+            joined[: self.heads] = q_weight
+            joined[self.heads :] = k_weight
+
+    def _rope_table(self) -> tuple[Tensor, Tensor]:
+        """cos and sin [context, 1, head size] from the model's own rotary module; the sign of the rotation is
+        in the first half of sin, so that rotate_half(x) * sin is roll(x) * sin."""
+        positions = torch.arange(self.context_length).unsqueeze(0)
+        cos, sin = self.model.model.rotary_emb(torch.empty(0, dtype=self.dtype), positions)
+        half = self.head_size // 2
+        return cos[0].unsqueeze(1), torch.cat([-sin[0, :, :half], sin[0, :, half:]], dim=-1).unsqueeze(1)
+
+    def _empty_cache(self, rows: int, positions: int) -> Tensor:
+        # Zeros, because a masked position still enters a product with 0, and 0 times garbage may be NaN.
+        return torch.zeros(
+            len(self.layers), 2, rows, self.kv_heads, positions, self.head_size, dtype=self.dtype
+        )
+
+    def _reserve(self, rows: int, positions: int) -> None:
+        """Make room, by doubling."""
+        held_rows, held_positions = self.cache.shape[2], self.cache.shape[4]
+        if rows <= held_rows and positions <= held_positions:
+            return
+        new_rows = held_rows if rows <= held_rows else max(rows, 2 * held_rows)
+        new_positions = held_positions
+        if positions > held_positions:
+            new_positions = min(max(positions, 2 * held_positions, 64), max(self.context_length, positions))
+        grown = self._empty_cache(new_rows, new_positions)
+        grown[:, :, : self.rows, :, :held_positions] = self.cache[:, :, : self.rows]
+        self.cache = grown
+
+    def _project(self, layer: Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotated queries and keys, and values: [..., heads, head size] each, of hidden states [..., H]."""
+        normed = self._rms(x, layer.norm_in)
+        joined = _linear(normed, layer.qkv, layer.qkv_bias)
+        qkv = joined.view(*joined.shape[:-1], -1, self.head_size)
+        qk, value = torch.split(qkv, [self.heads + self.kv_heads, self.kv_heads], dim=-2)
+        if layer.qk_norm is not None:
+            qk = F.rms_norm(qk, (self.head_size,), None, self.eps) * layer.qk_norm
+        qk = qk * cos + qk.roll(self.head_size // 2, -1) * sin
+        return qk[..., : self.heads, :], qk[..., self.heads :, :], value
+
+    def _rms(self, x: Tensor, weight: Tensor) -> Tensor:
+        return F.rms_norm(x, (x.shape[-1],), None, self.eps) * weight
+
+    def _finish_layer(self, layer: Layer, x: Tensor, attended: Tensor) -> Tensor:
+        """Output projection and MLP, each with its residual."""
+        x = x + _linear(attended, layer.out.weight, layer.out.bias)
+        gate_up = _linear(self._rms(x, layer.norm_mlp), layer.gate_up, layer.gate_up_bias)
+        gate, up = gate_up.chunk(2, dim=-1)
+        return x + _linear(F.silu(gate) * up, layer.down.weight, layer.down.bias)
+
+    def prefill(self, prompts: Sequence[Prompt]) -> tuple[Tensor, list[list[float] | None]]:
+        """See `Decoder.prefill`."""
+        logits: list[Tensor] = []
+        scores: list[list[float] | None] = []
+        for chunk in _chunks(prompts):
+            hidden = self._prefill_chunk(chunk)
+            last = hidden[torch.arange(len(chunk)), torch.tensor([len(one.tokens) - 1 for one in chunk])]
+            logits.append(self.head(last))
+            scores += [self._score(one, hidden[index]) for index, one in enumerate(chunk)]
+        return torch.cat(logits), scores
+
+    def _prefill_chunk(self, prompts: Sequence[Prompt]) -> Tensor:
+        """Final hidden states [P, T, H]; padding is at the end, where causality hides it."""
+        width = max(len(one.tokens) for one in prompts)
+        ids = torch.tensor([[*one.tokens, *([0] * (width - len(one.tokens)))] for one in prompts])
+        source = torch.repeat_interleave(torch.tensor([one.copies for one in prompts]))
+        start, stop = self.rows, self.rows + len(source)
+        self._reserve(stop, width)
+        self.rows = stop
+        cos, sin = self.cos[:width], self.sin[:width]
+        x = self.embedding(ids)
+        for index, layer in enumerate(self.layers):
+            query, key, value = (part.transpose(1, 2) for part in self._project(layer, x, cos, sin))
+            self.cache[index, 0, start:stop, :, :width] = key[source]
+            self.cache[index, 1, start:stop, :, :width] = value[source]
+            attended = F.scaled_dot_product_attention(
+                query, key, value, is_causal=True, scale=self.scale, enable_gqa=self.kv_heads < self.heads
+            )
+            x = self._finish_layer(layer, x, attended.transpose(1, 2).flatten(2))
+        return self._rms(x, self.norm)
+
+    def _score(self, prompt: Prompt, prompt_states: Tensor) -> list[float] | None:
+        if prompt.score_from is None:
+            return None
+        targets = torch.tensor(prompt.tokens[prompt.score_from + 1 :], dtype=torch.int64)
+        hidden = prompt_states[prompt.score_from : prompt.score_from + len(targets)]
+        scores: list[float] = []
+        for states, ids in zip(
+            torch.split(hidden, SCORE_TOKENS), torch.split(targets, SCORE_TOKENS), strict=True
+        ):
+            logprobs = torch.log_softmax(self.head(states).float(), dim=-1)
+            scores += logprobs.gather(1, ids.unsqueeze(1)).squeeze(1).tolist()
+        return scores
+
+    def decode(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """See `Decoder.decode`."""
+        positions = int(lengths.max()) + 1
+        self._reserve(self.rows, positions)
+        places = self._places(lengths)
+        hidden = torch.arange(positions) > lengths.unsqueeze(1)
+        mask = torch.zeros(hidden.shape, dtype=self.dtype).masked_fill_(hidden, float("-inf"))[:, None, None]
+        cos, sin = self.cos[lengths], self.sin[lengths]
+        x = self.embedding(tokens)
+        for index, layer in enumerate(self.layers):
+            query, key, value = self._project(layer, x, cos, sin)
+            cache = self.cache[index]
+            new = torch.cat([key, value]).view(-1, self.head_size)
+            cache.view(-1, self.head_size).index_copy_(0, places, new)
+            keys, values = cache[:, : self.rows, :, :positions]
+            attended = self._attend(query, keys, values, mask)
+            x = self._finish_layer(layer, x, attended)
+        logits: Tensor = self.head(self._rms(x, self.norm))
+        return logits
+
+    def _places(self, lengths: Tensor) -> Tensor:
+        """Where keys and values of the positions `lengths` [B] lie in a layer's cache as one list of heads:
+        [2 * B * kv heads]. By such a list, all of them are one cheap copy."""
+        _, _, held_rows, heads, held_positions, _ = self.cache.shape
+        rows = (torch.arange(2).unsqueeze(1) * held_rows + torch.arange(self.rows)).unsqueeze(2)
+        lines = rows * heads + torch.arange(heads)
+        return (lines * held_positions + lengths.unsqueeze(1)).flatten()
+
+    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+        """One query a row: heads that share a kv head are rows of its matrix. [B, heads * head size]."""
+        query = query.view(self.rows, self.kv_heads, -1, self.head_size)
+        if self.dtype == torch.float32:
+            # Plain matrix products beat the fused kernel here, whose blocks are made for many queries.
+            # Keys go first: a product that reads them row by row is faster than one by columns.
+            scores = torch.matmul(keys, (query * self.scale).transpose(2, 3)).transpose(2, 3)
+            weights = torch.softmax(scores + mask, dim=-1)
+            return torch.matmul(weights, values).flatten(1)
+        return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=self.scale).flatten(
+            1
+        )
+
+    def keep(self, order: Sequence[int]) -> None:
+        """See `Decoder.keep`."""
+        moved = [(new, old) for new, old in enumerate(order) if new != old]
+        if moved:
+            new, old = torch.tensor(moved).unbind(1)
+            for layer in self.cache:
+                layer[:, new] = layer[:, old]
+        self.rows = len(order)
+
+    def clear(self) -> None:
+        """See `Decoder.clear`."""
+        self.rows = 0
+        self.cache = self._empty_cache(0, 0)
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """`functional.linear` of x [..., I]."""
+    out = times_transposed(x.reshape(-1, x.shape[-1]), weight).view(*x.shape[:-1], len(weight))
+    return out if bias is None else out + bias
+
+
+def _chunks(prompts: Sequence[Prompt]) -> Iterator[Sequence[Prompt]]:
+    """Cut into runs of at most `PREFILL_TOKENS` padded tokens."""
+    start, width = 0, 0
+    for index, one in enumerate(prompts):
+        width = max(width, len(one.tokens))
+        if index > start and width * (index + 1 - start) > PREFILL_TOKENS:
+            yield prompts[start:index]
+            start, width = index, len(one.tokens)
+    if start < len(prompts):
+        yield prompts[start:]

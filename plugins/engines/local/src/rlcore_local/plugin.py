@@ -1,0 +1,20 @@
+"""What this package offers."""
+
+from collections.abc import Iterable
+
+from rlcore.machine import has_gpu
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import Component
+from rlcore_local.config import LocalConfig
+
+
+@hookimpl
+def rlcore_engines() -> Iterable[Component]:
+    """The engine, the default without a GPU."""
+    yield Component(
+        name="local",
+        factory="rlcore_local.engine:LocalEngine",
+        summary="a small server over transformers; needs no GPU",
+        config=LocalConfig,
+        default=not has_gpu(),
+    )

@@ -1,0 +1,291 @@
+"""The one thread that computes: it owns the model, admits waiting samples, and steps the running ones.
+
+Everything reaches it as a call that it runs between two steps. The order of rows follows from the order of
+the waiting list alone, so equal lists, begun at once, give bit-equal results.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from rlcore_local.decoder import Prompt
+from rlcore_local.requests import RequestError
+from rlcore_local.routed import Routes
+from rlcore_local.sampler import Draws, gather_draws, sample
+from rlcore_local.sequences import Sequence
+from rlcore_local.weights import Weights
+
+T = TypeVar("T")
+Deliver = Callable[[list[tuple[Sequence, dict[str, Any]]]], None]
+"""Takes the answers that a step made: of samples that ended, and of each that is streamed."""
+
+
+class Scheduler:
+    """`max_batch`: rows at most. All methods but `post`, `call` and `run` belong to the compute thread."""
+
+    def __init__(self, max_batch: int, deliver: Deliver) -> None:
+        self.max_batch = max_batch
+        self.deliver = deliver
+        self.weights: Weights
+        self.tokenizer: PreTrainedTokenizerBase | None = None
+        self.weight_version = "default"
+        self.paused = False
+        self.updating = False
+        self.released = False
+        self.waiting: list[Sequence] = []
+        self.running: list[Sequence] = []
+        self.finished_count = 0
+        self.token_count = 0
+        self._answers: list[tuple[Sequence, dict[str, Any]]] = []
+        self._draws: Draws | None = None
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Run a call between two steps, and forget it."""
+        self._calls.put(call)
+
+    def call(self, function: Callable[[], T]) -> Future[T]:
+        """Run a call between two steps, unless its future has been cancelled; its outcome is the future's."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return  # from here on nobody can cancel it
+            try:
+                future.set_result(function())
+            except Exception as error:
+                future.set_exception(error)
+
+        self._calls.put(run)
+        return future
+
+    def run(self) -> None:
+        """Work for ever. Torch computes in this thread only."""
+        assert threading.current_thread() is not threading.main_thread()
+        with torch.inference_mode():
+            while True:
+                self._run_calls()
+                if self._may_step():
+                    self.step()
+                self._hand_over()
+
+    def _run_calls(self) -> None:
+        """Run what has been asked for; wait for it where there is nothing else to do."""
+        if not self._may_step():
+            self._calls.get()()
+        while True:
+            try:
+                call = self._calls.get_nowait()
+            except queue.Empty:
+                return
+            call()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether no step is made, however much there is to do."""
+        return self.paused or self.updating or self.released
+
+    def counts(self) -> tuple[int, int]:
+        """Samples that are running and waiting."""
+        return len(self.running), len(self.waiting)
+
+    def _may_step(self) -> bool:
+        return not self.is_held and bool(self.waiting or self.running)
+
+    def step(self) -> None:
+        """Give each running sample one token, then admit waiting ones as far as there is room."""
+        if self.running:
+            self._decode()
+        if self.waiting:
+            self._admit()
+
+    def add(self, sequences: list[Sequence]) -> None:
+        """Take samples at the end of the waiting list."""
+        for one in sequences:
+            one.mark_version(self.weight_version)
+        self.waiting += sequences
+
+    def _admit(self) -> None:
+        room = self.max_batch - len(self.running)
+        admitted, self.waiting = self.waiting[:room], self.waiting[room:]
+        if not admitted:
+            return
+        groups: dict[tuple[int, ...], list[Sequence]] = {}
+        for one in admitted:
+            groups.setdefault(tuple(one.tokens), []).append(one)
+        # Neighbors of like length waste less padding.
+        ordered = sorted(groups.items(), key=lambda group: len(group[0]))
+        prompts = [self._prompt(tokens, members) for tokens, members in ordered]
+        with self._routing(admitted) as routes:
+            logits, scores = self.weights.decoder.prefill(prompts)
+        rows: list[Sequence] = []
+        sources: list[int] = []
+        for index, (_, members) in enumerate(ordered):
+            for one in members:
+                if one.return_routed_experts:
+                    one.routes = [routes[index]]
+                if one.score_from is not None and one.scores is None:
+                    start, values = prompts[index].score_from, scores[index]
+                    assert start is not None
+                    assert values is not None
+                    one.scores = values[one.score_from - start :]
+                if one.limit > len(one.output):
+                    rows.append(one)
+                    sources.append(index)
+                else:
+                    one.finish = {"type": "length", "length": one.limit}
+                    self._finish(one)
+        if rows:
+            self._extend(rows, logits[torch.tensor(sources)])
+
+    @staticmethod
+    def _prompt(tokens: tuple[int, ...], members: list[Sequence]) -> Prompt:
+        starts = [one.score_from for one in members if one.score_from is not None and one.scores is None]
+        copies = sum(one.limit > len(one.output) for one in members)
+        return Prompt(tokens, copies, min(starts) if starts else None)
+
+    def _extend(self, rows: list[Sequence], logits: torch.Tensor) -> None:
+        """Sample the first token of new rows, and let those that did not end with it run on."""
+        self._accept(rows, logits, self._lay_out(rows))
+        self.running += rows
+        self._draws = None
+        self._compact()
+
+    def _decode(self) -> None:
+        if self._draws is None:
+            self._draws = self._lay_out(self.running)
+        tokens = torch.tensor([one.output[-1] for one in self.running])
+        # The last token was sampled, but is not in the cache yet.
+        lengths = torch.tensor([len(one.prompt) + len(one.output) - 1 for one in self.running])
+        with self._routing(self.running) as routes:
+            logits = self.weights.decoder.decode(tokens, lengths)
+        for row, one in enumerate(self.running):
+            if one.return_routed_experts:
+                one.routes.append(routes[0][row : row + 1])
+        self._accept(self.running, logits, self._draws)
+        self._compact()
+
+    @contextmanager
+    def _routing(self, rows: list[Sequence]) -> Iterator[list[Routes]]:
+        """Filled afterwards: the experts of each forward within, where one of `rows` asks for them."""
+        found: list[Routes] = []
+        routed = self.weights.routed
+        if routed is not None:
+            routed.is_wanted = any(one.return_routed_experts for one in rows)
+        yield found
+        if routed is not None:
+            found += routed.take()
+
+    @staticmethod
+    def _lay_out(rows: list[Sequence]) -> Draws:
+        return gather_draws([one.params for one in rows], [one.key for one in rows])
+
+    def _accept(self, rows: list[Sequence], logits: torch.Tensor, draws: Draws) -> None:
+        counts = np.array([len(one.output) for one in rows], dtype=np.uint64)
+        ids, logprobs = sample(logits, draws, counts)
+        self.token_count += len(rows)
+        for one, token, logprob in zip(rows, ids.tolist(), logprobs.tolist(), strict=True):
+            one.accept(token, logprob, self.tokenizer)
+            if one.stream and one.finish is None:
+                self._answers.append((one, one.answer(self.tokenizer)))
+
+    def _compact(self) -> None:
+        """Give up the rows of samples that ended; the last rows fill the holes."""
+        for one in self.running:
+            if one.finish is not None:
+                self._finish(one)
+        order = [row for row, one in enumerate(self.running) if one.finish is None]
+        tail = [row for row in order if row >= len(order)]
+        filled = [row if self.running[row].finish is None else tail.pop() for row in range(len(order))]
+        if len(filled) < len(self.running):
+            self.weights.decoder.keep(filled)
+            self.running = [self.running[row] for row in filled]
+            self._draws = None
+
+    def _finish(self, one: Sequence) -> None:
+        self.finished_count += 1
+        self._answers.append((one, one.answer(self.tokenizer)))
+
+    def _hand_over(self) -> None:
+        if self._answers:
+            self.deliver(self._answers)
+            self._answers = []
+
+    def abort(self, requests: set[str] | None) -> None:
+        """End samples with what they have: those of some requests or of some rids, or all."""
+
+        def hit(one: Sequence) -> bool:
+            return requests is None or one.rid in requests or one.request in requests
+
+        for one in [*self.waiting, *self.running]:
+            if hit(one):
+                one.abort("Aborted")
+        for one in self.waiting:
+            if one.finish is not None:
+                self._finish(one)
+        self.waiting = [one for one in self.waiting if one.finish is None]
+        self._compact()
+
+    def pause(self, mode: str) -> None:
+        """Stop stepping. "abort" ends everything, "retract" puts running samples back before the waiting ones
+        (they are computed anew afterwards), "in_place" leaves them where they are."""
+        self.paused = True
+        if mode == "abort":
+            self.abort(None)
+        elif mode == "retract":
+            self.retract()
+
+    def resume(self) -> None:
+        """Step again. Samples that have not begun do so in the order of their rid."""
+        self.paused = False
+        begun = [one for one in self.waiting if one.output]
+        fresh = [one for one in self.waiting if not one.output]
+        self.waiting = begun + sorted(fresh, key=lambda one: (one.request, one.order))
+
+    def retract(self) -> None:
+        """Put the running samples before the waiting ones, and drop what was computed of them."""
+        for one in self.running:
+            one.retractions += 1
+        self.waiting = self.running + self.waiting
+        self.running = []
+        self._draws = None
+        self.weights.decoder.clear()
+
+    def change_weights(self, change: Callable[[], None], version: str | None, flush: bool) -> None:
+        """Replace weights. `flush`: running samples compute their keys and values anew, not keep them."""
+        change()
+        if version is not None:
+            self.set_version(version)
+        if flush and self.running:
+            self.retract()
+
+    def set_version(self, version: str) -> None:
+        """Name the weights; tokens from here on belong to this version."""
+        self.weight_version = version
+        for one in [*self.waiting, *self.running]:
+            one.mark_version(version)
+
+    def flush(self) -> None:
+        """Drop cached keys and values; `RequestError` while samples need them."""
+        if self.running:
+            raise RequestError(f"Flush cache failed: {len(self.running)} requests are running.")
+        self.weights.decoder.clear()
+
+    def release(self) -> None:
+        """Give the cache's memory back and hold new requests until `reclaim`."""
+        if self.running or self.waiting:
+            count = len(self.running) + len(self.waiting)
+            raise RequestError(f"Memory cannot be released: {count} requests are running or waiting.")
+        self.released = True
+        self.weights.decoder.clear()
+
+    def reclaim(self) -> None:
+        """Undo `release`."""
+        self.released = False

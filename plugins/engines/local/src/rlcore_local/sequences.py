@@ -1,0 +1,162 @@
+"""One sample while it is generated, and the answer that it becomes."""
+
+import base64
+import hashlib
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from rlcore_local.requests import SamplingParams
+from rlcore_local.routed import Routes
+
+TokenLogprob = list[Any]
+"""`[log-prob or None, token id, None]`, as SGLang writes it (the last entry would be the token's text)."""
+
+
+def noise_key(seed: str, prompt: list[int], index: int) -> int:
+    """The 64-bit key of a sample's random numbers: of the seed, the prompt and the index among `n` alone."""
+    digest = hashlib.blake2b(np.asarray(prompt, dtype=np.int64).tobytes(), digest_size=8)
+    digest.update(f"/{seed}/{index}".encode())
+    return int.from_bytes(digest.digest(), "little")
+
+
+@dataclass(eq=False, kw_only=True)
+class Sequence:
+    """A sample: its prompt, what was generated so far, and why it ended (`finish`, SGLang's dictionary).
+
+    `key`: of `noise_key`. `limit`: most tokens to generate, cut to the context. `versions`: (first token,
+    weight version) of each span. `scores`: the log-probs of the prompt's tokens from `score_from + 1` on.
+    `routes`: the experts of the tokens that were taken in, forward after forward.
+    """
+
+    rid: str
+    request: str
+    order: int
+    prompt: list[int]
+    params: SamplingParams
+    key: int
+    limit: int
+    stop_ids: frozenset[int]
+    return_logprob: bool = False
+    score_from: int | None = None
+    return_routed_experts: bool = False
+    stream: bool = False
+    output: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    scores: list[float] | None = None
+    versions: list[tuple[int, str]] = field(default_factory=list)
+    routes: list[Routes] = field(default_factory=list)
+    finish: dict[str, Any] | None = None
+    retractions: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def tokens(self) -> list[int]:
+        """The prompt and what was generated after it."""
+        return self.prompt + self.output if self.output else self.prompt
+
+    def mark_version(self, version: str) -> None:
+        """State the weight version of the tokens from here on."""
+        start = len(self.output)
+        if self.versions and self.versions[-1][0] == start:
+            self.versions.pop()
+        if not self.versions or self.versions[-1][1] != version:
+            self.versions.append((start, version))
+
+    def accept(self, token: int, logprob: float, tokenizer: PreTrainedTokenizerBase | None) -> None:
+        """Append a sampled token and see whether it ends the sample.
+
+        The order is SGLang's: a stop string goes before a stop token, and that before the length.
+        """
+        self.output.append(token)
+        self.logprobs.append(logprob)
+        matched = self._matched_stop(tokenizer)
+        if matched is not None:
+            self.finish = {"type": "stop", "matched": matched}
+        elif token in self.stop_ids:
+            self.finish = {"type": "stop", "matched": token}
+        elif len(self.output) >= self.limit:
+            self.finish = {"type": "length", "length": self.limit}
+
+    def abort(self, message: str) -> None:
+        """End the sample here, with what it has."""
+        self.finish = {"type": "abort", "message": message, "status_code": None, "err_type": None}
+
+    def _matched_stop(self, tokenizer: PreTrainedTokenizerBase | None) -> str | None:
+        stops = self.params.stop
+        if not stops or tokenizer is None:
+            return None
+        # A token has one byte of text at least, unless it is special: so many tokens hold any stop string.
+        window = max(len(stop.encode()) for stop in stops) + 1
+        tail = self._decode(tokenizer, self.output[-window:])
+        return next((stop for stop in stops if stop in tail), None)
+
+    def _decode(self, tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:
+        text = tokenizer.decode(
+            ids,
+            skip_special_tokens=self.params.skip_special_tokens,
+            spaces_between_special_tokens=self.params.spaces_between_special_tokens,
+        )
+        assert isinstance(text, str)
+        return text
+
+    def _text(self, tokenizer: PreTrainedTokenizerBase | None) -> str:
+        """The text without the stop token or string that ended it; empty for a model without a tokenizer."""
+        if tokenizer is None:
+            return ""
+        matched = (self.finish or {}).get("matched")
+        trim = not self.params.no_stop_trim
+        text = self._decode(tokenizer, self.output[:-1] if trim and isinstance(matched, int) else self.output)
+        if isinstance(matched, str) and (place := text.find(matched)) >= 0:
+            return text[: place if trim else place + len(matched)]
+        return text
+
+    def answer(self, tokenizer: PreTrainedTokenizerBase | None) -> dict[str, Any]:
+        """SGLang's JSON object for the sample as it stands."""
+        meta: dict[str, Any] = {
+            "id": self.rid,
+            "finish_reason": self.finish,
+            "prompt_tokens": len(self.prompt),
+            "completion_tokens": len(self.output),
+            "cached_tokens": 0,
+            "num_retractions": self.retractions,
+            "weight_version": self.versions[-1][1],
+            "weight_versions": self._spans(),
+            "e2e_latency": time.monotonic() - self.started,
+        }
+        if self.return_logprob:
+            meta["input_token_logprobs"] = self._input_logprobs()
+            meta["output_token_logprobs"] = [
+                [logprob, token, None] for logprob, token in zip(self.logprobs, self.output, strict=True)
+            ]
+        if self.return_routed_experts and self.finish is not None:
+            meta["routed_experts"] = self._routed_experts()
+        return {"text": self._text(tokenizer), "output_ids": list(self.output), "meta_info": meta}
+
+    def _routed_experts(self) -> str:
+        """SGLang's base64 of int32 [tokens - 1, layers, K]: the last token was sampled, and not taken in."""
+        if not self.routes:  # it was aborted before its turn
+            return ""
+        taken_in = np.concatenate(self.routes)[: len(self.tokens) - 1]
+        return base64.b64encode(taken_in.astype("<i4").tobytes()).decode()
+
+    def _spans(self) -> list[dict[str, Any]]:
+        """SGLang's spans, `end` exclusive. A version without tokens shows only where there is no other."""
+        made = [one for one in self.versions if one[0] < len(self.output)] or self.versions[-1:]
+        ends = [start for start, _ in made[1:]] + [len(self.output)]
+        return [
+            {"version": version, "start": start, "end": end}
+            for (start, version), end in zip(made, ends, strict=True)
+        ]
+
+    def _input_logprobs(self) -> list[TokenLogprob]:
+        """From `score_from` on; the first has no log-prob, because nothing was predicted before it."""
+        if self.score_from is None or self.scores is None:
+            return []
+        values = [None, *self.scores]
+        return [
+            [value, token, None] for value, token in zip(values, self.prompt[self.score_from :], strict=True)
+        ]

@@ -1,0 +1,127 @@
+"""The routes: SGLang's native HTTP protocol (0.5.23), as far as reinforcement learning uses it.
+
+Every request but `/health` carries `Authorization: Bearer <token>`, or gets a 401. Refusals are 400 with
+`{"error": {"message": ...}}`; updates answer `{"success": ..., "message": ...}`.
+
+Of OpenAI's protocol there is `/v1/chat/completions` (`rlcore_local.chat`). A sequence classifier has
+routes of its own (`rlcore_local.classify`).
+
+Beyond SGLang:
+- `/update_weights_from_shared_memory` {path, layout: [[name, dtype, shape, offset], ...], weight_version,
+  flush_cache}: maps a file of `--weights-dir` (dtypes float32, bfloat16, float16) and copies it.
+- `/update_weights_from_delta` {path, weight_version, flush_cache}: applies a file of `--weights-dir` with the
+  changes since the version that it has (`rlcore.engines.delta`); refused, with nothing changed, where the
+  file is damaged or made for other weights.
+- With `Accept: application/x-ndjson` a batch begins in the order of its prompts, which need not have `n` in
+  common, and each prompt is answered by a line as soon as its samples have ended: `{"index", "answers"}`, or
+  `{"index", "error"}` where it is refused. So equal batches on an idle server give bit-equal answers. The
+  same is had by pause_generation, posting all, and continue_generation.
+- `sampling_seed` fixes a sample by (seed, index among `n`, prompt), whatever else is in the batch.
+
+`/update_weights_from_distributed` takes flattened buckets (`load_format` "flattened_bucket") alone.
+
+An update is done between two steps. Running samples go on: with `flush_cache` (the default) what they had
+computed is computed anew with the new weights, without it they keep their old keys and values;
+`weight_versions` tells which tokens came from which weights. Between /begin_weight_update and
+/end_weight_update no step is made.
+"""
+
+import asyncio
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from rlcore_local.app import CHAT, CLASSIFY, GENERATE, guarded, read_body, refuse
+from rlcore_local.chat import Chat
+from rlcore_local.controls import Controls
+from rlcore_local.requests import Asks, RequestError, parse_generate
+from rlcore_local.sequences import Sequence
+from rlcore_local.service import Answer, Service
+
+LINES = "application/x-ndjson"
+
+
+def make_app(service: Service, token: str) -> web.Application:
+    """The application; `token` is what clients must bear."""
+    app = guarded(token, Controls(service).routes())
+    app.router.add_post(GENERATE, Generate(service).handle)
+    app.router.add_post(CHAT, Chat(service).handle)
+    refuse(app, CLASSIFY, "The model gives tokens, not scores: /classify needs a sequence classifier.")
+    return app
+
+
+class Generate:
+    """`/generate`."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Check, generate, answer."""
+        if LINES in request.headers.get("Accept", ""):
+            return await self._lines(request)
+        asks = parse_generate(await read_body(request))
+        if asks.stream:
+            with self.service.begun(self.service.sequences(asks)) as sequences:
+                return await self._stream(request, sequences, asks.is_single)
+        answers = await self.service.answers(asks)
+        answer = orjson.dumps(answers[0] if asks.is_single else answers)
+        return web.Response(body=answer, content_type="application/json")
+
+    async def _lines(self, request: web.Request) -> web.StreamResponse:
+        """A line for each prompt."""
+        lines: asyncio.Queue[bytes] = asyncio.Queue()
+        asks = parse_generate(await read_body(request), alike=False)
+        if asks.stream:
+            raise RequestError(f"stream: must be false with Accept: {LINES}")
+        prompts: dict[int, list[Sequence]] = {}
+        known: set[str] = set()
+        for index, ask in enumerate(asks.asks):
+            try:
+                made = self.service.sequences(Asks(asks=[ask], is_single=False, stream=False))
+                if not known.isdisjoint(one.rid for one in made):
+                    raise RequestError("Duplicate request IDs detected within the request")
+            except RequestError as error:
+                lines.put_nowait(_line(index, error={"message": str(error)}))
+                continue
+            prompts[index] = made
+            known.update(one.rid for one in made)
+        left = len(prompts) + lines.qsize()
+        sequences = [one for made in prompts.values() for one in made]
+        for order, one in enumerate(sequences):
+            one.order = order
+
+        async def finish(index: int) -> None:
+            lines.put_nowait(_line(index, answers=await self.service.last(prompts[index])))
+
+        response = web.StreamResponse(headers={"Content-Type": LINES})
+        with self.service.begun(sequences):
+            async with asyncio.TaskGroup() as tasks:
+                for index in prompts:
+                    tasks.create_task(finish(index))
+                await response.prepare(request)
+                while left:
+                    ready = [await lines.get()]
+                    ready += [lines.get_nowait() for _ in range(lines.qsize())]
+                    await response.write(b"".join(ready))
+                    left -= len(ready)
+            await response.write_eof()
+        return response
+
+    async def _stream(
+        self, request: web.Request, sequences: list[Sequence], is_single: bool
+    ) -> web.StreamResponse:
+        """Server-sent events: each holds all that a sample has so far, and its `index` in a batch."""
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        async for index, answer in self.service.merged(sequences):
+            event: Answer = answer if is_single else {**answer, "index": index}
+            await response.write(b"data: " + orjson.dumps(event) + b"\n\n")
+        await response.write(b"data: [DONE]\n\n")
+        await response.write_eof()
+        return response
+
+
+def _line(index: int, **said: Any) -> bytes:
+    return orjson.dumps({"index": index, **said}) + b"\n"

@@ -1,0 +1,186 @@
+"""Between HTTP and the compute thread: samples in, answers out. All of it runs in the event loop's thread."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from transformers import PreTrainedTokenizerBase
+
+from rlcore_local.requests import Ask, Asks, RequestError, token_ids
+from rlcore_local.scheduler import Scheduler
+from rlcore_local.sequences import Sequence, noise_key
+from rlcore_local.settings import Settings
+
+T = TypeVar("T")
+Answer = dict[str, Any]
+
+
+class Service:
+    """What the routes call.
+
+    `context_length`, `vocab_size`, `stop_ids`: of the model. `model_path` follows updates from disk.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        scheduler: Scheduler,
+        *,
+        tokenizer: PreTrainedTokenizerBase | None,
+        context_length: int,
+        stop_ids: frozenset[int],
+    ) -> None:
+        self.settings = settings
+        self.scheduler = scheduler
+        self.tokenizer = tokenizer
+        self.context_length = context_length
+        self.vocab_size = scheduler.weights.vocab_size
+        self.stop_ids = stop_ids
+        self.model_path = settings.model_path
+        self._arrivals = itertools.count()
+        self._listeners: dict[Sequence, asyncio.Queue[Answer]] = {}
+        self._rids: set[str] = set()
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Run a function in the compute thread, between two steps."""
+        return await asyncio.wrap_future(self.scheduler.call(function))
+
+    def dispatch(self, answers: list[tuple[Sequence, Answer]]) -> None:
+        """Pass answers on to those who wait for them."""
+        for one, answer in answers:
+            if (listener := self._listeners.get(one)) is not None:
+                listener.put_nowait(answer)
+
+    def sequences(self, asks: Asks) -> list[Sequence]:
+        """The samples that a request asks for, prompt by prompt; `RequestError` where one cannot be had."""
+        made = [
+            self._sequence(ask, prompt, index, asks.stream)
+            for ask, prompt in [(ask, self._checked_prompt(ask)) for ask in asks.asks]
+            for index in range(ask.params.n)
+        ]
+        for order, one in enumerate(made):
+            one.order = order
+            if one.rid in self._rids:
+                raise RequestError(f"Duplicate request ID detected: {one.rid}")
+        return made
+
+    def _checked_prompt(self, ask: Ask) -> list[int]:
+        prompt = token_ids(ask.prompt, self.tokenizer, self.vocab_size)
+        length, asked = len(prompt), ask.params.max_new_tokens or 0
+        if length >= self.context_length:
+            raise RequestError(
+                f"The input ({length} tokens) is longer than the model's context length "
+                f"({self.context_length} tokens)."
+            )
+        if length + asked > self.context_length:
+            raise RequestError(
+                "Requested token count exceeds the model's maximum context length of "
+                f"{self.context_length} tokens: {length} of the input and {asked} for the completion."
+            )
+        if not -1 <= ask.logprob_start_len < length:
+            raise RequestError(
+                f"logprob_start_len: {ask.logprob_start_len} is not within the {length} input tokens"
+            )
+        if ask.return_routed_experts and self.scheduler.weights.routed is None:
+            raise RequestError("return_routed_experts: the model has no experts")
+        if ask.params.stop and self.tokenizer is None:
+            raise RequestError(
+                "sampling_params.stop: the model has no tokenizer, so stop strings cannot be found"
+            )
+        return prompt
+
+    def _sequence(self, ask: Ask, prompt: list[int], index: int, stream: bool) -> Sequence:
+        params = ask.params
+        # A request without a seed gets one of its own, so that the same prompt twice gives two samples.
+        seed = str(params.sampling_seed)
+        if params.sampling_seed is None:
+            seed = f"{self.settings.seed}:{next(self._arrivals)}"
+        room = self.context_length - len(prompt)
+        scored = ask.return_logprob and ask.logprob_start_len >= 0
+        return Sequence(
+            rid=ask.rid if params.n == 1 else f"{ask.rid}_{index}",
+            request=ask.request,
+            order=0,
+            prompt=prompt,
+            params=params,
+            key=noise_key(seed, prompt, index),
+            limit=room if params.max_new_tokens is None else params.max_new_tokens,
+            stop_ids=frozenset() if params.ignore_eos else self.stop_ids | frozenset(params.stop_token_ids),
+            return_logprob=ask.return_logprob,
+            score_from=ask.logprob_start_len if scored else None,
+            return_routed_experts=ask.return_routed_experts,
+            stream=stream,
+        )
+
+    def begin(self, sequences: list[Sequence]) -> None:
+        """Hand samples to the scheduler; `end` must follow."""
+        for one in sequences:
+            self._listeners[one] = asyncio.Queue()
+            self._rids.add(one.rid)
+        if sequences:
+            self.scheduler.post(lambda: self.scheduler.add(sequences))
+
+    async def next_answer(self, one: Sequence) -> Answer:
+        """The next answer for a sample: of a streamed one the newest that there is."""
+        listener = self._listeners[one]
+        answer = await listener.get()
+        while not listener.empty():
+            answer = listener.get_nowait()
+        return answer
+
+    async def answers(self, asks: Asks) -> list[Answer]:
+        """The last answer for each sample that a request asks for; they are aborted where it is given up."""
+        with self.begun(self.sequences(asks)) as sequences:
+            return await self.last(sequences)
+
+    async def last(self, sequences: list[Sequence]) -> list[Answer]:
+        """The answers to samples that are not streamed."""
+        return [await self.next_answer(one) for one in sequences]
+
+    @contextmanager
+    def begun(self, sequences: list[Sequence]) -> Iterator[list[Sequence]]:
+        """Samples that are aborted unless the block is left by its end."""
+        self.begin(sequences)
+        finished = False
+        try:
+            yield sequences
+            finished = True
+        finally:
+            self.end(sequences, finished=finished)
+
+    async def merged(self, sequences: list[Sequence]) -> AsyncIterator[tuple[int, Answer]]:
+        """(index, newest answer) of streamed samples, as they come, until all have ended."""
+        pending = {asyncio.ensure_future(self.next_answer(one)): index for index, one in enumerate(sequences)}
+        try:
+            while pending:
+                done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    index, answer = pending.pop(task), task.result()
+                    if answer["meta_info"]["finish_reason"] is None:
+                        pending[asyncio.ensure_future(self.next_answer(sequences[index]))] = index
+                    yield index, answer
+        finally:
+            for task in pending:
+                task.cancel()
+
+    def end(self, sequences: list[Sequence], *, finished: bool) -> None:
+        """Forget samples; those that nobody waits for any more are aborted."""
+        for one in sequences:
+            del self._listeners[one]
+            self._rids.remove(one.rid)
+        if not finished:
+            rids = {one.rid for one in sequences}
+            self.scheduler.post(lambda: self.scheduler.abort(rids))
+
+    def shared_file(self, name: str) -> Path:
+        """A file inside `--weights-dir`, symbolic links resolved; `RequestError` for anything elsewhere."""
+        if self.settings.weights_dir is None:
+            raise RequestError("path: the server was started without --weights-dir")
+        root = self.settings.weights_dir.resolve()
+        path = (root / name).resolve()
+        if not path.is_relative_to(root) or not path.is_file():
+            raise RequestError(f"path: {name} is not a file inside the server's --weights-dir")
+        return path

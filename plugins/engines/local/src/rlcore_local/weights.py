@@ -1,0 +1,199 @@
+"""The weights of the served model: loaded, replaced in place, and summed up, by their Hugging Face names."""
+
+import json
+import mmap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from safetensors import safe_open
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.core_model_loading import revert_weight_conversion
+
+from rlcore.checksums import checksum
+from rlcore.engines import delta
+from rlcore.errors import DeltaError, ModelError
+from rlcore_local.decoder import Decoder
+from rlcore_local.generic import GenericDecoder, is_generic
+from rlcore_local.lean import LeanDecoder, is_lean
+from rlcore_local.loading import context_length_of, load_config, load_weights
+from rlcore_local.requests import RequestError
+from rlcore_local.routed import RoutedExperts
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+"""The names of dtypes on the wire."""
+
+
+class SharedTensor(BaseModel):
+    """Where one tensor lies in a shared file: C order, little-endian, `offset` in bytes from the start."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    name: str
+    dtype: str
+    shape: list[int]
+    offset: int = Field(ge=0)
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+
+class Weights:
+    """A model and its decoder.
+
+    `path`: "lean" or "generic". `context_length`: as asked, or the model's own. `routed`: where it has
+    experts, those that its tokens go to.
+    """
+
+    def __init__(self, model_path: Path, dtype: torch.dtype, context_length: int | None) -> None:
+        self.model = load_model(model_path, dtype)
+        self.context_length = context_length_of(self.model.config, context_length)
+        self.decoder: Decoder
+        if is_lean(self.model.config):
+            self.path, self.decoder = "lean", LeanDecoder(self.model, self.context_length)
+        else:
+            self.path, self.decoder = "generic", GenericDecoder(self.model)
+        self.routed = RoutedExperts.of(self.model)
+        self._tied = set(self.model.all_tied_weights_keys)
+        self._parameters = {
+            name: one for name, one in self.model.state_dict().items() if name not in self._tied
+        }
+        disk_names = revert_weight_conversion(self.model, dict(self._parameters)).keys()
+        self._is_converted = disk_names != self._parameters.keys()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All weights by the names and shapes that they have on disk; a tied output matrix is left out.
+
+        Where a family is held otherwise in memory (fused experts), some are copies.
+        """
+        if not self._is_converted:
+            return self._parameters
+        disk: dict[str, Tensor] = revert_weight_conversion(self.model, dict(self._parameters))
+        return disk
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the embedding."""
+        weight = self.model.get_input_embeddings().weight
+        assert isinstance(weight, Tensor)
+        return len(weight)
+
+    def update_from_disk(self, model_path: Path) -> None:
+        """Replace all weights by those of another directory. `RequestError`: nothing was changed."""
+        if not (model_path / "config.json").is_file():
+            raise RequestError(f"model_path: {model_path} is not a model directory (it has no config.json)")
+        try:
+            files = sorted(model_path.glob("*.safetensors"))
+            self._replace({name: one for file in files for name, one in _read(file)}, complete=True)
+        except OSError as error:
+            raise RequestError(f"model_path: {model_path} cannot be read: {error}") from error
+
+    def update_from_file(self, path: Path, layout: list[SharedTensor]) -> None:
+        """Replace the weights that lie in a file, by mapping it. `RequestError`: nothing was changed."""
+        try:
+            with path.open("rb") as file:
+                # Closed with the last tensor that looks into it.
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        except (OSError, ValueError) as error:
+            raise RequestError(f"{path} cannot be mapped: {error}") from error
+        self._replace({one.name: _view(mapped, one) for one in layout}, complete=False)
+
+    def update_from_delta(self, file: Path, version: str) -> None:
+        """Replace what `file` changes of version `version`, held. `RequestError`: nothing was changed."""
+        try:
+            new = dict(delta.changed(file, self.tensors(), version))
+        except DeltaError as error:
+            raise RequestError(str(error)) from error
+        self._replace(new, complete=False)
+
+    def update_from_tensors(self, new: Mapping[str, Tensor]) -> None:
+        """Replace some weights. `RequestError`: nothing was changed."""
+        self._replace(new, complete=False)
+
+    def _replace(self, new: Mapping[str, Tensor], *, complete: bool) -> None:
+        """Check names and shapes of all, then copy; values are cast to the engine's dtype."""
+        held = self.tensors()
+        new = {name: one for name, one in new.items() if name not in self._tied}
+        if unknown := sorted(new.keys() - held.keys()):
+            raise RequestError(f"{len(unknown)} tensors are not of this model, among them {unknown[0]!r}")
+        if complete and (missing := sorted(held.keys() - new.keys())):
+            raise RequestError(f"{len(missing)} tensors are missing, among them {missing[0]!r}")
+        for name, one in new.items():
+            if one.shape != held[name].shape:
+                was, wanted = list(one.shape), list(held[name].shape)
+                raise RequestError(f"{name}: the shape is {was}, but the model has {wanted}")
+        source = self._converted({**held, **new}) if self._is_converted else new
+        for name, one in source.items():
+            self._parameters[name].copy_(one)
+        self.decoder.refresh()
+
+    def _converted(self, disk: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Tensors as on disk, in the form that the model has in memory."""
+        with torch.inference_mode(False):
+            # Parameters cannot be made of tensors that were made in inference mode; their clones are not.
+            clones = {name: one.clone() for name, one in disk.items()}
+            model = type(self.model).from_pretrained(
+                None, config=self.model.config, state_dict=clones, dtype=self.model.dtype
+            )
+        state = model.state_dict()
+        return {name: state[name] for name in self._parameters}
+
+    def checksums(self) -> dict[str, str]:
+        """`checksums.checksum` of each tensor as the engine holds it, so in the engine's dtype."""
+        return {name: checksum(one) for name, one in self.tensors().items()}
+
+
+def load_model(model_path: Path, dtype: torch.dtype) -> PreTrainedModel:
+    """Load a directory for inference, or say in one sentence why it cannot be (`ModelError`)."""
+    config = load_config(model_path)
+    if not is_lean_or_generic(config):
+        raise ModelError(
+            f"--model-path {model_path}: the local engine cannot serve model type {config.model_type!r}, "
+            "because it serves causal decoders whose layers all keep keys and values."
+        )
+    return load_weights(AutoModelForCausalLM, model_path, config, dtype)
+
+
+def is_lean_or_generic(config: Any) -> bool:
+    """Whether either decoder serves this config."""
+    known = type(config) in AutoModelForCausalLM._model_mapping
+    return known and (is_generic(config) or is_lean(config))
+
+
+def _read(file: Path) -> Iterator[tuple[str, Tensor]]:
+    with safe_open(file, framework="pt") as opened:
+        for name in opened.keys():  # noqa: SIM118 - not a mapping, it has no __iter__
+            yield name, opened.get_tensor(name)
+
+
+def _view(mapped: mmap.mmap, one: SharedTensor) -> Tensor:
+    """A tensor over mapped bytes, without a copy."""
+    if one.dtype not in DTYPES:
+        raise RequestError(f"layout: {one.name} has dtype {one.dtype!r}, known are {', '.join(DTYPES)}")
+    dtype = DTYPES[one.dtype]
+    if one.offset + one.count * dtype.itemsize > len(mapped):
+        raise RequestError(f"layout: {one.name} ends after the file does ({len(mapped)} bytes)")
+    flat = torch.frombuffer(mapped, dtype=dtype, count=one.count, offset=one.offset)
+    return flat.reshape(one.shape)
+
+
+def stop_token_ids(model_path: Path, config: Any) -> frozenset[int]:
+    """The end tokens that config.json and generation_config.json name."""
+    ids = [config.get_text_config().eos_token_id]
+    generation = model_path / "generation_config.json"
+    if generation.is_file():
+        ids.append(json.loads(generation.read_text()).get("eos_token_id"))
+    flat = [one for entry in ids for one in (entry if isinstance(entry, list) else [entry])]
+    return frozenset(one for one in flat if one is not None)

@@ -1,0 +1,140 @@
+"""Both decoders compute what transformers computes, whatever else is in the batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlcore.errors import ModelError
+from rlcore_local.weights import Weights
+
+PROMPTS = [[5, 6, 7], [8], [9, 10, 11, 12, 13, 14, 15], [5, 6, 7], [20, 21], [30, 31, 32, 33], [8], [40] * 20]
+PATHS = {
+    "qwen2": "lean",
+    "qwen3": "lean",
+    "llama": "lean",
+    "qwen3_moe": "generic",
+    "gemma2": "generic",
+    "gpt2": "generic",
+}
+
+
+@torch.no_grad()
+def expected(model: Any, prompt: list[int], output: list[int], temperature: float) -> torch.Tensor:
+    """The log-probs of the prompt's and the output's tokens, but for the first; the output's are tempered."""
+    tokens = torch.tensor([prompt + output])
+    logits = model(tokens).logits[0, :-1]
+    logits[len(prompt) - 1 :] /= temperature
+    logprobs: torch.Tensor = logits.log_softmax(-1).gather(1, tokens[0, 1:, None])[:, 0]
+    return logprobs
+
+
+def logprobs(entries: list[list[Any]]) -> list[float]:
+    return [value for value, _, _ in entries]
+
+
+@pytest.mark.parametrize("family", PATHS)
+def test_logprobs_and_scores_are_those_of_transformers(
+    family: str, model_path: Callable[..., Path], local: Any, transformers_model: Any
+) -> None:
+    path = model_path(family)
+    engine = local(path, max_batch=3)
+    assert engine.scheduler.weights.path == PATHS[family]
+    answers = engine.run(
+        [
+            # Different lengths make rows end, move and join at different steps.
+            engine.sequence(
+                str(i), prompt, temperature=0.7, max_new_tokens=4 + 3 * i, sampling_seed=i, score_from=i % 2
+            )
+            if len(prompt) > 1
+            else engine.sequence(str(i), prompt, temperature=0.7, max_new_tokens=4 + 3 * i)
+            for i, prompt in enumerate(PROMPTS)
+        ]
+    )
+    model = transformers_model(path)
+    for i, prompt in enumerate(PROMPTS):
+        meta, output = answers[str(i)]["meta_info"], answers[str(i)]["output_ids"]
+        wanted = expected(model, prompt, output, 0.7)
+        got = torch.tensor(logprobs(meta["output_token_logprobs"]))
+        torch.testing.assert_close(got, wanted[len(prompt) - 1 :], atol=1e-5, rtol=0)
+        assert [token for _, token, _ in meta["output_token_logprobs"]] == output
+        if len(prompt) > 1:
+            scores = meta["input_token_logprobs"]
+            assert [token for _, token, _ in scores] == prompt[i % 2 :]
+            assert scores[0][0] is None
+            wanted_scores = wanted[i % 2 : len(prompt) - 1]
+            torch.testing.assert_close(torch.tensor(logprobs(scores[1:])), wanted_scores, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", PATHS)
+def test_greedy_is_that_of_generate(
+    family: str, model_path: Callable[..., Path], local: Any, transformers_model: Any
+) -> None:
+    path = model_path(family)
+    engine = local(path, max_batch=3)
+    answers = engine.run([engine.sequence(str(i), one, temperature=0.0) for i, one in enumerate(PROMPTS)])
+    model = transformers_model(path)
+    for i, prompt in enumerate(PROMPTS):
+        ids = torch.tensor([prompt])
+        wanted = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=12)
+        assert answers[str(i)]["output_ids"] == wanted[0, len(prompt) :].tolist()
+
+
+def test_bf16_is_near_transformers_bf16(model_path: Callable[..., Path], local: Any) -> None:
+    path = model_path("qwen3")
+    engine = local(path, dtype=torch.bfloat16)
+    answers = engine.run([engine.sequence(str(i), one, max_new_tokens=20) for i, one in enumerate(PROMPTS)])
+    model = Weights(path, torch.bfloat16, None).model
+    gaps = []
+    for i, prompt in enumerate(PROMPTS):
+        output = answers[str(i)]["output_ids"]
+        with torch.no_grad():
+            logits = model(torch.tensor([prompt + output])).logits[0, len(prompt) - 1 : -1].float()
+        wanted = logits.log_softmax(-1).gather(1, torch.tensor(output)[:, None])[:, 0]
+        got = torch.tensor(logprobs(answers[str(i)]["meta_info"]["output_token_logprobs"]))
+        gaps.append((got - wanted).abs())
+    assert torch.cat(gaps).mean() < 0.02
+
+
+def test_samples_of_one_prompt_share_its_prefill(
+    model_path: Callable[..., Path], local: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = local(model_path("qwen3"))
+    decoder = engine.scheduler.weights.decoder
+    seen: list[list[tuple[int, int]]] = []
+    prefill = decoder.prefill
+
+    def watched(prompts: Any) -> Any:
+        seen.append([(len(one.tokens), one.copies) for one in prompts])
+        return prefill(prompts)
+
+    monkeypatch.setattr(decoder, "prefill", watched)
+    prompts = [[5, 6, 7], [8, 9, 10, 11], [5, 6, 7], [5, 6, 7]]
+    engine.run([engine.sequence(str(i), prompt) for i, prompt in enumerate(prompts)])
+    assert seen == [[(3, 3), (4, 1)]]
+
+
+def test_a_directory_that_cannot_be_served_is_refused_in_one_sentence(
+    tmp_path: Path, model_path: Callable[..., Path]
+) -> None:
+    with pytest.raises(ModelError, match=r"has no config\.json\.$"):
+        Weights(tmp_path, torch.float32, None)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}))
+    with pytest.raises(ModelError, match="cannot serve model type 't5'"):
+        Weights(tmp_path, torch.float32, None)
+    (tmp_path / "config.json").write_text((model_path("qwen3") / "config.json").read_text())
+    with pytest.raises(ModelError, match="weights cannot be loaded"):
+        Weights(tmp_path, torch.float32, None)
+    with pytest.raises(ModelError, match="--context-length 300 is more"):
+        Weights(model_path("qwen3"), torch.float32, 300)
+
+
+def test_recurrent_models_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mamba"}))
+    with pytest.raises(ModelError, match="keep keys and values"):
+        Weights(tmp_path, torch.float32, None)

@@ -1,0 +1,92 @@
+"""How the server starts and ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TOKEN = "a-token"
+LIMIT = 60.0
+COMMAND = [sys.executable, "-m", "rlcore_local", "--model-path"]
+
+
+def environment(token: str = TOKEN) -> dict[str, str]:
+    return {**os.environ, "RLCORE_ENGINE_TOKEN": token, "OMP_NUM_THREADS": "1"}
+
+
+def test_it_ends_at_once_by_a_signal_and_soon_after_its_parent(letters_path: Path) -> None:
+    # Both at the same time, because starting is what takes long.
+    code = (
+        "import os, subprocess, sys\n"
+        "child = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, text=True)\n"
+        "child.stdout.readline()\n"
+        "print(child.pid, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    command = [*COMMAND, str(letters_path)]
+    pipes: dict[str, Any] = {
+        "env": environment(),
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.DEVNULL,
+        "text": True,
+    }
+    parent = subprocess.Popen([sys.executable, "-c", code, *command], **pipes)
+    server = subprocess.Popen(command, **pipes)
+    try:
+        assert server.stdout is not None
+        assert json.loads(server.stdout.readline())["port"] > 0
+        began = time.monotonic()
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(timeout=LIMIT) == 0
+        assert time.monotonic() - began < 2
+        # The orphan holds no pipe of ours but stderr's replacement, so this ends with its parent.
+        orphan = int(parent.communicate(timeout=LIMIT)[0])
+        deadline = time.monotonic() + LIMIT
+        while is_alive(orphan):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    finally:
+        for process in (server, parent):
+            process.kill()
+            process.communicate(timeout=LIMIT)
+
+
+def is_alive(pid: int) -> bool:
+    """A process that ended but was not waited for is not alive."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("extra", "token", "message"),
+    [
+        (["--dtype", "fp8"], TOKEN, "--dtype: "),
+        (["--max-batch", "0"], TOKEN, "--max-batch: "),
+        ([], "", "RLCORE_ENGINE_TOKEN must hold"),
+        ([], TOKEN, "has no config.json."),
+    ],
+)
+def test_what_the_user_can_mend_exits_with_2(
+    extra: list[str], token: str, message: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [*COMMAND, str(tmp_path), *extra],
+        env=environment(token),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,190 @@
+"""Seeds, stops, abort, spans and updates, without a server around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoTokenizer
+
+from rlcore.checksums import checksum
+from rlcore_local.requests import RequestError
+from rlcore_local.weights import SharedTensor
+
+PROMPTS = [[5, 6, 7], [8, 9], [5, 6, 7], [30, 31, 32, 33, 34], [40] * 9]
+LONG = {"max_new_tokens": 30, "ignore_eos": True}
+
+
+def outputs(answers: dict[str, Any]) -> dict[str, list[int]]:
+    return {rid: answer["output_ids"] for rid, answer in answers.items()}
+
+
+def test_a_seeded_sample_is_the_same_alone_and_in_a_batch(
+    model_path: Callable[..., Path], local: Any
+) -> None:
+    def make(engine: Any, index: int) -> Any:
+        return engine.sequence(str(index), PROMPTS[index], sampling_seed=index, **LONG)
+
+    together = local(model_path("qwen3"), max_batch=4)
+    batch = outputs(together.run([make(together, i) for i in range(len(PROMPTS))]))
+    for index in range(len(PROMPTS)):
+        alone = local(model_path("qwen3"))
+        assert outputs(alone.run([make(alone, index)])) == {str(index): batch[str(index)]}
+    assert batch["0"] != batch["2"], "the same prompt with another seed"
+
+
+def test_equal_lists_begun_at_once_are_bit_equal(model_path: Callable[..., Path], local: Any) -> None:
+    def run() -> Any:
+        engine = local(model_path("qwen3"), max_batch=2)
+        assert engine.run([]) == {}
+        return engine.run(
+            [engine.sequence(str(i), prompt, sampling_seed=i, **LONG) for i, prompt in enumerate(PROMPTS)]
+        )
+
+    first, second = run(), run()
+    assert first.keys() == second.keys() == {"0", "1", "2", "3", "4"}
+    for rid in first:
+        both = [one[rid]["meta_info"]["output_token_logprobs"] for one in (first, second)]
+        assert both[0] == both[1], "bit-equal"
+
+
+def test_a_stop_token_is_kept_in_the_ids(model_path: Callable[..., Path], local: Any) -> None:
+    engine = local(model_path("qwen3"))
+    free = engine.run([engine.sequence("free", [5, 6], **LONG)])["free"]["output_ids"]
+    stop = free[7]
+    first = free.index(stop)
+    answer = engine.run([engine.sequence("stopped", [5, 6], max_new_tokens=30, stop_token_ids=[stop])])[
+        "stopped"
+    ]
+    assert answer["output_ids"] == free[: first + 1]
+    assert answer["meta_info"]["finish_reason"] == {"type": "stop", "matched": stop}
+    ignored = engine.run([engine.sequence("ignored", [5, 6], stop_token_ids=[stop], **LONG)])["ignored"]
+    assert ignored["output_ids"] == free
+    assert ignored["meta_info"]["finish_reason"] == {"type": "length", "length": 30}
+
+
+def test_a_stop_string_is_cut_from_the_text_only(letters_path: Path, local: Any) -> None:
+    engine = local(letters_path)
+    tokenizer = AutoTokenizer.from_pretrained(letters_path)
+    engine.scheduler.tokenizer = tokenizer
+    free = engine.run([engine.sequence("free", [5, 6], **LONG)])["free"]
+    text = tokenizer.decode(free["output_ids"], skip_special_tokens=True)
+    assert isinstance(text, str)
+    assert free["text"] == text
+    stop = text[8:10]
+    cut = text.index(stop)
+    answer = engine.run([engine.sequence("cut", [5, 6], stop=["never", stop], **LONG)])["cut"]
+    assert answer["meta_info"]["finish_reason"] == {"type": "stop", "matched": stop}
+    assert answer["text"] == text[:cut]
+    kept = tokenizer.decode(answer["output_ids"], skip_special_tokens=True)
+    assert kept == text[: cut + len(stop)]
+    whole = engine.run([engine.sequence("whole", [5, 6], stop=stop, no_stop_trim=True, **LONG)])["whole"]
+    assert whole["text"] == text[: cut + len(stop)]
+
+
+def test_abort_gives_what_there_is(model_path: Callable[..., Path], local: Any) -> None:
+    engine = local(model_path("qwen3"), max_batch=2)
+    sequences = [engine.sequence(str(i), PROMPTS[i], sampling_seed=i, **LONG) for i in range(3)]
+    engine.run(sequences, steps=4)
+    engine.scheduler.abort({"0", "2"})
+    answers = engine.run([])
+    assert [len(answers[rid]["output_ids"]) for rid in "012"] == [4, 30, 0]
+    assert [answers[rid]["meta_info"]["finish_reason"]["type"] for rid in "012"] == [
+        "abort",
+        "length",
+        "abort",
+    ]
+    alone = local(model_path("qwen3"))
+    one = alone.sequence("1", PROMPTS[1], sampling_seed=1, **LONG)
+    assert alone.run([one])["1"]["output_ids"] == answers["1"]["output_ids"]
+
+
+@pytest.mark.parametrize("flush", [True, False])
+def test_an_update_in_the_middle_makes_two_spans(
+    flush: bool, model_path: Callable[..., Path], local: Any, transformers_model: Any
+) -> None:
+    engine, second = local(model_path("qwen3")), model_path("qwen3", 1)
+    prompt = PROMPTS[3]
+    engine.run([engine.sequence("a", prompt, **LONG)], steps=10)
+    weights = engine.scheduler.weights
+    with torch.inference_mode():
+        engine.scheduler.change_weights(lambda: weights.update_from_disk(second), "7", flush)
+    answer = engine.run([])["a"]
+    meta, output = answer["meta_info"], answer["output_ids"]
+    assert meta["weight_version"] == "7"
+    assert meta["weight_versions"] == [
+        {"version": "default", "start": 0, "end": 10},
+        {"version": "7", "start": 10, "end": 30},
+    ]
+    got = torch.tensor([value for value, _, _ in meta["output_token_logprobs"]])
+    with torch.no_grad():
+        for path, part in ((model_path("qwen3"), slice(0, 10)), (second, slice(10, 30))):
+            logits = transformers_model(path)(torch.tensor([prompt + output])).logits[0, len(prompt) - 1 : -1]
+            wanted = logits.log_softmax(-1).gather(1, torch.tensor(output)[:, None])[:, 0]
+            same = torch.allclose(got[part], wanted[part], atol=1e-5, rtol=0)
+            # Without a flush the second part looks at keys and values of the first weights.
+            assert same == (part.start == 0 or flush)
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "qwen3_moe"])
+def test_an_update_from_a_file_changes_outputs_and_checksums(
+    family: str, model_path: Callable[..., Path], local: Any
+) -> None:
+    engine, other = local(model_path(family)), local(model_path(family, 1))
+    weights = engine.scheduler.weights
+    file = model_path(family, 1) / "model.safetensors"
+    tensors = load_file(file)
+    before = weights.checksums()
+    assert before.keys() == tensors.keys()
+    size = int.from_bytes(file.read_bytes()[:8], "little")
+    layout = layout_of(file.read_bytes()[8 : 8 + size], 8 + size)
+    with torch.inference_mode():
+        weights.update_from_file(file, layout)
+    assert weights.checksums() == {name: checksum(one) for name, one in tensors.items()} != before
+    prompt = {"temperature": 0.0, **LONG}
+    mine = engine.run([engine.sequence("a", [5, 6, 7], **prompt)])
+    assert outputs(mine) == outputs(other.run([other.sequence("a", [5, 6, 7], **prompt)]))
+
+
+def layout_of(header: bytes, start: int) -> list[SharedTensor]:
+    """The layout of a safetensors file of fp32."""
+    import json
+
+    entries = json.loads(header)
+    entries.pop("__metadata__", None)
+    return [
+        SharedTensor(name=name, dtype="float32", shape=one["shape"], offset=start + one["data_offsets"][0])
+        for name, one in entries.items()
+    ]
+
+
+def test_a_refused_update_changes_nothing(
+    model_path: Callable[..., Path], local: Any, tmp_path: Path
+) -> None:
+    weights = local(model_path("qwen3")).scheduler.weights
+    before = weights.checksums()
+    with pytest.raises(RequestError, match="not of this model"):
+        weights.update_from_disk(model_path("llama"))
+    file = tmp_path / "weights"
+    file.write_bytes(bytes(4096))
+    norm = SharedTensor(name="model.norm.weight", dtype="float32", shape=[32], offset=0)
+    for change, message in (
+        ({"shape": [31]}, r"shape is \[31\]"),
+        ({"offset": 4000}, "ends after the file"),
+        ({"dtype": "int8"}, "has dtype 'int8'"),
+    ):
+        with pytest.raises(RequestError, match=message):
+            weights.update_from_file(file, [norm.model_copy(update={"name": "model.norm.weight", **change})])
+    assert weights.checksums() == before
+
+
+def test_checksums_tell_values_dtype_and_shape_apart() -> None:
+    one = torch.arange(6, dtype=torch.float32)
+    sums = [one, one + 1, one.reshape(2, 3), one.bfloat16(), one.reshape(2, 3).t().contiguous()]
+    assert len({checksum(each) for each in sums}) == 5
+    assert checksum(one.reshape(2, 3).t()) == checksum(one.reshape(2, 3).t().contiguous())
+    assert checksum(torch.tensor(1.0)) == checksum(torch.tensor(1.0))

@@ -1,0 +1,57 @@
+"""The service and its compute thread, without HTTP: what becomes of those who wait no longer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlcore_local.process import start
+from rlcore_local.requests import parse_generate
+from rlcore_local.service import Service
+from rlcore_local.settings import Settings
+
+LIMIT_S = 30.0
+
+
+@pytest.fixture
+async def service(model_path: Callable[..., Path]) -> AsyncIterator[Service]:
+    made = await start(Settings(model_path=model_path("qwen3"), threads=1), asyncio.get_running_loop())
+    yield made
+    while any(await made.call(made.scheduler.counts)):  # it answers in this loop, which is about to close
+        pass
+
+
+async def test_who_leaves_before_a_call_begins_or_ends_does_no_harm(service: Service) -> None:
+    begun, hold, done = threading.Event(), threading.Event(), list[str]()
+
+    def held() -> None:
+        begun.set()
+        hold.wait(LIMIT_S)
+        done.append("held")
+
+    running = asyncio.ensure_future(service.call(held))
+    queued = asyncio.ensure_future(service.call(lambda: done.append("queued")))
+    await asyncio.to_thread(begun.wait, LIMIT_S)
+    for one in (running, queued):
+        one.cancel()
+        await asyncio.wait([one])
+    hold.set()
+    async with asyncio.timeout(LIMIT_S):
+        assert await service.call(lambda: "alive") == "alive"
+    assert done == ["held"]
+
+
+async def test_an_answer_goes_to_the_request_that_it_is_of(service: Service) -> None:
+    """A rid may be used again as soon as its request has ended, while the step that answers it goes on."""
+    body: dict[str, Any] = {"input_ids": [5, 6], "rid": "a", "sampling_params": {"max_new_tokens": 1}}
+    (first,) = service.sequences(parse_generate(body))
+    service.begin([first])
+    service.end([first], finished=False)
+    with service.begun(service.sequences(parse_generate(body))) as (second,):
+        service.dispatch([(second, {"of": "second"}), (first, {"of": "first"})])
+        assert await service.next_answer(second) == {"of": "second"}

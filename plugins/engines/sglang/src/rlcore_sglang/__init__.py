@@ -1,0 +1,1 @@
+"""The SGLang server as an engine of rlcore."""

@@ -1,0 +1,128 @@
+"""`sglang`: how its server is started, and how weights reach it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from rlcore.dtypes import NAMES
+from rlcore.engines import ways
+from rlcore.engines.launch import TABLE, TOKEN_VARIABLE, Command, EngineLaunch
+from rlcore.network import stay_on
+from rlcore_sglang import cpu, heads, launch_server, models
+from rlcore_sglang import fields as server_fields
+from rlcore_sglang.config import SglangConfig
+
+if TYPE_CHECKING:
+    from rlcore.engines.publish import Publisher
+
+CLASSIFIER = {"is_embedding": True}
+"""ServerArgs of a sequence classifier."""
+SHARED_GPU = {"mem_fraction_static": 0.4, "enable_memory_saver": True}
+"""ServerArgs of an engine beside a trainer: SGLang would take nearly all, and give nothing back."""
+
+
+class SglangEngine:
+    """`sglang`: the real server, on GPUs, or on a CPU by the help of `rlcore_sglang.cpu`."""
+
+    name = "sglang"
+    loads_by_transformers = False
+    routing_fields: Mapping[str, Any] = MappingProxyType({"enable_return_routed_experts": True})
+
+    def __init__(self, config: SglangConfig) -> None:
+        self.config = config
+
+    @property
+    def copies(self) -> int:
+        return ways.copies(self.config.publish)
+
+    def check_fields(self, fields: Mapping[str, Any], *, table: str = TABLE) -> None:
+        known = server_fields.server_fields(self.config.python, self._environment())
+        server_fields.check_fields(fields, known, table=table)
+
+    def check(self, fields: Mapping[str, Any], *, table: str = TABLE) -> None:
+        server_fields.require_version(self.config.python, self._environment())
+        self.check_fields(fields, table=table)
+
+    def check_model(self, hf_config: Mapping[str, Any]) -> None:
+        models.check_model(hf_config, on_gpu=_has_gpu())
+
+    def command(self, launch: EngineLaunch) -> Command:
+        env = self._environment()
+        server_fields.require_version(self.config.python, env)
+        known = server_fields.server_fields(self.config.python, env)
+        given = server_fields.check_fields(launch.fields, known, table=launch.table)
+        defaults = cpu.FIELDS if not _has_gpu() else SHARED_GPU if launch.shares_gpu else {}
+        if not _has_gpu():
+            env |= cpu.shared_cpus(server_fields.number_of(given, "dp_size") * server_fields.ranks_of(given))
+        if launch.classifier:
+            defaults = {**defaults, **CLASSIFIER}
+            env |= heads.environment(env)
+        options = {
+            "--model-path": launch.model_path,
+            "--host": launch.host,
+            "--port": launch.port,
+            "--dtype": NAMES[self.dtype(launch.dtype)],
+            "--context-length": launch.context_length,
+            "--random-seed": launch.seed,
+        }
+        if launch.meeting is not None:
+            options |= {"--node-rank": launch.node, "--dist-init-addr": launch.meeting}
+        argv = [*_flat(options), *server_fields.arguments({**defaults, **given}, known)]
+        python = self.config.python or sys.executable
+        return Command(
+            argv=(python, "-P", launch_server.__file__, *argv),
+            env={TOKEN_VARIABLE: launch.token, **env, **stay_on(_meeting_host(launch))},
+        )
+
+    def dtype(self, run_dtype: str) -> str:
+        return self.config.dtype or run_dtype
+
+    def devices(self, fields: Mapping[str, Any]) -> int:
+        return server_fields.ranks_of(fields) * server_fields.number_of(fields, "dp_size")
+
+    def nodes(self, fields: Mapping[str, Any]) -> int:
+        return server_fields.nodes_of(fields)
+
+    def far_ways(self, *, spanning: bool) -> Sequence[str]:
+        return ["tensor", *ways.far_ways(["broadcast"], spanning=spanning)]
+
+    def publisher(self, *, weights_dir: str, model_path: str, dtype: str) -> Publisher:
+        config, root = self.config, Path(weights_dir)
+        if config.publish == "tensor":
+            from rlcore_sglang.publish import TensorPublisher
+
+            bucket_bytes = config.bucket_mb * ways.MEGABYTE
+            return TensorPublisher(root=root, dtype=self.dtype(dtype), bucket_bytes=bucket_bytes)
+        return ways.publisher_of(
+            config.publish,
+            root,
+            Path(model_path),
+            self.dtype(dtype),
+            bucket_mb=config.bucket_mb,
+            limit_s=config.broadcast_limit_s,
+            on_gpu=_has_gpu(),
+        )
+
+    def _environment(self) -> dict[str, str]:
+        config = self.config
+        return {} if _has_gpu() else cpu.environment(config.python, threads=config.threads)
+
+
+def _meeting_host(launch: EngineLaunch) -> str:
+    """The address at which the ranks of an engine meet."""
+    return launch.meeting.rpartition(":")[0] if launch.meeting else launch.host
+
+
+def _flat(options: Mapping[str, Any]) -> list[str]:
+    return [str(item) for pair in options.items() if pair[1] is not None for item in pair]
+
+
+def _has_gpu() -> bool:
+    """Whether this process may use a GPU: where it may not, its server may not either."""
+    import torch
+
+    return torch.cuda.is_available()

@@ -1,0 +1,104 @@
+"""What SGLang would end on, or compute otherwise than the trainer, is one sentence before it is started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rlcore.errors import ModelError
+from rlcore_sglang.models import FLASH, LATENT, PUBLISHED, check_model
+
+YARN = {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}
+
+
+def _config(**changes: Any) -> dict[str, Any]:
+    return {"architectures": [LATENT], **PUBLISHED, **YARN, **changes}
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+@pytest.mark.parametrize(
+    "config", [_config(), _config(rope_parameters=None, rope_scaling={"type": "yarn"}), {"architectures": []}]
+)
+def test_published_models_pass(config: dict[str, Any], on_gpu: bool) -> None:
+    check_model(config, on_gpu=on_gpu)
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+@pytest.mark.parametrize(
+    ("name", "value", "found"),
+    [("moe_layer_freq", None, "none"), ("topk_method", "greedy", "'greedy'"), ("scoring_func", None, "none")],
+)
+def test_a_field_that_sglang_reads_is_asked_for(name: str, value: Any, found: str, on_gpu: bool) -> None:
+    config = _config(**{name: value})
+    if value is None:
+        del config[name]
+    said = f"{name} of config.json, found {found}, expected {PUBLISHED[name]!r}"
+    with pytest.raises(ModelError, match=said):
+        check_model(config, on_gpu=on_gpu)
+
+
+@pytest.mark.parametrize("rope", [{}, {"rope_parameters": {"rope_type": "default"}}])
+def test_positions_that_it_lacks_on_a_cpu_are_refused_there(rope: dict[str, Any]) -> None:
+    config = {key: value for key, value in _config().items() if key not in YARN} | rope
+    check_model(config, on_gpu=True)
+    with pytest.raises(ModelError, match=r"on a CPU .* found rope_type 'default'"):
+        check_model(config, on_gpu=False)
+
+
+@pytest.mark.parametrize("architecture", [LATENT, FLASH])
+@pytest.mark.parametrize("kind", ["linear", "llama3"])
+def test_positions_that_it_takes_for_others_are_refused(architecture: str, kind: str) -> None:
+    """Of latent attention it makes yarn of every scaling."""
+    config = {
+        **_config(),
+        **_flash(),
+        "architectures": [architecture],
+        "rope_parameters": {"rope_type": kind},
+    }
+    with pytest.raises(ModelError, match=f"makes yarn of every scaling of .* found rope_type '{kind}'"):
+        check_model(config, on_gpu=True)
+
+
+@pytest.mark.parametrize("architecture", ["Qwen3ForSequenceClassification", "Qwen2ForRewardModel"])
+def test_a_reward_model_that_sglang_has_a_class_for(architecture: str) -> None:
+    check_model({"architectures": [architecture]}, on_gpu=True)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "also"),
+    [
+        ("MistralForSequenceClassification", "InternLM2ForRewardModel; take --engine local."),
+        ("BertForSequenceClassification", "InternLM2ForRewardModel."),
+    ],
+)
+def test_a_reward_model_whose_head_sglang_would_leave_out(architecture: str, also: str) -> None:
+    with pytest.raises(ModelError, match=f"found a {architecture}, but of reward models SGLang") as caught:
+        check_model({"architectures": [architecture]}, on_gpu=True)
+    assert str(caught.value).endswith(also)
+
+
+def _flash(**changes: Any) -> dict[str, Any]:
+    sizes = {"q_lora_rank": 24, "num_hidden_layers": 3, "first_k_dense_replace": 1}
+    return {"architectures": [FLASH], **sizes, **changes}
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"mlp_layer_types": ["dense", "dense", "sparse"], "first_k_dense_replace": 2}]
+)
+def test_a_published_flash_passes(changes: dict[str, Any]) -> None:
+    check_model(_flash(**changes), on_gpu=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"q_lora_rank": None}, "no q_lora_rank in config.json; take --engine local"),
+        ({"first_k_dense_replace": None}, r"found None, but its mlp_layer_types are \['dense', 'sparse', 's"),
+        ({"first_k_dense_replace": 0}, "first_k_dense_replace of config.json, found 0, but"),
+        ({"mlp_layer_types": ["sparse", "dense", "sparse"]}, "found 1, but its mlp_layer_types are"),
+    ],
+)
+def test_a_flash_that_sglang_would_make_another_one_of(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        check_model(_flash(**changes), on_gpu=True)
