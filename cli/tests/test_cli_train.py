@@ -68,7 +68,7 @@ def rlcore_models():
 
 @pytest.fixture
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setenv("RLCORE_PLUGINS", "")
+    monkeypatch.setenv("RLCORE_PLUGINS", "local,sglang")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "toy.py").write_text(PLUGIN.format(clip=0.2))
     return ["train", "--plugin", "toy.py", "--algo", "toy", "--model", "tiny"]

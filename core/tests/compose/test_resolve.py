@@ -46,7 +46,7 @@ def test_parts_come_with_their_factories(make: Make) -> None:
     )
     assert resolved.source.name == "copy"
     assert (resolved.model.family, resolved.model.path, resolved.model.preset) == ("tiny", None, "toy:preset")
-    assert set(resolved.plugins) == {"core", "toy_plugin.py"}
+    assert set(resolved.plugins) == {"core", "local", "sglang", "toy_plugin.py"}
     assert resolved.plugins["toy_plugin.py"] == f"sha256:{resolved.plugin_files[0].sha256}"
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rlcore import machine
 from rlcore.compose.flags import flags
 from rlcore.compose.select import select
 from rlcore.compose.selection import Selection
@@ -12,7 +13,6 @@ from rlcore.config import layers
 from rlcore.config.layers import Layer
 from rlcore.data.config import FileConfig
 from rlcore.errors import ConfigError
-from rlcore.plugins import builtin
 from rlcore.plugins.loader import Plugins, Switches, load
 from rlcore.plugins.records import Kind
 
@@ -24,15 +24,15 @@ TOY = Path(__file__).with_name("toy_plugin.py")
 def test_the_engine_follows_the_machine(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, device: str, engine: str
 ) -> None:
-    monkeypatch.setattr(builtin, "_GPU_DEVICES", (tmp_path / device,))
-    found = load(Switches(only=())).registry.default(Kind.ENGINE)
+    monkeypatch.setattr(machine, "_GPU_DEVICES", (tmp_path / device,))
+    found = load(Switches(only=("local", "sglang"))).registry.default(Kind.ENGINE)
     assert found is not None
     assert found.record.name == engine
 
 
 def test_of_several_defaults_none_is_chosen(tmp_path: Path) -> None:
     """So that nothing wins by the order of installation: the user is asked."""
-    registry = load(Switches(only=(), files=(_rival(tmp_path), TOY))).registry
+    registry = load(Switches(only=("local", "sglang"), files=(_rival(tmp_path), TOY))).registry
     selection = select(registry, None, Layer(label="", values={"algo": "toy", "model": "tiny"}))
     with pytest.raises(
         ConfigError, match=r"^--generator is missing: .*, expected one of other, single_turn\.$"
@@ -55,7 +55,7 @@ def _rival(folder: Path) -> Path:
 def test_a_loss_is_never_a_default(tmp_path: Path) -> None:
     file = _rival(tmp_path)
     file.write_text(file.read_text().replace("rlcore_generators", "rlcore_losses"))
-    [broken] = load(Switches(only=(), files=(file,))).broken
+    [broken] = load(Switches(only=("local", "sglang"), files=(file,))).broken
     assert broken.error == "loss 'other': default: no loss is chosen unasked"
 
 

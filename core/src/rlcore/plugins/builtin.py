@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from rlcore.data.config import AddConfig, DigitsConfig, FileConfig
 from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Source
+from rlcore.plugins.records import Component, Source
 
 
 @hookimpl
