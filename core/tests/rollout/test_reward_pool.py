@@ -299,6 +299,17 @@ def test_one_bad_score_fails_its_sample_alone(score: object, reason: str) -> Non
     assert good == Score(value=1.0)
 
 
+@pytest.mark.parametrize(
+    "score", [Score(value=1.01), Score(value=-0.01), Score(value=1, parts={"a": 500}), Score(value=math.nan)]
+)
+def test_a_score_outside_of_its_range_fails_its_sample_alone(score: Score) -> None:
+    ends = Score(value=1.0, parts={"a": 0.0})
+    bad, good = judge(Fixed(score, ends), group(""), (0, 1))
+    assert isinstance(bad, Failure)
+    assert bad.kind == "number"
+    assert good == ends
+
+
 def test_a_value_for_a_masked_token_is_no_score() -> None:
     """It would be lost."""
     tool = replace(group("")[0], loss_mask=(1, 0))

@@ -29,6 +29,9 @@ class RewardConfig(GroupConfig):
     needs_label: ClassVar[bool] = False
     """It compares with the prompt's label, so that a prompt without one is refused before the run starts."""
 
+    value_range: ClassVar[tuple[float, float] | None] = None
+    """The least and the greatest value of its scores and their parts; another one is a failure, no score."""
+
 
 class FilterConfig(GroupConfig):
     """Kind `filter`."""

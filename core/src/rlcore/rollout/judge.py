@@ -22,8 +22,13 @@ Outcome = Score | Failure
 """What a sample got."""
 
 
-def judge(reward: Any, samples: Sequence[Sample]) -> list[Outcome]:
-    """What the reward says of each sample; what it says wrongly, or not at all, is a Failure."""
+def judge(
+    reward: Any, samples: Sequence[Sample], value_range: tuple[float, float] | None = None
+) -> list[Outcome]:
+    """What the reward says of each sample; what it says wrongly, or not at all, is a Failure.
+
+    `value_range`: the least and the greatest value of a score and its parts; None: any finite number.
+    """
     try:
         scores = list(reward.score(samples))
     except Exception as error:
@@ -31,7 +36,8 @@ def judge(reward: Any, samples: Sequence[Sample]) -> list[Outcome]:
     if len(scores) != len(samples):
         reason = f"the reward gave {len(scores)} scores for {len(samples)} samples"
         return [Failure(kind="count", reason=reason)] * len(samples)
-    return [_checked(score, sample) for score, sample in zip(scores, samples, strict=True)]
+    low, high = value_range or (-math.inf, math.inf)
+    return [_checked(score, sample, low, high) for score, sample in zip(scores, samples, strict=True)]
 
 
 def failure_of(error: Exception) -> Failure:
@@ -41,7 +47,7 @@ def failure_of(error: Exception) -> Failure:
     return Failure(kind=name, reason=reason, trace="".join(traceback.format_exception(error)))
 
 
-def _checked(score: object, sample: Sample) -> Outcome:
+def _checked(score: object, sample: Sample, low: float, high: float) -> Outcome:
     """The score in plain floats, or what is wrong with it."""
     if not isinstance(score, Score):
         return Failure(kind="type", reason=f"the reward gave a {type(score).__name__}, not a Score")
@@ -55,12 +61,21 @@ def _checked(score: object, sample: Sample) -> Outcome:
         return Failure(kind="masked", reason=reason)
     try:
         return Score(
-            value=_finite(score.value, "value"),
+            value=_within(score.value, "value", low, high),
             per_token=None if tokens is None else tuple(_finite(token, "per_token") for token in tokens),
-            parts={str(name): _finite(part, f"part {name!r}") for name, part in score.parts.items()},
+            parts={
+                str(name): _within(part, f"part {name!r}", low, high) for name, part in score.parts.items()
+            },
         )
     except ValueError as error:
         return Failure(kind="number", reason=str(error))
+
+
+def _within(number: object, name: str, low: float, high: float) -> float:
+    found = _finite(number, name)
+    if not low <= found <= high:
+        raise ValueError(f"the {name} of a score is {found:g}, which is not from {low:g} to {high:g}")
+    return found
 
 
 def _finite(number: object, name: str) -> float:

@@ -38,7 +38,9 @@ class Mix:
             names = choice(samples[0].prompt, list(self._rewards))
         except DataError as error:
             return [failure_of(error)] * len(samples)
-        said = {name: judge(self._rewards[name], samples) for name in names}
+        said = {
+            name: judge(self._rewards[name], samples, self._parts[name].config.value_range) for name in names
+        }
         counted = {name: self._counted(name, outcomes) for name, outcomes in said.items()}
         if len(self._rewards) == 1:
             [(name, outcomes)] = counted.items()

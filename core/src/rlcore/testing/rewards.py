@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from rlcore.config.base import NAME
-from rlcore.rollout.judge import Failure, judge
+from rlcore.rollout.judge import Failure, Outcome, judge
 from rlcore.spec import RewardPart
 from rlcore.types import GenerationStatus, Json, Messages, Prompt, RewardStatus, Sample, Score
 
@@ -71,7 +71,7 @@ class RewardConformance(ABC):
     def test_each_case_has_its_score(self) -> None:
         """Each alone, as in an evaluation."""
         for case in self.cases:
-            [outcome] = judge(self.reward, [case.sample])
+            [outcome] = self._judge([case.sample])
             where = f"{case.sample.text!r}: {outcome}"
             if case.value is None:
                 assert isinstance(outcome, Failure), where
@@ -91,16 +91,19 @@ class RewardConformance(ABC):
         first = next(case.sample for case in self.cases if case.value is not None)
         texts = [case.sample.text for case in self.cases if case.sample.prompt == first.prompt]
         group = [replace(first, text=text, index=index) for index, text in enumerate(texts)]
-        forth, back = judge(self.reward, group), judge(self.reward, group[::-1])
+        forth, back = self._judge(group), self._judge(group[::-1])
         assert len(forth) == len(group)
         assert forth == back[::-1]
 
     def test_an_empty_response_has_a_score(self) -> None:
         """It is the policy's, and so no failure of the reward."""
         first = next(case.sample for case in self.cases if case.value is not None)
-        [outcome] = judge(self.reward, [replace(first, text="", response_ids=(), loss_mask=())])
+        [outcome] = self._judge([replace(first, text="", response_ids=(), loss_mask=())])
         assert isinstance(outcome, Score), outcome
 
+    def _judge(self, samples: Sequence[Sample]) -> list[Outcome]:
+        return judge(self.reward, samples, self.part.config.value_range)
+
     def _scores(self) -> list[Score]:
-        outcomes = [judge(self.reward, [case.sample])[0] for case in self.cases]
+        outcomes = [self._judge([case.sample])[0] for case in self.cases]
         return [outcome for outcome in outcomes if isinstance(outcome, Score)]

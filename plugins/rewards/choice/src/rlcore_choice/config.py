@@ -11,6 +11,7 @@ class MultipleChoiceConfig(RewardConfig):
     """Settings of `multiple_choice`."""
 
     needs_label: ClassVar[bool] = True
+    value_range: ClassVar[tuple[float, float] | None] = (0, 1)
 
     choices: int = Field(
         4, ge=2, le=26, description="options of a question whose metadata list no choices: A, B, …"

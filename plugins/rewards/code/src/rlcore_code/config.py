@@ -1,6 +1,6 @@
 """Settings of the reward `code`."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -10,6 +10,8 @@ from rlcore.config.parts import RewardConfig
 
 class CodeConfig(RewardConfig):
     """Settings of `code`."""
+
+    value_range: ClassVar[tuple[float, float] | None] = (0, 1)
 
     value: Literal["all", "share"] = Field(
         "all", description="the score: 1 where all tests pass, else 0; or the share of tests that pass"
@@ -25,7 +27,7 @@ class CodeConfig(RewardConfig):
     allow_unisolated: bool = Field(
         False,
         description="where the kernel gives no namespaces, run programs with limits and a system-call filter "
-        "only: they may then read this machine's files",
+        "only: they may then do what you may, delete files, kill processes and read the environment too",
     )
 
     _absolute = field_validator("python")(absolute)

@@ -8,140 +8,53 @@ too) and into a root of its own, which holds nothing but the interpreter and the
 read-only. Each job gets a process namespace, whose death takes everything with it that the program has left
 behind, and an empty /tmp of limited size. The program itself has a user id without any privilege, limits, no
 new privileges, a filter of system calls, an empty environment, and no descriptor but its three.
+
+A job is `files`, of which main.py is run, the interpreter's `flags`, and `stdin`; without isolation also the
+`folder` to run in. Or it is a pair, `judge` and `program`: two jobs at the same time, each in a jail of its
+own. Two pipes join them: the descriptors 3 (to read) and 4 (to write) of the judge, and standard input and
+output of the program. The answer is the judge's, and the program dies with it.
 """
 
-import ctypes
+import fcntl
 import json
 import os
 import resource
 import select
 import signal
-import struct
 import sys
 import time
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import seccomp  # type: ignore[import-not-found]  # beside this file, which is no part of a package here
+if TYPE_CHECKING:
+    from rlcore_code import namespaces, seccomp
+    from rlcore_code.namespaces import LIBC, check, mount
+else:  # they stand beside this file, which is no part of a package here
+    import namespaces
+    import seccomp
+    from namespaces import LIBC, check, mount
 
-LIBC = ctypes.CDLL(None, use_errno=True)
-NEW_NS, NEW_UTS, NEW_IPC = 0x00020000, 0x04000000, 0x08000000
-NEW_USER, NEW_PID, NEW_NET = 0x10000000, 0x20000000, 0x40000000
-MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
-MNT_DETACH, AT_FDCWD, AT_RECURSIVE = 2, -100, 0x8000
-MOUNT_SETATTR = 442
-READ_ONLY, NO_SUID, NO_DEV = 1, 2, 4
-SET_DEATH_SIGNAL, SET_NO_NEW_PRIVS, SET_SUBREAPER = 1, 38, 36
+SET_NO_NEW_PRIVS, SET_SUBREAPER = 38, 36
 
-ROOT = "/proc"
-"""Where the new root is put together: a directory that is always there, and not shown in the new one."""
+HIGH = 64
+"""Descriptors from here on are out of the way of those that a program gets."""
 
-DEVICES = ("null", "zero", "urandom")
-NOBODY = 65534
 FIRST_UID = 2_000_000
 """Ids of programs where the keeper is root: one for each, so that limits of processes count its own alone."""
-
-Outputs = tuple[int, int, int]
-"""Descriptors to write to: the program's stdout, its stderr, and why it could not begin."""
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
 
 
-def check(result: int, what: str) -> int:
-    """The result of a C function, or an OSError that names it."""
-    if result < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"{what}: {os.strerror(code)}")
-    return result
-
-
-def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
-    encoded = [text.encode() if text is not None else None for text in (source, target, kind, data)]
-    source_b, target_b, kind_b, data_b = encoded
-    check(LIBC.mount(source_b, target_b, kind_b, ctypes.c_ulong(flags), data_b), f"mount {target}")
-
-
-def restrict(path: str, attributes: int) -> None:
-    """Takes rights from a mount and all below it."""
-    wanted = struct.pack("QQQQ", attributes, 0, 0, 0)
-    buffer = ctypes.create_string_buffer(wanted, len(wanted))
-    size = ctypes.c_size_t(len(wanted))
-    done = LIBC.syscall(MOUNT_SETATTR, AT_FDCWD, path.encode(), AT_RECURSIVE, buffer, size)
-    check(done, f"mount_setattr {path}")
-
-
-def enter_namespaces() -> None:
-    """As root without a namespace of users, so that programs can get ids that are nobody's."""
-    uid, gid, flags = os.geteuid(), os.getegid(), NEW_NS | NEW_NET | NEW_IPC | NEW_UTS
-    if uid == 0:
-        check(LIBC.unshare(flags), "unshare")
-        return
-    check(LIBC.unshare(flags | NEW_USER), "unshare")
-    for name, text in (
-        ("setgroups", "deny"),
-        ("uid_map", f"{NOBODY} {uid} 1"),
-        ("gid_map", f"{NOBODY} {gid} 1"),
-    ):
-        with open(f"/proc/self/{name}", "w") as file:
-            file.write(text)
-
-
-def build_root(folders: list[str]) -> None:
-    """A root of its own with `folders`, the devices that do no harm, and an empty /tmp."""
-    mount("none", "/", None, MS_REC | MS_PRIVATE)
-    mount("jail", ROOT, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
-    for path in folders:
-        show(path)
-    os.makedirs(f"{ROOT}/dev")
-    for device in DEVICES:
-        with open(f"{ROOT}/dev/{device}", "w"):
-            pass
-        mount(f"/dev/{device}", f"{ROOT}/dev/{device}", None, MS_BIND)
-    os.mkdir(f"{ROOT}/tmp")
-    os.mkdir(f"{ROOT}/old")
-    os.chdir(ROOT)
-    check(LIBC.pivot_root(b".", b"old"), "pivot_root")
-    os.chdir("/")
-    check(LIBC.umount2(b"/old", MNT_DETACH), "umount2")
-    os.rmdir("/old")
-    restrict("/", READ_ONLY | NO_SUID)
-
-
-def show(path: str) -> None:
-    """Puts one of the machine's folders or files into the new root, read-only; a link stays one."""
-    there = ROOT + path
-    if os.path.lexists(there) or not os.path.lexists(path):
-        return
-    os.makedirs(os.path.dirname(there), exist_ok=True)
-    if os.path.islink(path):
-        os.symlink(os.readlink(path), there)
-        return
-    if os.path.isdir(path):
-        os.makedirs(there, exist_ok=True)
-    else:
-        with open(there, "w"):
-            pass
-    mount(path, there, None, MS_BIND | MS_REC)
-    restrict(there, READ_ONLY | NO_SUID | NO_DEV)
-
-
-def die_with(parent: int) -> None:
-    """Lets the kernel kill this process when `parent` is gone."""
-    check(LIBC.prctl(SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0), "prctl")
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def become_program(setup: dict[str, Any], job: dict[str, Any], outputs: Outputs, uid: int) -> NoReturn:
-    """The last steps on this side of trust."""
+def become_program(
+    setup: dict[str, Any], job: dict[str, Any], inner: Sequence[int], faults: int, uid: int
+) -> NoReturn:
+    """The last steps on this side of trust. `inner` become the program's descriptors, from 0 on."""
     os.setsid()
-    stdin = os.memfd_create("stdin")
-    os.write(stdin, job["stdin"].encode("utf-8", "surrogatepass"))
-    os.lseek(stdin, 0, os.SEEK_SET)
-    stdout, stderr, faults = outputs
-    for target, source in enumerate((stdin, stdout, stderr)):
+    inner = [fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, HIGH) for one in inner]
+    for target, source in enumerate(inner):
         os.dup2(source, target)
-    os.closerange(3, faults)  # which closes itself where the program begins
+    os.closerange(len(inner), faults)  # which closes itself where the program begins
     os.closerange(faults + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     os.chdir(job["folder"])
     mib = 1 << 20
@@ -161,39 +74,59 @@ def become_program(setup: dict[str, Any], job: dict[str, Any], outputs: Outputs,
     resource.setrlimit(resource.RLIMIT_NPROC, (setup["processes"], setup["processes"]))
     check(LIBC.prctl(SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
     seccomp.install(LIBC)
-    os.execve(setup["python"], [setup["python"], "-s", "-P", "-B", f"{job['folder']}/main.py"], ENVIRONMENT)
+    argv = [setup["python"], *job["flags"], f"{job['folder']}/main.py"]
+    os.execve(setup["python"], argv, ENVIRONMENT)
 
 
-def guard(setup: dict[str, Any], job: dict[str, Any], outputs: Outputs, uid: int) -> int:
+def guard(setup: dict[str, Any], job: dict[str, Any], inner: Sequence[int], faults: int, uid: int) -> int:
     """Starts the program and reaps what is orphaned, until the program itself ends; its exit code."""
     job["folder"] = "/tmp" if setup["isolated"] else job["folder"]
     if setup["isolated"]:
         size = f"size={setup['files_mib']}m,nr_inodes=4096,mode=1777"
-        mount("tmp", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, size)
-    with open(f"{job['folder']}/main.py", "w", encoding="utf-8", errors="surrogatepass") as file:
-        file.write(job["source"])
-    os.chmod(file.name, 0o644)
+        mount("tmp", "/tmp", "tmpfs", namespaces.MS_NOSUID | namespaces.MS_NODEV, size)
+    for name, text in job["files"].items():
+        with open(f"{job['folder']}/{name}", "w", encoding="utf-8", errors="surrogatepass") as file:
+            file.write(text)
+        os.chmod(file.name, 0o644)
     program = os.fork()
     if not program:
         try:
-            become_program(setup, job, outputs, uid)
+            become_program(setup, job, inner, faults, uid)
         except BaseException as error:
-            os.write(outputs[2], str(error).encode())
+            os.write(faults, str(error).encode())
             os._exit(1)
-    for output in outputs[:2]:  # the third one's end says that all of the program has ended
-        os.close(output)
+    for one in inner:  # but not `faults`, whose end says that all of the program has ended
+        os.close(one)
     while True:
         pid, status = os.wait()
         if pid == program:
             return os.waitstatus_to_exitcode(status) % 256
 
 
-def run(setup: dict[str, Any], job: dict[str, Any], uid: int) -> dict[str, Any]:
-    """Runs a job in a process namespace of its own; how it ended, and what it wrote."""
-    pipes = [os.pipe(), os.pipe(), os.pipe()]
-    outputs = (pipes[0][1], pipes[1][1], pipes[2][1])
+def run(
+    setup: dict[str, Any],
+    job: dict[str, Any],
+    uid: int,
+    *,
+    pipes: tuple[int, int] | None = None,
+    more: Sequence[int] = (),
+    stop: int | None = None,
+) -> dict[str, Any]:
+    """Runs a job in a process namespace of its own; how it ended, and what it wrote.
+
+    `pipes` are its standard input and output, instead of `job["stdin"]` and the answer's `stdout`. `more` are
+    further descriptors. With `stop` the end of that one ends the job, and not the clock.
+    """
+    errors, faults = os.pipe(), os.pipe()
+    reads = {"stderr": errors[0], "faults": faults[0]}
+    if pipes is None:
+        output = os.pipe()
+        reads["stdout"] = output[0]
+        pipes = (memory_file(job["stdin"]), output[1])
+    inner, fault = [*pipes, errors[1], *more], fcntl.fcntl(faults[1], fcntl.F_DUPFD_CLOEXEC, HIGH)
+    os.close(faults[1])
     if setup["isolated"]:
-        check(LIBC.unshare(NEW_PID | NEW_NS), "unshare")
+        check(LIBC.unshare(namespaces.NEW_PID | namespaces.NEW_NS), "unshare")
     else:
         check(LIBC.prctl(SET_SUBREAPER, 1, 0, 0, 0), "prctl")
     me = os.getpid()
@@ -201,40 +134,81 @@ def run(setup: dict[str, Any], job: dict[str, Any], uid: int) -> dict[str, Any]:
     if not init:
         try:
             if setup["isolated"]:
-                check(LIBC.prctl(SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0), "prctl")
+                check(LIBC.prctl(namespaces.SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0), "prctl")
             else:
                 os.setpgid(0, 0)
-                die_with(me)
-            for read, _ in pipes:
+                namespaces.die_with(me)
+            for read in (*reads.values(), *([stop] if stop is not None else [])):
                 os.close(read)
-            os._exit(guard(setup, job, outputs, uid))
+            os._exit(guard(setup, job, inner, fault, uid))
         except BaseException as error:
-            os.write(outputs[2], str(error).encode())
+            os.write(fault, str(error).encode())
             os._exit(1)
-    for output in outputs:
-        os.close(output)
-    texts, how = collect([read for read, _ in pipes], setup, init)
+    for one in (*inner, fault):
+        os.close(one)
+    texts, how = collect(reads, setup, init, stop)
     code = os.waitstatus_to_exitcode(os.waitpid(init, 0)[1])
-    if not setup["isolated"]:
-        kill_orphans()
-    stdout, stderr, faults = (text.decode("utf-8", "replace") for text in texts)
-    if faults:
-        return {"error": faults}
-    return {"how": how, "code": code, "stdout": stdout, "stderr": stderr[-2000:]}
+    if texts["faults"]:
+        return {"error": texts["faults"]}
+    return {"how": how, "code": code, "stdout": texts.get("stdout", ""), "stderr": texts["stderr"][-2000:]}
 
 
-def collect(pipes: list[int], setup: dict[str, Any], init: int) -> tuple[list[bytes], str]:
-    """What comes out of `pipes` until both end; kills `init` at the limit of time or output."""
-    texts = {pipe: bytearray() for pipe in pipes}
+def memory_file(text: str) -> int:
+    """A file without a name, to be read from its start."""
+    file = os.memfd_create("stdin")
+    os.write(file, text.encode("utf-8", "surrogatepass"))
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
+
+
+def run_pair(setup: dict[str, Any], job: dict[str, Any], uid: int) -> dict[str, Any]:
+    """Runs the judge here and the program in a child, which is told to end once the judge has."""
+    requests, answers, stop, result = os.pipe(), os.pipe(), os.pipe(), os.pipe()
+    me = os.getpid()
+    child = os.fork()
+    if not child:
+        try:
+            namespaces.die_with(me)
+            for one in (requests[1], answers[0], stop[1], result[0]):
+                os.close(one)
+            done = run_alone(setup, job["program"], uid + 1, pipes=(requests[0], answers[1]), stop=stop[0])
+            os.write(result[1], json.dumps(done.get("error", "")).encode())
+        finally:
+            os._exit(0)
+    for one in (requests[0], answers[1], stop[0], result[1]):
+        os.close(one)
+    done = run(setup, job["judge"], uid, more=(answers[0], requests[1]))
+    os.close(stop[1])
+    with open(result[0], "rb") as told:
+        error = json.loads(told.read() or '"the keeper of the program died"')
+    os.waitpid(child, 0)
+    return {"error": error} if error else done
+
+
+def run_alone(setup: dict[str, Any], job: dict[str, Any], uid: int, **more: Any) -> dict[str, Any]:
+    """Runs a job or a pair, and leaves nothing of it behind."""
+    try:
+        return run_pair(setup, job, uid) if "judge" in job else run(setup, job, uid, **more)
+    except OSError as error:
+        return {"error": str(error)}
+    finally:
+        if not setup["isolated"]:
+            kill_orphans()
+
+
+def collect(
+    reads: dict[str, int], setup: dict[str, Any], init: int, stop: int | None
+) -> tuple[dict[str, str], str]:
+    """What comes out of the pipes until all end; kills `init` at a limit of time or output, or at `stop`."""
+    texts = {pipe: bytearray() for pipe in reads.values()}
     deadline, how = time.monotonic() + setup["seconds"], "ended"
-    waiting = set(pipes)
-    while waiting:
-        left = deadline - time.monotonic()
-        ready = select.select(waiting, [], [], max(left, 0))[0] if how == "ended" else []
-        if not ready:
-            how = "timeout" if how == "ended" else how
-            break
-        for pipe in ready:
+    waiting = set(texts)
+    while waiting and how == "ended":
+        left = None if stop is not None else max(deadline - time.monotonic(), 0)
+        ready = select.select([*waiting, *([stop] if stop is not None else [])], [], [], left)[0]
+        if not ready or stop in ready:
+            how = "timeout" if not ready else "stopped"
+        for pipe in waiting.intersection(ready):
             data = os.read(pipe, 65536)
             texts[pipe] += data
             if not data:
@@ -243,9 +217,9 @@ def collect(pipes: list[int], setup: dict[str, Any], init: int) -> tuple[list[by
                 how = "output"
     if how != "ended":
         os.kill(init, signal.SIGKILL)
-    for pipe in pipes:
+    for pipe in texts:
         os.close(pipe)
-    return [bytes(text) for text in texts.values()], how
+    return {name: texts[pipe].decode("utf-8", "replace") for name, pipe in reads.items()}, how
 
 
 def kill_orphans() -> None:
@@ -270,8 +244,8 @@ def serve(setup: dict[str, Any]) -> None:
         worker = os.fork()
         if not worker:
             try:
-                die_with(me)
-                say(run(setup, json.loads(line), FIRST_UID + me % 100_000 * 10 + number % 10))
+                namespaces.die_with(me)
+                say(run_alone(setup, json.loads(line), FIRST_UID + me % 100_000 * 20 + number % 10 * 2))
                 os._exit(0)
             except BaseException as error:
                 say({"error": str(error)})
@@ -282,11 +256,11 @@ def serve(setup: dict[str, Any]) -> None:
 def main() -> None:
     os.umask(0o022)
     setup = json.loads(sys.stdin.readline())
-    die_with(setup["parent"])
+    namespaces.die_with(setup["parent"])
     try:
         if setup["isolated"]:
-            enter_namespaces()
-            build_root(setup["folders"])
+            namespaces.enter_namespaces()
+            namespaces.build_root(setup["folders"])
     except OSError as error:
         say({"error": str(error.strerror or error)})
         return

@@ -2,10 +2,10 @@
 
 import json
 import re
-import secrets
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rlcore.errors import ConfigError
 from rlcore.types import Json, Sample, Score
@@ -15,25 +15,10 @@ from rlcore_code.sandbox import Finished, Sandbox, SandboxError
 
 _FENCED = re.compile(r"```(?:python|py|python3)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 
-HARNESS = """
-import json, os, sys
-def _main(exec=exec, write=os.write, dumps=json.dumps, compile=compile, BaseException=BaseException):
-    job = json.loads(sys.stdin.read())
-    results, space, last = [], {"__name__": "solution"}, "\\n" + job["token"] + " "
-    try:
-        exec(compile(job["source"], "solution.py", "exec"), space)
-        for test in job["tests"]:
-            try:
-                exec(compile(test, "test.py", "exec"), space)
-                results.append(True)
-            except BaseException:
-                results.append(False)
-    except BaseException:
-        results = [False] * len(job["tests"])
-    write(1, (last + dumps(results) + "\\n").encode())
-_main()
-"""
-"""Runs the solution, then each test in its namespace; the token shows that it came to its end."""
+_HERE = Path(__file__).parent
+_WIRE = (_HERE / "wire.py").read_text()
+_JUDGE = {"main.py": (_HERE / "judge_process.py").read_text(), "wire.py": _WIRE}
+_PROGRAM = {"main.py": (_HERE / "program_process.py").read_text(), "wire.py": _WIRE}
 
 
 @dataclass(frozen=True)
@@ -45,7 +30,7 @@ class Streams:
 
 @dataclass(frozen=True)
 class Asserts:
-    """Tests that are Python code, run behind the solution: one that raises has failed."""
+    """Tests that are Python code and use what the solution defines: one that raises has failed."""
 
     tests: Sequence[str]
 
@@ -53,8 +38,10 @@ class Asserts:
 class Code:
     """1.0 where a program passes all tests, else 0.0; or the share of them.
 
-    Every program runs in the sandbox (`rlcore_code.jail`). One that takes too long, or writes too much, has
-    failed that test: this is the policy's doing, other than a failure of the sandbox, which is no score.
+    Every program runs in the sandbox (`jail.py`), and what is expected of it stays outside: the output of
+    `Streams` is compared here, and `Asserts` run in a process of their own (`judge_process.py`). A program
+    that takes too long, writes too much, or answers nonsense has failed: this is the policy's doing, other
+    than a failure of the sandbox, which is no score.
     Parts: `passed`, the share of the tests (with `value` "all": of those up to the first that failed);
     `timed_out`, 1.0 where a test took too long.
     """
@@ -71,7 +58,8 @@ class Code:
     def score(self, samples: Sequence[Sample]) -> list[Score]:
         """One score for each sample. `ValueError` for a label without tests."""
         tests = _tests(samples[0].prompt.label)
-        return [self._judge(program_of(sample.text), tests) for sample in samples]
+        longest = self._config.files_mib << 18  # in characters, of four bytes at most: it must fit into /tmp
+        return [self._judge(program_of(sample.text[:longest]), tests) for sample in samples]
 
     def _judge(self, source: str, tests: Streams | Asserts) -> Score:
         passed, timed_out = (
@@ -93,14 +81,10 @@ class Code:
         return passed, False
 
     def _asserts(self, source: str, tests: Asserts) -> tuple[list[bool], bool]:
-        token = secrets.token_hex(16)
-        job = {"source": source, "tests": list(tests.tests), "token": token}
-        done = self._sandbox.run(HARNESS, json.dumps(job))
-        told = [line for line in done.stdout.splitlines() if line.startswith(f"{token} ")]
-        if done.how != "ended" or not told:
-            return [], done.how == "timeout"
-        passed: list[bool] = json.loads(told[-1].removeprefix(token))
-        return passed, False
+        limit = self._config.output_kib * 1024
+        job = {"source": source, "tests": list(tests.tests), "limit": limit}
+        done = self._sandbox.run_pair(_JUDGE, json.dumps(job), _PROGRAM)
+        return _verdict(done, len(tests.tests)), done.how == "timeout"
 
 
 def _sandbox(config: CodeConfig) -> Sandbox:
@@ -124,7 +108,8 @@ def _sandbox(config: CodeConfig) -> Sandbox:
     raise ConfigError(
         f"--reward code: programs of the policy cannot be isolated here ({reason}); run where namespaces are "
         "allowed (as root with CAP_SYS_ADMIN, or with user namespaces), or add "
-        "--reward.code.allow-unisolated, with which they may read this machine's files."
+        "--reward.code.allow-unisolated. With it, the programs may do what you may: read and delete files, "
+        "kill processes, those of the run too, and read their environment with its tokens."
     )
 
 
@@ -132,6 +117,17 @@ def program_of(text: str) -> str:
     """The last fenced block of a response, or all of it where there is none."""
     blocks: list[str] = _FENCED.findall(text)
     return blocks[-1] if blocks else text
+
+
+def _verdict(done: Finished, tests: int) -> list[bool]:
+    """Which tests passed, as the judge's process says; none where it says anything else."""
+    try:
+        passed = json.loads(done.stdout) if _succeeded(done) else None
+    except (ValueError, RecursionError):
+        passed = None
+    if not isinstance(passed, list) or len(passed) != tests or not all(type(one) is bool for one in passed):
+        return [False] * tests
+    return passed
 
 
 def _succeeded(done: Finished) -> bool:

@@ -1,6 +1,6 @@
 """Settings of the reward `ifeval`."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -9,6 +9,8 @@ from rlcore.config.parts import RewardConfig
 
 class IfevalConfig(RewardConfig):
     """Settings of `ifeval`."""
+
+    value_range: ClassVar[tuple[float, float] | None] = (0, 1)
 
     value: Literal["share", "all"] = Field(
         "share",

@@ -12,6 +12,7 @@ class ExactMatchConfig(RewardConfig):
     """Settings of `exact_match`."""
 
     needs_label: ClassVar[bool] = True
+    value_range: ClassVar[tuple[float, float] | None] = (0, 1)
 
     strip: bool = Field(True, description="ignore white space around response and label")
     casefold: bool = Field(False, description="ignore upper and lower case")
@@ -21,6 +22,7 @@ class TokenMatchConfig(RewardConfig):
     """Settings of `token_match`."""
 
     needs_label: ClassVar[bool] = True
+    value_range: ClassVar[tuple[float, float] | None] = (0, 1)
 
     unit: Literal["character", "word"] = Field("character", description="what counts as one token")
     casefold: bool = Field(False, description="ignore upper and lower case")
@@ -30,6 +32,7 @@ class F1Config(RewardConfig):
     """Settings of `f1`."""
 
     needs_label: ClassVar[bool] = True
+    value_range: ClassVar[tuple[float, float] | None] = (0, 1)
 
     normalize: bool = Field(True, description="ignore case, punctuation and English articles, as SQuAD does")
 
@@ -38,10 +41,13 @@ class LengthRankConfig(RewardConfig):
     """Settings of `length_rank`: none."""
 
     min_group_size: ClassVar[int] = 2
+    value_range: ClassVar[tuple[float, float] | None] = (0, 1)
 
 
 class FormatConfig(RewardConfig):
     """Settings of `format`."""
+
+    value_range: ClassVar[tuple[float, float] | None] = (0, 1)
 
     pattern: str = Field(
         r"\s*<think>.+</think>\s*<answer>.+</answer>\s*",

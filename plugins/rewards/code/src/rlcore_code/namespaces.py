@@ -1,0 +1,106 @@
+"""Namespaces, mounts and the root of the jail's keeper (`jail.py`). Only the standard library."""
+
+import ctypes
+import os
+import signal
+import struct
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+NEW_NS, NEW_UTS, NEW_IPC = 0x00020000, 0x04000000, 0x08000000
+NEW_USER, NEW_PID, NEW_NET = 0x10000000, 0x20000000, 0x40000000
+MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
+MNT_DETACH, AT_FDCWD, AT_RECURSIVE = 2, -100, 0x8000
+MOUNT_SETATTR = 442
+READ_ONLY, NO_SUID, NO_DEV = 1, 2, 4
+SET_DEATH_SIGNAL = 1
+
+ROOT = "/proc"
+"""Where the new root is put together: a directory that is always there, and not shown in the new one."""
+
+DEVICES = ("null", "zero", "urandom")
+NOBODY = 65534
+
+
+def check(result: int, what: str) -> int:
+    """The result of a C function, or an OSError that names it."""
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{what}: {os.strerror(code)}")
+    return result
+
+
+def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    encoded = [text.encode() if text is not None else None for text in (source, target, kind, data)]
+    source_b, target_b, kind_b, data_b = encoded
+    check(LIBC.mount(source_b, target_b, kind_b, ctypes.c_ulong(flags), data_b), f"mount {target}")
+
+
+def restrict(path: str, attributes: int) -> None:
+    """Takes rights from a mount and all below it."""
+    wanted = struct.pack("QQQQ", attributes, 0, 0, 0)
+    buffer = ctypes.create_string_buffer(wanted, len(wanted))
+    size = ctypes.c_size_t(len(wanted))
+    done = LIBC.syscall(MOUNT_SETATTR, AT_FDCWD, path.encode(), AT_RECURSIVE, buffer, size)
+    check(done, f"mount_setattr {path}")
+
+
+def enter_namespaces() -> None:
+    """As root without a namespace of users, so that programs can get ids that are nobody's."""
+    uid, gid, flags = os.geteuid(), os.getegid(), NEW_NS | NEW_NET | NEW_IPC | NEW_UTS
+    if uid == 0:
+        check(LIBC.unshare(flags), "unshare")
+        return
+    check(LIBC.unshare(flags | NEW_USER), "unshare")
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{NOBODY} {uid} 1"),
+        ("gid_map", f"{NOBODY} {gid} 1"),
+    ):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+
+
+def build_root(folders: list[str]) -> None:
+    """A root of its own with `folders`, the devices that do no harm, and an empty /tmp."""
+    mount("none", "/", None, MS_REC | MS_PRIVATE)
+    mount("jail", ROOT, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
+    for path in folders:
+        show(path)
+    os.makedirs(f"{ROOT}/dev")
+    for device in DEVICES:
+        with open(f"{ROOT}/dev/{device}", "w"):
+            pass
+        mount(f"/dev/{device}", f"{ROOT}/dev/{device}", None, MS_BIND)
+    os.mkdir(f"{ROOT}/tmp")
+    os.mkdir(f"{ROOT}/old")
+    os.chdir(ROOT)
+    check(LIBC.pivot_root(b".", b"old"), "pivot_root")
+    os.chdir("/")
+    check(LIBC.umount2(b"/old", MNT_DETACH), "umount2")
+    os.rmdir("/old")
+    restrict("/", READ_ONLY | NO_SUID)
+
+
+def show(path: str) -> None:
+    """Puts one of the machine's folders or files into the new root, read-only; a link stays one."""
+    there = ROOT + path
+    if os.path.lexists(there) or not os.path.lexists(path):
+        return
+    os.makedirs(os.path.dirname(there), exist_ok=True)
+    if os.path.islink(path):
+        os.symlink(os.readlink(path), there)
+        return
+    if os.path.isdir(path):
+        os.makedirs(there, exist_ok=True)
+    else:
+        with open(there, "w"):
+            pass
+    mount(path, there, None, MS_BIND | MS_REC)
+    restrict(there, READ_ONLY | NO_SUID | NO_DEV)
+
+
+def die_with(parent: int) -> None:
+    """Lets the kernel kill this process when `parent` is gone."""
+    check(LIBC.prctl(SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0), "prctl")
+    if os.getppid() != parent:
+        os._exit(1)
