@@ -16,10 +16,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Start `rlcore ARGUMENTS` in a folder of its own; ended with the test."""
     commands: list[Command] = []
 
-    def begin(*arguments: str, cwd: Path = tmp_path, env: dict[str, str] | None = None) -> Command:
+    def begin(*arguments: str, cwd: Path = tmp_path, **known: Any) -> Command:
         folder = cwd / f"command-{len(commands)}"
         folder.mkdir()
-        command = Command(*arguments, cwd=folder, env=env)
+        command = Command(*arguments, cwd=folder, **known)
         commands.append(command)
         return command
 

@@ -16,7 +16,7 @@ TRAIN = ("train", "--algo", "grpo", "--model", "qwen3")
 @pytest.mark.timeout(400)
 def test_demo_learns_from_random_weights(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    command = run(*TRAIN, "--run-dir", str(folder), "--json", limit=380)
+    command = run(*TRAIN, "--run-dir", str(folder), "--json", limit=380, fresh=True)
     summary = json.loads(command.stdout)
     assert summary["exit_reason"] == "completed"
     assert summary["run"] == str(folder)

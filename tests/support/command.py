@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from forked import Forked, Forker
 
 LIMIT_S = 240.0
 SMALL = ("--prompts-per-step", "8", "--group-size", "4", "--eval-prompts", "16")
@@ -20,17 +21,30 @@ Start = Callable[..., "Command"]
 Run = Callable[..., "Command"]
 
 
-class Command:
-    """One `rlcore …` in its own session."""
+_forker = Forker()
 
-    def __init__(self, *arguments: str, cwd: Path, env: dict[str, str] | None = None) -> None:
-        program = Path(sys.executable).with_name("rlcore")
+
+class Command:
+    """One `rlcore …` in its own session.
+
+    It is forked, unless it is given variables, which libraries may read as they are imported, or `fresh`.
+    """
+
+    def __init__(
+        self, *arguments: str, cwd: Path, env: dict[str, str] | None = None, fresh: bool = False
+    ) -> None:
         self.out, self.err = cwd / "stdout.txt", cwd / "stderr.txt"
+        known = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **(env or {})}
+        self.process: Forked | subprocess.Popen[bytes]
+        if not (env or fresh):
+            self.process = _forker.fork(arguments, cwd=cwd, env=known, out=self.out, err=self.err)
+            return
+        program = Path(sys.executable).with_name("rlcore")
         with self.out.open("w") as out, self.err.open("w") as err:
             self.process = subprocess.Popen(
                 [str(program), *arguments],
                 cwd=cwd,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **(env or {})},
+                env=known,
                 stdout=out,
                 stderr=err,
                 start_new_session=True,

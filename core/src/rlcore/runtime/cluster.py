@@ -62,7 +62,6 @@ class Cluster:
         *args: Any,
         cpus: float = 0,
         gpus: float = 0,
-        env: Mapping[str, str] | None = None,
         bundle: tuple[Any, int] | None = None,
     ) -> Any:
         """Start an actor of `cls`; its concurrency groups have threads of their own.
@@ -75,7 +74,6 @@ class Cluster:
             "max_restarts": 0,
             "max_task_retries": 0,
         }
-        options["runtime_env"] = {"env_vars": dict(env or {})}
         if bundle is not None:
             from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 

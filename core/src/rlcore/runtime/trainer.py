@@ -62,7 +62,7 @@ class TrainerGroup:
         self._cluster = cluster
 
         def actor(cls: type, rank: int, slot: Slot) -> Any:
-            return cluster.actor(cls, rank, files, cpus=1, gpus=slot.gpus, env=env, bundle=slot.bundle)
+            return cluster.actor(cls, rank, files, env, cpus=1, gpus=slot.gpus, bundle=slot.bundle)
 
         self._actors = [actor(TrainWorker, rank, slot) for rank, slot in enumerate(slots)]
         self._critics = [actor(CriticWorker, rank, slot) for rank, slot in enumerate(critics)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -75,7 +76,10 @@ class UpdateResult:
 class RankWorker:
     """One rank of some roles. Its methods run one after another; `watch` and `write` have own threads."""
 
-    def __init__(self, rank: int, plugin_files: Sequence[PluginFile]) -> None:
+    def __init__(self, rank: int, plugin_files: Sequence[PluginFile], env: Mapping[str, str]) -> None:
+        """`env`: for the libraries that are imported here, torch's OpenMP among them."""
+        # Not Ray's `runtime_env`: a process that Ray has ready would be thrown away for a new one.
+        os.environ.update(env)
         from rlcore.cpu.allocator import keep_memory
         from rlcore.plugins.files import install
 
