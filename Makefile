@@ -1,4 +1,4 @@
-# make demo | test | test-sglang | lint | mutants | bench | setup. Each sets up what it needs.
+# make demo | test | test-full | test-sglang | lint | mutants | bench | setup. Each sets up what it needs.
 #
 # PYTHON=python3.12     the interpreter to make the environments with
 # TORCH_INDEX=URL|DIR   where to take torch from: the URL of a package index, or a folder of wheels
@@ -18,7 +18,7 @@ PROJECTS := $(wildcard core/pyproject.toml cli/pyproject.toml plugins/*/*/pyproj
 
 export TORCH_INDEX TORCH_SPEC
 
-.PHONY: demo test test-sglang lint mutants bench setup
+.PHONY: demo test test-full test-sglang lint mutants bench setup
 .DELETE_ON_ERROR:
 
 demo: $(MEMBERS)
@@ -26,12 +26,16 @@ demo: $(MEMBERS)
 
 test: export HF_HUB_OFFLINE = 1
 test: setup
-	$(BIN)/python -m pytest -q -m "not sglang"
+	$(BIN)/python -m pytest -q -m "not sglang and not full"
+
+test-full: export HF_HUB_OFFLINE = 1
+test-full: setup
+	$(BIN)/python -m pytest -q -m "not sglang" --durations=30
 
 test-sglang: export HF_HUB_OFFLINE = 1
 test-sglang: setup
 	PYTHON=$(PYTHON) scripts/sglang_cpu_venv.sh $(SGLANG_VENV) $(TORCH_SOURCE)
-	RLCORE_SGLANG_PYTHON="$(abspath $(SGLANG_VENV))/bin/python" $(BIN)/python -m pytest -q -m sglang
+	RLCORE_SGLANG_PYTHON="$(abspath $(SGLANG_VENV))/bin/python" $(BIN)/python -m pytest -q -m sglang --durations=30
 
 lint: setup
 	$(BIN)/ruff check .

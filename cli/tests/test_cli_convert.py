@@ -114,6 +114,7 @@ def rlcore_models():
 '''
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)  # of two more processes that import everything
 @pytest.mark.filterwarnings("ignore")  # megatron warns of itself, and it runs in this process here
 def test_processes_that_share_the_work_have_the_plugin_files(

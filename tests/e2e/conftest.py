@@ -10,6 +10,18 @@ from command import LIMIT_S, Command, Run, Start
 from layouts import Layouts
 from refusals import Refused, refuse
 
+HERE = Path(__file__).parent
+STARTS = {"start", "run", "layouts"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that start the command are of the full tier, but for those marked `daily`."""
+    for item in items:
+        starts = item.path.is_relative_to(HERE) and STARTS & set(getattr(item, "fixturenames", ()))
+        if starts and not item.get_closest_marker("daily"):
+            item.add_marker("full")
+
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:

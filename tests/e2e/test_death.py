@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 from command import SMALL, Command, Start, gone, rows, wait_for
 
 TRAIN = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", "500")
@@ -43,6 +44,7 @@ def test_death_ends_the_run_with_its_reason(start: Start, tmp_path: Path) -> Non
     gone(processes)
 
 
+@pytest.mark.daily
 def test_an_engine_is_replaced_as_often_as_it_may_be(start: Start, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command, first = _started(start, folder, "--engine-replacements", "1")

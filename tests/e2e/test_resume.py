@@ -12,6 +12,7 @@ from command import SMALL, Run, Start, gone, rows, untimed, wait_for
 TRAIN = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--minibatches", "2", "--eval-every", "4")
 
 
+@pytest.mark.daily
 def test_killed_and_resumed_is_identical_to_uninterrupted(run: Run, start: Start, tmp_path: Path) -> None:
     """Its weights being published by their changes makes no difference either."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
@@ -44,6 +45,7 @@ def test_sigterm_saves_and_ends_and_the_rest_follows(run: Run, start: Start, tmp
     assert rows(folder)[-1]["step"] == step + 1
 
 
+@pytest.mark.daily
 def test_ctrl_c_stops_everything(start: Start, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = start(*TRAIN, "--steps", "200", "--ranks", "2", "--run-dir", str(folder))

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 TRAIN = ("train", "--algo", "grpo", "--model", "qwen3")
 
 
+@pytest.mark.daily
 @pytest.mark.timeout(400)
 def test_demo_learns_from_random_weights(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "run"
@@ -36,6 +37,7 @@ def test_demo_learns_from_random_weights(run: Run, tmp_path: Path) -> None:
     assert (folder / "checkpoints" / str(summary["steps"]) / "state.json").is_file()
 
 
+@pytest.mark.daily
 def test_two_runs_of_one_seed_are_identical_and_another_seed_is_not(run: Run, tmp_path: Path) -> None:
     for name, seed in (("a", "7"), ("b", "7"), ("c", "8")):
         run(*TRAIN, *SMALL, "--steps", "4", "--seed", seed, "--run-dir", str(tmp_path / name))
@@ -61,6 +63,7 @@ def test_bf16_trains_publishes_and_exports(run: Run, tmp_path: Path) -> None:
     assert json.loads((out / "config.json").read_text())["dtype"] == "bfloat16"
 
 
+@pytest.mark.daily
 def test_dry_run_prints_a_file_that_gives_the_same_run(run: Run, tmp_path: Path) -> None:
     first = run(*TRAIN, "--steps", "3", "--loss.clip-high", "0.28", "--dry-run")
     file = tmp_path / "run.toml"

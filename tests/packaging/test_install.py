@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.full  # every member is built and installed
+
 ROOT = Path(__file__).resolve().parents[2]
 MEMBERS = [
     path.parent for path in (*ROOT.glob("c*/pyproject.toml"), *ROOT.glob("plugins/*/*/pyproject.toml"))

@@ -128,6 +128,7 @@ def test_memory_is_that_of_a_tensor_however_large_the_model(tmp_path: Path) -> N
         assert growth < whole / 2
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)  # of seven more processes that import everything
 @pytest.mark.filterwarnings("ignore")  # megatron warns of itself, and it runs in this process here
 def test_ranks_share_the_work_and_give_the_same_bytes(tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ async def slots(launchers: list[HereLauncher], tmp_path: Path) -> AsyncIterator[
         await asyncio.gather(*(slot.stop() for slot in made))
 
 
+@pytest.mark.full
 async def test_what_lost_engines_leave_undone_is_done_by_the_last(
     slots: list[EngineSlot], launchers: list[HereLauncher], relay: Any, location: Location
 ) -> None:

@@ -63,6 +63,7 @@ async def slot(launcher: HereLauncher, publisher: Interrupted) -> AsyncIterator[
         await made.stop()
 
 
+@pytest.mark.full
 async def test_a_lost_server_is_replaced_and_nobody_notices(
     slot: EngineSlot, launcher: HereLauncher, relay: Any, publisher: Interrupted, location: Location
 ) -> None:
