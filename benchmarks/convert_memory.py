@@ -160,7 +160,7 @@ def sizes(source: Path) -> list[int]:
     from rlcore.runtime.shares import one_rank
 
     with one_rank():
-        from rlcore.megatron.streaming import Shape
+        from rlcore_megatron.mcore.streaming import Shape
 
         return list(Shape.of(of_model(source, _bridge(source))).sizes.values())
 

@@ -1,9 +1,9 @@
 """Peak memory and seconds of the output layer with log-probs, entropy, gradients: whole logits, and chunks.
 
 From hidden states to the gradients of these and of the output matrix, with the two ways between which
-`rlcore.megatron.rows` chooses by size. Each measurement is a process of its own: its high-water mark, less
-that with hidden states, matrix and both gradients alone. Every large tensor is given back to the system as
-soon as it is freed, so that the mark is of what lives at once.
+`rlcore_megatron.mcore.rows` chooses by size. Each measurement is a process of its own: its high-water mark,
+less that with hidden states, matrix and both gradients alone. Every large tensor is given back to the system
+as soon as it is freed, so that the mark is of what lives at once.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def measure(way: str, tokens: int, threads: int) -> tuple[float, float]:
     import torch
 
     from rlcore.cpu import kernels
-    from rlcore.megatron.logprobs import HiddenRows, vocab_parallel_log_probs
+    from rlcore_megatron.mcore.logprobs import HiddenRows, vocab_parallel_log_probs
 
     torch.set_num_threads(threads)
     draw = torch.Generator().manual_seed(0)

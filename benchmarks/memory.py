@@ -58,7 +58,7 @@ def measure(way: str, tokens: int, vocab: int) -> float:
     """MiB of resident memory at the peak of one forward and one backward pass in this process."""
     import torch
 
-    from rlcore.megatron.logprobs import vocab_parallel_log_probs
+    from rlcore_megatron.mcore.logprobs import vocab_parallel_log_probs
 
     torch.set_num_threads(1)
     torch.manual_seed(0)

@@ -28,16 +28,16 @@ from rlcore.learning import learner as learner_module
 from rlcore.learning.forwards import Forwards
 from rlcore.learning.learner import Learner
 from rlcore.learning.objective import Objective
-from rlcore.megatron import logprobs, parallel
-from rlcore.megatron import role as role_module
-from rlcore.megatron import scoring as scoring_module
-from rlcore.megatron.role import Role
 from rlcore.network import free_port
 from rlcore.settings import LearnerSettings, OptimizerSettings
 from rlcore.spec import ModelSpec, Part
 from rlcore_grpo.advantage import GroupAdvantage
 from rlcore_grpo.config import GroupAdvantageConfig, PpoClipConfig
 from rlcore_grpo.loss import PpoClip
+from rlcore_megatron.mcore import logprobs, parallel
+from rlcore_megatron.mcore import role as role_module
+from rlcore_megatron.mcore import scoring as scoring_module
+from rlcore_megatron.mcore.role import Role
 from rlcore_qwen.config import QwenConfig
 
 VOCABULARIES = (512, 32768)

@@ -16,8 +16,6 @@ from torch import Tensor
 from transformers import DeepseekV3Config, Glm4MoeConfig, Glm4MoeLiteConfig, PretrainedConfig, Qwen3MoeConfig
 
 from rlcore.data.batch import ROUTED_EXPERTS, TrainBatch
-from rlcore.megatron import parallel
-from rlcore.megatron.role import Role
 from rlcore.plugins.loader import load
 from rlcore.plugins.records import Kind
 from rlcore.rollout.routes import routed_experts
@@ -26,6 +24,8 @@ from rlcore.testing.checkpoints import make_checkpoint
 from rlcore.testing.ranks import run_ranks
 from rlcore.types import Prompt, Sample
 from rlcore_local.testing import Local
+from rlcore_megatron.mcore import parallel
+from rlcore_megatron.mcore.role import Role
 
 LAYERS, EXPERTS, TOP, SAMPLES, PROMPT, RESPONSE = 8, 32, 4, 32, 16, 64
 SHAPE: dict[str, Any] = {

@@ -15,10 +15,10 @@ from torch import Tensor
 from rlcore.data.batch import TrainBatch
 from rlcore.inputs import Input
 from rlcore.interfaces import Correction, Loss
+from rlcore.interfaces.trainer import TokenOutputs
 from rlcore.learning.objective import Objective
 from rlcore.learning.preparation import prepare
 from rlcore.maths import Normalizer
-from rlcore.megatron.step import TokenOutputs
 from rlcore.settings import KlSettings
 from rlcore.testing.tensors import responses
 from rlcore_cispo.config import CispoConfig

@@ -12,9 +12,6 @@ from transformers.utils import logging
 
 from rlcore.compose.models import find
 from rlcore.data.batch import TrainBatch
-from rlcore.megatron import parallel
-from rlcore.megatron.fields import split
-from rlcore.megatron.role import Role
 from rlcore.plan.activations import Batch, saved
 from rlcore.plan.facts import Facts
 from rlcore.plan.layout import Layout
@@ -25,6 +22,9 @@ from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import VOCAB_SIZE, policy_loss
+from rlcore_megatron.mcore import parallel
+from rlcore_megatron.mcore.fields import split
+from rlcore_megatron.mcore.role import Role
 
 SAMPLES, PROMPT, RESPONSE = 4, 16, 48
 TOKENS, ROWS = SAMPLES * (PROMPT + RESPONSE - 1), SAMPLES * RESPONSE

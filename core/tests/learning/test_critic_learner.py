@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
+from rlcore.interfaces.trainer import LossResult, StepResult
 from rlcore.learning.critic import CriticLearner
 from rlcore.learning.minibatch import samples_of, select
 from rlcore.learning.value_objective import with_value_weights
-from rlcore.megatron.step import LossResult, StepResult
 from rlcore.testing.tiny import VOCAB_SIZE
 from rlcore_ppo.config import ClippedConfig
 from rlcore_ppo.value_loss import Clipped

@@ -6,8 +6,8 @@ from typing import Any, Literal
 import pytest
 
 from rlcore.errors import LogProbGapError, RunError
+from rlcore.interfaces.trainer import StepResult
 from rlcore.learning.invariants import check_first_step
-from rlcore.megatron.step import StepResult
 
 TOKENS, FRESH = 10.0, 5.0
 

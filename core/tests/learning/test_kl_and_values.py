@@ -14,13 +14,13 @@ from rlcore.data.batch import TrainBatch
 from rlcore.errors import RunError
 from rlcore.inputs import Input
 from rlcore.interfaces import AdvantageOutput, LossInputs, LossOutput, ValueInputs
+from rlcore.interfaces.trainer import StepResult, TokenOutputs
 from rlcore.learning.invariants import check_reference
 from rlcore.learning.objective import Objective
 from rlcore.learning.preparation import prepare
 from rlcore.learning.reference_kl import in_rewards
 from rlcore.learning.value_objective import ValueObjective, explained_variance, with_value_weights
 from rlcore.maths import KlKind, kl
-from rlcore.megatron.step import StepResult, TokenOutputs
 from rlcore.settings import KlSettings
 from rlcore_ppo.config import ClippedConfig
 from rlcore_ppo.value_loss import Clipped

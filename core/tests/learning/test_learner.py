@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from rlcore.data.batch import TrainBatch
 from rlcore.errors import LogProbGapError, NotFiniteError, RunError
 from rlcore.interfaces import Correction, CorrectionInputs, LossInputs, LossOutput, Weights
+from rlcore.interfaces.trainer import LossResult, StepResult, TokenOutputs
 from rlcore.learning.learner import Learner
 from rlcore.learning.metrics import METRICS
 from rlcore.maths import group_advantages, importance_ratio
-from rlcore.megatron.step import LossResult, StepResult, TokenOutputs
 from rlcore.settings import LearnerSettings
 
 VOCAB = 7

@@ -16,11 +16,11 @@ from rlcore.data.batch import TrainBatch
 from rlcore.errors import NotFiniteError, RunError
 from rlcore.inputs import Input
 from rlcore.interfaces import CorrectionInputs, Loss, LossInputs, LossOutput, Weights
+from rlcore.interfaces.trainer import LossResult, TokenOutputs
 from rlcore.learning.minibatch import assign_minibatches
 from rlcore.learning.objective import WEIGHTED, Objective
 from rlcore.learning.preparation import advantage_metrics, prepare
 from rlcore.maths import Normalizer, importance_ratio
-from rlcore.megatron.step import LossResult, TokenOutputs
 from rlcore_cispo.config import CispoConfig
 from rlcore_cispo.loss import Cispo
 from rlcore_dpo.config import DpoConfig

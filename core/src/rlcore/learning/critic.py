@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rlcore.data.batch import TrainBatch
 from rlcore.interfaces import ValueLoss
+from rlcore.interfaces.trainer import StepResult, balance_metric
 from rlcore.learning.roles import ValueModel
 from rlcore.learning.value_objective import ValueObjective, explained_variance
-from rlcore.megatron.step import StepResult, balance_metric
 
 
 class CriticLearner:

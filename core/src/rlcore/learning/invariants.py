@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from rlcore.errors import LogProbGapError, RunError
-from rlcore.megatron.step import StepResult
+from rlcore.interfaces.trainer import StepResult
 
 MAX_PPO_GAP = 1e-6
 """Before the first update old and new log-probs are two forwards of the same weights on the same packs.

@@ -16,6 +16,7 @@ from rlcore.data.batch import TrainBatch
 from rlcore.errors import NotFiniteError, RunError
 from rlcore.inputs import TOP_IDS, Input
 from rlcore.interfaces import AdvantageEstimator, Correction, Loss, ValueLoss
+from rlcore.interfaces.trainer import StepResult
 from rlcore.learning.critic import CriticLearner
 from rlcore.learning.forwards import Forwards, clock
 from rlcore.learning.gather import gather_batch, gather_rows, rows_of
@@ -28,9 +29,8 @@ from rlcore.learning.reference_kl import in_rewards
 from rlcore.learning.roles import Policy, Scorer, ValueModel
 from rlcore.learning.teacher import WithTeacher
 from rlcore.learning.value_objective import with_value_weights
-from rlcore.megatron.imports import device
-from rlcore.megatron.step import StepResult
 from rlcore.settings import LearnerSettings
+from rlcore_megatron.mcore.imports import device
 
 
 class Learner:
@@ -234,7 +234,7 @@ def _data_group() -> ProcessGroup | None:
     """The data-parallel ranks, by a group that takes tensors of the CPU; None where there is one process."""
     if not dist.is_initialized():
         return None
-    # at the top of the file it would come before rlcore.megatron, which makes it importable
+    # at the top of the file it would come before rlcore_megatron.mcore, which makes it importable
     from megatron.core import parallel_state
 
     group: ProcessGroup

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rlcore.interfaces.trainer import StepResult, balance_metric
 from rlcore.learning.objective import WEIGHTED
-from rlcore.megatron.step import StepResult, balance_metric
 
 METRICS = {
     "train/loss": "mean loss of the mini-batches",

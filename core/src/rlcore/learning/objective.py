@@ -14,9 +14,9 @@ from torch import Tensor
 from rlcore.data.batch import TrainBatch
 from rlcore.inputs import Input
 from rlcore.interfaces import Correction, CorrectionInputs, Loss, LossInputs
+from rlcore.interfaces.trainer import LossResult, TokenOutputs
 from rlcore.learning.outputs import check_outputs, name_of
 from rlcore.maths import importance_ratio, kl, where_live
-from rlcore.megatron.step import LossResult, TokenOutputs
 from rlcore.settings import KlSettings
 
 WEIGHTED = "weighted/"

@@ -1,4 +1,4 @@
-"""What the learner needs of the models; those of `rlcore.megatron` are such."""
+"""What the learner needs of the models; those of `rlcore_megatron.mcore` are such."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
-from rlcore.megatron.step import LossResult, StepResult, TokenOutputs
+from rlcore.interfaces.trainer import LossResult, StepResult, TokenOutputs
 
 
 class Scorer(Protocol):
@@ -29,7 +29,7 @@ class Scorer(Protocol):
 
 
 class Policy(Scorer, Protocol):
-    """`rlcore.megatron.role.Role`."""
+    """`rlcore_megatron.mcore.role.Role`."""
 
     def train(
         self,
@@ -47,7 +47,7 @@ class Policy(Scorer, Protocol):
 
 
 class ValueModel(Protocol):
-    """`rlcore.megatron.critic.Critic`."""
+    """`rlcore_megatron.mcore.critic.Critic`."""
 
     def values(self, batch: TrainBatch, *, tokens_per_rank: int) -> Tensor:
         """The value of the state before each response token, fp32 [R], without gradient."""

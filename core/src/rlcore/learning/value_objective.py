@@ -13,9 +13,9 @@ from rlcore.data.batch import TrainBatch
 from rlcore.errors import RunError
 from rlcore.inputs import Input
 from rlcore.interfaces import ValueInputs, ValueLoss
+from rlcore.interfaces.trainer import LossResult
 from rlcore.learning.outputs import name_of
 from rlcore.maths import masked_mean, where_live
-from rlcore.megatron.step import LossResult
 
 CORE_METRICS = frozenset({"explained_variance", "grad_norm", "loss", "lr", "router_balance"})
 """Metrics that core computes of every critic; a loss cannot use their names."""

@@ -1,6 +1,6 @@
 """Bytes that the trainer keeps of one micro-batch for the backward pass, tensor by tensor.
 
-What `rlcore.megatron` saves on plain torch: every norm keeps its input (in fp32) and what the next linear
+What the megatron trainer saves on plain torch: every norm keeps its input (in fp32) and what the next linear
 layer reads, the gated MLP five times its width, attention queries, keys, values and its output.
 """
 

@@ -98,7 +98,7 @@ def to_hf(
     _check_new(out)
     with one_rank():
         from rlcore.checkpoint.safetensors_stream import shards, write_index
-        from rlcore.megatron.streaming import Shape
+        from rlcore_megatron.mcore.streaming import Shape
 
         shape = Shape.of(source.spec)
         files = shards((entry for _, entry in shape.plan()), max_shard_bytes)
@@ -130,7 +130,7 @@ def to_dist(
     _check_new(out)
     check_weights(Path(spec.path))
     with one_rank():
-        from rlcore.megatron.streaming import Shape, finish_weights
+        from rlcore_megatron.mcore.streaming import Shape, finish_weights
 
         shape = Shape.of(spec)
         total = sum(shape.sizes.values())
@@ -146,7 +146,7 @@ def to_dist(
 
 def _complete(folder: Path, spec: ModelSpec, done: Sequence[Done]) -> Report:
     """Add what is not weights, and the report of all shares."""
-    from rlcore.megatron.weights import carry
+    from rlcore_megatron.mcore.weights import carry
 
     report = Report()
     for one in done:

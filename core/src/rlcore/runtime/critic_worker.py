@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rlcore.data.batch import TrainBatch
-    from rlcore.megatron.critic import ValueFunction
-    from rlcore.megatron.step import StepResult
+    from rlcore.interfaces.trainer import StepResult
+    from rlcore_megatron.mcore.critic import ValueFunction
 
 
 class CriticWorker(RankWorker):
@@ -21,7 +21,7 @@ class CriticWorker(RankWorker):
         """Join the critics' process group and build the model."""
         assert setup.critic is not None, "a critic's worker has a critic"
         self._join(setup, host, port)
-        from rlcore.megatron.critic import Critic
+        from rlcore_megatron.mcore.critic import Critic
 
         self._critic = Critic(setup.critic.model, setup.critic.optimizer)
         self._roles[CRITIC] = self._critic

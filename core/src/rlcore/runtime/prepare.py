@@ -207,7 +207,7 @@ def megatron_fields(resolved: Resolved, gpu: bool) -> Mapping[str, Any]:
     recompute = gpu and not any(name.startswith("recompute_") for name in resolved.megatron)
     if not resolved.megatron:
         return RECOMPUTE if recompute else {}  # spares the driver megatron's import
-    from rlcore.megatron.fields import check_fields
+    from rlcore_megatron.mcore.fields import check_fields
 
     return {**(RECOMPUTE if recompute else {}), **check_fields(resolved.megatron)}
 

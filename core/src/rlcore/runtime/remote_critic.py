@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rlcore.data.batch import TrainBatch
-    from rlcore.megatron.critic import ValueFunction
-    from rlcore.megatron.step import StepResult
+    from rlcore.interfaces.trainer import StepResult
+    from rlcore_megatron.mcore.critic import ValueFunction
 
 CALL_SECONDS = 3600.0
 """Time for a peer to answer."""

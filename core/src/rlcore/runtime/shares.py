@@ -23,8 +23,8 @@ from rlcore.spec import ModelSpec
 
 if TYPE_CHECKING:
     from rlcore.checkpoint.safetensors_stream import Shard
-    from rlcore.megatron.streaming import Shape
-    from rlcore.megatron.torch_dist_stream import Written
+    from rlcore_megatron.mcore.streaming import Shape
+    from rlcore_megatron.mcore.torch_dist_stream import Written
 
 T = TypeVar("T")
 
@@ -165,7 +165,7 @@ def _main(end: Connection, plugin_files: Sequence[PluginFile], pickled: bytes, r
         with one_rank():
             import torch
 
-            from rlcore.megatron.streaming import Shape
+            from rlcore_megatron.mcore.streaming import Shape
 
             install(plugin_files)
             job: Job = pickle.loads(pickled)
@@ -183,10 +183,10 @@ def _main(end: Connection, plugin_files: Sequence[PluginFile], pickled: bytes, r
 @contextmanager
 def one_rank() -> Iterator[None]:
     """A process group of this process alone."""
-    from rlcore import cpu
+    from rlcore_megatron import cpu
 
     cpu.install()
-    from rlcore.megatron import parallel
+    from rlcore_megatron.mcore import parallel
 
     parallel.start(0, 1, "127.0.0.1", 0)
     try:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from rlcore.engines.broadcast import Call
     from rlcore.engines.publish import Publisher
     from rlcore.engines.publish_file import Location
-    from rlcore.megatron.role import Role
-    from rlcore.megatron.saving import StagedRole
-    from rlcore.megatron.swapped import SwappedRole
     from rlcore.plugins.files import PluginFile
     from rlcore.settings import LearnerSettings, OptimizerSettings
+    from rlcore_megatron.mcore.role import Role
+    from rlcore_megatron.mcore.saving import StagedRole
+    from rlcore_megatron.mcore.swapped import SwappedRole
 
 POLICY, REFERENCE, CRITIC = "policy", "reference", "critic"
 """The roles, and their folders in a checkpoint."""
@@ -124,7 +124,7 @@ class RankWorker:
 
     def stop(self) -> None:
         """Leave the process group in order."""
-        from rlcore.megatron import parallel
+        from rlcore_megatron.mcore import parallel
 
         parallel.stop()
 
@@ -133,12 +133,12 @@ class RankWorker:
         import torch
         import torch.distributed as dist
 
-        from rlcore import cpu
+        from rlcore_megatron import cpu
 
         torch.set_num_threads(setup.threads)
         cpu.install()
-        from rlcore.megatron import parallel
-        from rlcore.megatron.fields import split
+        from rlcore_megatron.mcore import parallel
+        from rlcore_megatron.mcore.fields import split
 
         layout = split(setup.model.megatron).layout
         parallel.start(
@@ -164,11 +164,11 @@ class TrainWorker(RankWorker):
         """
         self._join(setup, host, port)
         from rlcore.learning.learner import Learner
-        from rlcore.megatron import parallel
-        from rlcore.megatron.critic import Critic
-        from rlcore.megatron.role import Role
-        from rlcore.megatron.swapped import SwappedRole, load_host_weights
         from rlcore.runtime.remote_critic import RemoteCritic
+        from rlcore_megatron.mcore import parallel
+        from rlcore_megatron.mcore.critic import Critic
+        from rlcore_megatron.mcore.role import Role
+        from rlcore_megatron.mcore.swapped import SwappedRole, load_host_weights
 
         # before the policy, so that the two models are not on the device at the same time
         swapped = load_host_weights(setup.reference) if setup.reference and setup.is_swapped else None
@@ -212,7 +212,7 @@ class TrainWorker(RankWorker):
 
     def write_weights(self, version: int, whole: bool = False) -> Location | None:
         """Lay the weights down for the engines (see `Publisher.write`); the location on rank 0."""
-        from rlcore.megatron.weights import hf_tensors
+        from rlcore_megatron.mcore.weights import hf_tensors
 
         tensors = hf_tensors(self._role.built)
         if self._rank == 0:

@@ -23,9 +23,9 @@ from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
 from rlcore.interfaces import Loss, LossInputs
+from rlcore.interfaces.trainer import TokenOutputs
 from rlcore.learning.objective import WEIGHTED, Objective
 from rlcore.learning.preparation import prepare
-from rlcore.megatron.step import TokenOutputs
 from rlcore.testing.tensors import INF, NAN, f64, loss_inputs, responses
 
 LENGTHS = (3, 0, 5, 2, 1, 4)

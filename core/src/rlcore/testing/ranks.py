@@ -15,7 +15,7 @@ from typing import Any
 
 from rlcore.network import free_port
 
-PRELOAD = "rlcore.megatron"
+PRELOAD = "rlcore_megatron.mcore"
 """Imported once, in the server that the ranks are forked from: a rank then starts in milliseconds."""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rlcore.data.batch import TrainBatch
-from rlcore.megatron.step import LossResult, TokenOutputs
+from rlcore.interfaces.trainer import LossResult, TokenOutputs
 
 VOCAB_SIZE = 99
 ENTROPY_WEIGHT = 0.01

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
 from rlcore.interfaces import Correction, Loss, LossInputs, LossOutput
+from rlcore.interfaces.trainer import TokenOutputs
 from rlcore.learning.objective import Objective
-from rlcore.megatron.step import TokenOutputs
 from rlcore_corrections.config import DecoupledConfig, IcePopConfig, MisConfig, OpsmConfig, TisConfig
 from rlcore_corrections.weights import Decoupled, IcePop, Mis, Opsm, Tis
 from rlcore_grpo.config import PpoClipConfig

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
 from rlcore.inputs import Input
+from rlcore.interfaces.trainer import TokenOutputs
 from rlcore.learning.objective import WEIGHTED, Objective
 from rlcore.learning.preparation import prepare
-from rlcore.megatron.step import TokenOutputs
 from rlcore.plugins.loader import Switches, load
 from rlcore.plugins.records import Algorithm, Kind
 from rlcore.testing.losses import LossConformance

@@ -12,9 +12,9 @@ from rlcore.config.base import Config
 from rlcore.config.parts import AdvantageConfig
 from rlcore.config.run import RunConfig
 from rlcore.data.batch import TrainBatch
+from rlcore.interfaces.trainer import TokenOutputs
 from rlcore.learning.objective import Objective
 from rlcore.learning.preparation import prepare
-from rlcore.megatron.step import TokenOutputs
 from rlcore.plugins.records import Component, Kind
 from rlcore.plugins.registry import check
 from rlcore.spec import Part

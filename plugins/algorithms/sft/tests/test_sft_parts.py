@@ -8,10 +8,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from rlcore.data.batch import TrainBatch
+from rlcore.interfaces.trainer import TokenOutputs
 from rlcore.learning.objective import Objective
 from rlcore.learning.preparation import prepare
 from rlcore.maths import Normalizer
-from rlcore.megatron.step import TokenOutputs
 from rlcore.plugins.loader import Switches, load
 from rlcore.plugins.records import Algorithm, Kind
 from rlcore.testing.losses import LossConformance

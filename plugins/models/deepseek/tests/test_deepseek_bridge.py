@@ -5,8 +5,8 @@ from typing import ClassVar
 from transformers import DeepseekV3Config
 
 from rlcore.spec import Part
-from rlcore.testing.bridges import EXPERT_LAYOUTS, ROPES, BridgeConformance
 from rlcore_local.testing import answers
+from rlcore_megatron.testing.bridges import EXPERT_LAYOUTS, ROPES, BridgeConformance
 
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16}
 SIZES = {

@@ -48,7 +48,7 @@ def test_fp8_is_made_full_and_the_prediction_layer_left_out(tmp_path: Path) -> N
     for extra in path.parent.glob("*.gradients"):
         extra.rename(tmp_path / extra.name)
 
-    run_ranks("rlcore.testing.bridge_ranks:save_again", 1, BRIDGE, path.parent, tmp_path / "out")
+    run_ranks("rlcore_megatron.testing.bridge_ranks:save_again", 1, BRIDGE, path.parent, tmp_path / "out")
 
     out = tmp_path / "out" / "published"
     written = {name: tensor for file in out.glob("*.safetensors") for name, tensor in load_file(file).items()}

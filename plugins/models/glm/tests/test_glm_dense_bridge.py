@@ -5,8 +5,8 @@ from typing import ClassVar
 from transformers import Glm4Config
 
 from rlcore.spec import Part
-from rlcore.testing.bridges import HEADS, ROPES, TIED, BridgeConformance
 from rlcore_local.testing import answers
+from rlcore_megatron.testing.bridges import HEADS, ROPES, TIED, BridgeConformance
 
 
 class TestGlm4(BridgeConformance):

@@ -5,8 +5,8 @@ from typing import ClassVar
 from transformers import Glm4MoeConfig
 
 from rlcore.spec import Part
-from rlcore.testing.bridges import EXPERT_LAYOUTS, HEADS, ROPES, BridgeConformance
 from rlcore_local.testing import answers
+from rlcore_megatron.testing.bridges import EXPERT_LAYOUTS, HEADS, ROPES, BridgeConformance
 
 ROUTED = {"n_group": 4, "topk_group": 2, "norm_topk_prob": True, "routed_scaling_factor": 2.5}
 HALF = {"rope_parameters": {**ROPES[0]["rope_parameters"], "partial_rotary_factor": 0.5}}

@@ -5,8 +5,8 @@ from typing import ClassVar
 from transformers import Glm4MoeLiteConfig
 
 from rlcore.spec import Part
-from rlcore.testing.bridges import EXPERT_LAYOUTS, ROPES, BridgeConformance
 from rlcore_local.testing import answers
+from rlcore_megatron.testing.bridges import EXPERT_LAYOUTS, ROPES, BridgeConformance
 
 SIZES = {
     "num_attention_heads": 4,

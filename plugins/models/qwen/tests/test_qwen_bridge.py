@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 from transformers import Qwen2Config, Qwen3Config
 
 from rlcore.spec import Part
-from rlcore.testing.bridges import HEADS, LAYOUTS, ROPES, TIED, BridgeConformance, Choice
 from rlcore_local.testing import answers
+from rlcore_megatron.testing.bridges import HEADS, LAYOUTS, ROPES, TIED, BridgeConformance, Choice
 
 QWEN = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
 REFUSED: dict[str, Choice] = {

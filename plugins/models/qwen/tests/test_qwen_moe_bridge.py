@@ -5,8 +5,8 @@ from typing import ClassVar
 from transformers import Qwen3MoeConfig
 
 from rlcore.spec import Part
-from rlcore.testing.bridges import EXPERT_LAYOUTS, HEADS, ROPES, BridgeConformance
 from rlcore_local.testing import answers
+from rlcore_megatron.testing.bridges import EXPERT_LAYOUTS, HEADS, ROPES, BridgeConformance
 
 
 class TestQwen3Moe(BridgeConformance):

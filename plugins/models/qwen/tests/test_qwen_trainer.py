@@ -35,10 +35,10 @@ def half_precision(
     rank: int, size: int, port: int, root: Path, fields: dict[str, Any]
 ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """The values of a fresh value head, its gradient, and the weights of the policy as they are published."""
-    from rlcore.megatron import parallel
-    from rlcore.megatron.build import build_model
-    from rlcore.megatron.weights import hf_tensors
-    from rlcore.testing.bridge_ranks import packed, start
+    from rlcore_megatron.mcore import parallel
+    from rlcore_megatron.mcore.build import build_model
+    from rlcore_megatron.mcore.weights import hf_tensors
+    from rlcore_megatron.testing.bridge_ranks import packed, start
 
     start(rank, size, port, fields)
     spec = ModelSpec(path=str(root / "source"), bridge=QWEN, dtype="bf16", megatron=fields)

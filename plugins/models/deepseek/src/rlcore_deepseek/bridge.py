@@ -1,6 +1,6 @@
 """DeepSeek-V3 on megatron-core."""
 
-from rlcore.megatron.latent_bridge import LatentBridge
+from rlcore_megatron.mcore.latent_bridge import LatentBridge
 
 
 class DeepseekBridge(LatentBridge):

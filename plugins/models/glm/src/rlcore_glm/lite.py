@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rlcore.megatron.latent_bridge import LatentBridge
+from rlcore_megatron.mcore.latent_bridge import LatentBridge
 
 
 class GlmMoeLiteBridge(LatentBridge):

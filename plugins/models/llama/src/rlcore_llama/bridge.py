@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from rlcore.megatron.backend import Linears
-from rlcore.megatron.bridge import MBridge
-from rlcore.megatron.linear import BiasedLinear, BiasedNormLinear, NormLinear, OutputLinear
+from rlcore_megatron.mcore.backend import Linears
+from rlcore_megatron.mcore.bridge import MBridge
+from rlcore_megatron.mcore.linear import BiasedLinear, BiasedNormLinear, NormLinear, OutputLinear
 
 ATTENTION = {
     "self_attention.linear_proj.bias": ["model.layers.{layer_number}.self_attn.o_proj.bias"],

@@ -5,9 +5,9 @@ from typing import Any
 from transformers import PretrainedConfig
 
 from rlcore.errors import ModelError
-from rlcore.megatron.backend import Linears
-from rlcore.megatron.bridge import MBridge
-from rlcore.megatron.linear import BiasedLinear
+from rlcore_megatron.mcore.backend import Linears
+from rlcore_megatron.mcore.bridge import MBridge
+from rlcore_megatron.mcore.linear import BiasedLinear
 
 
 class QwenBridge(MBridge):

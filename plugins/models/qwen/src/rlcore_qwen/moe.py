@@ -6,8 +6,8 @@ from typing import Any
 from transformers import PretrainedConfig
 
 from rlcore.errors import ModelError
-from rlcore.megatron.moe_bridge import MoeBridge
-from rlcore.megatron.routing import Routing
+from rlcore_megatron.mcore.moe_bridge import MoeBridge
+from rlcore_megatron.mcore.routing import Routing
 
 
 class QwenMoeBridge(MoeBridge):

@@ -1,0 +1,1 @@
+"""The trainer on megatron-core for rlcore."""

@@ -1,0 +1,252 @@
+"""How a model family plugs into the trainer: `ModelBridge`, and `MBridge`, a base over mbridge."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
+from megatron.core.transformer.transformer_config import TransformerConfig
+from torch import Tensor, nn
+from transformers import AutoConfig, PretrainedConfig
+
+from rlcore.config.base import Config
+from rlcore.errors import ConfigError, ModelError
+from rlcore_megatron.mcore import fp8, heads, parallel, transfer
+from rlcore_megatron.mcore.backend import Linears, block_spec
+from rlcore_megatron.mcore.imports import device
+from rlcore_megatron.mcore.rotary import Rotary
+from rlcore_megatron.mcore.transfer import Read, Write
+
+VALUE_HEAD_NAME = "score.weight"
+"""How transformers names the head of a model with one output a token."""
+
+
+class ModelBridge(Protocol):
+    """One Hugging Face model as megatron-core holds it, under the parallel layout of this process.
+
+    Its factory is called as `factory(config, path=…, dtype=…, settings=…, value_head=…)`: the plugin's
+    Config, a Hugging Face directory, the parameters' torch dtype, fields of megatron's TransformerConfig, and
+    whether a scalar head replaces the one that makes logits. A factory may have a function `refuse(path)`,
+    which raises ModelError, before any process is started, for a config that the bridge does not support.
+    """
+
+    hf_config: PretrainedConfig
+    config: TransformerConfig
+
+    def build(self) -> list[nn.Module]:
+        """The chunks of this pipeline stage, on the device of the process, with random weights."""
+        ...
+
+    def load(self, chunks: Sequence[nn.Module], write: Write) -> None:
+        """Hand each tensor of `chunks` what the directory's safetensors have for it.
+
+        `write(tensor, values)`; where a parameter is filled in pieces (views), they come one after another.
+        ModelError where a weight is missing or misshapen.
+        """
+        ...
+
+    def export(self, chunks: Sequence[nn.Module], read: Read) -> Iterator[tuple[str, Tensor]]:
+        """Whole tensors under Hugging Face names, as `rlcore_megatron.mcore.weights.hf_tensors` says.
+
+        `read(tensor)`: the values of a tensor of `chunks`, asked for when its turn comes.
+        """
+        ...
+
+
+class MBridge:
+    """A dense decoder through mbridge's name maps and weight layouts.
+
+    A family names mbridge's class (`family`) and refuses what that class would get silently wrong
+    (`check`). Right in mbridge, and used: the mapping of the config, of the names, of QKV and gate/up. Mended
+    here: rotary scaling (dropped or replaced there), sequence parallelism (forced there), tied embeddings
+    (which leak into the next model there), vocabulary padding, and loading and export without a collective
+    or a pickled object for each tensor.
+    """
+
+    rope_types: ClassVar[frozenset[str]] = frozenset({"default", "linear", "llama3", "yarn"})
+    interleaved: ClassVar[bool] = False
+    """Whether dimensions 2i and 2i + 1 of a head are turned together, else i and i + D/2."""
+    partial_rotary: ClassVar[bool] = False
+    """Whether the family may turn a part of each head only."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        path: str,
+        dtype: torch.dtype,
+        settings: Mapping[str, Any],
+        value_head: bool = False,
+    ) -> None:
+        self.value_head = value_head
+        self._read(path)
+        self._check_layout()
+        self.tied = bool(self.hf_config.tie_word_embeddings) and not value_head
+        self.vocab_size = int(self.hf_config.vocab_size)
+        self._inner = self._make_inner(dtype, settings)
+        self.config: TransformerConfig = self._inner.config
+        self.padded_vocab_size = int(self._inner.padded_vocab_size)
+
+    def _read(self, path: str) -> None:
+        self.path = Path(path)
+        self.hf_config = parsed_config(self.path)
+        self.check(self.hf_config)
+
+    @classmethod
+    def refuse(cls, path: str) -> None:
+        """What `check` says of the directory `path`, before there is a layout or a process that it is for."""
+        cls.__new__(cls)._read(path)
+
+    def family(self, model_type: str) -> type[Any]:
+        """mbridge's class for `model_type` of config.json; ModelError where there is none."""
+        raise NotImplementedError
+
+    def check(self, hf_config: PretrainedConfig) -> None:
+        """Refuse (ModelError) the variants of the family that would not be computed rightly."""
+        rope = hf_config.rope_parameters["rope_type"]
+        if rope not in self.rope_types:
+            raise ModelError(
+                f"{self.path}: rope_type {rope!r} is not supported; {sorted(self.rope_types)} are."
+            )
+        if not self.partial_rotary and hf_config.rope_parameters.get("partial_rotary_factor", 1.0) != 1.0:
+            raise ModelError(f"{self.path}: partial_rotary_factor is not supported for this family.")
+        if hf_config.hidden_act != "silu":
+            raise ModelError(f"{self.path}: hidden_act {hf_config.hidden_act!r} is not supported; 'silu' is.")
+        quantization = getattr(hf_config, "quantization_config", None)
+        if quantization and fp8.block_of(quantization) is None:
+            raise ModelError(
+                f"{self.path}: its weights are quantized by {quantization.get('quant_method')!r}; give the "
+                "unquantized model, or one in FP8 with a weight_block_size."
+            )
+
+    def linears(self) -> Linears:
+        """The classes of the linear modules of a layer."""
+        return Linears()
+
+    def layers(self, vp_stage: int | None) -> TransformerBlockSubmodules:
+        """The layers of one chunk of this pipeline stage; a family with layers of another form overrides it.
+
+        `vp_stage`: the chunk's place in the stage, None without a virtual pipeline.
+        """
+        return block_spec(self.config, self.rotary(), self.linears(), vp_stage)
+
+    def rotary(self) -> Rotary:
+        """The rotary positions of every layer."""
+        kind = self.hf_config.rope_parameters["rope_type"]
+        return Rotary.of(self.hf_config, kind, device(), interleaved=self.interleaved)
+
+    def build(self) -> list[nn.Module]:
+        return [self._chunk(place) for place in range(parallel.virtual_size())]
+
+    def _chunk(self, place: int) -> nn.Module:
+        vp_stage = place if parallel.virtual_size() > 1 else None
+        is_last = parallel.is_last_stage(place)
+        model = GPTModel(
+            config=self.config,
+            transformer_layer_spec=self.layers(vp_stage),
+            vocab_size=self.padded_vocab_size,
+            max_sequence_length=self.hf_config.max_position_embeddings,
+            pre_process=parallel.is_first_stage(place),
+            post_process=is_last,
+            share_embeddings_and_output_weights=self.tied,
+            position_embedding_type="none",  # rotary positions belong to the core attention
+            vp_stage=vp_stage,
+        )
+        if is_last:
+            if self.value_head:
+                model.output_layer = heads.ValueHead(self.config)
+            else:
+                model.output_layer = heads.VocabularyHead(model.output_layer, self.vocab_size)
+        assert isinstance(model, nn.Module)
+        return model
+
+    def load(self, chunks: Sequence[nn.Module], write: Write) -> None:
+        transfer.load(self, self._inner, chunks, write)
+
+    def export(self, chunks: Sequence[nn.Module], read: Read) -> Iterator[tuple[str, Tensor]]:
+        return transfer.export(self, self._inner, chunks, read)
+
+    def _make_inner(self, dtype: torch.dtype, settings: Mapping[str, Any]) -> Any:
+        hf_config = copy.deepcopy(self.hf_config)
+        if getattr(hf_config, "head_dim", None) is None:  # mbridge takes a None for a size
+            hf_config.head_dim = hf_config.hidden_size // hf_config.num_attention_heads
+        step = parallel.tensor_size()
+        inner_class = _with_settings(self.family(hf_config.model_type), {**DEFAULTS, **settings})
+        try:
+            inner = inner_class(hf_config, dtype=dtype, make_vocab_size_divisible_by=step)
+        except (AssertionError, TypeError, ValueError) as error:
+            raise ConfigError(
+                f"megatron-core refuses the --megatron settings of {self.path}: {error}"
+            ) from error
+        if self.value_head:
+            inner._DIRECT_MAPPING["output_layer.weight"] = VALUE_HEAD_NAME
+        elif self.tied:
+            embedding = inner._DIRECT_MAPPING["embedding.word_embeddings.weight"]
+            inner._DIRECT_MAPPING["output_layer.weight"] = embedding
+        inner.vocab_size = self.vocab_size
+        inner.padded_vocab_size = -(-self.vocab_size // step) * step
+        return inner
+
+    def _check_layout(self) -> None:
+        """Refuse (ConfigError) a model that the layout cannot split evenly."""
+        splits = (
+            ("num_attention_heads", parallel.tensor_size(), "tensor-model-parallel-size"),
+            ("num_key_value_heads", parallel.tensor_size(), "tensor-model-parallel-size"),
+            ("intermediate_size", parallel.tensor_size(), "tensor-model-parallel-size"),
+            ("num_hidden_layers", parallel.pipeline_size(), "pipeline-model-parallel-size"),
+            (
+                "num_hidden_layers",
+                parallel.pipeline_size() * parallel.virtual_size(),
+                "virtual-pipeline-model-parallel-size (with the pipeline's size)",
+            ),
+        )
+        for name, parts, flag in splits:
+            whole = getattr(self.hf_config, name)
+            if whole % parts:
+                raise ConfigError(
+                    f"--megatron.{flag} {parts} does not divide {name} = {whole} of {self.path}."
+                )
+
+
+DEFAULTS: Mapping[str, Any] = {
+    "sequence_parallel": False,  # a choice of the user; mbridge turns it on with tensor parallelism
+    "attention_dropout": 0.0,  # old and new log-probs must be of one model
+    "hidden_dropout": 0.0,
+    "masked_softmax_fusion": False,  # kernels of apex
+    "gradient_accumulation_fusion": False,
+    "persist_layer_norm": False,
+    "cuda_graph_scope": [],  # the default is deprecated, and megatron warns of it
+}
+"""Fields of TransformerConfig that differ from mbridge's or megatron's defaults; settings override them."""
+
+
+def _with_settings(base: Any, settings: Mapping[str, Any]) -> Any:
+    """mbridge's class `base` with `settings` above its own, and with a name map that is not shared.
+
+    mbridge writes the tied output layer into a map of the class, where the next model would find it.
+    """
+
+    def build_base_config(self: Any, **of_family: Any) -> Any:
+        return base._build_base_config(self, **{**of_family, **settings})
+
+    body = {"_build_base_config": build_base_config, "_DIRECT_MAPPING": dict(base._DIRECT_MAPPING)}
+    return type(base.__name__, (base,), body)
+
+
+def parsed_config(path: Path) -> PretrainedConfig:
+    """The directory's config.json as transformers takes it; ModelError where there is none or it does not."""
+    if not (path / "config.json").is_file():
+        raise ModelError(f"{path} is no Hugging Face model directory: it has no config.json.")
+    try:
+        config = AutoConfig.from_pretrained(path)
+    except (ValueError, KeyError, OSError, StrictDataclassError) as error:
+        reason = str(error).strip().splitlines()[-1].strip()
+        raise ModelError(f"{path / 'config.json'} cannot be read: {reason}") from error
+    assert isinstance(config, PretrainedConfig)
+    return config

@@ -1,0 +1,64 @@
+"""One model under the parallel layout of this process, with the weights of its Hugging Face directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from megatron.core.transformer.transformer_config import TransformerConfig
+from torch import Tensor, nn
+from transformers import PretrainedConfig
+
+from rlcore.dtypes import torch_dtype
+from rlcore.spec import ModelSpec
+from rlcore_megatron.mcore import fields
+from rlcore_megatron.mcore.bridge import ModelBridge
+from rlcore_megatron.mcore.saving import load_weights
+from rlcore_megatron.mcore.transfer import copy_into
+
+if TYPE_CHECKING:
+    from megatron.core.packed_seq_params import PackedSeqParams
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """A model: its chunks on this pipeline stage (one, without a virtual pipeline), and what describes it."""
+
+    chunks: list[nn.Module]
+    config: TransformerConfig
+    bridge: ModelBridge
+    hf_config: PretrainedConfig
+
+    def forward(self, tokens: Tensor, position_ids: Tensor, packed_seq_params: PackedSeqParams) -> Tensor:
+        """tokens, position_ids int64 [1, T] → vocab-parallel logits [1, T, V / TP] on the last stage.
+
+        A value model gives fp32 values [1, T, 1]; an earlier stage its hidden states, for the next one. The
+        sequences of the pack fill it: padding at its end is a sequence of its own (or part of the last one).
+        Under sequence parallelism T is a multiple of the tensor-parallel size. Columns of the vocabulary's
+        padding hold `rlcore_megatron.mcore.heads.NEVER`.
+        """
+        out = self.chunks[0](tokens, position_ids, None, packed_seq_params=packed_seq_params)
+        assert isinstance(out, Tensor)
+        return out
+
+
+def build_model(spec: ModelSpec, *, trainable: bool = True, value_head: bool = False) -> Built:
+    """Build `spec` after `rlcore_megatron.mcore.parallel.start`, on the device of the process.
+
+    `trainable=False`: no parameter takes a gradient, and the model is in evaluation mode.
+    `value_head=True`: a scalar head in place of the logits, zero unless the directory holds one
+    (`score.weight`).
+    """
+    settings = fields.split(fields.check_fields(spec.megatron)).transformer
+    bridge: ModelBridge = spec.bridge.build(
+        path=spec.path, dtype=torch_dtype(spec.dtype), settings=settings, value_head=value_head
+    )
+    chunks = bridge.build()
+    if spec.weights is None:
+        bridge.load(chunks, copy_into)
+    else:
+        load_weights(Path(spec.weights), chunks)
+    for chunk in chunks:
+        chunk.train(trainable).requires_grad_(trainable)
+    return Built(chunks=chunks, config=bridge.config, bridge=bridge, hf_config=bridge.hf_config)

@@ -1,0 +1,243 @@
+"""From samples to packed micro-batches: balanced bins under a token budget, and THD packs without padding."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from megatron.core.packed_seq_params import PackedSeqParams
+from torch import Tensor
+from torch.nn import functional
+
+from rlcore.data.batch import ROUTED_EXPERTS, TrainBatch, ranges
+from rlcore.errors import DataError
+from rlcore_megatron.mcore.attention import keep_pieces
+from rlcore_megatron.mcore.context import Piece
+
+Bins = list[list[int]]
+"""Sample indices, ascending within each bin."""
+
+
+def check_longest(lengths: Sequence[int], longest: int | None) -> None:
+    """DataError where a sample has more tokens than the model takes."""
+    if longest is not None and lengths and max(lengths) > longest:
+        raise DataError(f"A sample has {max(lengths)} tokens, but the model takes at most {longest}.")
+
+
+def micro_batches(lengths: Sequence[int], budget: int) -> Bins:
+    """Balanced bins of at most `budget` tokens each; deterministic. What is longer gets a bin of its own."""
+    order = _longest_first(lengths)
+    bins = _first_fit(lengths, order, budget)
+    even = _spread(lengths, order, len(bins))
+    fits = all(len(bin) <= 1 or sum(lengths[i] for i in bin) <= budget for bin in even)
+    return even if fits else [sorted(bin) for bin in bins]
+
+
+def balance(lengths: Sequence[int], ranks: int) -> Bins:
+    """One set of samples a data-parallel rank, with nearly equal token counts; deterministic."""
+    return _spread(lengths, _longest_first(lengths), ranks)
+
+
+def equal_bins(bins: Bins, lengths: Sequence[int], count: int) -> Bins:
+    """`bins` divided further, so that there are `count`; empty ones where no bin can be divided."""
+    bins = list(bins)
+    while len(bins) < count:
+        heaviest = max(
+            (b for b in bins if len(b) > 1), key=lambda b: sum(lengths[i] for i in b), default=None
+        )
+        if heaviest is None:
+            bins.append([])
+            continue
+        place = bins.index(heaviest)
+        parts = balance([lengths[i] for i in heaviest], 2)
+        bins[place : place + 1] = [[heaviest[i] for i in part] for part in parts]
+    return bins
+
+
+def _longest_first(lengths: Sequence[int]) -> list[int]:
+    return sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+
+
+def _first_fit(lengths: Sequence[int], order: Sequence[int], budget: int) -> Bins:
+    bins: Bins = []
+    room: list[int] = []
+    for i in order:
+        place = next((b for b, left in enumerate(room) if lengths[i] <= left), None)
+        if place is None:
+            bins.append([i])
+            room.append(budget - lengths[i])
+        else:
+            bins[place].append(i)
+            room[place] -= lengths[i]
+    return bins
+
+
+def _spread(lengths: Sequence[int], order: Sequence[int], count: int) -> Bins:
+    """The longest remaining sample goes to the lightest bin; among equals, to the one with fewest samples."""
+    bins: Bins = [[] for _ in range(count)]
+    heap = [(0, 0, place) for place in range(count)]
+    for i in order:
+        load, size, place = heap[0]
+        bins[place].append(i)
+        heapq.heapreplace(heap, (load + lengths[i], size + 1, place))
+    return [sorted(bin) for bin in bins]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pack:
+    """A micro-batch as the model reads it.
+
+    `tokens`, `position_ids` int64 [1, T]; `params`: where each sequence starts (THD). `rows` int64 [n]: the
+    rows of the logits that predict the n response tokens, sample after sample; `targets` int64 [n]: those
+    tokens. T is padded with one sequence of zeros to a multiple of `align`. `kept` int64 [n]: of a pack that
+    context-parallel ranks divide, which of its response tokens `rows` and `targets` are of. `routes` int16
+    [T, layers, K]: the experts that each token goes to, where they are replayed.
+    """
+
+    batch: TrainBatch
+    tokens: Tensor
+    position_ids: Tensor
+    params: PackedSeqParams
+    rows: Tensor
+    targets: Tensor
+    kept: Tensor | None = None
+    routes: Tensor | None = None
+
+
+def pack(
+    batch: TrainBatch,
+    rows: Sequence[int],
+    *,
+    align: int = 1,
+    device: torch.device | None = None,
+    share: bool = False,
+    replay: bool = False,
+) -> Pack:
+    """The samples `rows` of `batch`, packed; an empty set is a pack of `align` padding tokens.
+
+    `share`: neighbors of one group with the same prompt become a tree, their prompt computed once, and no
+    sample brings its last token, which predicts nothing. The CPU's attention knows trees. `replay`: with the
+    experts that the engine chose, which of a shared prompt are those of the first sample.
+    """
+    part = batch.select(rows)
+    assert bool((part.prompt_lengths > 0).all()), "the first response token is predicted by a prompt token"
+    layout = _trees(part) if share else _sequences(part)
+    total = int(layout.source.numel())
+    padding = align if total == 0 else -total % align
+    extents = torch.cat([layout.extents, torch.tensor([padding])]) if padding else layout.extents
+    cu_seqlens = functional.pad(torch.cumsum(extents, 0), (1, 0)).to(torch.int32).to(device)
+    longest = int(extents.max())
+    params = PackedSeqParams(
+        qkv_format="thd",
+        cu_seqlens_q=cu_seqlens,
+        cu_seqlens_kv=cu_seqlens,
+        max_seqlen_q=longest,
+        max_seqlen_kv=longest,
+    )
+    if share:
+        ends = total + padding
+        keep_pieces(params, [*layout.pieces, (total, padding, 0, 0)] if padding else layout.pieces, ends)
+    first = torch.cumsum(part.lengths, 0) - part.response_lengths
+    return Pack(
+        batch=_to(part, device),
+        tokens=functional.pad(part.tokens[layout.source], (0, padding))[None].to(device),
+        position_ids=torch.cat([layout.positions, torch.arange(padding)])[None].to(device),
+        params=params,
+        rows=layout.rows.to(device),
+        targets=part.tokens[ranges(first, part.response_lengths)].to(device),
+        routes=_routes(part, layout.source, padding).to(device) if replay else None,
+    )
+
+
+def _routes(part: TrainBatch, source: Tensor, padding: int) -> Tensor:
+    """Of the pack's tokens; padding, which nobody reads, goes to the first experts."""
+    routes = part.per_input[ROUTED_EXPERTS]
+    first = torch.arange(routes.shape[-1], dtype=routes.dtype)
+    return torch.cat([routes[source], first.expand(padding, *routes.shape[1:])])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Layout:
+    """`source` int64 [T]: which of the batch's tokens stands where; `positions` [T]; `rows` [n].
+
+    `extents` [N]: tokens of each sequence or tree. `pieces`: (start, length, start of what is seen before it,
+    its length).
+    """
+
+    source: Tensor
+    positions: Tensor
+    rows: Tensor
+    extents: Tensor
+    pieces: list[Piece]
+
+
+def _sequences(part: TrainBatch) -> _Layout:
+    """Sample after sample, whole."""
+    starts = torch.cumsum(part.lengths, 0) - part.lengths
+    return _Layout(
+        source=torch.arange(int(part.tokens.numel())),
+        positions=ranges(torch.zeros_like(starts), part.lengths),
+        rows=ranges(starts + part.prompt_lengths - 1, part.response_lengths),
+        extents=part.lengths,
+        pieces=[],
+    )
+
+
+def _trees(part: TrainBatch) -> _Layout:
+    """A trunk for each run of samples with one prompt, then a branch for each, without its last token.
+
+    A sample alone is a trunk that goes on into its response.
+    """
+    prompts, responses = part.prompt_lengths, part.response_lengths
+    is_first = _first_of_tree(part)
+    tree = torch.cumsum(is_first, 0) - 1
+    members = torch.bincount(tree, minlength=int(is_first.sum()))
+    is_alone = (members == 1)[tree]
+    own = (responses - 1).clamp(min=0)
+    trunk = torch.where(is_first, prompts + torch.where(is_alone, own, 0), 0)
+    branch = torch.where(is_alone, 0, own)
+    lengths = torch.stack([trunk, branch], dim=1).flatten()
+    starts = torch.cumsum(lengths, 0) - lengths
+    trunk_start = starts[0::2][is_first][tree]
+    branch_start = torch.where(is_alone, trunk_start + prompts, starts[1::2])
+    first = torch.cumsum(part.lengths, 0) - part.lengths
+    sources = torch.stack([first, first + prompts], dim=1).flatten()
+    offsets = torch.stack([torch.zeros_like(prompts), prompts], dim=1).flatten()
+    before = torch.stack([torch.zeros_like(prompts), prompts], dim=1).flatten()
+    before_start = torch.stack([torch.zeros_like(prompts), trunk_start], dim=1).flatten()
+    table = torch.stack([starts, lengths, before_start, before], dim=1)[lengths > 0]
+    # The first response token is predicted by the prompt's last token, the others by the branch.
+    rows = ranges(branch_start - 1, responses)
+    rows[(torch.cumsum(responses, 0) - responses)[responses > 0]] = (trunk_start + prompts - 1)[responses > 0]
+    return _Layout(
+        source=ranges(sources, lengths),
+        positions=ranges(offsets, lengths),
+        rows=rows,
+        extents=torch.zeros_like(members).index_add_(0, tree, trunk + branch),
+        pieces=[(a, b, c, d) for a, b, c, d in table.tolist()],
+    )
+
+
+def _first_of_tree(part: TrainBatch) -> Tensor:
+    """bool [B]: samples whose prompt or group is not that of the sample before."""
+    tokens, ends = part.tokens.numpy(), torch.cumsum(part.lengths, 0)
+    starts, stops = (ends - part.lengths).tolist(), (ends - part.response_lengths).tolist()
+    groups = part.per_sample["group"].tolist() if "group" in part.per_sample else range(len(part))
+    keys = [(g, tokens[a:b].tobytes()) for g, a, b in zip(groups, starts, stops, strict=True)]
+    is_first = [not place or key != keys[place - 1] for place, key in enumerate(keys)]
+    return torch.tensor(is_first, dtype=torch.bool)
+
+
+def _to(batch: TrainBatch, device: torch.device | None) -> TrainBatch:
+    if device is None or device.type == "cpu":
+        return batch
+    return TrainBatch(
+        tokens=batch.tokens.to(device),
+        prompt_lengths=batch.prompt_lengths.to(device),
+        response_lengths=batch.response_lengths.to(device),
+        per_token={name: column.to(device) for name, column in batch.per_token.items()},
+        per_sample={name: column.to(device) for name, column in batch.per_sample.items()},
+        per_input=batch.per_input,  # read where packs are made
+    )

@@ -1,0 +1,306 @@
+"""`Role`: one rank of one model, which scores tokens, takes optimizer steps, and saves and loads itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state as mpu
+from megatron.core.distributed import finalize_model_grads
+from megatron.core.pipeline_parallel import get_forward_backward_func
+from torch import Tensor
+
+from rlcore.data.batch import TrainBatch
+from rlcore.interfaces.trainer import LossResult, StepResult, TokenOutputs
+from rlcore.settings import OptimizerSettings
+from rlcore.spec import ModelSpec
+from rlcore_megatron.mcore.balance import KIND, keep_balanced, scale_of, take_value
+from rlcore_megatron.mcore.build import build_model
+from rlcore_megatron.mcore.collect import in_order, on_every_stage, sum_over_ranks
+from rlcore_megatron.mcore.fields import check_fields, split
+from rlcore_megatron.mcore.imports import device
+from rlcore_megatron.mcore.logprobs import Logits
+from rlcore_megatron.mcore.narrowing import narrow
+from rlcore_megatron.mcore.optimizer import (
+    apply_gradients,
+    build_optimizer,
+    clip_gradients,
+    wrap_for_gradients,
+    zero_gradients,
+)
+from rlcore_megatron.mcore.packing import Bins, Pack, check_longest, equal_bins, micro_batches, pack
+from rlcore_megatron.mcore.replay import check_routes, keep_routes
+from rlcore_megatron.mcore.rows import RowSelector
+from rlcore_megatron.mcore.saving import StagedRole, load_role, stage_role
+from rlcore_megatron.mcore.schedule import learning_rate
+from rlcore_megatron.mcore.scoring import score_columns, token_outputs
+
+__all__ = ["Loss", "LossResult", "Role", "StepResult", "TokenOutputs"]
+
+_BALANCE = "the routers' balance"
+"""Among the sums of a step, whose other names are those of metrics."""
+
+Loss = Callable[[TokenOutputs, TrainBatch], LossResult]
+"""Called once a micro-batch that has response tokens, on the ranks of the last pipeline stage."""
+
+Score = Callable[[Logits, Pack], tuple[Tensor, Any]]
+"""From a micro-batch's output to what is differentiated, and to what is kept of it."""
+
+
+class Role:
+    """One rank of one model, made after `rlcore_megatron.mcore.parallel.start`.
+
+    The methods are collective: every rank calls them in the same order. The ranks of one data-parallel index
+    (all its tensor- and pipeline-parallel ranks) pass the same batch.
+    """
+
+    value_head = False
+
+    def __init__(
+        self, spec: ModelSpec, optimizer: OptimizerSettings | None, *, replay_routing: bool = False
+    ) -> None:
+        """`optimizer` None: a frozen model (reference, teacher), which has no gradients and no optimizer.
+
+        `replay_routing`: tokens go to the experts in the column `ROUTED_EXPERTS` of each batch, in forward
+        and backward, with weights of this model's routers (`rlcore_megatron.mcore.replay`).
+        """
+        built = build_model(spec, trainable=optimizer is not None, value_head=self.value_head)
+        self.built = built
+        self.settings = optimizer
+        self.replay_routing = replay_routing
+        self.steps = 0
+        """Optimizer steps taken: the position in the learning-rate schedule."""
+        self.models: list[Any] = list(built.chunks)
+        self.optimizer: Any = None
+        if optimizer is not None:
+            passed = split(check_fields(spec.megatron))
+            self.models = wrap_for_gradients(built.chunks, built.config, passed.ddp)
+            self.optimizer = build_optimizer(self.models, optimizer, built.config, passed.optimizer)
+            built.config.finalize_model_grads_func = _finalize
+        self._vocab_size = int(built.hf_config.vocab_size)
+        self._longest = getattr(built.hf_config, "max_position_embeddings", None)
+        self._selector = RowSelector(built.chunks, built.config)
+        self._align = built.config.tensor_model_parallel_size if built.config.sequence_parallel else 1
+        self._balances = built.config.moe_router_load_balancing_type == KIND
+        self._context_size = built.config.context_parallel_size
+        if self._context_size > 1:
+            self._align *= 2 * self._context_size
+
+    def forward(
+        self,
+        batch: TrainBatch,
+        *,
+        temperature: float,
+        tokens_per_rank: int,
+        entropy: bool = False,
+        top: int = 0,
+        chosen: str | None = None,
+    ) -> dict[str, Tensor]:
+        """Columns of the R = sum(R_i) response tokens, on the CPU and in `batch`'s order, without gradients.
+
+        `log_probs` fp32 [R]; with `entropy` also `entropy` fp32 [R]. With `top` = K also `top_ids` int64
+        [R, K], the tokens that the model holds likeliest in the place of each, and `top_log_probs` fp32
+        [R, K]; with `chosen` the latter of the tokens in that column of `batch`, int64 [R, K]. On every
+        tensor- and pipeline-parallel rank.
+        """
+        bins = self._plan(batch, tokens_per_rank)
+
+        def score(logits: Logits, part: Pack) -> tuple[Tensor, dict[str, Tensor]]:
+            return torch.zeros((), device=part.tokens.device), score_columns(
+                logits,
+                part,
+                vocab_size=self._vocab_size,
+                temperature=temperature,
+                entropy=entropy,
+                top=top,
+                ids=chosen,
+            )
+
+        with torch.no_grad():
+            found = self._run(batch, bins, score, forward_only=True)
+        width = batch.per_token[chosen].shape[1] if chosen else top
+        kinds: dict[str, tuple[int, torch.dtype]] = {"log_probs": (0, torch.float32)}
+        kinds |= {"entropy": (0, torch.float32)} if entropy else {}
+        kinds |= {"top_ids": (width, torch.int64)} if top else {}
+        kinds |= {"top_log_probs": (width, torch.float32)} if width else {}
+        return {
+            name: self._column([scores[name] for scores in found], batch, bins, *kind)
+            for name, kind in kinds.items()
+        }
+
+    def train(
+        self,
+        batch: TrainBatch,
+        loss: Loss,
+        *,
+        temperature: float,
+        tokens_per_rank: int,
+        entropy: bool = False,
+        entropy_grad: bool = False,
+        chosen: str | None = None,
+    ) -> StepResult:
+        """One optimizer step over this rank's minibatch.
+
+        The gradient is the sum of d total / dθ over micro-batches and data-parallel ranks; `tokens_per_rank`
+        bounds the tokens of a micro-batch. `chosen`: as in `forward`, for `TokenOutputs.chosen`. With a loss
+        or gradient norm that is not finite nothing changes.
+        """
+
+        def score(logits: Logits, part: Pack) -> tuple[Tensor, dict[str, Tensor]]:
+            outputs = token_outputs(
+                logits,
+                part,
+                vocab_size=self._vocab_size,
+                temperature=temperature,
+                entropy=entropy,
+                entropy_grad=entropy_grad,
+                ids=part.batch.per_token[chosen] if chosen else None,
+            )
+            total = outputs.log_probs[:0].sum()  # an exact zero that keeps the graph whole for every loss
+            if outputs.log_probs.numel() == 0:
+                return total, {}
+            result = loss(outputs, part.batch)
+            total = total + result.total
+            return total, {"": total.detach().clone(), **result.metrics}
+
+        return self._fit(batch, tokens_per_rank, score)
+
+    def copy_weights(self, other: Role) -> None:
+        """Take over the weights of `other`, a role of the same model under the same layout. No collective."""
+        with torch.no_grad():
+            for mine, theirs in zip(self.built.chunks, other.built.chunks, strict=True):
+                for to, source in zip(mine.parameters(), theirs.parameters(), strict=True):
+                    to.copy_(source)
+                for kept, wanted in zip(mine.buffers(), theirs.buffers(), strict=True):
+                    kept.copy_(wanted)
+
+    def save(self, folder: Path) -> None:
+        """Weights, optimizer, schedule and random states into `folder`, which is made if needed.
+
+        CheckpointError on every rank if it fails on any.
+        """
+        self.stage().write(folder)
+
+    def stage(self) -> StagedRole:
+        """What `save` would write now, copied to host memory, to be written while training goes on."""
+        return stage_role(self.built.chunks, self.optimizer, self.steps)
+
+    def load(self, folder: Path) -> None:
+        """What `save` wrote, under the same layout or another one; random states only under the same.
+
+        CheckpointError where `folder` is missing, damaged, of another model or not allowed.
+        """
+        self.steps = load_role(folder, self.built.chunks, self.optimizer)
+
+    def _fit(self, batch: TrainBatch, tokens_per_rank: int, score: Score) -> StepResult:
+        assert self.settings is not None, "a frozen role is not trained"
+        bins = self._plan(batch, tokens_per_rank)
+        zero_gradients(self.models)
+        found = self._run(batch, bins, score, forward_only=False)
+        if not self._balances:
+            sums = sum_over_ranks(found)
+            return self._step(sums.pop("", 0.0), sums, None)
+        sums = sum_over_ranks([*found, {_BALANCE: take_value(self.built.chunks)}])
+        balance = sums.pop(_BALANCE)
+        return self._step(sums.pop("", 0.0), sums, balance)
+
+    def _step(self, loss: float, metrics: dict[str, float], balance: float | None) -> StepResult:
+        assert self.settings is not None
+        lr = learning_rate(self.settings, self.steps)
+        self.optimizer.prepare_grads()
+        norm = float(self.optimizer.get_grad_norm())
+        finite = math.isfinite(loss) and math.isfinite(norm)
+        if finite:
+            clip_gradients(self.optimizer, norm)
+            apply_gradients(self.optimizer, lr)
+            self.steps += 1
+        return StepResult(loss=loss, metrics=metrics, grad_norm=norm, lr=lr, finite=finite, balance=balance)
+
+    def _plan(self, batch: TrainBatch, tokens_per_rank: int) -> Bins:
+        """This rank's micro-batches, as many as on every other data-parallel rank."""
+        units, tokens = batch.units(), batch.lengths.tolist()
+        check_longest(tokens, self._longest)
+        lengths = [sum(tokens[row] for row in unit) for unit in units]
+        bins = micro_batches(lengths, tokens_per_rank)
+        count = max(1, len(bins))
+        if mpu.get_data_parallel_world_size() > 1:
+            most = torch.tensor(count, device=device())
+            dist.all_reduce(most, dist.ReduceOp.MAX, group=mpu.get_data_parallel_group())
+            count = int(most)
+        if len(self.models) > 1:  # the interleaved schedule takes whole rounds of the pipeline
+            stages = mpu.get_pipeline_model_parallel_world_size()
+            count = -(-count // stages) * stages
+        return [
+            sorted(row for place in bin for row in units[place]) for bin in equal_bins(bins, lengths, count)
+        ]
+
+    def _run(
+        self,
+        batch: TrainBatch,
+        bins: Bins,
+        score: Score,
+        *,
+        forward_only: bool,
+    ) -> list[Any]:
+        """`score`'s second value for each micro-batch on the last pipeline stage, nothing on the others."""
+        place = device()
+        # a branch that is cut sees two runs of tokens, its prompt and its own: attention knows one
+        share = place.type == "cpu" and self._context_size == 1
+        replay, config = self.replay_routing, self.built.config
+        if replay:
+            check_routes(batch, config)
+        whole = (
+            pack(batch, rows, align=self._align, device=place, share=share, replay=replay) for rows in bins
+        )
+        packs = [keep_routes(narrow(one), config) for one in whole]
+        if self._balances and not forward_only:
+            scale = scale_of(batch)
+            packs = [keep_balanced(one, config, scale) for one in packs]
+
+        def forward_step(parts: Iterator[Pack], model: Any) -> tuple[Tensor, Any]:
+            part = next(parts)
+            output = self._selector.call(model, part)
+
+            def loss_function(logits: Tensor) -> tuple[Tensor, Tensor, Any]:
+                total, kept = score(self._selector.logits(logits, part), part)
+                return total, torch.zeros((), dtype=torch.int, device=total.device), kept
+
+            return output, loss_function
+
+        for model in self.models:
+            if model.training == forward_only:
+                model.train(not forward_only)
+        found = get_forward_backward_func()(
+            forward_step_func=forward_step,
+            data_iterator=[iter(packs) for _ in self.models],
+            model=self.models,
+            num_microbatches=len(packs),
+            seq_length=max(part.tokens.shape[1] for part in packs),
+            micro_batch_size=1,
+            forward_only=forward_only,
+        )
+        return list(found)
+
+    def _column(
+        self,
+        parts: Sequence[Tensor],
+        batch: TrainBatch,
+        bins: Bins,
+        width: int = 0,
+        dtype: torch.dtype = torch.float32,
+    ) -> Tensor:
+        """What the micro-batches gave for their response tokens, on every rank and in `batch`'s order.
+
+        [R, width], or [R] where that is 0.
+        """
+        shape = (int(batch.response_lengths.sum()), *((width,) if width else ()))
+        return in_order(on_every_stage(parts, shape, dtype), batch, bins)
+
+
+def _finalize(models: list[Any], num_tokens: Tensor | None = None, **known: Any) -> None:
+    """megatron's reductions without its division by a token count: our denominators are in the weights."""
+    finalize_model_grads(models, None, **known)

@@ -1,0 +1,1 @@
+"""What this package offers to rlcore."""

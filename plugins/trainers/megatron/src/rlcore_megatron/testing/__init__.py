@@ -1,0 +1,1 @@
+"""For authors of model bridges: their conformance suite."""

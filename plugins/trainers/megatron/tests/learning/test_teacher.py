@@ -1,0 +1,245 @@
+"""A policy that learns from a teacher: what each form changes, and the same under every layout."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlcore.config.base import Config
+from rlcore.data.batch import TrainBatch
+from rlcore.inputs import Input
+from rlcore.interfaces import AdvantageEstimator, AdvantageOutput
+from rlcore.learning.learner import Learner
+from rlcore.learning.teacher import WithTeacher
+from rlcore.settings import LearnerSettings, OptimizerSettings
+from rlcore.spec import ModelSpec, Part
+from rlcore.testing.ranks import run_ranks
+from rlcore.testing.tiny import VOCAB_SIZE, make_qwen3, random_batch
+from rlcore_grpo.config import PpoClipConfig
+from rlcore_grpo.loss import PpoClip
+from rlcore_megatron.mcore import parallel
+from rlcore_megatron.mcore.fields import split
+from rlcore_megatron.mcore.packing import balance
+from rlcore_megatron.mcore.role import Role
+from rlcore_opd.advantage import Zero
+from rlcore_opd.config import DistillConfig
+from rlcore_opd.loss import Distill
+from rlcore_qwen.config import QwenConfig
+
+# eps well above the noise of tiny gradients, whose sign Adam would otherwise blow up to a whole step
+OPTIMIZER = OptimizerSettings(lr=1e-2, adam_eps=1e-4, clip_grad=0.5)
+BUDGET = 60
+SECONDS = 240.0
+SETTINGS = LearnerSettings(
+    minibatches=1,
+    normalizer="per_token",
+    max_response_tokens=12,
+    temperature=0.8,
+    tokens_per_rank=BUDGET,
+    dtype="fp32",
+    folder="",
+    max_kl_engine=1e9,  # no engine has made these batches
+    needs=DistillConfig.needs,
+)
+FORMS = {
+    "sampled": DistillConfig(),
+    "teacher": DistillConfig(top_k=5),
+    "student": DistillConfig(top_k=5, top_of="student"),
+    "whole": DistillConfig(top_k=VOCAB_SIZE),
+}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "tensor": {"tensor_model_parallel_size": 2, "sequence_parallel": True},
+    "pipeline": {"pipeline_model_parallel_size": 2},
+    "context": {"context_parallel_size": 2},
+    "data": {},
+}
+
+
+def _batch(seed: int) -> TrainBatch:
+    batch = random_batch(12, seed)
+    zero = torch.zeros_like(batch.per_token["loss_mask"])
+    return TrainBatch(
+        tokens=batch.tokens,
+        prompt_lengths=batch.prompt_lengths,
+        response_lengths=batch.response_lengths,
+        per_token={
+            "loss_mask": batch.per_token["loss_mask"],
+            "rollout_log_probs": zero,
+            "rewards": zero,
+        },
+        per_sample={
+            "position": torch.arange(12),
+            "group": torch.arange(12) // 2,
+            "rollout": torch.arange(12),
+            "reward": torch.zeros(12),
+        },
+    )
+
+
+def _share(batch: TrainBatch) -> TrainBatch:
+    return batch.select(balance(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()])
+
+
+def _spec(path: str, megatron: dict[str, Any]) -> ModelSpec:
+    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+    return ModelSpec(path=path, bridge=part, megatron=megatron)
+
+
+def _learner(policy: Role, teacher: Role, form: DistillConfig, **changes: Any) -> Learner:
+    return Learner(
+        policy,
+        loss=Distill(form),
+        estimator=Zero(Config()),
+        settings=replace(SETTINGS, top_tokens=form.top_tokens, **changes),
+        teacher=teacher,
+    )
+
+
+def _untimed(metrics: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if not name.startswith("time/")}
+
+
+def _run(rank: int, world: int, port: int, path: str, other: str, megatron: dict[str, Any]) -> Any:
+    parallel.start(rank, world, "127.0.0.1", port, **split(megatron).layout)
+    teacher = Role(_spec(other, megatron), None)
+    found: dict[str, list[dict[str, float]]] = {}
+    for name, form in FORMS.items():
+        learner = _learner(Role(_spec(path, megatron), OPTIMIZER), teacher, form, minibatches=2)
+        found[name] = [
+            _untimed(learner.update(_share(_batch(seed)), step=step, first=False))
+            for step, seed in ((1, 4), (2, 5))
+        ]
+    parallel.stop()
+    return found
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A student, and a teacher that is deeper."""
+    folder = tmp_path_factory.mktemp("models")
+    return str(make_qwen3(folder / "student")), str(make_qwen3(folder / "teacher", num_hidden_layers=4))
+
+
+@pytest.fixture(scope="module")
+def alone(models: tuple[str, str]) -> Any:
+    return run_ranks(_run, 1, *models, {}, timeout=SECONDS)[0]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_two_ranks_are_as_one(models: tuple[str, str], alone: Any, layout: str) -> None:
+    for found in run_ranks(_run, 2, *models, LAYOUTS[layout], timeout=SECONDS):
+        for name, steps in alone.items():
+            for step, expected in enumerate(steps):
+                assert found[name][step].keys() == expected.keys()
+                assert found[name][step] == pytest.approx(expected, rel=1e-3, abs=3e-5), (name, step)
+
+
+def test_what_each_form_measures(alone: Any) -> None:
+    for name, steps in alone.items():
+        for metrics in steps:
+            assert metrics["train/kl_teacher"] != 0
+            assert metrics["train/advantage_std"] == 0
+            assert ("train/top_mass" in metrics) == (name != "sampled")
+    first = {name: steps[0] for name, steps in alone.items()}
+    assert first["whole"]["train/top_mass"] == pytest.approx(1.0, abs=1e-5)
+    for name in ("teacher", "student"):
+        assert 0 < first[name]["train/kl_teacher_top"] < first["whole"]["train/kl_teacher_top"]
+    assert first["teacher"]["train/top_mass"] < first["student"]["train/top_mass"]
+    loss, kl = (first["whole"][f"train/{name}"] for name in ("loss", "kl_teacher_top"))
+    assert loss == pytest.approx(kl, rel=0.02), "the mean of two mini-batches, and that of their tokens"
+
+
+def _on_one_rank(rank: int, world: int, port: int, path: str, other: str, folder: str) -> bool:
+    parallel.start(rank, world, "127.0.0.1", port)
+    student, teacher = _spec(path, {}), Role(_spec(other, {}), None)
+    _check_itself(student)
+    _check_learning(student, teacher, Path(folder))
+    _check_coefficient(student, teacher)
+    parallel.stop()
+    return True
+
+
+def _check_itself(student: ModelSpec) -> None:
+    """A student that is its own teacher has a KL of exactly 0, and no form has a slope."""
+    for name, form in FORMS.items():
+        policy = Role(student, OPTIMIZER)
+        metrics = _learner(policy, Role(student, None), form).update(_batch(4), step=1, first=False)
+        assert metrics["train/kl_teacher"] == 0, name
+        assert metrics["train/loss"] == pytest.approx(0, abs=1e-6), name
+        assert metrics["train/grad_norm"] == pytest.approx(0, abs=1e-5), name
+        assert ("time/old_log_probs_s" in metrics) == (name == "student"), name
+
+
+def _check_learning(student: ModelSpec, teacher: Role, folder: Path) -> None:
+    """The exact KL falls, and a frozen role reads a checkpoint with an optimizer: the trained policy's."""
+    policy, form = Role(student, OPTIMIZER), FORMS["whole"]
+    learner = _learner(policy, teacher, form)
+    kl = [learner.update(_batch(4), step=step, first=False)["train/loss"] for step in range(1, 13)]
+    assert kl[-1] < 0.7 * kl[0]
+    policy.save(folder / "policy")
+    frozen = Role(student, None)
+    state = torch.get_rng_state()
+    frozen.load(folder / "policy")
+    assert torch.equal(torch.get_rng_state(), state), "a frozen role draws nothing"
+    metrics = _learner(policy, frozen, FORMS["sampled"]).update(_batch(4), step=1, first=False)
+    assert metrics["train/kl_teacher"] == 0
+
+
+class _Ones:
+    def estimate(self, batch: TrainBatch) -> torch.Tensor:
+        return batch.per_token["loss_mask"]
+
+
+def _check_coefficient(student: ModelSpec, teacher: Role) -> None:
+    """`distill_coef`: the teacher's KL comes off the advantages of whatever estimates them."""
+    settings = replace(
+        SETTINGS, needs=frozenset({Input.TEACHER_LOG_PROBS, Input.OLD_LOG_PROBS}), distill_coef=0.5
+    )
+    learner = Learner(
+        Role(student, OPTIMIZER),
+        loss=PpoClip(PpoClipConfig()),
+        estimator=_Ones(),
+        settings=settings,
+        teacher=teacher,
+    )
+    metrics = learner.update(_batch(4), step=1, first=False)
+    assert abs(metrics["train/kl_teacher"]) > 1e-3
+    expected = 1 - 0.5 * metrics["train/kl_teacher"]
+    assert metrics["train/advantage_mean"] == pytest.approx(expected, abs=1e-5)
+
+
+def test_on_one_rank(models: tuple[str, str], tmp_path: Path) -> None:
+    assert run_ranks(_on_one_rank, 1, *models, str(tmp_path), timeout=SECONDS) == [True]
+
+
+class _Fixed:
+    def __init__(self, output: torch.Tensor | AdvantageOutput) -> None:
+        self._output = output
+
+    def estimate(self, batch: TrainBatch) -> torch.Tensor | AdvantageOutput:
+        return self._output
+
+
+def test_the_kl_is_taken_from_the_advantages() -> None:
+    """A - coef · (old - teacher); returns are left alone."""
+    batch = TrainBatch(
+        tokens=torch.zeros(4, dtype=torch.int64),
+        prompt_lengths=torch.tensor([2]),
+        response_lengths=torch.tensor([2]),
+        per_token={
+            Input.OLD_LOG_PROBS: torch.tensor([-1.0, -2.0]),
+            Input.TEACHER_LOG_PROBS: torch.tensor([-3.0, -0.5]),
+        },
+    )
+    advantages, expected = torch.tensor([1.0, 1.0]), torch.tensor([0.0, 1.75])
+    plain: AdvantageEstimator = WithTeacher(_Fixed(advantages), 0.5)
+    found = plain.estimate(batch)
+    assert isinstance(found, torch.Tensor)
+    torch.testing.assert_close(found, expected)
+    output = AdvantageOutput(advantages=advantages, returns=advantages)
+    both = WithTeacher(_Fixed(output), 0.5).estimate(batch)
+    assert isinstance(both, AdvantageOutput)
+    torch.testing.assert_close(both.advantages, expected)
+    torch.testing.assert_close(both.returns, advantages)
