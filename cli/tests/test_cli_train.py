@@ -61,6 +61,10 @@ def rlcore_corrections():
     yield Component(name="trust", factory="toy:I", summary="x")
 
 @hookimpl
+def rlcore_trainers():
+    yield Component(name="gym", factory="toy:J", summary="x", default=True)
+
+@hookimpl
 def rlcore_models():
     yield ModelFamily(name="tiny", factory="toy:G", summary="x", architectures=("T",), preset="toy:p")
 '''

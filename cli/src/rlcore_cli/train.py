@@ -161,9 +161,7 @@ def with_weights(model: ModelChoice) -> ModelChoice:
 def check_pass_through(resolved: Inference) -> None:
     """Imports megatron-core, or asks sglang for its fields, only where a field of theirs is given."""
     if isinstance(resolved, Resolved) and resolved.megatron:
-        from rlcore_megatron.mcore.fields import check_fields
-
-        check_fields(resolved.megatron)
+        resolved.trainer.build().check_fields(resolved.megatron)
     if resolved.sglang:
         resolved.engine.build().check_fields(resolved.sglang)
     if resolved.frozen_fields:

@@ -88,6 +88,11 @@ def rlcore_algorithms() -> Iterable[Algorithm]:
 
 
 @hookimpl
+def rlcore_trainers() -> Iterable[Component]:
+    yield Component(name="gym", factory="toy:Gym", summary="x", default=True)
+
+
+@hookimpl
 def rlcore_advantages() -> Iterable[Component]:
     yield Component(name="estimate", factory="toy:Estimate", summary="x", config=EstimateConfig)
 

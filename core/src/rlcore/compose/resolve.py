@@ -45,6 +45,7 @@ def resolve(
         generator=resolve_part(entries[Kind.GENERATOR], settings),
         rewards=resolve_rewards(selection, settings, run.rank_reward),
         engine=resolve_part(entries[Kind.ENGINE], settings),
+        trainer=resolve_part(entries[Kind.TRAINER], settings),
         source=resolve_part(entries[Kind.SOURCE], settings),
         filters=_several(selection, Kind.FILTER, settings),
         model=resolve_model(selection),

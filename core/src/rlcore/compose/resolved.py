@@ -76,6 +76,7 @@ class Resolved(Inference):
     """
 
     algorithm: str
+    trainer: Part
     loss: Part[LossConfig]
     source: Part
     filters: tuple[Part[FilterConfig], ...]
@@ -127,7 +128,7 @@ class Resolved(Inference):
             flat["plugin"] = [file.path for file in self.plugin_files]
         flat |= self.run.model_dump(mode="json")
         flat |= self.model.bridge.flat("model")
-        for kind in (Kind.LOSS, Kind.ENGINE):
+        for kind in (Kind.LOSS, Kind.ENGINE, Kind.TRAINER):
             part: Part = getattr(self, kind)
             flat |= {kind.value: part.name, **part.flat(kind)}
         if self.trains_on is TrainsOn.ROLLOUTS:

@@ -47,6 +47,7 @@ CHOICES: Mapping[str, str] = {
     "reward": "reward, with its weight in the sum where it is not 1: NAME or NAME=WEIGHT",
     "filter": "filter of scored groups",
     "engine": "generation engine",
+    "trainer": "trainer",
     "tracker": "what is told of the run, beside the files in its folder",
 }
 """The flags that choose a part, with their help."""

@@ -1,8 +1,8 @@
 """What the config of a part tells core about it: one base for each kind that core asks anything of.
 
 A config class derives from the base of its kind; the kinds without one here (generator, model, engine,
-source) derive from `rlcore.config.base.Config`. A class variable holds however the part is set; what depends
-on settings is a method or a property, which a config overrides.
+trainer, source) derive from `rlcore.config.base.Config`. A class variable holds however the part is set; what
+depends on settings is a method or a property, which a config overrides.
 """
 
 from typing import ClassVar

@@ -1,9 +1,10 @@
-"""What a loss sees of the model, what it gives back, and what an optimizer step reports."""
+"""Kind `trainer`: what a loss sees of its models, what it gives back, what an optimizer step reports."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -54,3 +55,11 @@ def balance_metric(role: str, results: Sequence[StepResult]) -> dict[str, float]
     """`<role>/router_balance`, the mean of the steps; nothing where routers are not balanced."""
     found = [result.balance for result in results if result.balance is not None]
     return {f"{role}/router_balance": sum(found) / len(found)} if found else {}
+
+
+class Trainer(Protocol):
+    """Made from its config, in the driver and in each train worker."""
+
+    def check_fields(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The library's own fields, as the user gave them, in their types; ConfigError for one it has not."""
+        ...

@@ -181,6 +181,21 @@ def rlcore_engines() -> Iterable[Component]:
 
 
 @hookspec
+def rlcore_trainers() -> Iterable[Component]:
+    """Yield trainers (`rlcore.interfaces.trainer.Trainer`), chosen by `--trainer NAME`.
+
+    >>> from rlcore.plugins.hookspecs import hookimpl
+    >>> from rlcore.plugins.records import Component
+    >>> @hookimpl
+    ... def rlcore_trainers():
+    ...     yield Component(name="mine", factory="my_package.trainer:MyTrainer", summary="my own trainer")
+    >>> [component.name for component in rlcore_trainers()]
+    ['mine']
+    """
+    raise NotImplementedError
+
+
+@hookspec
 def rlcore_sources() -> Iterable[Source]:
     """Yield prompt sources (`rlcore.interfaces.PromptSource`), chosen by `--task NAME` or `--data PATH`.
 

@@ -25,6 +25,7 @@ class Kind(StrEnum):
     FILTER = "filter"
     MODEL = "model"
     ENGINE = "engine"
+    TRAINER = "trainer"
     SOURCE = "source"
     TRACKER = "tracker"
 

@@ -30,6 +30,7 @@ HOOKS: Mapping[str, tuple[Kind, type[Record]]] = {
     "rlcore_filters": (Kind.FILTER, Component),
     "rlcore_models": (Kind.MODEL, ModelFamily),
     "rlcore_engines": (Kind.ENGINE, Component),
+    "rlcore_trainers": (Kind.TRAINER, Component),
     "rlcore_sources": (Kind.SOURCE, Source),
     "rlcore_trackers": (Kind.TRACKER, Component),
 }
@@ -44,6 +45,7 @@ PART_KINDS = (
     Kind.REWARD,
     Kind.FILTER,
     Kind.ENGINE,
+    Kind.TRAINER,
 )
 """What a recipe may name, besides nothing."""
 
@@ -59,7 +61,7 @@ REQUIRED_LISTS = (Kind.REWARD,)
 OPTIONAL_KINDS = (Kind.VALUE_LOSS,)
 """Kinds of which a run may take none."""
 
-DEFAULT_KINDS = (Kind.GENERATOR, Kind.REWARD, Kind.ENGINE, Kind.SOURCE, Kind.TRACKER)
+DEFAULT_KINDS = (Kind.GENERATOR, Kind.REWARD, Kind.ENGINE, Kind.TRAINER, Kind.SOURCE, Kind.TRACKER)
 """Kinds of which a part may be the default: of rewards, where a run has a task (`--task`).
 
 Trackers that are defaults are in every run, beside those that are chosen.

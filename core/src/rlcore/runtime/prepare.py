@@ -207,14 +207,13 @@ def megatron_fields(resolved: Resolved, gpu: bool) -> Mapping[str, Any]:
     recompute = gpu and not any(name.startswith("recompute_") for name in resolved.megatron)
     if not resolved.megatron:
         return RECOMPUTE if recompute else {}  # spares the driver megatron's import
-    from rlcore_megatron.mcore.fields import check_fields
-
-    return {**(RECOMPUTE if recompute else {}), **check_fields(resolved.megatron)}
+    checked = resolved.trainer.build().check_fields(resolved.megatron)
+    return {**(RECOMPUTE if recompute else {}), **checked}
 
 
 def _parts(resolved: Resolved) -> list[Part]:
-    some = [resolved.advantage, resolved.value_loss]
-    chosen = [resolved.loss, resolved.generator, resolved.engine, *(part for part in some if part)]
+    some = [part for part in (resolved.advantage, resolved.value_loss) if part]
+    chosen = [resolved.loss, resolved.generator, resolved.engine, resolved.trainer, *some]
     lists = (*resolved.rewards, *resolved.filters, *resolved.corrections, *resolved.trackers)
     return [*chosen, resolved.source, resolved.model.bridge, *lists, *_eval_parts(resolved)]
 

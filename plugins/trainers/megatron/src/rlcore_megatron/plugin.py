@@ -1,1 +1,17 @@
 """What this package offers to rlcore."""
+
+from collections.abc import Iterable
+
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import Component
+
+
+@hookimpl
+def rlcore_trainers() -> Iterable[Component]:
+    """The trainer on megatron-core."""
+    yield Component(
+        name="megatron",
+        factory="rlcore_megatron.trainer:MegatronTrainer",
+        summary="megatron-core, on GPUs and CPUs, under every layout",
+        default=True,
+    )
