@@ -37,6 +37,7 @@ from rlcore_grpo.loss import PpoClip
 from rlcore_megatron.mcore import logprobs, parallel
 from rlcore_megatron.mcore import role as role_module
 from rlcore_megatron.mcore import scoring as scoring_module
+from rlcore_megatron.mcore.rank import data_rank
 from rlcore_megatron.mcore.role import Role
 from rlcore_qwen.config import QwenConfig
 
@@ -134,6 +135,7 @@ def _learner(role: Role, folder: str) -> Learner:
             dtype="fp32",
             folder=folder,
         ),
+        rank=data_rank(),
     )
 
 

@@ -11,11 +11,12 @@ from transformers import AutoModelForCausalLM
 
 from rlcore.cpu.allocator import keep_memory
 from rlcore.data.batch import TrainBatch
+from rlcore.interfaces.trainer import LossResult, TokenOutputs
 from rlcore.network import free_port
 from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec, Part
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.role import LossResult, Role, TokenOutputs
+from rlcore_megatron.mcore.role import Role
 from rlcore_qwen.config import QwenConfig
 
 VOCAB = 512

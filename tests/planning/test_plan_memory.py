@@ -98,7 +98,7 @@ def _measure(
     """This rank's stage; bytes of weights, gradients and optimizer states; bytes saved for backward."""
     os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
     parallel.start(rank, world, "127.0.0.1", port, **split(megatron).layout)
-    role = Role(ModelSpec(path=path, bridge=part, megatron=megatron, dtype=dtype), OptimizerSettings(lr=1e-3))
+    role = Role(ModelSpec(path=path, bridge=part, fields=megatron, dtype=dtype), OptimizerSettings(lr=1e-3))
     own = {param.untyped_storage().data_ptr() for model in role.models for param in model.parameters()}
     kept: dict[int, torch.Tensor] = {}
 

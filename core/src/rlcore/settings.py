@@ -1,4 +1,4 @@
-"""Settings that travel from the driver to the train workers, in a module that imports no megatron."""
+"""Settings that travel from the driver to the train workers."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,7 +15,7 @@ class OptimizerSettings:
 
     `lr` is reached after `warmup_steps` (the first step takes `lr / warmup_steps`, never 0) and falls to
     `min_lr` at `total_steps`. `clip_grad`: largest global gradient norm, 0 = off. Betas are AdamW's usual
-    0.9 and 0.999 (megatron's default as well).
+    0.9 and 0.999.
     """
 
     lr: float

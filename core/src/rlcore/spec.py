@@ -65,12 +65,12 @@ class ModelSpec:
     """A model as a worker builds it.
 
     `path`: a local Hugging Face directory (config.json, tokenizer, safetensors). `dtype`: "fp32" or "bf16".
-    `megatron`: fields of megatron-core's config classes, already checked, as the user gave them. `weights`:
-    a `torch_dist` checkpoint of the model, which is read in place of the directory's safetensors.
+    `fields`: of the trainer's own table, as `Trainer.fields` gave them. `weights`: a folder of the model in a
+    checkpoint, which is read in place of the directory's safetensors.
     """
 
     path: str
     bridge: Part
     dtype: str = "fp32"
-    megatron: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
     weights: str | None = None

@@ -11,7 +11,7 @@ from runs import run_of
 
 from rlcore.engines.publish import SharedMemoryPublisher
 from rlcore.inputs import Input, TopTokens
-from rlcore.runtime.prepare import RECOMPUTE, left_out, megatron_fields, prepare
+from rlcore.runtime.prepare import left_out, prepare
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
 from rlcore.runtime.worker import CRITIC, POLICY, REFERENCE, WorkerSetup
@@ -38,16 +38,6 @@ def setups(prepared: Prepared) -> Setups:
         return worker_setups(of_run, PUBLISHER, 3)
 
     return setups
-
-
-def test_a_gpu_recomputes_unless_something_is_said_of_it() -> None:
-    run, none = run_of("grpo"), run_of("grpo", {"megatron.recompute_granularity": "none"})
-    other = run_of("grpo", {"megatron.recompute_granularity": "selective", "megatron.adam_beta2": "0.9"})
-    assert (megatron_fields(run, gpu=True), megatron_fields(run, gpu=False)) == (RECOMPUTE, {})
-    assert megatron_fields(none, gpu=True) == {"recompute_granularity": None}
-    assert megatron_fields(other, gpu=True) == {"recompute_granularity": "selective", "adam_beta2": 0.9}
-    optimizer = run_of("grpo", {"megatron.adam_beta2": "0.9"})
-    assert megatron_fields(optimizer, gpu=True) == {**RECOMPUTE, "adam_beta2": 0.9}
 
 
 def test_layers_for_multi_token_prediction_are_said_to_be_left_out() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rlcore.data.batch import TrainBatch
 from rlcore.interfaces import ValueLoss
-from rlcore.interfaces.trainer import StepResult, balance_metric
-from rlcore.learning.roles import ValueModel
+from rlcore.interfaces.trainer import StepResult, ValueModel
+from rlcore.learning.metrics import balance_metric
 from rlcore.learning.value_objective import ValueObjective, explained_variance
 
 

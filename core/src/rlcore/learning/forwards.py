@@ -10,8 +10,8 @@ from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
 from rlcore.inputs import TEACHER_TOP_LOG_PROBS, TOP_IDS, Input
+from rlcore.interfaces.trainer import Scorer, ValueModel
 from rlcore.learning.minibatch import samples_of, tokens_of
-from rlcore.learning.roles import Scorer, ValueModel
 from rlcore.settings import LearnerSettings
 
 _Score = Callable[[TrainBatch], Mapping[str, Tensor]]

@@ -10,13 +10,12 @@ from pathlib import Path
 import safetensors.torch
 import torch
 import torch.distributed as dist
-from torch.distributed import ProcessGroup
 
 from rlcore.data.batch import TrainBatch
 from rlcore.errors import NotFiniteError, RunError
 from rlcore.inputs import TOP_IDS, Input
 from rlcore.interfaces import AdvantageEstimator, Correction, Loss, ValueLoss
-from rlcore.interfaces.trainer import StepResult
+from rlcore.interfaces.trainer import DataRank, Policy, Scorer, StepResult, ValueModel
 from rlcore.learning.critic import CriticLearner
 from rlcore.learning.forwards import Forwards, clock
 from rlcore.learning.gather import gather_batch, gather_rows, rows_of
@@ -26,11 +25,9 @@ from rlcore.learning.minibatch import assign_minibatches, samples_of, select, to
 from rlcore.learning.objective import Objective
 from rlcore.learning.preparation import advantage_metrics, prepare
 from rlcore.learning.reference_kl import in_rewards
-from rlcore.learning.roles import Policy, Scorer, ValueModel
 from rlcore.learning.teacher import WithTeacher
 from rlcore.learning.value_objective import with_value_weights
 from rlcore.settings import LearnerSettings
-from rlcore_megatron.mcore.imports import device
 
 
 class Learner:
@@ -48,11 +45,12 @@ class Learner:
         teacher: Scorer | None = None,
         critic: ValueModel | None = None,
         value_loss: ValueLoss | None = None,
+        rank: DataRank | None = None,
     ) -> None:
         """`estimator` None: the responses were given, and have no advantages.
 
         `value_loss` comes with a `critic`; `reference` and `teacher` with whatever reads their log-probs. The
-        log-probs of a teacher that is not here are a column of the batch.
+        log-probs of a teacher that is not here are a column of the batch. `rank` None: there is one process.
         """
         self._policy = policy
         coef = settings.distill_coef
@@ -72,7 +70,8 @@ class Learner:
             self._critic = CriticLearner(critic, value_loss, settings.tokens_per_rank)
         self._unchecked = False
         self._has_initial_reference = settings.reference_is_initial
-        self._group = _data_group()
+        self._rank = rank or DataRank()
+        self._group = self._rank.group
 
     def update(self, local: TrainBatch, *, step: int, first: bool) -> dict[str, float]:
         """Train on `local`, this rank's share; returns `METRICS`, the same on every rank.
@@ -187,7 +186,17 @@ class Learner:
             entropy_grad=self._settings.entropy_coef > 0,
             chosen=TOP_IDS if self._settings.top_tokens else None,
         )
-        return result, _largest(self._objective.take_gap_max())
+        return result, self._largest(self._objective.take_gap_max())
+
+    def _largest(self, value: float) -> float:
+        """The largest over all ranks; the stages of a pipeline that see no log-probs bring 0."""
+        if not dist.is_initialized() or dist.get_world_size() == 1:
+            return value
+        found = torch.tensor(
+            math.inf if math.isnan(value) else value, dtype=torch.float64, device=self._rank.device
+        )
+        dist.all_reduce(found, dist.ReduceOp.MAX)
+        return float(found)
 
     def _require_finite(
         self, result: StepResult, whole: TrainBatch, number: int, step: int, whose: str = ""
@@ -228,27 +237,3 @@ def save_batch(batch: TrainBatch, path: Path) -> None:
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     safetensors.torch.save_file({name: column.contiguous() for name, column in columns.items()}, path)
-
-
-def _data_group() -> ProcessGroup | None:
-    """The data-parallel ranks, by a group that takes tensors of the CPU; None where there is one process."""
-    if not dist.is_initialized():
-        return None
-    # at the top of the file it would come before rlcore_megatron.mcore, which makes it importable
-    from megatron.core import parallel_state
-
-    group: ProcessGroup
-    if torch.cuda.is_available():
-        group = parallel_state.get_data_parallel_group_gloo()
-    else:
-        group = parallel_state.get_data_parallel_group()
-    return group
-
-
-def _largest(value: float) -> float:
-    """The largest over all ranks; the stages of a pipeline that see no log-probs bring 0."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
-        return value
-    found = torch.tensor(math.inf if math.isnan(value) else value, dtype=torch.float64, device=device())
-    dist.all_reduce(found, dist.ReduceOp.MAX)
-    return float(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlcore.interfaces.trainer import StepResult, balance_metric
+from rlcore.interfaces.trainer import StepResult
 from rlcore.learning.objective import WEIGHTED
 
 METRICS = {
@@ -71,3 +71,9 @@ def summary(results: Sequence[StepResult]) -> dict[str, float]:
         **{f"train/{name}": value / tokens for name, value in sums.items()},
         **({f"train/{name}": value / fresh for name, value in gaps.items()} if fresh else {}),
     }
+
+
+def balance_metric(role: str, results: Sequence[StepResult]) -> dict[str, float]:
+    """`<role>/router_balance`, the mean of the steps; nothing where routers are not balanced."""
+    found = [result.balance for result in results if result.balance is not None]
+    return {f"{role}/router_balance": sum(found) / len(found)} if found else {}

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rlcore.data.batch import TrainBatch
-    from rlcore.interfaces.trainer import StepResult
-    from rlcore_megatron.mcore.critic import ValueFunction
+    from rlcore.interfaces.trainer import StepResult, ValueFunction
 
 
 class CriticWorker(RankWorker):
@@ -20,16 +19,19 @@ class CriticWorker(RankWorker):
     def start(self, setup: WorkerSetup, host: str, port: int) -> None:
         """Join the critics' process group and build the model."""
         assert setup.critic is not None, "a critic's worker has a critic"
-        self._join(setup, host, port)
-        from rlcore_megatron.mcore.critic import Critic
+        trainer = self._join(setup, host, port)
+        from rlcore.interfaces.trainer import Roles
 
-        self._critic = Critic(setup.critic.model, setup.critic.optimizer)
-        self._roles[CRITIC] = self._critic
+        wanted = Roles(critic=setup.critic.model, critic_optimizer=setup.critic.optimizer)
+        critic = trainer.build(wanted).critic
+        assert critic is not None, "it was asked for"
+        self._critic = critic
+        self._roles[CRITIC] = critic
 
     def values(self, batch: TrainBatch, tokens_per_rank: int) -> Tensor:
-        """As `Critic.values`."""
+        """As `ValueModel.values`."""
         return self._critic.values(batch, tokens_per_rank=tokens_per_rank)
 
     def fit(self, batch: TrainBatch, loss: ValueFunction, tokens_per_rank: int) -> StepResult:
-        """As `Critic.fit`."""
+        """As `ValueModel.fit`."""
         return self._critic.fit(batch, loss, tokens_per_rank=tokens_per_rank)

@@ -38,9 +38,7 @@ if TYPE_CHECKING:
     from rlcore.compose.resolved import Inference, Resolved
     from rlcore.config.run import RunConfig
     from rlcore.data.tokens import PromptEncoder
-
-RECOMPUTE = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
-"""Only the input of each layer is kept for the backward pass: memory for a third more arithmetic."""
+    from rlcore.interfaces.trainer import Trainer
 
 
 def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prepared:
@@ -53,14 +51,10 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     for part in _parts(resolved):
         part.load()
     gpu = torch.cuda.is_available()
-    megatron = megatron_fields(resolved, gpu)
+    trainer: Trainer = resolved.trainer.build()
+    fields = trainer.fields(resolved.run, resolved.megatron, gpu=gpu)
     engine_fields = {} if resolved.run.engine_url else checked_engine(resolved)
     check_router(resolved)
-    if resolved.run.replay_routing and "moe" in megatron.get("recompute_modules", ()):
-        raise ConfigError(
-            "--megatron.recompute-modules: found moe with --replay-routing, but a layer of experts that is "
-            "computed again alone chooses anew; expected --megatron.recompute-granularity full."
-        )
     check_placement(resolved, gpu)
     path = model_path(resolved, run_dir)
     hf_config = read_config(path)
@@ -88,7 +82,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         path=str(path),
         bridge=resolved.model.bridge,
         dtype=_dtype(run, gpu),
-        megatron=megatron,
+        fields=fields,
         weights=_weights(run.weights, hf_config),
     )
     prepared = Prepared(
@@ -200,15 +194,6 @@ def _weights(given: str, hf_config: Mapping[str, Any]) -> str | None:
     same = ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
     check_same(f"--weights {given}", read_config(path, f"--weights {given}"), hf_config, same)
     return str(path / WEIGHTS)
-
-
-def megatron_fields(resolved: Resolved, gpu: bool) -> Mapping[str, Any]:
-    """What was given, checked; and on a GPU recomputation, unless something was said of it."""
-    recompute = gpu and not any(name.startswith("recompute_") for name in resolved.megatron)
-    if not resolved.megatron:
-        return RECOMPUTE if recompute else {}  # spares the driver megatron's import
-    checked = resolved.trainer.build().check_fields(resolved.megatron)
-    return {**(RECOMPUTE if recompute else {}), **checked}
 
 
 def _parts(resolved: Resolved) -> list[Part]:

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rlcore.data.batch import TrainBatch
-    from rlcore.interfaces.trainer import StepResult
-    from rlcore_megatron.mcore.critic import ValueFunction
+    from rlcore.interfaces.trainer import StepResult, ValueFunction
 
 CALL_SECONDS = 3600.0
 """Time for a peer to answer."""
@@ -28,12 +27,12 @@ class RemoteCritic:
         self._peer = peer
 
     def values(self, batch: TrainBatch, *, tokens_per_rank: int) -> Tensor:
-        """As `Critic.values`."""
+        """As `ValueModel.values`."""
         found: Tensor = _answer(self._peer.values.remote(batch, tokens_per_rank))
         return found
 
     def fit(self, batch: TrainBatch, loss: ValueFunction, *, tokens_per_rank: int) -> StepResult:
-        """As `Critic.fit`; the loss travels with the call."""
+        """As `ValueModel.fit`; the loss travels with the call."""
         found: StepResult = _answer(self._peer.fit.remote(batch, loss, tokens_per_rank))
         return found
 

@@ -63,6 +63,7 @@ def worker_setups(prepared: Prepared, publisher: Publisher, threads: int) -> lis
         WorkerSetup(
             rank=rank,
             world_size=run.ranks,
+            trainer=resolved.trainer,
             model=prepared.model,
             optimizer=_optimizer(run),
             learner=learner,

@@ -19,11 +19,9 @@ if TYPE_CHECKING:
     from rlcore.engines.broadcast import Call
     from rlcore.engines.publish import Publisher
     from rlcore.engines.publish_file import Location
+    from rlcore.interfaces.trainer import Roles, Staged, Stateful, TrainerRank
     from rlcore.plugins.files import PluginFile
     from rlcore.settings import LearnerSettings, OptimizerSettings
-    from rlcore_megatron.mcore.role import Role
-    from rlcore_megatron.mcore.saving import StagedRole
-    from rlcore_megatron.mcore.swapped import SwappedRole
 
 POLICY, REFERENCE, CRITIC = "policy", "reference", "critic"
 """The roles, and their folders in a checkpoint."""
@@ -48,6 +46,7 @@ class WorkerSetup:
 
     rank: int
     world_size: int
+    trainer: Part
     model: ModelSpec
     optimizer: OptimizerSettings
     learner: LearnerSettings
@@ -88,8 +87,9 @@ class RankWorker:
         install(plugin_files)
         self._rank = rank
         self._listener: socket.socket | None = None
-        self._roles: dict[str, Role | SwappedRole] = {}
-        self._staged: dict[str, StagedRole] = {}
+        self._trainer: TrainerRank | None = None
+        self._roles: dict[str, Stateful] = {}
+        self._staged: dict[str, Staged] = {}
 
     def node(self) -> str:
         """The address of this node."""
@@ -112,7 +112,7 @@ class RankWorker:
     def write(self, folder: str) -> None:
         """Write what was staged, each role into a folder of its name; runs beside the other methods."""
         for role in list(self._staged):
-            self._staged.pop(role).write(Path(folder) / role, self._writers)
+            self._staged.pop(role).write(Path(folder) / role)
 
     def load(self, role: str, folder: str) -> None:
         """The state that `write` wrote."""
@@ -124,34 +124,27 @@ class RankWorker:
 
     def stop(self) -> None:
         """Leave the process group in order."""
-        from rlcore_megatron.mcore import parallel
+        if self._trainer is not None:
+            self._trainer.stop()
 
-        parallel.stop()
-
-    def _join(self, setup: WorkerSetup, host: str, port: int) -> None:
+    def _join(self, setup: WorkerSetup, host: str, port: int) -> TrainerRank:
         """Join the process group under the run's layout."""
         import torch
-        import torch.distributed as dist
 
-        from rlcore_megatron import cpu
+        from rlcore.interfaces.trainer import Meeting
 
         torch.set_num_threads(setup.threads)
-        cpu.install()
-        from rlcore_megatron.mcore import parallel
-        from rlcore_megatron.mcore.fields import split
-
-        layout = split(setup.model.megatron).layout
-        parallel.start(
-            setup.rank,
-            setup.world_size,
-            host,
-            port,
-            listener=self._listener,
+        meeting = Meeting(
+            rank=setup.rank,
+            world_size=setup.world_size,
+            host=host,
+            port=port,
             seed=setup.seed,
-            **layout,
+            listener=self._listener,
         )
-        # checkpoints are written beside the training, whose collectives must not mix with theirs
-        self._writers = dist.new_group(backend="gloo")
+        joined: TrainerRank = setup.trainer.build().join(meeting, setup.model.fields)
+        self._trainer = joined
+        return joined
 
 
 class TrainWorker(RankWorker):
@@ -162,42 +155,30 @@ class TrainWorker(RankWorker):
 
         `peer`: the worker that has the critic, where that is not this one.
         """
-        self._join(setup, host, port)
+        trainer = self._join(setup, host, port)
         from rlcore.learning.learner import Learner
         from rlcore.runtime.remote_critic import RemoteCritic
-        from rlcore_megatron.mcore import parallel
-        from rlcore_megatron.mcore.critic import Critic
-        from rlcore_megatron.mcore.role import Role
-        from rlcore_megatron.mcore.swapped import SwappedRole, load_host_weights
 
-        # before the policy, so that the two models are not on the device at the same time
-        swapped = load_host_weights(setup.reference) if setup.reference and setup.is_swapped else None
-        self._role = Role(setup.model, setup.optimizer, replay_routing=setup.replay_routing)
-        self._roles[POLICY] = self._role
-        self._reference: Role | SwappedRole | None = None
-        if swapped is not None:
-            self._reference = SwappedRole(self._role, swapped)
-        elif setup.reference:
-            self._reference = Role(setup.reference, None)
-        if self._reference is not None:
-            self._roles[REFERENCE] = self._reference
-        critic: Critic | RemoteCritic | None = RemoteCritic(peer) if peer is not None else None
-        if setup.critic is not None and critic is None:
-            critic = self._roles[CRITIC] = Critic(setup.critic.model, setup.critic.optimizer)
+        models = trainer.build(_roles(setup, critic=peer is None))
+        assert models.policy is not None, "it was asked for"
+        self._policy, self._reference = models.policy, models.reference
+        named = {POLICY: models.policy, REFERENCE: models.reference, CRITIC: models.critic}
+        self._roles = {name: model for name, model in named.items() if model is not None}
         self._learner = Learner(
-            self._role,
+            models.policy,
             loss=setup.loss.build(),
             estimator=setup.advantage.build() if setup.advantage else None,
             settings=setup.learner,
             corrections=[part.build() for part in setup.corrections],
-            reference=self._reference,
-            teacher=Role(setup.teacher, None) if setup.teacher else None,
-            critic=critic,
+            reference=models.reference,
+            teacher=models.teacher,
+            critic=models.critic if peer is None else RemoteCritic(peer),
             value_loss=setup.critic.loss.build() if setup.critic else None,
+            rank=trainer.data,
         )
         self._publisher = setup.publisher
         heap.settle()
-        return parallel.data_rank()
+        return trainer.data.number
 
     def update(self, batch: TrainBatch, step: int, first: bool, version: int | None) -> UpdateResult:
         """Train on this rank's share of a rollout batch; write the new weights, unless `version` is None."""
@@ -212,9 +193,7 @@ class TrainWorker(RankWorker):
 
     def write_weights(self, version: int, whole: bool = False) -> Location | None:
         """Lay the weights down for the engines (see `Publisher.write`); the location on rank 0."""
-        from rlcore_megatron.mcore.weights import hf_tensors
-
-        tensors = hf_tensors(self._role.built)
+        tensors = self._policy.hf_tensors()
         if self._rank == 0:
             location: Location = self._publisher.write(tensors, version, whole=whole)
             return location
@@ -232,4 +211,21 @@ class TrainWorker(RankWorker):
     def refresh_reference(self) -> None:
         """From now on the reference is the policy as it is."""
         assert self._reference is not None, "there is no reference to refresh"
-        self._reference.copy_weights(self._role)
+        self._reference.copy_weights(self._policy)
+
+
+def _roles(setup: WorkerSetup, *, critic: bool) -> Roles:
+    """The models of a train worker; `critic`: it has that too, where there is one."""
+    from rlcore.interfaces.trainer import Roles
+
+    own = setup.critic if critic else None
+    return Roles(
+        policy=setup.model,
+        optimizer=setup.optimizer,
+        replay_routing=setup.replay_routing,
+        reference=setup.reference,
+        is_swapped=setup.is_swapped,
+        teacher=setup.teacher,
+        critic=own.model if own else None,
+        critic_optimizer=own.optimizer if own else None,
+    )

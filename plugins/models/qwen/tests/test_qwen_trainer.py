@@ -41,7 +41,7 @@ def half_precision(
     from rlcore_megatron.testing.bridge_ranks import packed, start
 
     start(rank, size, port, fields)
-    spec = ModelSpec(path=str(root / "source"), bridge=QWEN, dtype="bf16", megatron=fields)
+    spec = ModelSpec(path=str(root / "source"), bridge=QWEN, dtype="bf16", fields=fields)
     built = build_model(spec, trainable=False)
     written = {name: tensor.clone() for name, tensor in hf_tensors(built)}
     critic = build_model(spec, value_head=True)

@@ -37,7 +37,7 @@ def _steps(rank: int, world: int, port: int, path: str, layout: dict[str, Any]) 
     found = []
     for way in WAYS:
         fields = {name: value for name, value in way.items() if name != "tokens"} | KIND | layout
-        role = Role(ModelSpec(path=path, bridge=part, megatron=fields), OptimizerSettings(lr=0.0))
+        role = Role(ModelSpec(path=path, bridge=part, fields=fields), OptimizerSettings(lr=0.0))
         found.append(role.train(random_batch(9), _nothing, temperature=1.0, tokens_per_rank=way["tokens"]))
     parallel.stop()
     return found

@@ -124,7 +124,7 @@ def _run(rank: int, world: int, port: int, path: str, megatron: dict[str, Any], 
     parallel.start(rank, world, "127.0.0.1", port, **split(megatron).layout)
     limits.MOST_LOGITS = most
     part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
-    role = Role(ModelSpec(path=path, bridge=part, megatron=megatron), SETTINGS)
+    role = Role(ModelSpec(path=path, bridge=part, fields=megatron), SETTINGS)
     widths: set[int] = set()
     for name, module in role.built.chunks[0].named_modules():
         if name.endswith("output_layer"):

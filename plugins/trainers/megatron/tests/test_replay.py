@@ -101,7 +101,7 @@ def _measured(
         parallel.start(rank, world, "127.0.0.1", place, timeout=60.0, **split(megatron).layout)
         for batch in batches:
             mine = batch.select(balance(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()])
-            role = Role(ModelSpec(path=path, bridge=part, megatron=megatron), SETTINGS, replay_routing=replay)
+            role = Role(ModelSpec(path=path, bridge=part, fields=megatron), SETTINGS, replay_routing=replay)
             scores = role.forward(mine, temperature=1.0, tokens_per_rank=24)["log_probs"]
             step = role.train(mine, policy_loss, temperature=1.0, tokens_per_rank=24)
             found.append((mine.per_sample["position"], scores, step))

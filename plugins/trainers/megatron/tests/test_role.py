@@ -9,13 +9,14 @@ from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
 from rlcore.errors import ConfigError, DataError
+from rlcore.interfaces.trainer import LossResult, StepResult, TokenOutputs
 from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import make_qwen3, policy_loss, random_batch, shuffled
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.fields import check_fields
-from rlcore_megatron.mcore.role import LossResult, Role, StepResult, TokenOutputs
+from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors
 from rlcore_qwen.config import QwenConfig
 
@@ -26,7 +27,7 @@ SETTINGS = OptimizerSettings(lr=1e-2, adam_eps=1e-4, clip_grad=0.5, weight_decay
 
 def _spec(path: str, dtype: str = "fp32", **megatron: Any) -> ModelSpec:
     part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
-    return ModelSpec(path=path, bridge=part, dtype=dtype, megatron=megatron)
+    return ModelSpec(path=path, bridge=part, dtype=dtype, fields=megatron)
 
 
 def _weights(role: Role) -> dict[str, Tensor]:

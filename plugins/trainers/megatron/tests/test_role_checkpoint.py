@@ -20,6 +20,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 
 from rlcore.checkpoint.folder import newest_complete, write_atomically
 from rlcore.errors import CheckpointError
+from rlcore.interfaces.trainer import StepResult
 from rlcore.network import free_port
 from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec, Part
@@ -29,7 +30,7 @@ from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.fields import split
 from rlcore_megatron.mcore.packing import balance
 from rlcore_megatron.mcore.rng import set_seed
-from rlcore_megatron.mcore.role import Role, StepResult
+from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.torch_dist import quiet
 from rlcore_megatron.mcore.weights import hf_tensors
 from rlcore_qwen.config import QwenConfig
@@ -46,7 +47,7 @@ def _start(
 ) -> Role:
     parallel.start(rank, world, "127.0.0.1", port, **split(megatron).layout)
     part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
-    return Role(ModelSpec(path=path, bridge=part, megatron=megatron, dtype=dtype), SETTINGS)
+    return Role(ModelSpec(path=path, bridge=part, fields=megatron, dtype=dtype), SETTINGS)
 
 
 def _train(role: Role, seed: int) -> StepResult:
@@ -277,13 +278,14 @@ def test_a_malicious_damaged_or_foreign_checkpoint_is_refused(
 
 def _written_beside(rank: int, world: int, port: int, path: str, folder: str) -> Any:
     """A role that is written by a thread, while it trains on."""
-    role = _start(rank, world, port, path, {})
+    parallel.start(rank, world, "127.0.0.1", port)
+    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+    role = Role(ModelSpec(path=path, bridge=part), SETTINGS, writers=dist.new_group(backend="gloo"))
     set_seed(7)
     _train(role, 0)
-    writers = dist.new_group(backend="gloo")
     staged = role.stage()
     with ThreadPoolExecutor(1) as thread:
-        written = thread.submit(staged.write, Path(folder), writers)
+        written = thread.submit(staged.write, Path(folder))
         result = _continue(role)
         written.result(timeout=60)
     parallel.stop()

@@ -38,7 +38,7 @@ def _start(rank: int, world: int, port: int, path: str, megatron: dict[str, Any]
     megatron = {**megatron, **BALANCED}
     parallel.start(rank, world, "127.0.0.1", port, timeout=60.0, **split(megatron).layout)
     part = Part(name="glm4_moe", factory="rlcore_glm.moe:GlmMoeBridge")
-    return Role(ModelSpec(path=path, bridge=part, megatron=megatron), SETTINGS)
+    return Role(ModelSpec(path=path, bridge=part, fields=megatron), SETTINGS)
 
 
 def _step(role: Role, seed: int) -> Any:

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
-from rlcore.runtime.prepare import RECOMPUTE
 from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
@@ -17,6 +16,7 @@ from rlcore_megatron.mcore.fields import split
 from rlcore_megatron.mcore.packing import balance
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors
+from rlcore_megatron.trainer import RECOMPUTE
 from rlcore_qwen.config import QwenConfig
 
 # eps well above the noise of tiny gradients, whose sign Adam would otherwise blow up to a whole step
@@ -45,7 +45,7 @@ def _batches() -> list[TrainBatch]:
 def _run(rank: int, world: int, port: int, path: str, megatron: dict[str, Any]) -> Any:
     parallel.start(rank, world, "127.0.0.1", port, **split(megatron).layout)
     part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
-    role = Role(ModelSpec(path=path, bridge=part, megatron=megatron), SETTINGS)
+    role = Role(ModelSpec(path=path, bridge=part, fields=megatron), SETTINGS)
     scores, steps = [], []
     for batch in _batches():
         mine = balance(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()]

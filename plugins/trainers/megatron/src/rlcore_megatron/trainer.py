@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcore.config.base import Config
+from rlcore.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rlcore.config.run import RunConfig
+    from rlcore.interfaces.trainer import Meeting, TrainerRank
+
+RECOMPUTE = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+"""Only the input of each layer is kept for the backward pass: memory for a third more arithmetic."""
 
 
 class MegatronTrainer:
@@ -14,8 +22,27 @@ class MegatronTrainer:
     def __init__(self, config: Config) -> None:
         self.config = config
 
-    def check_fields(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    def check_fields(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Fields of megatron-core's config classes, in their types."""
+        if not given:
+            return {}  # spares the driver megatron's import
         from rlcore_megatron.mcore import fields as known
 
-        return known.check_fields(fields)
+        return known.check_fields(given)
+
+    def fields(self, run: RunConfig, given: Mapping[str, Any], *, gpu: bool) -> Mapping[str, Any]:
+        """What was given; and on a GPU recomputation, unless something was said of it."""
+        checked = self.check_fields(given)
+        if run.replay_routing and "moe" in checked.get("recompute_modules", ()):
+            raise ConfigError(
+                "--megatron.recompute-modules: found moe with --replay-routing, but a layer of experts that "
+                "is computed again alone chooses anew; expected --megatron.recompute-granularity full."
+            )
+        recompute = gpu and not any(name.startswith("recompute_") for name in given)
+        return {**(RECOMPUTE if recompute else {}), **checked}
+
+    def join(self, meeting: Meeting, fields: Mapping[str, Any]) -> TrainerRank:
+        """Makes megatron-core importable in this process, too."""
+        from rlcore_megatron.mcore.rank import join
+
+        return join(meeting, fields)

@@ -202,11 +202,11 @@ def _from_weights(model: Path, bridge: Part, weights: Path, megatron: dict[str, 
     empty = weights.with_name("empty")
     empty.mkdir()
     shutil.copy(model / "config.json", empty)
-    return ModelSpec(path=str(empty), bridge=bridge, megatron=megatron, weights=str(weights / WEIGHTS))
+    return ModelSpec(path=str(empty), bridge=bridge, fields=megatron, weights=str(weights / WEIGHTS))
 
 
 def _held(rank: int, world: int, port: int, spec: ModelSpec) -> dict[str, Any]:
-    parallel.start(rank, world, "127.0.0.1", port, **split(spec.megatron).layout)
+    parallel.start(rank, world, "127.0.0.1", port, **split(spec.fields).layout)
     role = Role(spec, OptimizerSettings(lr=1e-3))
     found = {name: tensor.numpy().copy() for name, tensor in hf_tensors(role.built)}
     parallel.stop()

@@ -19,6 +19,7 @@ from rlcore.types import Group, Prompt, Sample
 from rlcore_dpo.config import DpoConfig
 from rlcore_dpo.loss import Dpo
 from rlcore_megatron.mcore import parallel
+from rlcore_megatron.mcore.rank import data_rank
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors
 from rlcore_qwen.config import QwenConfig
@@ -82,7 +83,9 @@ def _run(
         needs=frozenset({Input.REFERENCE_LOG_PROBS}) if reference else frozenset(),
         folder=paths[0],
     )
-    learner = Learner(role, loss=loss, estimator=None, settings=settings, reference=reference)
+    learner = Learner(
+        role, loss=loss, estimator=None, settings=settings, reference=reference, rank=data_rank()
+    )
     share = split(_batch(name, minibatches), parallel.data_size())[parallel.data_rank()]
     found = [learner.update(share, step=step, first=step == 1) for step in (1, 2)]
     weights = {key: tensor.numpy().copy() for key, tensor in hf_tensors(role.built)}

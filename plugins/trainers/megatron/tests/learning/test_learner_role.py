@@ -19,6 +19,7 @@ from rlcore_grpo.config import GroupAdvantageConfig, PpoClipConfig
 from rlcore_grpo.loss import PpoClip
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.packing import balance
+from rlcore_megatron.mcore.rank import data_rank
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors
 from rlcore_qwen.config import QwenConfig
@@ -45,6 +46,7 @@ def _learner(role: Role, estimator: AdvantageEstimator, minibatches: int, folder
             entropy_coef=0.01,
             folder=folder,
         ),
+        rank=data_rank(),
     )
 
 
@@ -76,7 +78,7 @@ def _share(role: Role, gap: float) -> TrainBatch:
 def _run(rank: int, world: int, port: int, path: str, layout: dict[str, Any], minibatches: int) -> Any:
     parallel.start(rank, world, "127.0.0.1", port, **layout)
     part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
-    role = Role(ModelSpec(path=path, bridge=part, megatron=layout), OPTIMIZER)
+    role = Role(ModelSpec(path=path, bridge=part, fields=layout), OPTIMIZER)
     learner = _learner(role, GroupAdvantage(GroupAdvantageConfig()), minibatches, folder=path)
     found = [learner.update(_share(role, GAP), step=step, first=step == 0) for step in range(2)]
     nothing = learner.update(_share(role, GAP).select([]), step=2, first=False)

@@ -182,7 +182,7 @@ def _run(rank: int, world: int, port: int, path: str, headed: str, layout: dict[
     """For each case the step, and what it changed in each weight."""
     parallel.start(rank, world, "127.0.0.1", port, **layout)
     part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
-    role = Role(ModelSpec(path=path, bridge=part, megatron=layout), SETTINGS)
+    role = Role(ModelSpec(path=path, bridge=part, fields=layout), SETTINGS)
     found = {}
     for seed, (name, case) in enumerate(CASES.items()):
         before = _weights(role)
@@ -194,7 +194,7 @@ def _run(rank: int, world: int, port: int, path: str, headed: str, layout: dict[
             chosen=case.chosen,
         )
         found[name] = (result, _moves(role, before))
-    critic = Critic(ModelSpec(path=headed, bridge=part, megatron=layout), SETTINGS)
+    critic = Critic(ModelSpec(path=headed, bridge=part, fields=layout), SETTINGS)
     before = _weights(critic)
     found[VALUE_LOSS] = (_value_step(critic), _moves(critic, before))
     parallel.stop()

@@ -25,6 +25,7 @@ from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.critic import Critic
 from rlcore_megatron.mcore.fields import split
 from rlcore_megatron.mcore.packing import balance
+from rlcore_megatron.mcore.rank import data_rank
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.swapped import SwappedRole, load_host_weights
 from rlcore_megatron.mcore.weights import hf_tensors
@@ -67,7 +68,7 @@ class _Models:
 
     def __init__(self, path: str, megatron: dict[str, Any], *, swapped: bool = False) -> None:
         part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
-        spec = ModelSpec(path=path, bridge=part, megatron=megatron)
+        spec = ModelSpec(path=path, bridge=part, fields=megatron)
         weights = load_host_weights(spec) if swapped else None
         self.policy = Role(spec, OPTIMIZER)
         self.reference = Role(spec, None) if weights is None else SwappedRole(self.policy, weights)
@@ -82,6 +83,7 @@ class _Models:
             reference=self.reference,
             critic=self.critic,
             value_loss=Clipped(ClippedConfig(clip=None)),
+            rank=data_rank(),
         )
 
     def weights(self) -> dict[str, Tensor]:

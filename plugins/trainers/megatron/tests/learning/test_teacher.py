@@ -22,6 +22,7 @@ from rlcore_grpo.loss import PpoClip
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.fields import split
 from rlcore_megatron.mcore.packing import balance
+from rlcore_megatron.mcore.rank import data_rank
 from rlcore_megatron.mcore.role import Role
 from rlcore_opd.advantage import Zero
 from rlcore_opd.config import DistillConfig
@@ -84,7 +85,7 @@ def _share(batch: TrainBatch) -> TrainBatch:
 
 def _spec(path: str, megatron: dict[str, Any]) -> ModelSpec:
     part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
-    return ModelSpec(path=path, bridge=part, megatron=megatron)
+    return ModelSpec(path=path, bridge=part, fields=megatron)
 
 
 def _learner(policy: Role, teacher: Role, form: DistillConfig, **changes: Any) -> Learner:
@@ -94,6 +95,7 @@ def _learner(policy: Role, teacher: Role, form: DistillConfig, **changes: Any) -
         estimator=Zero(Config()),
         settings=replace(SETTINGS, top_tokens=form.top_tokens, **changes),
         teacher=teacher,
+        rank=data_rank(),
     )
 
 
@@ -203,6 +205,7 @@ def _check_coefficient(student: ModelSpec, teacher: Role) -> None:
         estimator=_Ones(),
         settings=settings,
         teacher=teacher,
+        rank=data_rank(),
     )
     metrics = learner.update(_batch(4), step=1, first=False)
     assert abs(metrics["train/kl_teacher"]) > 1e-3

@@ -50,7 +50,7 @@ def build_model(spec: ModelSpec, *, trainable: bool = True, value_head: bool = F
     `value_head=True`: a scalar head in place of the logits, zero unless the directory holds one
     (`score.weight`).
     """
-    settings = fields.split(fields.check_fields(spec.megatron)).transformer
+    settings = fields.split(fields.check_fields(spec.fields)).transformer
     bridge: ModelBridge = spec.bridge.build(
         path=spec.path, dtype=torch_dtype(spec.dtype), settings=settings, value_head=value_head
     )

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
-from rlcore.interfaces.trainer import LossResult, StepResult
+from rlcore.interfaces.trainer import StepResult, ValueFunction
 from rlcore_megatron.mcore.logprobs import Logits
 from rlcore_megatron.mcore.narrowing import whole
 from rlcore_megatron.mcore.packing import Pack
 from rlcore_megatron.mcore.role import Role
-
-ValueFunction = Callable[[Tensor, TrainBatch], LossResult]
-"""From the values fp32 [n] of a micro-batch's response tokens, with gradient, to their loss."""
 
 
 class Critic(Role):

@@ -15,7 +15,7 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
-from rlcore.interfaces.trainer import LossResult, StepResult, TokenOutputs
+from rlcore.interfaces.trainer import PolicyLoss, StepResult
 from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec
 from rlcore_megatron.mcore.balance import KIND, keep_balanced, scale_of, take_value
@@ -38,14 +38,10 @@ from rlcore_megatron.mcore.rows import RowSelector
 from rlcore_megatron.mcore.saving import StagedRole, load_role, stage_role
 from rlcore_megatron.mcore.schedule import learning_rate
 from rlcore_megatron.mcore.scoring import score_columns, token_outputs
-
-__all__ = ["Loss", "LossResult", "Role", "StepResult", "TokenOutputs"]
+from rlcore_megatron.mcore.weights import hf_tensors
 
 _BALANCE = "the routers' balance"
 """Among the sums of a step, whose other names are those of metrics."""
-
-Loss = Callable[[TokenOutputs, TrainBatch], LossResult]
-"""Called once a micro-batch that has response tokens, on the ranks of the last pipeline stage."""
 
 Score = Callable[[Logits, Pack], tuple[Tensor, Any]]
 """From a micro-batch's output to what is differentiated, and to what is kept of it."""
@@ -61,23 +57,30 @@ class Role:
     value_head = False
 
     def __init__(
-        self, spec: ModelSpec, optimizer: OptimizerSettings | None, *, replay_routing: bool = False
+        self,
+        spec: ModelSpec,
+        optimizer: OptimizerSettings | None,
+        *,
+        replay_routing: bool = False,
+        writers: dist.ProcessGroup | None = None,
     ) -> None:
         """`optimizer` None: a frozen model (reference, teacher), which has no gradients and no optimizer.
 
         `replay_routing`: tokens go to the experts in the column `ROUTED_EXPERTS` of each batch, in forward
-        and backward, with weights of this model's routers (`rlcore_megatron.mcore.replay`).
+        and backward, with weights of this model's routers (`rlcore_megatron.mcore.replay`). `writers`: the
+        ranks, by a group of their own that writes checkpoints beside training; None: torch's default group.
         """
         built = build_model(spec, trainable=optimizer is not None, value_head=self.value_head)
         self.built = built
         self.settings = optimizer
+        self._writers = writers
         self.replay_routing = replay_routing
         self.steps = 0
         """Optimizer steps taken: the position in the learning-rate schedule."""
         self.models: list[Any] = list(built.chunks)
         self.optimizer: Any = None
         if optimizer is not None:
-            passed = split(check_fields(spec.megatron))
+            passed = split(check_fields(spec.fields))
             self.models = wrap_for_gradients(built.chunks, built.config, passed.ddp)
             self.optimizer = build_optimizer(self.models, optimizer, built.config, passed.optimizer)
             built.config.finalize_model_grads_func = _finalize
@@ -135,7 +138,7 @@ class Role:
     def train(
         self,
         batch: TrainBatch,
-        loss: Loss,
+        loss: PolicyLoss,
         *,
         temperature: float,
         tokens_per_rank: int,
@@ -169,6 +172,10 @@ class Role:
 
         return self._fit(batch, tokens_per_rank, score)
 
+    def hf_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """`rlcore_megatron.mcore.weights.hf_tensors`."""
+        return hf_tensors(self.built)
+
     def copy_weights(self, other: Role) -> None:
         """Take over the weights of `other`, a role of the same model under the same layout. No collective."""
         with torch.no_grad():
@@ -187,7 +194,7 @@ class Role:
 
     def stage(self) -> StagedRole:
         """What `save` would write now, copied to host memory, to be written while training goes on."""
-        return stage_role(self.built.chunks, self.optimizer, self.steps)
+        return stage_role(self.built.chunks, self.optimizer, self.steps, self._writers)
 
     def load(self, folder: Path) -> None:
         """What `save` wrote, under the same layout or another one; random states only under the same.

@@ -25,20 +25,24 @@ class StagedRole:
 
     state: torch_dist.Staged
     random: Mapping[str, Any]
+    group: dist.ProcessGroup | None
 
-    def write(self, folder: Path, group: dist.ProcessGroup | None = None) -> None:
+    def write(self, folder: Path) -> None:
         """Write `folder`, made if needed. Collective over `group`; CheckpointError on every rank."""
+        group = self.group
         torch_dist.together(lambda: folder.mkdir(parents=True, exist_ok=True), folder, group)
         torch_dist.write(folder, self.state, group)
         random = _random_file(folder)
         torch_dist.together(lambda: torch_dist.write_tensors(random, self.random), folder, group)
 
 
-def stage_role(chunks: Sequence[torch.nn.Module], optimizer: Any, steps: int) -> StagedRole:
-    """Copy a role's state; `optimizer` None for a frozen model. Collective."""
+def stage_role(
+    chunks: Sequence[torch.nn.Module], optimizer: Any, steps: int, group: dist.ProcessGroup | None
+) -> StagedRole:
+    """Copy a role's state; `optimizer` None for a frozen model; `group`: that will write it. Collective."""
     state = _state(chunks, optimizer, is_loading=False)
     plain = {"steps": steps, "layout": _layout(), "distributed_optimizer": _is_distributed(optimizer)}
-    return StagedRole(state=torch_dist.stage({**state, **plain}), random=random_states())
+    return StagedRole(state=torch_dist.stage({**state, **plain}), random=random_states(), group=group)
 
 
 def load_role(folder: Path, chunks: Sequence[torch.nn.Module], optimizer: Any) -> int:

@@ -36,7 +36,7 @@ class Shape:
     @staticmethod
     def of(spec: ModelSpec) -> Shape:
         """The model of `spec`."""
-        settings = fields.split(fields.check_fields(spec.megatron)).transformer
+        settings = fields.split(fields.check_fields(spec.fields)).transformer
         with on_meta():
             bridge: ModelBridge = spec.bridge.build(
                 path=spec.path, dtype=torch_dtype(spec.dtype), settings=settings, value_head=False

@@ -171,7 +171,7 @@ def _logits(
 
 
 def _one(path: Path, bridge: Part, fields: Mapping[str, Any], ids: Tensor, mask: Tensor) -> dict[str, Any]:
-    built = build_model(ModelSpec(path=str(path), bridge=bridge, megatron=fields))
+    built = build_model(ModelSpec(path=str(path), bridge=bridge, fields=fields))
     weights = {key: tensor.clone() for key, tensor in hf_tensors(built)}
     logits, losses = _train(built, [packed(ids, mask), padded(ids, mask)], ids[mask])
     with torch.no_grad():  # the gradients take the way of the weights
