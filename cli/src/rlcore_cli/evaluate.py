@@ -44,6 +44,7 @@ class EvalCommand(click.Command):
             _options(selection, args),
             run=lambda flags, params: _run(program, file, flags, params),
             unknown=lambda name: unknown(name, Layer(label="", values={}), selection),
+            passed=options.passed_help(selection),
             name=self.name,
             help=self.help,
         )
@@ -74,7 +75,7 @@ def _options(selection: Selection, args: Sequence[str]) -> Iterator[click.Parame
     yield from options.eval_parts(selection)
     for flag in evaluation_flags(selection):
         yield from options.setting(flag)
-    yield from options.pass_through(args)
+    yield from options.pass_through(args, selection)
 
 
 def _run(program: Program, file: Layer | None, flags: Layer, params: options.Params) -> None:

@@ -11,7 +11,7 @@ from rlcore.compose.evals import EVAL
 from rlcore.compose.evals import PARTS as EVAL_PARTS
 from rlcore.compose.flags import Flag, flags
 from rlcore.compose.frozen import FROZEN
-from rlcore.compose.selection import CHOICES, PASS_THROUGH, REPEATED, Selection
+from rlcore.compose.selection import CHOICES, REPEATED, Selection, table_owners
 from rlcore.config import layers
 from rlcore.config.layers import Layer, flag_name
 from rlcore.errors import ConfigError
@@ -24,12 +24,6 @@ _EMPTIERS = {f"--no-{kind}": kind.value for kind in LIST_KINDS}
 NO_CHOICES = ("config", "resume")
 _METAVARS = {"data": "PATH", EVAL: "NAME=PATH"}
 _EVAL_PART = re.compile(rf"{EVAL}\.\w+\.({'|'.join(EVAL_PARTS)})")
-_PASSED = {
-    "megatron": ("megatron.FIELD", "megatron-core's config classes"),
-    "sglang": ("sglang.FIELD", "SGLang's ServerArgs"),
-    FROZEN: (f"{FROZEN}.NAME.FIELD", "the ServerArgs of that frozen model"),
-}
-_PASS_PREFIXES = tuple(f"--{table}." for table in PASS_THROUGH)
 
 
 class GroupedOption(click.Option):
@@ -80,7 +74,7 @@ def all_options(selection: Selection, args: Sequence[str]) -> Iterator[click.Par
     yield from eval_parts(selection)
     for flag in flags(selection):
         yield from setting(flag)
-    yield from pass_through(args)
+    yield from pass_through(args, selection)
 
 
 def given(options: Sequence[click.Parameter], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,16 +93,20 @@ def _one_path(name: str, value: Any) -> Any:
     return value[0] if name == "data" and isinstance(value, list) and len(value) == 1 else value
 
 
-def format_groups(params: Sequence[click.Parameter], ctx: click.Context, out: click.HelpFormatter) -> None:
-    """The help of the options, under one heading a group."""
+def format_groups(
+    params: Sequence[click.Parameter],
+    passed: Mapping[str, tuple[str, str]],
+    ctx: click.Context,
+    out: click.HelpFormatter,
+) -> None:
+    """The help of the options, under one heading a group; `passed`: of `passed_help`."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for param in params:
         record = param.get_help_record(ctx)
         if record is not None:
             groups.setdefault(getattr(param, "group", COMMAND), []).append(record)
-    for table in PASS_THROUGH:
-        path, whose = _PASSED[table]
-        groups[table] = [(f"--{path} VALUE", f"any field of {whose}, by its own name")]
+    for table, line in passed.items():
+        groups[table] = [line]
     for heading, records in groups.items():
         with out.section(heading):
             out.write_dl(records)
@@ -195,12 +193,27 @@ def _emptier(setting: str, option: str, group: str) -> click.Parameter:
     )
 
 
-def pass_through(args: Sequence[str]) -> Iterator[click.Parameter]:
-    """An option for each pass-through field in `args`; one without a value means true."""
+def passed_help(selection: Selection) -> dict[str, tuple[str, str]]:
+    """Table → its line of help, of each table of fields that pass through."""
+    found = {
+        config.table: (f"--{config.table}.FIELD VALUE", f"any field of {config.fields_of}, by its own name")
+        for _, config in selection.passing()
+    }
+    whose = "any field of the server of that frozen model, by its own name"
+    return {**found, FROZEN: (f"--{FROZEN}.NAME.FIELD VALUE", whose)}
+
+
+def pass_through(args: Sequence[str], selection: Selection) -> Iterator[click.Parameter]:
+    """An option for each pass-through field in `args`; one without a value means true.
+
+    Of parts that are not selected too, whose fields are refused afterwards.
+    """
+    tables = {config.table for _, config in table_owners(selection.registry)} | {FROZEN}
+    prefixes = tuple(f"--{table}." for table in sorted(tables))
     seen = set()
     for position, argument in enumerate(args):
         flag, equals, _ = argument.partition("=")
-        if not flag.startswith(_PASS_PREFIXES) or flag in seen:
+        if not flag.startswith(prefixes) or flag in seen:
             continue
         seen.add(flag)
         following = args[position + 1] if position + 1 < len(args) else "--"
@@ -213,7 +226,7 @@ class SelectedCommand(click.Command):
     """A command with the flags of one selection.
 
     `run` gets the layer of the flags that were given, and all parameters; `unknown` words the refusal of a
-    setting that the selection does not have.
+    setting that the selection does not have; `passed`: see `passed_help`.
     """
 
     def __init__(
@@ -222,10 +235,11 @@ class SelectedCommand(click.Command):
         *,
         run: Callable[[Layer, Params], None],
         unknown: Callable[[str], str],
+        passed: Mapping[str, tuple[str, str]],
         **known: Any,
     ) -> None:
         super().__init__(params=list(params), **known)
-        self._run, self._unknown = run, unknown
+        self._run, self._unknown, self._passed = run, unknown, passed
 
     def invoke(self, ctx: click.Context) -> None:
         self._run(Layer(label="", values=given(self.params, ctx.params)), ctx.params)
@@ -237,4 +251,4 @@ class SelectedCommand(click.Command):
             raise ConfigError(self._unknown(error.option_name.lstrip("-").replace("-", "_"))) from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        format_groups(self.get_params(ctx), ctx, formatter)
+        format_groups(self.get_params(ctx), self._passed, ctx, formatter)

@@ -26,19 +26,10 @@ LAYOUT = {
     "threads",
     "placement",
     "tokens_per_rank",
-    "megatron.tensor_model_parallel_size",
-    "megatron.pipeline_model_parallel_size",
-    "megatron.virtual_pipeline_model_parallel_size",
-    "megatron.context_parallel_size",
-    "megatron.expert_model_parallel_size",
-    "megatron.expert_tensor_parallel_size",
-    "megatron.sequence_parallel",
-    "megatron.recompute_granularity",
-    "megatron.recompute_method",
-    "megatron.recompute_num_layers",
-    "megatron.recompute_modules",
 }
-"""How the work is divided: another layout reads the same weights and optimizer states to the last bit."""
+"""How the work is divided, beside the trainer's `layout_fields`.
+
+Another layout reads the same weights and optimizer states to the last bit."""
 
 _FREE_TABLES = ("eval.", "tracker.")
 _FREE_OF_ENGINE = re.compile(r"engine\.\w+_(s|timeout)")
@@ -53,8 +44,10 @@ def check_same_past(old: Resolved, new: Resolved) -> None:
             "--steps: the learning rate of the steps already taken depends on it with "
             f"--lr-schedule {old.run.lr_schedule}; leave the flag out."
         )
+    trainer = new.trainer.config
+    layout = LAYOUT | {f"{trainer.table}.{name}" for name in trainer.layout_fields}
     for name in {**before, **after}:
-        is_free = name in FREE | LAYOUT or name.startswith(_FREE_TABLES) or _FREE_OF_ENGINE.fullmatch(name)
+        is_free = name in FREE | layout or name.startswith(_FREE_TABLES) or _FREE_OF_ENGINE.fullmatch(name)
         if is_free or before.get(name) == after.get(name):
             continue
         raise ConfigError(

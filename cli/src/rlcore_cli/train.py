@@ -40,6 +40,7 @@ class TrainCommand(click.Command):
             options.all_options(selection, args),
             run=lambda flags, params: _run(program, file, flags, params),
             unknown=lambda name: selection.unknown(name, Layer(label="", values={})),
+            passed=options.passed_help(selection),
             name=self.name,
             help=self.help,
         )
@@ -159,11 +160,11 @@ def with_weights(model: ModelChoice) -> ModelChoice:
 
 
 def check_pass_through(resolved: Inference) -> None:
-    """Imports megatron-core, or asks sglang for its fields, only where a field of theirs is given."""
-    if isinstance(resolved, Resolved) and resolved.megatron:
-        resolved.trainer.build().check_fields(resolved.megatron)
-    if resolved.sglang:
-        resolved.engine.build().check_fields(resolved.sglang)
+    """Asks trainer and engine, which import their libraries, only where a field of theirs is given."""
+    if isinstance(resolved, Resolved) and resolved.trainer_fields:
+        resolved.trainer.build().check_fields(resolved.trainer_fields)
+    if resolved.engine_fields:
+        resolved.engine.build().check_fields(resolved.engine_fields)
     if resolved.frozen_fields:
         for name in frozen_models(resolved.run):
             resolved.engine.build().check_fields(fields_of(name, resolved), table=f"{FROZEN}.{name}")

@@ -51,7 +51,7 @@ FLAGS: list[tuple[dict[str, Any], str]] = [
     ({"loss.bound": "1"}, "--loss.bound: found '1', expected a number above 1, or \"none\"."),
     ({"stepz": "1"}, "--stepz is unknown. Did you mean '--steps'?"),
     ({"learning_rate": "1"}, "--learning-rate is unknown. Did you mean '--lr'?"),
-    ({"tp": "2"}, "--tp is unknown. Did you mean '--megatron.tensor-model-parallel-size'?"),
+    ({"tp": "2"}, "--tp is unknown. Did you mean '--gymlib.width'?"),
     ({"clip": "2"}, "--clip is unknown. Did you mean '--loss.clip'?"),
     ({"loss.clib": "1"}, "--loss.clib is unknown. Did you mean '--loss.clip'?"),
     ({"loss.delta": "1"}, "--loss.delta belongs to loss 'other', but 'clip' is chosen."),
@@ -97,14 +97,12 @@ FLAGS: list[tuple[dict[str, Any], str]] = [
         "(--max-prompt-tokens plus --max-response-tokens).",
     ),
     (
-        {"ranks": "3", "megatron.tensor_model_parallel_size": "2"},
-        "--ranks: found 3, expected a multiple of 2, the ranks that hold one model under megatron's parallel "
-        "sizes.",
+        {"ranks": "3", "gymlib.width": "2"},
+        "--ranks: found 3, expected a multiple of 2, the ranks that hold one model under the trainer's "
+        "parallel sizes.",
     ),
-    (
-        {"megatron.tensor_model_parallel_size": "two"},
-        "--megatron.tensor-model-parallel-size: found 'two', expected an integer of at least 1.",
-    ),
+    ({"gymlib.late": "1"}, "--gymlib.late: found it beside nothing."),
+    ({"gymlib.late": "1", "kl_coef": "0.1"}, "--gymlib.late: found it beside reference."),
     ({"sglang.mem": "1"}, "--sglang.mem needs --engine sglang, but the engine is 'local'."),
 ]
 
@@ -183,24 +181,7 @@ MODELS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ),
     ({"architectures": []}, {}, "config.json names no architecture."),
     ({"max_position_embeddings": 100}, {}, "found 288, expected at most 100, the context of model"),
-    (
-        {},
-        {"megatron.tensor_model_parallel_size": "4"},
-        "--megatron.tensor-model-parallel-size: found 4, expected a divisor of the model's "
-        "num_key_value_heads (2).",
-    ),
-    (
-        {},
-        {"megatron.pipeline_model_parallel_size": "2"},
-        "--megatron.pipeline-model-parallel-size: found 2, expected a divisor of the model's "
-        "num_hidden_layers (3).",
-    ),
-    (
-        {},
-        {"megatron.pipeline_model_parallel_size": "3", "megatron.virtual_pipeline_model_parallel_size": "2"},
-        "--megatron.virtual-pipeline-model-parallel-size: found 2, expected that times "
-        "pipeline_model_parallel_size (3) it divides the model's num_hidden_layers (3).",
-    ),
+    ({}, {"gymlib.width": "3"}, "--gymlib.width: found 3, expected a divisor."),
     (
         {"quantization_config": {"quant_method": "fp8"}},
         {},
@@ -209,36 +190,8 @@ MODELS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ),
     (
         {},
-        {"megatron.expert_model_parallel_size": "2"},
-        "--megatron.expert-model-parallel-size: found 2, but the model has no experts; leave it out.",
-    ),
-    (
-        {},
         {"replay_routing": "true"},
         "--replay-routing: found true, but the model has no experts; leave it out.",
-    ),
-    (
-        {"n_routed_experts": 8},
-        {"megatron.expert_model_parallel_size": "3"},
-        "--megatron.expert-model-parallel-size: found 3, expected a divisor of the model's experts (8).",
-    ),
-    (
-        {"num_experts": 8},
-        {"megatron.tensor_model_parallel_size": "2"},
-        "--megatron.tensor-model-parallel-size: found 2 for a model with experts, which needs "
-        "--megatron.sequence-parallel true as well.",
-    ),
-    (
-        {"num_experts": 8, "n_shared_experts": 1, "moe_intermediate_size": 7},
-        {"megatron.tensor_model_parallel_size": "2", "megatron.sequence_parallel": "true"},
-        "--megatron.tensor-model-parallel-size: found 2, expected a divisor of the size of the model's "
-        "shared experts (7).",
-    ),
-    (
-        {"n_routed_experts": 8, "num_attention_heads": 6, "num_key_value_heads": 6, "kv_lora_rank": 16},
-        {"megatron.tensor_model_parallel_size": "4", "megatron.sequence_parallel": "true"},
-        "--megatron.tensor-model-parallel-size: found 4, expected a divisor of the model's "
-        "num_attention_heads (6).",
     ),
 ]
 

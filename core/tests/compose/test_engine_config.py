@@ -16,8 +16,8 @@ from rlcore.runtime.engine_checks import check_ports
 HERE, THERE = "http://127.0.0.1:3000", "http://127.0.0.1:3001"
 
 
-def complaints(kind: str = "local", sglang: tuple[str, ...] = (), **fields: Any) -> list[str]:
-    return list(engine_complaints(RunConfig.model_validate(fields), kind=kind, sglang=sglang))
+def complaints(*passed: str, **fields: Any) -> list[str]:
+    return list(engine_complaints(RunConfig.model_validate(fields), passed))
 
 
 def test_engines_of_others_are_as_many_as_named() -> None:
@@ -42,11 +42,9 @@ def test_what_does_not_fit(fields: dict[str, Any], said: str) -> None:
     assert "secret" not in found
 
 
-def test_fields_of_sglang_are_for_servers_that_the_run_starts() -> None:
-    assert complaints("sglang", ("tp_size",)) == []
-    (said,) = complaints("local", ("tp_size",))
-    assert said == "--sglang.tp-size needs --engine sglang, but the engine is 'local'."
-    (said,) = complaints("sglang", ("tp_size",), engine_url=[HERE])
+def test_fields_of_an_engine_are_for_servers_that_the_run_starts() -> None:
+    assert complaints("sglang.tp_size") == []
+    (said,) = complaints("sglang.tp_size", engine_url=[HERE])
     assert said.startswith("--sglang.tp-size has no effect on the servers of --engine-url")
 
 

@@ -54,7 +54,7 @@ def test_a_table_stays_with_the_part_that_its_layer_chose(make: Make, write: Wri
     file = write('[loss]\nname = "clip"\nclip = 0.4\n[sglang]\nx = 1\n[engine]\nname = "sglang"\n')
     resolved = make({"loss": "other", "loss.delta": "0.75", "engine": "local"}, file)
     assert resolved.loss.config.model_dump() == {"delta": 0.75}
-    assert resolved.sglang == {}
+    assert resolved.engine_fields == {}
 
 
 def test_the_short_form_of_a_choice(make: Make, write: Write) -> None:
@@ -71,18 +71,18 @@ def test_filters_are_a_list_in_order(make: Make, write: Write) -> None:
 
 
 def test_pass_through_fields_are_kept_as_given(make: Make, write: Write) -> None:
-    file = write("[megatron]\ntensor_model_parallel_size = 2\nsequence_parallel = true\n")
-    resolved = make({"megatron.sequence_parallel": "false", "megatron.anything": "x"}, file)
-    assert resolved.megatron == {
-        "tensor_model_parallel_size": 2,
-        "sequence_parallel": "false",
+    file = write("[gymlib]\nwidth = 2\ndeep = true\n")
+    resolved = make({"gymlib.deep": "false", "gymlib.anything": "x"}, file)
+    assert resolved.trainer_fields == {
+        "width": 2,
+        "deep": "false",
         "anything": "x",
     }
 
 
 def test_ranks_follow_the_parallel_sizes(make: Make) -> None:
     assert make().run.ranks == 1
-    sizes = {"megatron.tensor_model_parallel_size": "2", "megatron.pipeline_model_parallel_size": "2"}
+    sizes = {"gymlib.width": "4"}
     assert make(sizes).run.ranks == 4
     assert make({**sizes, "ranks": "8"}).run.ranks == 8
 
@@ -125,7 +125,7 @@ SELECTIONS: dict[str, dict[str, object]] = {
     "no_filter": {"filter": [], "task": "add", "source.digits": "3"},
     "none": {"loss.bound": "none", "advantage.center": False},
     "bound": {"loss.bound": "2", "lr": "1e-5", "stop": ["\n", '"']},
-    "pass_through": {"megatron.x": "1", "engine": "sglang", "sglang.mem": True, "engine.threads": "3"},
+    "pass_through": {"gymlib.x": "1", "engine": "sglang", "sglang.mem": True, "engine.threads": "3"},
     "many": MANY,
 }
 

@@ -130,11 +130,6 @@ MISFITS: list[tuple[dict[str, Any], str]] = [
         {"reference_placement": "swapped"},
         "--reference-placement: found swapped, but nothing reads the reference; add --kl-coef.",
     ),
-    (
-        {"kl_coef": "0.1", "reference_placement": "swapped", "megatron.overlap_param_gather": "true"},
-        "--reference-placement: found swapped with --megatron.overlap-param-gather, which fills in weights "
-        "late; expected resident.",
-    ),
     ({"kl_place": "both"}, '--kl-place: found \'both\', expected one of "loss", "reward".'),
 ]
 

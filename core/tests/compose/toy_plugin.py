@@ -1,9 +1,9 @@
 """A plugin with one part of each kind, given as a file."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,8 +13,10 @@ from rlcore.config.parts import (
     FilterConfig,
     LossConfig,
     RewardConfig,
+    TrainerConfig,
     ValueLossConfig,
 )
+from rlcore.config.run import RunConfig
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore.plugins.records import Algorithm, Component, ModelFamily
 
@@ -53,6 +55,25 @@ class SquareConfig(ValueLossConfig):
     below: float = Field(0.0, ge=0, description="a bound")
 
 
+class GymConfig(TrainerConfig):
+    table: ClassVar[str] = "gymlib"
+    fields_of: ClassVar[str] = "gymlib's settings"
+    synonyms: ClassVar[Mapping[str, str]] = {"tp": "width"}
+
+    def model_ranks(self, fields: Mapping[str, Any]) -> int:
+        return int(fields.get("width", 1))
+
+    def complaints(self, run: RunConfig, fields: Mapping[str, Any], roles: Collection[str]) -> Iterable[str]:
+        if "late" in fields:
+            yield f"--gymlib.late: found it beside {', '.join(sorted(roles)) or 'nothing'}."
+
+    def model_complaints(
+        self, run: RunConfig, fields: Mapping[str, Any], hf_config: Mapping[str, Any]
+    ) -> Iterable[str]:
+        if hf_config.get("num_attention_heads", 0) % int(fields.get("width", 1)):
+            yield f"--gymlib.width: found {fields['width']}, expected a divisor."
+
+
 class DropConfig(FilterConfig):
     below: float = Field(0.0, ge=0, description="a bound")
 
@@ -89,7 +110,7 @@ def rlcore_algorithms() -> Iterable[Algorithm]:
 
 @hookimpl
 def rlcore_trainers() -> Iterable[Component]:
-    yield Component(name="gym", factory="toy:Gym", summary="x", default=True)
+    yield Component(name="gym", factory="toy:Gym", summary="x", config=GymConfig, default=True)
 
 
 @hookimpl

@@ -16,6 +16,7 @@ from rlcore.compose.frozen_fit import frozen_complaints
 from rlcore.compose.lookup import find_entry, listed, reward_weights, several, text_of
 from rlcore.compose.resolve import (
     pass_through,
+    passed_to,
     resolve_evals,
     resolve_model,
     resolve_part,
@@ -126,7 +127,7 @@ def resolve_evaluation(
         engine=resolve_part(entries[Kind.ENGINE], settings),
         rewards=resolve_rewards(selection, settings),
         evals=resolve_evals(selection, settings),
-        sglang=pass_through("sglang", settings),
+        engine_fields=passed_to(entries[Kind.ENGINE], settings),
         frozen_fields=pass_through("frozen", settings),
         plugins=dict(plugins),
         plugin_files=tuple(plugin_files),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
 from rlcore.config.layers import flag_name
@@ -11,19 +11,17 @@ from rlcore.config.run import RunConfig
 URL = "expected a URL such as http://127.0.0.1:30000"
 
 
-def engine_complaints(run: RunConfig, *, kind: str, sglang: Collection[str]) -> Iterator[str]:
-    """`kind`: the engine that is started; `sglang`: pass-through fields that were given."""
-    first = flag_name(f"sglang.{next(iter(sglang), '')}")
+def engine_complaints(run: RunConfig, passed: Sequence[str]) -> Iterator[str]:
+    """`passed`: fields of the engine's own table that were given."""
     if run.engine_url:
         yield from _external_complaints(run)
-        if sglang:
+        if passed:
+            first = flag_name(passed[0])
             yield f"{first} has no effect on the servers of --engine-url; give it where they are started."
     elif run.engine_weights_dir:
         yield "--engine-weights-dir is for the servers of --engine-url, and none is given; leave it out."
     if run.router is not None and run.replay_routing:
         yield "--replay-routing: found true, but sglang-router asks no engine for its experts; drop --router."
-    if sglang and kind != "sglang":
-        yield f"{first} needs --engine sglang, but the engine is {kind!r}."
 
 
 def _external_complaints(run: RunConfig) -> Iterator[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from rlcore.compose.engine_fit import engine_complaints
 from rlcore.compose.frozen import with_absolute_paths
 from rlcore.compose.frozen_fit import frozen_complaints
-from rlcore.compose.model_fit import check_model, parallel_size
+from rlcore.compose.model_fit import check_model
 from rlcore.compose.models import read_config
 from rlcore.compose.offers import Offers
 from rlcore.compose.part_fit import (
@@ -35,7 +35,7 @@ def fit(resolved: Resolved, settings: Mapping[str, Setting], offers: Offers) -> 
 
     `offers`: what a refusal may suggest.
     """
-    ranks = parallel_size(resolved.megatron)
+    ranks = resolved.trainer.config.model_ranks(resolved.trainer_fields)
     if "ranks" not in settings:
         run = resolved.run.model_copy(update={"ranks": ranks})
         resolved = replace(resolved, run=run)
@@ -85,7 +85,7 @@ def _complaints(
     if run.ranks % parallel:
         yield (
             f"--ranks: found {run.ranks}, expected a multiple of {parallel}, the ranks that hold one model "
-            "under megatron's parallel sizes."
+            "under the trainer's parallel sizes."
         )
     yield from role_complaints(resolved, settings, offers)
     yield from eval_complaints(resolved)
@@ -99,8 +99,20 @@ def _complaints(
     yield from advantage_complaints(resolved)
     yield from correction_complaints(resolved)
     yield from reward_complaints(resolved)
-    yield from engine_complaints(run, kind=resolved.engine.name, sglang=resolved.sglang)
+    table = resolved.engine.config.table
+    yield from engine_complaints(run, [f"{table}.{name}" for name in resolved.engine_fields])
+    yield from resolved.trainer.config.complaints(run, resolved.trainer_fields, _roles(resolved))
     yield from frozen_complaints(resolved)
+
+
+def _roles(resolved: Resolved) -> frozenset[str]:
+    """The models that a run trains or asks beside the policy."""
+    has = {
+        "critic": resolved.value_loss is not None,
+        "reference": Input.REFERENCE_LOG_PROBS in resolved.needs,
+        "teacher": bool(resolved.run.teacher_model),
+    }
+    return frozenset(name for name, is_there in has.items() if is_there)
 
 
 def _asynchrony_complaints(run: RunConfig) -> Iterator[str]:

@@ -11,7 +11,7 @@ from rlcore.compose.fit import fit
 from rlcore.compose.lookup import DATA_SOURCE
 from rlcore.compose.offers import Offers
 from rlcore.compose.resolved import ModelChoice, Resolved
-from rlcore.compose.selection import Selection
+from rlcore.compose.selection import Selection, with_table
 from rlcore.config import layers
 from rlcore.config.evals import EvalConfig
 from rlcore.config.layers import Setting
@@ -53,8 +53,8 @@ def resolve(
         corrections=_several(selection, Kind.CORRECTION, settings),
         trackers=_several(selection, Kind.TRACKER, settings),
         evals=resolve_evals(selection, settings),
-        megatron=pass_through("megatron", settings),
-        sglang=pass_through("sglang", settings),
+        trainer_fields=passed_to(entries[Kind.TRAINER], settings),
+        engine_fields=passed_to(entries[Kind.ENGINE], settings),
         frozen_fields=pass_through("frozen", settings),
         plugins=dict(plugins),
         plugin_files=tuple(plugin_files),
@@ -132,3 +132,9 @@ def pass_through(table: str, settings: Mapping[str, Setting]) -> dict[str, Any]:
     """The fields of a table that are not rlcore's own."""
     prefix = f"{table}."
     return {name.removeprefix(prefix): s.value for name, s in settings.items() if name.startswith(prefix)}
+
+
+def passed_to(entry: Entry, settings: Mapping[str, Setting]) -> dict[str, Any]:
+    """The fields of the table that `entry` has, if any."""
+    config = with_table(entry)
+    return pass_through(config.table, settings) if config else {}

@@ -13,6 +13,8 @@ from rlcore.config.parts import (
     CorrectionConfig,
     FilterConfig,
     LossConfig,
+    PassingConfig,
+    TrainerConfig,
     ValueLossConfig,
 )
 from rlcore.config.run import RunConfig
@@ -42,18 +44,18 @@ class ModelChoice:
 class Inference:
     """What generates and judges: a part of every run, and all of an evaluation alone.
 
-    `rewards`: what judges the samples; there may be none. `sglang`: pass-through fields as given (texts where
-    they came from flags). `plugins`: plugin → version, for the provenance; of a plugin file the version is
-    `sha256:…`. `frozen_fields`: as `sglang`, each behind the name of its frozen model and a dot.
+    `rewards`: what judges the samples; there may be none. `engine_fields`: of the engine's own table as given
+    (texts where they came from flags). `plugins`: plugin → version, for the provenance; of a plugin file the
+    version is `sha256:…`. `frozen_fields`: as `engine_fields`, each behind its frozen model's name and a dot.
     """
 
     run: RunConfig
     model: ModelChoice
     generator: Part
-    engine: Part
+    engine: Part[PassingConfig]
     rewards: tuple[RewardPart, ...] = ()
     evals: tuple[EvalSet, ...] = ()
-    sglang: Mapping[str, Any] = field(default_factory=dict)
+    engine_fields: Mapping[str, Any] = field(default_factory=dict)
     frozen_fields: Mapping[str, Any] = field(default_factory=dict)
     plugins: Mapping[str, str] = field(default_factory=dict)
     plugin_files: tuple[PluginFile, ...] = ()
@@ -72,11 +74,11 @@ class Inference:
 class Resolved(Inference):
     """Everything that a run is made of. Travels to workers by pickle.
 
-    `advantage`: None where the responses are given. `megatron`: as `sglang`.
+    `advantage`: None where the responses are given. `trainer_fields`: as `engine_fields`.
     """
 
     algorithm: str
-    trainer: Part
+    trainer: Part[TrainerConfig]
     loss: Part[LossConfig]
     source: Part
     filters: tuple[Part[FilterConfig], ...]
@@ -85,7 +87,7 @@ class Resolved(Inference):
     value_loss: Part[ValueLossConfig] | None = None
     corrections: tuple[Part[CorrectionConfig], ...] = ()
     trackers: tuple[Part, ...] = ()
-    megatron: Mapping[str, Any] = field(default_factory=dict)
+    trainer_fields: Mapping[str, Any] = field(default_factory=dict)
 
     def batch_parts(self) -> Iterator[tuple[str, Part[BatchConfig]]]:
         """Kind and part of everything that works on the train batch."""
@@ -139,7 +141,11 @@ class Resolved(Inference):
         flat |= _flat_list(Kind.TRACKER, self.trackers)
         for one in self.evals:
             flat |= one.flat()
-        passed = {"megatron": self.megatron, "sglang": self.sglang, "frozen": self.frozen_fields}
+        passed = {
+            self.trainer.config.table: self.trainer_fields,
+            self.engine.config.table: self.engine_fields,
+            "frozen": self.frozen_fields,
+        }
         for table, fields in passed.items():
             flat |= {f"{table}.{key}": value for key, value in fields.items()}
         return flat

@@ -36,8 +36,8 @@ def role_complaints(resolved: Resolved, settings: Mapping[str, Setting], offers:
         reason = "nothing reads the reference; add --kl-coef"
         yield from unread(run, names, reason)
         yield from unread_flags(settings, ("kl_estimator", "kl_place"), reason)
-    if run.reference_placement == "swapped":
-        yield from _swap_complaints(resolved, Input.REFERENCE_LOG_PROBS in needs)
+    if run.reference_placement == "swapped" and Input.REFERENCE_LOG_PROBS not in needs:
+        yield "--reference-placement: found swapped, but nothing reads the reference; add --kl-coef."
     if run.kl_unbiased and run.kl_place != "loss":
         yield f"--kl-unbiased: found true with --kl-place {run.kl_place}, expected --kl-place loss."
     if run.critic_warmup_steps >= run.steps:
@@ -51,11 +51,3 @@ def role_complaints(resolved: Resolved, settings: Mapping[str, Setting], offers:
         )
     if readers and run.min_lr > run.critic_lr:
         yield f"--min-lr: found {run.min_lr:g}, expected at most --critic-lr ({run.critic_lr:g})."
-
-
-def _swap_complaints(resolved: Resolved, is_read: bool) -> Iterator[str]:
-    found = "--reference-placement: found swapped"
-    if not is_read:
-        yield f"{found}, but nothing reads the reference; add --kl-coef."
-    if str(resolved.megatron.get("overlap_param_gather", "false")).lower() == "true":
-        yield f"{found} with --megatron.overlap-param-gather, which fills in weights late; expected resident."

@@ -16,7 +16,7 @@ from rlcore.compose.lookup import (
     source_choice,
     text_of,
 )
-from rlcore.compose.selection import OF_ROLLOUTS, SINGLE_KINDS, Selection
+from rlcore.compose.selection import OF_ROLLOUTS, SINGLE_KINDS, Selection, table_owners
 from rlcore.config import layers
 from rlcore.config.layers import Layer, Setting
 from rlcore.config.toml import NONE
@@ -67,7 +67,7 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     ordered = (*map(_suggestions, parts), *weaker, *given)
     return Selection(
         registry=registry,
-        layers=tuple(_without_strangers(layer, choices, given) for layer in ordered),
+        layers=tuple(_without_strangers(registry, layer, choices, given) for layer in ordered),
         entries=entries,
         lists=lists,
         weights=weights,
@@ -129,7 +129,9 @@ def _recipe_layer(entry: Entry) -> Layer:
     return Layer(label=_who(entry), values=values)
 
 
-def _without_strangers(layer: Layer, choices: Mapping[str, Setting], given: tuple[Layer, ...]) -> Layer:
+def _without_strangers(
+    registry: Registry, layer: Layer, choices: Mapping[str, Setting], given: tuple[Layer, ...]
+) -> Layer:
     """A table belongs to the part that the same layer chose: it is left out where another one won."""
     lost = {
         key
@@ -137,7 +139,9 @@ def _without_strangers(layer: Layer, choices: Mapping[str, Setting], given: tupl
         if key in layer.values and (key not in choices or layer.values[key] != choices[key].value)
     }
     gone = [f"{key}." for key in lost]
-    gone += ["sglang.", "frozen."] if Kind.ENGINE in lost else []
+    gone += ["frozen."] if Kind.ENGINE in lost else []
+    owners = [(one, config) for one, config in table_owners(registry) if one.kind in lost]
+    gone += [f"{config.table}." for one, config in owners if one.record.name == layer.values[one.kind]]
     for kind in LIST_KINDS:
         kept = [bare_name(kind, name) for name in choices[kind].value] if kind in choices else []
         named = [bare_name(kind, name) for name in layer.values.get(kind, ())]

@@ -16,6 +16,7 @@ from rlcore.config import layers
 from rlcore.config.base import Config
 from rlcore.config.evals import EvalConfig
 from rlcore.config.layers import Layer, Setting, flag_name
+from rlcore.config.parts import PassingConfig
 from rlcore.config.run import RunConfig
 from rlcore.errors import ConfigError, did_you_mean
 from rlcore.plugins.records import Algorithm, Kind
@@ -23,15 +24,13 @@ from rlcore.plugins.registry import (
     LIST_KINDS,
     OPTIONAL_KINDS,
     PART_KINDS,
+    PASSING_KINDS,
     REQUIRED_LISTS,
     RUN_KINDS,
     Entry,
     Registry,
 )
 from rlcore.trains_on import TrainsOn
-
-PASS_THROUGH = ("megatron", "sglang", FROZEN)
-"""Tables whose fields are the engines' own; `frozen` has one for each model."""
 
 CHOICES: Mapping[str, str] = {
     "algo": "recipe: parts and vetted defaults",
@@ -62,17 +61,8 @@ ELSEWHERE: Mapping[str, str] = {
     "max_completion_length": "max_response_tokens",
     "max_new_tokens": "max_response_tokens",
     "beta": "kl_coef",
-    "tp": "megatron.tensor_model_parallel_size",
-    "pp": "megatron.pipeline_model_parallel_size",
-    "cp": "megatron.context_parallel_size",
-    "ep": "megatron.expert_model_parallel_size",
-    "tensor_model_parallel_size": "megatron.tensor_model_parallel_size",
-    "pipeline_model_parallel_size": "megatron.pipeline_model_parallel_size",
-    "context_parallel_size": "megatron.context_parallel_size",
-    "expert_model_parallel_size": "megatron.expert_model_parallel_size",
-    "tp_size": "sglang.tp_size",
 }
-"""What other frameworks call a setting → its name here."""
+"""What other frameworks call a setting → its name here. Parts say it of their own (`PassingConfig`)."""
 
 KINDS: Mapping[str, Kind] = {
     "algo": Kind.ALGORITHM,
@@ -90,6 +80,20 @@ OF_ROLLOUTS = (Kind.ADVANTAGE, Kind.VALUE_LOSS, Kind.CORRECTION, Kind.REWARD, Ki
 
 SINGLE_KINDS = tuple(kind for kind in PART_KINDS if kind not in LIST_KINDS)
 """Kinds of which a run takes one part."""
+
+
+def with_table(entry: Entry) -> type[PassingConfig] | None:
+    """The config of a part that has a table of fields that pass through."""
+    config = entry.config
+    return config if issubclass(config, PassingConfig) and config.table else None
+
+
+def table_owners(registry: Registry) -> Iterator[tuple[Entry, type[PassingConfig]]]:
+    """The parts that have a table of fields that pass through, selected or not."""
+    for entry in (entry for kind in PASSING_KINDS for entry in registry.entries(kind)):
+        config = with_table(entry)
+        if config is not None:
+            yield entry, config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,12 +169,28 @@ class Selection:
         known = set(self.known())
         for layer in self.layers:
             for name in layer.values:
-                if name not in known and name.partition(".")[0] not in PASS_THROUGH:
+                if name not in known and not self.passes_through(name, layer):
                     raise ConfigError(self.unknown(name, layer))
         merged = layers.merge(self.layers)
         for hidden, choice in self.chosen_otherwise().items():
             merged[hidden] = merged[choice]
         return merged
+
+    def passing(self) -> Iterator[tuple[Entry, type[PassingConfig]]]:
+        """The selected parts that have a table of fields that pass through."""
+        selected = [self.entries.get(kind) for kind in PASSING_KINDS]
+        yield from ((entry, config) for entry, config in table_owners(self.registry) if entry in selected)
+
+    def passes_through(self, name: str, layer: Layer) -> bool:
+        """Whether `name` is a field of a table that core does not know. ConfigError where nobody reads it."""
+        table = name.partition(".")[0]
+        if table == FROZEN or any(config.table == table for _, config in self.passing()):
+            return True
+        for owner, _ in (one for one in table_owners(self.registry) if one[1].table == table):
+            kind, needed = owner.kind, f"--{owner.kind} {owner.record.name}"
+            chosen = f"is {self.entries[kind].record.name!r}" if kind in self.entries else "is not chosen"
+            raise ConfigError(f"{layer.at(name)} needs {needed}, but the {kind} {chosen}.")
+        return False
 
     def chosen_otherwise(self) -> dict[str, str]:
         """Field without a flag → the choice that says it: the `path` of the source `file`, by `data`."""
@@ -202,7 +222,10 @@ class Selection:
         known = self.known()
         if name in known:
             return f"--{name} is spelled {flag_name(name)}."
-        meant = ELSEWHERE.get(name) or next((one for one in known if one.endswith(f".{name}")), None)
+        elsewhere = dict(ELSEWHERE)
+        for _, config in self.passing():
+            elsewhere |= {theirs: f"{config.table}.{ours}" for theirs, ours in config.synonyms.items()}
+        meant = elsewhere.get(name) or next((one for one in known if one.endswith(f".{name}")), None)
         near = f" Did you mean {shown(meant)!r}?" if meant else did_you_mean(shown(name), map(shown, known))
         return f"{layer.at(name)} is unknown.{near}{self.registry.broken_note()}"
 

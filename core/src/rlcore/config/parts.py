@@ -1,13 +1,15 @@
 """What the config of a part tells core about it: one base for each kind that core asks anything of.
 
-A config class derives from the base of its kind; the kinds without one here (generator, model, engine,
-trainer, source) derive from `rlcore.config.base.Config`. A class variable holds however the part is set; what
-depends on settings is a method or a property, which a config overrides.
+A config class derives from the base of its kind; the kinds without one here (generator, model, source,
+tracker) derive from `rlcore.config.base.Config`. A class variable holds however the part is set; what depends
+on settings is a method or a property, which a config overrides.
 """
 
-from typing import ClassVar
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, ClassVar
 
 from rlcore.config.base import Config
+from rlcore.config.run import RunConfig
 from rlcore.inputs import Input, TopTokens
 from rlcore.trains_on import TrainsOn
 
@@ -94,3 +96,49 @@ class CorrectionConfig(BatchConfig):
     def weighs(self) -> bool:
         """Its weights stand for the ratio that it compares; else they leave tokens out."""
         return False
+
+
+class PassingConfig(Config):
+    """Of a part whose library has settings of its own, which pass through by their own names.
+
+    `--<table>.<field>` sets them, as does the table `[<table>]` of a file.
+    """
+
+    table: ClassVar[str] = ""
+    """What the user calls the library; empty: it takes no such fields."""
+
+    fields_of: ClassVar[str] = ""
+    """Whose fields they are, for the help: `any field of …`."""
+
+    synonyms: ClassVar[Mapping[str, str]] = {}
+    """What other frameworks call one of them: `{"tp": "tensor_model_parallel_size"}`."""
+
+
+class TrainerConfig(PassingConfig):
+    """Kind `trainer`. `fields` below: those of `table` as the user gave them, texts where they are flags."""
+
+    libraries: ClassVar[tuple[str, ...]] = ()
+    """Distributions whose version may change a run's numbers."""
+
+    layout_fields: ClassVar[frozenset[str]] = frozenset()
+    """Fields that only divide the work: a resumed run may change them."""
+
+    needs_bridge: ClassVar[bool] = True
+    """It trains the models for which a plugin has a bridge; else any that transformers loads."""
+
+    def model_ranks(self, fields: Mapping[str, Any]) -> int:
+        """Ranks that hold one copy of the model together. ConfigError."""
+        return 1
+
+    def complaints(self, run: RunConfig, fields: Mapping[str, Any], roles: Collection[str]) -> Iterable[str]:
+        """What of the run does not fit the trainer, a sentence each. `roles`: of `critic`, `reference` and
+
+        `teacher`, those that the run has.
+        """
+        return ()
+
+    def model_complaints(
+        self, run: RunConfig, fields: Mapping[str, Any], hf_config: Mapping[str, Any]
+    ) -> Iterable[str]:
+        """What does not fit the model of this config.json."""
+        return ()

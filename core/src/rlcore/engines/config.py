@@ -4,10 +4,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from rlcore.config.base import Config
+from rlcore.config.parts import PassingConfig
 
 
-class EngineConfig(Config):
+class EngineConfig(PassingConfig):
     """`--engine.*`: what core reads. An engine derives its own from it."""
 
     dtype: Literal["fp32", "bf16"] | None = Field(

@@ -11,7 +11,9 @@ from rlcore.config.parts import (
     CorrectionConfig,
     FilterConfig,
     LossConfig,
+    PassingConfig,
     RewardConfig,
+    TrainerConfig,
     ValueLossConfig,
 )
 from rlcore.config.run import RunConfig
@@ -74,8 +76,13 @@ CONFIGS: Mapping[Kind, type[Config]] = {
     Kind.CORRECTION: CorrectionConfig,
     Kind.REWARD: RewardConfig,
     Kind.FILTER: FilterConfig,
+    Kind.ENGINE: PassingConfig,
+    Kind.TRAINER: TrainerConfig,
 }
 """What the config of a part of each kind derives from, where that is more than `Config`."""
+
+PASSING_KINDS = (Kind.ENGINE, Kind.TRAINER)
+"""Kinds whose parts have tables of fields that pass through (`rlcore.config.parts.PassingConfig`)."""
 
 _RECIPE = re.compile(r"[a-z][a-z0-9_+-]*")
 _FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")

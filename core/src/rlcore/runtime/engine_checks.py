@@ -49,7 +49,7 @@ def check_ports(first: int | None, engines: int) -> None:
 def checked_engine(chosen: Inference) -> Mapping[str, Any]:
     """The fields of the engine's server, which knows them all and is installed."""
     engine = chosen.engine.build()
-    fields = chosen.sglang
+    fields = chosen.engine_fields
     if chosen.run.replay_routing:
         if engine.routing_fields is None:
             raise ConfigError(
@@ -65,7 +65,9 @@ def checked_engine(chosen: Inference) -> Mapping[str, Any]:
 
 def check_placement(resolved: Resolved, gpu: bool) -> None:
     """`split` gives engines devices of their own: there must be devices, and an engine that uses them."""
-    if resolved.run.placement == "colocate" or (gpu and resolved.engine.build().devices(resolved.sglang)):
+    if resolved.run.placement == "colocate" or (
+        gpu and resolved.engine.build().devices(resolved.engine_fields)
+    ):
         return
     reason = (
         f"--engine {resolved.engine.name} computes on the CPU" if gpu else "this machine has no GPU to divide"

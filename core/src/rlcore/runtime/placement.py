@@ -216,7 +216,7 @@ def critic_ranks(run: RunConfig) -> int:
 
 def _engine_gpus(prepared: Served) -> int:
     """Devices of one engine."""
-    return _gpus(prepared, prepared.resolved.sglang)
+    return _gpus(prepared, prepared.resolved.engine_fields)
 
 
 def _gpus(served: Served, fields: Mapping[str, Any]) -> int:
@@ -229,5 +229,5 @@ def _gpus(served: Served, fields: Mapping[str, Any]) -> int:
 
 def _nodes(served: Served) -> int:
     """Of one engine."""
-    nodes: int = served.resolved.engine.build().nodes(served.resolved.sglang)
+    nodes: int = served.resolved.engine.build().nodes(served.resolved.engine_fields)
     return nodes

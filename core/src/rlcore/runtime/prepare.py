@@ -52,7 +52,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         part.load()
     gpu = torch.cuda.is_available()
     trainer: Trainer = resolved.trainer.build()
-    fields = trainer.fields(resolved.run, resolved.megatron, gpu=gpu)
+    fields = trainer.fields(resolved.run, resolved.trainer_fields, gpu=gpu)
     engine_fields = {} if resolved.run.engine_url else checked_engine(resolved)
     check_router(resolved)
     check_placement(resolved, gpu)

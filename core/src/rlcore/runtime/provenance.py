@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,8 @@ from rlcore.interfaces import FileBackedSource
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Resolved
 
-LIBRARIES = ("megatron-core", "ray", "tokenizers", "torch", "transformers")
-"""Distributions beside the plugins' whose version may change a run's numbers."""
+LIBRARIES = ("ray", "tokenizers", "torch", "transformers")
+"""Distributions beside the plugins' and the trainer's whose version may change a run's numbers."""
 
 HASHED_BYTES = 2**20
 """How much of a file's beginning, and of its end, is hashed."""
@@ -41,11 +41,15 @@ def fingerprint(path: str) -> str:
 
 def versions(resolved: Resolved) -> dict[str, str]:
     """Plugin or library → version. A plugin file's is `sha256:…`."""
-    return {**dict(_libraries()), **{f"plugin {name}": found for name, found in resolved.plugins.items()}}
+    libraries = sorted((*LIBRARIES, *resolved.trainer.config.libraries))
+    return {
+        **dict(_versions(libraries)),
+        **{f"plugin {name}": found for name, found in resolved.plugins.items()},
+    }
 
 
-def _libraries() -> Iterator[tuple[str, str]]:
-    for name in LIBRARIES:
+def _versions(libraries: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for name in libraries:
         try:
             yield name, version(name)
         except PackageNotFoundError:  # vendored, or from a source tree

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from rlcore.config.base import Config
 from rlcore.config.run import RunConfig
 from rlcore.errors import ConfigError
+from rlcore_megatron.config import MegatronConfig
 from rlcore_megatron.trainer import RECOMPUTE, MegatronTrainer
 
 
 def fields(given: Mapping[str, Any], *, gpu: bool = True, **run: Any) -> Mapping[str, Any]:
-    return MegatronTrainer(Config()).fields(RunConfig(**run), given, gpu=gpu)
+    return MegatronTrainer(MegatronConfig()).fields(RunConfig(**run), given, gpu=gpu)
 
 
 def test_a_gpu_recomputes_unless_something_is_said_of_it() -> None:

@@ -1,6 +1,6 @@
 """`--engine.*` of `sglang`."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -10,6 +10,9 @@ from rlcore.engines.config import EngineConfig
 
 class SglangConfig(EngineConfig):
     """`--engine.*` of the real SGLang server. ServerArgs have their own table, `--sglang.<field>`."""
+
+    table: ClassVar[str] = "sglang"
+    fields_of: ClassVar[str] = "SGLang's ServerArgs"
 
     python: str | None = Field(
         default=None,

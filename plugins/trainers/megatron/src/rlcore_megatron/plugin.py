@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore.plugins.records import Component
+from rlcore_megatron.config import MegatronConfig
 
 
 @hookimpl
@@ -12,6 +13,7 @@ def rlcore_trainers() -> Iterable[Component]:
     yield Component(
         name="megatron",
         factory="rlcore_megatron.trainer:MegatronTrainer",
+        config=MegatronConfig,
         summary="megatron-core, on GPUs and CPUs, under every layout",
         default=True,
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlcore.config.base import Config
 from rlcore.errors import ConfigError
+from rlcore_megatron.config import MegatronConfig
 
 if TYPE_CHECKING:
     from rlcore.config.run import RunConfig
@@ -19,7 +19,7 @@ RECOMPUTE = {"recompute_granularity": "full", "recompute_method": "uniform", "re
 class MegatronTrainer:
     """Kind `trainer`. megatron-core is imported where it is needed, not before."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: MegatronConfig) -> None:
         self.config = config
 
     def check_fields(self, given: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,0 +1,118 @@
+"""What the megatron trainer says of itself: its table, and what of a run or a model does not fit it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rlcore.compose.model_fit import experts_of
+from rlcore.config.layers import flag_name
+from rlcore.config.parts import TrainerConfig
+from rlcore.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rlcore.config.run import RunConfig
+
+TABLE = "megatron"
+TENSOR, PIPELINE = "tensor_model_parallel_size", "pipeline_model_parallel_size"
+CONTEXT, EXPERT = "context_parallel_size", "expert_model_parallel_size"
+VIRTUAL = "virtual_pipeline_model_parallel_size"
+BALANCE = "moe_router_load_balancing_type"
+
+DIVIDED: Mapping[str, tuple[str, ...]] = {
+    TENSOR: ("num_attention_heads", "num_key_value_heads", "intermediate_size"),
+    PIPELINE: ("num_hidden_layers",),
+}
+"""Parallel size → what of config.json it divides."""
+
+_ON = ("true", "1", "yes", "on", "t", "y")
+
+
+class MegatronConfig(TrainerConfig):
+    """No settings of its own: megatron-core's have the table `--megatron.<field>`."""
+
+    table: ClassVar[str] = TABLE
+    fields_of: ClassVar[str] = "megatron-core's config classes"
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "tp": TENSOR,
+        "pp": PIPELINE,
+        "cp": CONTEXT,
+        "ep": EXPERT,
+        **{name: name for name in (TENSOR, PIPELINE, CONTEXT, EXPERT)},
+    }
+    libraries: ClassVar[tuple[str, ...]] = ("megatron-core",)
+    layout_fields: ClassVar[frozenset[str]] = frozenset(
+        (
+            *(TENSOR, PIPELINE, VIRTUAL, CONTEXT, EXPERT, "expert_tensor_parallel_size", "sequence_parallel"),
+            *("recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules"),
+        )
+    )
+
+    def model_ranks(self, fields: Mapping[str, Any]) -> int:
+        """Ranks that hold one replica of the model, its experts included."""
+        dense = _size(fields, TENSOR) * _size(fields, CONTEXT)
+        return math.lcm(dense, _size(fields, EXPERT)) * _size(fields, PIPELINE)
+
+    def complaints(self, run: RunConfig, fields: Mapping[str, Any], roles: Collection[str]) -> Iterable[str]:
+        """A swapped reference takes weights that are there."""
+        is_late = str(fields.get("overlap_param_gather", "false")).lower() == "true"
+        if run.reference_placement == "swapped" and is_late:
+            yield (
+                "--reference-placement: found swapped with --megatron.overlap-param-gather, which fills in "
+                "weights late; expected resident."
+            )
+
+    def model_complaints(
+        self, run: RunConfig, fields: Mapping[str, Any], hf_config: Mapping[str, Any]
+    ) -> Iterable[str]:
+        """A layout divides what the model has."""
+        for size, names in DIVIDED.items():
+            parts = _size(fields, size)
+            for name in names:
+                count = hf_config.get(name)
+                if isinstance(count, int) and count % parts:
+                    yield f"{_flag(size)}: found {parts}, expected a divisor of the model's {name} ({count})."
+        yield from _virtual_complaints(fields, hf_config.get("num_hidden_layers"))
+        yield from _expert_complaints(fields, hf_config)
+
+
+def _flag(name: str) -> str:
+    return flag_name(f"{TABLE}.{name}")
+
+
+def _size(fields: Mapping[str, Any], name: str) -> int:
+    value = fields.get(name, 1)
+    if isinstance(value, bool) or not str(value).isdecimal() or int(value) < 1:
+        raise ConfigError(f"{_flag(name)}: found {value!r}, expected an integer of at least 1.")
+    return int(value)
+
+
+def _virtual_complaints(fields: Mapping[str, Any], layers: Any) -> Iterator[str]:
+    if VIRTUAL not in fields or not isinstance(layers, int):
+        return
+    stages, chunks = _size(fields, PIPELINE), _size(fields, VIRTUAL)
+    if layers % (stages * chunks):
+        yield (
+            f"{_flag(VIRTUAL)}: found {chunks}, expected that times {PIPELINE} ({stages}) "
+            f"it divides the model's num_hidden_layers ({layers})."
+        )
+
+
+def _expert_complaints(fields: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
+    """A model with experts is divided differently; a dense one has none to divide."""
+    experts, parts, tensor = experts_of(config), _size(fields, EXPERT), _size(fields, TENSOR)
+    if not experts:
+        if BALANCE in fields:
+            yield f"{_flag(BALANCE)}: the model has no experts; leave it out."
+        if parts > 1:
+            yield f"{_flag(EXPERT)}: found {parts}, but the model has no experts; leave it out."
+        return
+    if experts % parts:
+        yield f"{_flag(EXPERT)}: found {parts}, expected a divisor of the model's experts ({experts})."
+    found = f"{_flag(TENSOR)}: found {tensor}"
+    shared = (config.get("n_shared_experts") or 0) * (config.get("moe_intermediate_size") or 0)
+    if shared % tensor:
+        yield f"{found}, expected a divisor of the size of the model's shared experts ({shared})."
+    if tensor > 1 and str(fields.get("sequence_parallel", False)).lower() not in _ON:
+        yield f"{found} for a model with experts, which needs {_flag('sequence_parallel')} true as well."

@@ -1,0 +1,109 @@
+"""What the trainer says of a run and of a model before anything starts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import run_of
+
+from rlcore.errors import ConfigError, UserError
+from rlcore_megatron.config import MegatronConfig
+
+SIZES = {"megatron.tensor_model_parallel_size": "2", "megatron.pipeline_model_parallel_size": "2"}
+RUNS = [
+    ({"tp": "2"}, "--tp is unknown. Did you mean '--megatron.tensor-model-parallel-size'?"),
+    (
+        {"megatron.tensor_model_parallel_size": "two"},
+        "--megatron.tensor-model-parallel-size: found 'two', expected an integer of at least 1.",
+    ),
+    (
+        {"kl_coef": "0.1", "reference_placement": "swapped", "megatron.overlap_param_gather": "true"},
+        "--reference-placement: found swapped with --megatron.overlap-param-gather, which fills in weights "
+        "late; expected resident.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("flags", "sentence"), RUNS)
+def test_a_run_that_does_not_fit(flags: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError) as caught:
+        run_of("grpo", flags)
+    assert str(caught.value) == sentence
+
+
+def test_ranks_follow_the_parallel_sizes() -> None:
+    assert run_of("grpo", SIZES).run.ranks == 4
+    assert run_of("grpo", {**SIZES, "ranks": "8"}).run.ranks == 8
+
+
+def test_experts_lie_across_the_dense_ranks() -> None:
+    sizes = {"tensor_model_parallel_size": 4, "context_parallel_size": 2, "expert_model_parallel_size": "6"}
+    assert MegatronConfig().model_ranks(sizes) == 24
+
+
+TINY = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "max_position_embeddings": 512,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 3,
+}
+MODELS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    (
+        {},
+        {"megatron.tensor_model_parallel_size": "4"},
+        "--megatron.tensor-model-parallel-size: found 4, expected a divisor of the model's "
+        "num_key_value_heads (2).",
+    ),
+    (
+        {},
+        {"megatron.pipeline_model_parallel_size": "2"},
+        "--megatron.pipeline-model-parallel-size: found 2, expected a divisor of the model's "
+        "num_hidden_layers (3).",
+    ),
+    (
+        {},
+        {"megatron.pipeline_model_parallel_size": "3", "megatron.virtual_pipeline_model_parallel_size": "2"},
+        "--megatron.virtual-pipeline-model-parallel-size: found 2, expected that times "
+        "pipeline_model_parallel_size (3) it divides the model's num_hidden_layers (3).",
+    ),
+    (
+        {},
+        {"megatron.expert_model_parallel_size": "2"},
+        "--megatron.expert-model-parallel-size: found 2, but the model has no experts; leave it out.",
+    ),
+    (
+        {"n_routed_experts": 8},
+        {"megatron.expert_model_parallel_size": "3"},
+        "--megatron.expert-model-parallel-size: found 3, expected a divisor of the model's experts (8).",
+    ),
+    (
+        {"num_experts": 8},
+        {"megatron.tensor_model_parallel_size": "2"},
+        "--megatron.tensor-model-parallel-size: found 2 for a model with experts, which needs "
+        "--megatron.sequence-parallel true as well.",
+    ),
+    (
+        {"num_experts": 8, "n_shared_experts": 1, "moe_intermediate_size": 7},
+        {"megatron.tensor_model_parallel_size": "2", "megatron.sequence_parallel": "true"},
+        "--megatron.tensor-model-parallel-size: found 2, expected a divisor of the size of the model's "
+        "shared experts (7).",
+    ),
+    (
+        {"n_routed_experts": 8, "num_attention_heads": 6, "num_key_value_heads": 6, "kv_lora_rank": 16},
+        {"megatron.tensor_model_parallel_size": "4", "megatron.sequence_parallel": "true"},
+        "--megatron.tensor-model-parallel-size: found 4, expected a divisor of the model's "
+        "num_attention_heads (6).",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "flags", "sentence"), MODELS)
+def test_a_model_that_does_not_fit(
+    tmp_path: Path, changes: dict[str, Any], flags: dict[str, Any], sentence: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**TINY, **changes}))
+    with pytest.raises(ConfigError) as caught:
+        run_of("grpo", {"model": str(tmp_path), "max_prompt_tokens": "32", **flags})
+    assert str(caught.value) == sentence
