@@ -3,6 +3,7 @@
 import ipaddress
 import os
 import signal
+import stat
 from pathlib import Path
 
 import psutil
@@ -24,9 +25,11 @@ def test_killed_and_resumed_is_identical_to_uninterrupted(run: Run, start: Start
     wait_for(lambda: (broken / "checkpoints" / "3" / "complete.json").is_file(), alive=command)
     children = command.descendants()
     assert any("rlcore_local" in child.cmdline() for child in children), "its engine must end as well"
+    ray_folder = _ray_folder(children)
     os.kill(command.process.pid, signal.SIGKILL)
     command.wait()
     gone(children, limit=60)
+    wait_for(lambda: not ray_folder.exists(), limit=30)
     run("train", "--resume", str(broken))
     assert untimed(broken) == untimed(whole)
 
@@ -54,11 +57,14 @@ def test_ctrl_c_stops_everything(start: Start, tmp_path: Path) -> None:
     _all_listen_on_loopback(psutil.Process(command.process.pid), *children)
     servers = [child for child in children if child.name() == "gcs_server"]
     assert [server.environ()["RAY_AUTH_MODE"] for server in servers] == ["token"]
+    own = _ray_folder(children)
+    assert stat.S_IMODE(own.stat().st_mode) == 0o700, "Ray lets everybody write into its folders"
     command.process.send_signal(signal.SIGINT)
     assert command.wait(60) == 130
     assert "Stopping what was started" in command.stdout
     assert "saved: nothing; --save-every N saves on the way, and SIGTERM does" in command.stdout
     gone(children)
+    assert not own.exists()
     assert "Traceback" not in command.stderr
 
 
@@ -79,6 +85,13 @@ def test_a_signal_at_the_start_ends_it_cleanly(
     gone(children)
     assert "Traceback" not in command.stderr
     assert command.stderr.lstrip().startswith("error: ")
+
+
+def _ray_folder(children: list[psutil.Process]) -> Path:
+    """The folder that was made for the Ray among `children`."""
+    [server] = [child for child in children if child.name() == "gcs_server"]
+    [logs] = [Path(part.removeprefix("--log_dir=")) for part in server.cmdline() if "--log_dir=" in part]
+    return next(folder for folder in logs.parents if folder.name.startswith("rlcore-ray-"))
 
 
 def _all_listen_on_loopback(*processes: psutil.Process) -> None:

@@ -6,8 +6,11 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
+import shutil
 import signal
 import socket
+import tempfile
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +33,9 @@ _ENVIRONMENT = {
 }
 _LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Else Ray replaces the address of the loopback by one that other hosts can reach."""
+_MAX_SOCKET_PATH = 107
+_SOCKET = "r/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
+"""The longest path below the folder that Ray is given, as an example."""
 _AUTH_MODE = "RAY_AUTH_MODE"
 _TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 LOOPBACK = "127.0.0.1"
@@ -127,7 +133,7 @@ def connect(address: str | None, *, cpus: int, gpus: int) -> Iterator[Cluster]:
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     reaper = Reaper()
     try:
-        with _connected(address, cpus, gpus) as ray:
+        with _own_folder(address, reaper) as folder, _connected(address, cpus, gpus, folder) as ray:
             # Ray installs handlers of its own; ours end a run cleanly.
             for number, handler in handlers.items():
                 signal.signal(number, handler)
@@ -138,11 +144,34 @@ def connect(address: str | None, *, cpus: int, gpus: int) -> Iterator[Cluster]:
 
 
 @contextlib.contextmanager
-def _connected(address: str | None, cpus: int, gpus: int) -> Iterator[Any]:
+def _own_folder(address: str | None, reaper: Reaper) -> Iterator[Path | None]:
+    """A folder for the sockets and logs of a local cluster, gone at the end of the run, however it ends.
+
+    Ray lets everybody write into its own folders, so they lie in one that nobody else may enter.
+    """
+    if address is not None:
+        yield None
+        return
+    folder = Path(tempfile.mkdtemp(prefix="rlcore-ray-"))
+    if len(str(folder / _SOCKET)) > _MAX_SOCKET_PATH:
+        folder.rmdir()
+        folder = Path(tempfile.mkdtemp(prefix="rlcore-ray-", dir="/tmp"))
+    reaper.remove(folder)
+    try:
+        yield folder / "r"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # what Ray is still writing, the reaper removes
+
+
+@contextlib.contextmanager
+def _connected(address: str | None, cpus: int, gpus: int, folder: Path | None) -> Iterator[Any]:
+    """`folder`: of a local cluster."""
     if address is None:
         os.environ |= _LOOPBACK_ONLY  # read when Ray is imported
-        # Ray makes a token of this user's; without one, every user of the machine could run code here.
+        # Without a token, every user of the machine could run code here.
         os.environ.setdefault(_AUTH_MODE, "token")
+        if not any(name in os.environ for name in _TOKENS):
+            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     else:
         _show_token(address)
 
@@ -157,6 +186,7 @@ def _connected(address: str | None, cpus: int, gpus: int) -> Iterator[Any]:
             "include_dashboard": False,
             "object_store_memory": _OBJECT_STORE_BYTES,
             "_node_ip_address": LOOPBACK,
+            "_temp_dir": str(folder),
         }
     else:
         options["address"] = address
