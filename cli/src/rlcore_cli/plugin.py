@@ -8,16 +8,14 @@ from rlcore.plugins.hookspecs import hookimpl
 from rlcore_cli.convert import convert, export
 from rlcore_cli.evaluate import EvalCommand
 from rlcore_cli.listing import plugins
-from rlcore_cli.plan import plan
 from rlcore_cli.train import TrainCommand
 
 
 @hookimpl
 def rlcore_commands() -> Iterable[click.Command]:
-    """`train`, `eval`, `plugins`, `plan`, `convert` and `export`."""
+    """`train`, `eval`, `plugins`, `convert` and `export`."""
     yield TrainCommand("train", help="Train a model with reinforcement learning.")
     yield EvalCommand("eval", help="Evaluate a model on named sets. Nothing is trained.")
     yield plugins
     yield convert
     yield export
-    yield plan

@@ -73,7 +73,7 @@ class ModelFamily(Component):
 
     `preset`: `package.module:function`, called as `function(directory, seed)`, writes a tiny Hugging Face
     directory with random weights; what `--model NAME` stands for. None: the family has no preset.
-    `facts`: `package.module:function` from the values of a config.json to `rlcore.plan.facts.Facts`, for
+    `facts`: `package.module:function` from the values of a config.json to `rlcore.facts.Facts`, for
     `rlcore plan`; it imports no torch. `sizes`: `package:folder` with the config of each published size,
     `NAME.json`.
     """

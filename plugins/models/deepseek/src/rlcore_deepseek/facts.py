@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore.plan.facts import Facts, decoder, experts_of, latent_of
+from rlcore.facts import Facts, decoder, experts_of, latent_of
 
 
 def deepseek_v3(config: Mapping[str, Any]) -> Facts:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rlcore.plan.facts import Facts, decoder, experts_of, latent_of
+from rlcore.facts import Facts, decoder, experts_of, latent_of
 
 
 def glm4(config: Mapping[str, Any]) -> Facts:

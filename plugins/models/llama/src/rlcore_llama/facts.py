@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore.plan.facts import Facts, decoder
+from rlcore.facts import Facts, decoder
 
 
 def llama(config: Mapping[str, Any]) -> Facts:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlcore.plan.facts import Facts
-from rlcore.plan.memory import Workload, of_stage
-from rlcore.plan.published import read_facts
-from rlcore.plan.search import GB, Candidate, Machines, cache_bytes, publication_bytes, search
-from rlcore.plan.weights import active_parameters, parameters
+from rlcore.facts import Facts
 from rlcore_cli.program import Program
+from rlcore_plan.memory import Workload, of_stage
+from rlcore_plan.published import read_facts
+from rlcore_plan.search import GB, Candidate, Machines, cache_bytes, publication_bytes, search
+from rlcore_plan.weights import active_parameters, parameters
 
 if TYPE_CHECKING:
     from rich.console import Console

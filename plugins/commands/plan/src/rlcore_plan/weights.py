@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rlcore.plan.facts import Experts, Facts, Latent
-from rlcore.plan.layout import Layout
+from rlcore.facts import Experts, Facts, Latent
+from rlcore_plan.layout import Layout
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import Any
 import huggingface_hub.constants
 import pytest
 
-from rlcore.plan.published import read_config
 from rlcore.plugins.loader import load
 from rlcore_cli.main import run
+from rlcore_plan.published import read_config
 
 GPUS = ["--gpus", "8", "--gpu-memory", "80"]
 
@@ -113,7 +113,7 @@ def test_a_hub_id_is_read_by_its_config(
 
 
 FAMILY = """
-from rlcore.plan.facts import decoder
+from rlcore.facts import decoder
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore.plugins.records import ModelFamily
 

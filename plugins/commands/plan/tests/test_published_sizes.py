@@ -9,15 +9,15 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rlcore.plan.layout import Layout
-from rlcore.plan.published import read_config, read_facts, sizes
-from rlcore.plan.weights import active_parameters, parameters, stage
 from rlcore.plugins.loader import load
 from rlcore.plugins.records import Kind, ModelFamily
 from rlcore.spec import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.streaming import Shape
+from rlcore_plan.layout import Layout
+from rlcore_plan.published import read_config, read_facts, sizes
+from rlcore_plan.weights import active_parameters, parameters, stage
 
 REGISTRY = load().registry
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlcore.errors import ConfigError
-from rlcore.plan.facts import Facts
-from rlcore.plan.layout import Layout, objections
-from rlcore.plan.memory import BYTES, Memory, Workload, largest
-from rlcore.plan.weights import parameters
+from rlcore.facts import Facts
+from rlcore_plan.layout import Layout, objections
+from rlcore_plan.memory import BYTES, Memory, Workload, largest
+from rlcore_plan.weights import parameters
 
 GB = 10**9
 SIZES = ("tensor", "pipeline", "context", "expert")

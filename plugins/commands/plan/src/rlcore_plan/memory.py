@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rlcore.plan.activations import Batch, saved, workspace
-from rlcore.plan.buffers import lay_out
-from rlcore.plan.facts import Facts
-from rlcore.plan.layout import Layout
-from rlcore.plan.weights import stage as weights_of_stage
+from rlcore.facts import Facts
+from rlcore_plan.activations import Batch, saved, workspace
+from rlcore_plan.buffers import lay_out
+from rlcore_plan.layout import Layout
+from rlcore_plan.weights import stage as weights_of_stage
 
 BYTES = {"fp32": 4, "bf16": 2}
 MOMENTS = 8

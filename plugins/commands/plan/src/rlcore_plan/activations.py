@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlcore.facts import Experts, Facts, Latent
 from rlcore.limits import MOST_LOGITS, ROWS_AT_ONCE
-from rlcore.plan.facts import Experts, Facts, Latent
-from rlcore.plan.layout import Layout
+from rlcore_plan.layout import Layout
 
 FLOAT, LONG = 4, 8
 GATED, GATED_ON_CPU = 5, 3

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlcore.plan.weights import Weight
+from rlcore_plan.weights import Weight
 
 ALIGNMENT, BUCKET = 64, 128
 

@@ -12,11 +12,7 @@ from transformers.utils import logging
 
 from rlcore.compose.models import find
 from rlcore.data.batch import TrainBatch
-from rlcore.plan.activations import Batch, saved
-from rlcore.plan.facts import Facts
-from rlcore.plan.layout import Layout
-from rlcore.plan.memory import BYTES, states
-from rlcore.plan.published import read_facts
+from rlcore.facts import Facts
 from rlcore.plugins.loader import load
 from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec, Part
@@ -25,6 +21,10 @@ from rlcore.testing.tiny import VOCAB_SIZE, policy_loss
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.fields import split
 from rlcore_megatron.mcore.role import Role
+from rlcore_plan.activations import Batch, saved
+from rlcore_plan.layout import Layout
+from rlcore_plan.memory import BYTES, states
+from rlcore_plan.published import read_facts
 
 SAMPLES, PROMPT, RESPONSE = 4, 16, 48
 TOKENS, ROWS = SAMPLES * (PROMPT + RESPONSE - 1), SAMPLES * RESPONSE

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlcore.compose.models import claimant, families, hub_config, read_config_file
 from rlcore.errors import ModelError, PluginError, did_you_mean
-from rlcore.plan.facts import Facts
+from rlcore.facts import Facts
 from rlcore.plugins.records import ModelFamily
 from rlcore.plugins.registry import Registry
 from rlcore.spec import Part

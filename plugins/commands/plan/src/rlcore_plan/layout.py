@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rlcore.plan.facts import Facts
+from rlcore.facts import Facts
 
 
 @dataclass(frozen=True, kw_only=True)
