@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from command import Run, rows
+from command import Run, rows, untimed
 
 PLUGIN = ("--plugin", str(Path(__file__).with_name("watching_parts.py")))
 TRAIN = ("train", *PLUGIN, "--algo", "grpo", "--model", "qwen3", "--eval-prompts", "8", "--eval-every", "2")
@@ -46,3 +46,31 @@ def test_trackers_are_told_and_none_ends_the_run(run: Run, tmp_path: Path) -> No
     assert again[0] == ["start", 2, "(hidden)", 0.001]
     assert again[-2:] == [["checkpoint", 3, True], ["end", "completed"]]
     assert [row["step"] for row in rows(folder)] == [0, 1, 2, 3]
+
+
+def test_a_callback_steers_and_a_resumed_run_goes_on_to_the_bit(run: Run, tmp_path: Path) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    chosen = ("--callback", "halving", "--lr", "0.001", "--keep-checkpoints", "9")
+    steered = (*TRAIN, *SMALL, *chosen, "--minibatches", "2")
+    run(*steered, "--steps", "5", "--run-dir", str(whole))
+    # A step is taken with what was asked for before it: halved after the second and the fourth.
+    assert [row["train/lr"] for row in rows(whole)[1:]] == [0.001, 0.001, 0.0005, 0.0005, 0.00025]
+    evaluated = [row["step"] for row in rows(whole) if "eval/copy/score" in row]
+    assert evaluated == [0, 1, 2, 4, 5]
+    assert {path.name for path in (whole / "checkpoints").iterdir()} == {"1", "3", "5"}
+    run(*steered, "--steps", "2", "--run-dir", str(broken))
+    run("train", "--resume", str(broken), "--steps", "5")
+    assert untimed(broken) == untimed(whole)
+
+
+def test_a_run_ends_where_a_metric_passes_its_bound(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    bound = ("--callback.stop-at.metric", "rollout/groups", "--callback.stop-at.above", "4")
+    command = run(*TRAIN, *SMALL, "--callback", "stop_at", *bound, "--json", "--run-dir", str(folder))
+    summary = json.loads(command.stdout)
+    assert summary["exit_reason"] == "stop_at: rollout/groups is 4, at least 4"
+    assert summary["steps"] == 1
+    assert "eval/copy/score" in rows(folder)[-1]
+    assert (folder / "checkpoints" / "1" / "complete.json").is_file()
+    run("train", "--resume", str(folder), "--no-callback", "--steps", "2")
+    assert rows(folder)[-1]["step"] == 2

@@ -1,4 +1,4 @@
-"""Plugin file: a tracker that notes what it is told, and one that fails."""
+"""Plugin file: a tracker that notes what it is told, one that fails, and a callback."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import Field
 
 from rlcore.config.base import Config
-from rlcore.interfaces import RunInfo, Tracker
+from rlcore.interfaces import Callback, RunControl, RunInfo, Tracker
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore.plugins.records import Component
 from rlcore.types import Json, Sample
@@ -61,3 +61,30 @@ class Failing(Tracker):
 def rlcore_trackers() -> Iterable[Component]:
     yield Component(name="notes", factory=f"{__name__}:Notes", summary="notes", config=NotesConfig)
     yield Component(name="failing", factory=f"{__name__}:Failing", summary="raises")
+
+
+class Halving(Callback):
+    """Halves the learning rate after every second step, by a count of its own; asks for what is odd."""
+
+    def __init__(self, config: Config) -> None:
+        self._count = 0
+
+    def after_step(self, step: int, metrics: Mapping[str, Json]) -> RunControl:
+        self._count += 1
+        return RunControl(
+            lr_scale=0.5 ** (self._count // 2), evaluate=self._count == 1, save=self._count == 3
+        )
+
+    def after_evaluation(self, step: int, metrics: Mapping[str, Json]) -> RunControl:
+        return RunControl(save=step == 1)
+
+    def state(self) -> Json:
+        return self._count
+
+    def load(self, state: Json) -> None:
+        self._count = state
+
+
+@hookimpl
+def rlcore_callbacks() -> Iterable[Component]:
+    yield Component(name="halving", factory=f"{__name__}:Halving", summary="halves the learning rate")

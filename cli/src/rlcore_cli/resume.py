@@ -18,6 +18,7 @@ FREE = {
     "reward_workers",
     "reward_timeout",
     "tracker",
+    "callback",
 }
 """Settings that leave the steps already taken as they were."""
 
@@ -31,7 +32,7 @@ LAYOUT = {
 
 Another layout reads the same weights and optimizer states to the last bit."""
 
-_FREE_TABLES = ("eval.", "tracker.")
+_FREE_TABLES = ("eval.", "tracker.", "callback.")
 _FREE_OF_ENGINE = re.compile(r"engine\.\w+_(s|timeout)")
 """Time limits of an engine."""
 

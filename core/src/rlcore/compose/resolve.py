@@ -52,6 +52,7 @@ def resolve(
         value_loss=_optional(selection, Kind.VALUE_LOSS, settings),
         corrections=_several(selection, Kind.CORRECTION, settings),
         trackers=_several(selection, Kind.TRACKER, settings),
+        callbacks=_several(selection, Kind.CALLBACK, settings),
         evals=resolve_evals(selection, settings),
         trainer_fields=passed_to(entries[Kind.TRAINER], settings),
         engine_fields=passed_to(entries[Kind.ENGINE], settings),

@@ -87,6 +87,7 @@ class Resolved(Inference):
     value_loss: Part[ValueLossConfig] | None = None
     corrections: tuple[Part[CorrectionConfig], ...] = ()
     trackers: tuple[Part, ...] = ()
+    callbacks: tuple[Part, ...] = ()
     trainer_fields: Mapping[str, Any] = field(default_factory=dict)
 
     def batch_parts(self) -> Iterator[tuple[str, Part[BatchConfig]]]:
@@ -138,7 +139,7 @@ class Resolved(Inference):
         flat |= self.source.flat("source")
         if self.source.name == DATA_SOURCE:
             del flat["source.path"]
-        flat |= _flat_list(Kind.TRACKER, self.trackers)
+        flat |= _flat_list(Kind.TRACKER, self.trackers) | _flat_list(Kind.CALLBACK, self.callbacks)
         for one in self.evals:
             flat |= one.flat()
         passed = {

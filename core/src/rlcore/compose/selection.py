@@ -48,6 +48,7 @@ CHOICES: Mapping[str, str] = {
     "engine": "generation engine",
     "trainer": "trainer",
     "tracker": "what is told of the run, beside the files in its folder",
+    "callback": "what may steer the run after a step",
 }
 """The flags that choose a part, with their help."""
 

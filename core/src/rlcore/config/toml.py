@@ -2,9 +2,10 @@
 
 In a file, `name` inside a table is the choice of the part that the table sets up (`[loss]` with
 `name = "ppo_clip"`); `loss = "ppo_clip"` is the short form where nothing else is set. `[filter]` holds the
-list of filters under `name` and the settings of each in `[filter.NAME]`, and so do `[correction]`, `[reward]`
-and `[tracker]`. `[frozen]` holds models by their names, or their list under `name`, and the fields of each in
-`[frozen.NAME]`. Each `[eval.NAME]` holds an evaluation, and tables of its own parts. `"none"` is None.
+list of filters under `name` and the settings of each in `[filter.NAME]`, and so do the tables of all kinds
+of which a run has several. `[frozen]` holds models by their names, or their list under `name`, and the
+fields of each in `[frozen.NAME]`. Each `[eval.NAME]` holds an evaluation, and tables of its own parts.
+`"none"` is None.
 """
 
 import tomllib
@@ -17,7 +18,15 @@ from rlcore.errors import ConfigError
 CHOICE = "name"
 """The key of a table that holds the choice of its part."""
 
-NESTED: Mapping[str, int] = {"filter": 2, "correction": 2, "reward": 2, "tracker": 2, "eval": 3, "frozen": 2}
+NESTED: Mapping[str, int] = {
+    "filter": 2,
+    "correction": 2,
+    "reward": 2,
+    "tracker": 2,
+    "callback": 2,
+    "eval": 3,
+    "frozen": 2,
+}
 """The tables of tables of settings, and how deep they go; every other table goes 1 deep."""
 
 NONE = "none"

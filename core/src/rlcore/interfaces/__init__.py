@@ -1,8 +1,8 @@
 """The typed seams: what each kind of plugin implements.
 
 A component is made by calling its factory with its config. Every interface is a `Protocol`: a plugin imports
-nothing from rlcore but types. What is told of events (`Tracker`) is a base class instead, whose methods do
-nothing: a plugin overrides those that it wants.
+nothing from rlcore but types. What is told of events (`Tracker`, `Callback`) derives from a base class
+instead, whose methods do nothing: a plugin overrides those that it wants.
 """
 
 from rlcore.data.sources import (
@@ -26,6 +26,7 @@ from rlcore.interfaces.scoring import (
     Reward,
     Verdict,
 )
+from rlcore.interfaces.steering import Callback, RunControl
 from rlcore.interfaces.training import (
     AdvantageEstimator,
     AdvantageOutput,
@@ -43,6 +44,7 @@ from rlcore.interfaces.watching import RunInfo, Tracker
 __all__ = [
     "AdvantageEstimator",
     "AdvantageOutput",
+    "Callback",
     "CheckedReward",
     "CheckingGenerator",
     "ClosableGenerator",
@@ -62,6 +64,7 @@ __all__ = [
     "Prompts",
     "ResponseSource",
     "Reward",
+    "RunControl",
     "RunInfo",
     "Tracker",
     "ValueInputs",

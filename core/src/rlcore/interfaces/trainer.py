@@ -167,6 +167,9 @@ class Stateful(Protocol):
 class TrainedPolicy(Policy, Stateful, Protocol):
     """The policy on one rank."""
 
+    lr_scale: float
+    """What the learning rate of the schedule is multiplied by: 1, until the worker sets another."""
+
     def hf_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """(name, tensor) of every weight by its Hugging Face name, in the same order at every call.
 

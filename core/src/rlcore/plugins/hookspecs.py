@@ -231,6 +231,21 @@ def rlcore_trackers() -> Iterable[Component]:
 
 
 @hookspec
+def rlcore_callbacks() -> Iterable[Component]:
+    """Yield callbacks (`rlcore.interfaces.Callback`), chosen by `--callback NAME` (repeatable).
+
+    >>> from rlcore.plugins.hookspecs import hookimpl
+    >>> from rlcore.plugins.records import Component
+    >>> @hookimpl
+    ... def rlcore_callbacks():
+    ...     yield Component(name="nap", factory="my_package.nap:Nap", summary="ends the run at night")
+    >>> [component.name for component in rlcore_callbacks()]
+    ['nap']
+    """
+    raise NotImplementedError
+
+
+@hookspec
 def rlcore_commands() -> "Iterable[click.Command]":
     """Yield commands of the `rlcore` program. Called when the program starts; must import little.
 

@@ -28,6 +28,7 @@ class Kind(StrEnum):
     TRAINER = "trainer"
     SOURCE = "source"
     TRACKER = "tracker"
+    CALLBACK = "callback"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,6 +35,7 @@ HOOKS: Mapping[str, tuple[Kind, type[Record]]] = {
     "rlcore_trainers": (Kind.TRAINER, Component),
     "rlcore_sources": (Kind.SOURCE, Source),
     "rlcore_trackers": (Kind.TRACKER, Component),
+    "rlcore_callbacks": (Kind.CALLBACK, Component),
 }
 """Registration hook → the kind and the record that it yields."""
 
@@ -51,7 +52,7 @@ PART_KINDS = (
 )
 """What a recipe may name, besides nothing."""
 
-RUN_KINDS = (Kind.TRACKER,)
+RUN_KINDS = (Kind.TRACKER, Kind.CALLBACK)
 """What a run has beside the parts of its recipe, whatever it trains on."""
 
 LIST_KINDS = tuple(kind for kind in (*PART_KINDS, *RUN_KINDS) if kind in NESTED)

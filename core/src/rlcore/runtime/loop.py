@@ -6,12 +6,13 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rlcore.errors import DeltaError
 from rlcore.rollout.batch import split, to_batch
 from rlcore.rollout.evaluate import eval_metrics
+from rlcore.runtime.callbacks import Callbacks
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.run_folder import CHECKPOINTS
 from rlcore.runtime.saver import Saver
@@ -47,6 +48,7 @@ class Loop:
     trackers: Trackers
     stop: StopSignals
     state: RunState
+    callbacks: Callbacks = field(default_factory=lambda: Callbacks({}))
     evaluator: Evaluator | None = None
     teacher: TeacherEngine | None = None
 
@@ -67,19 +69,21 @@ class Loop:
         if self.state.step == 0:
             found = await self._evaluate(0)
             self.trackers.metrics({"step": 0, "weight_version": self.state.version, **found})
+            if stop := self.callbacks.after_evaluation(0, found).stop:
+                return stop
         rollouts = self.producer.run(self.state.step, self._run.steps)
         async with self._saver, contextlib.aclosing(rollouts):
             async for rollout in rollouts:
-                if await self._finish_step(rollout, await self._step(rollout)):
-                    return "sigterm"
+                if reason := await self._finish_step(rollout, await self._step(rollout)):
+                    return reason
         return "completed"
 
-    async def _finish_step(self, rollout: Rollout, row: dict[str, float]) -> bool:
+    async def _finish_step(self, rollout: Rollout, row: dict[str, float]) -> str:
         """Refresh the reference, evaluate and save where due; a row is on disk before its checkpoint.
 
         A checkpoint is written while the next steps are taken; the end of the run waits for it.
 
-        Whether the run was told to end, and has saved.
+        Why the run ends here, before its last step, having saved; empty: it goes on.
         """
         run, step = self._run, self.state.step
         self._saver.check()
@@ -87,15 +91,22 @@ class Loop:
             await self.trainer.refresh_reference()
         self.trackers.rollout(step, [sample for group in rollout.groups for sample in group.samples])
         last = step == run.steps
-        if last or (run.eval_every and step % run.eval_every == 0):
-            row |= await self._evaluate(step)
+        asked = self.callbacks.after_step(step, row)
+        save, stop = asked.save, asked.stop
+        if last or stop or asked.evaluate or (run.eval_every and step % run.eval_every == 0):
+            found = await self._evaluate(step)
+            row |= found
+            asked = self.callbacks.after_evaluation(step, found)
+            save, stop = save or asked.save, stop or asked.stop
         self.trackers.metrics(row)
-        stopping = self.stop.terminating
-        if last or (run.save_every and step % run.save_every == 0) or stopping:
+        ends = "sigterm" if self.stop.terminating else "" if last else stop
+        if last or ends or save or (run.save_every and step % run.save_every == 0):
             async with self.producer.suspended():
-                self.state = replace(self.state, producer=self.producer.state())
+                self.state = replace(
+                    self.state, producer=self.producer.state(), callbacks=self.callbacks.state()
+                )
             await self._saver.save(self.state)
-        return stopping
+        return ends
 
     async def _step(self, rollout: Rollout) -> dict[str, float]:
         begin = time.perf_counter()
@@ -115,7 +126,13 @@ class Loop:
             version = self.state.version + 1
             written = version if self.producer.samples else None
             await self.engines.release()
-            result = await self.trainer.update(shares, step=step, first=not self._is_checked, version=written)
+            result = await self.trainer.update(
+                shares,
+                step=step,
+                first=not self._is_checked,
+                version=written,
+                lr_scale=self.callbacks.lr_scale,
+            )
             self._is_checked = True
             trained = time.perf_counter()
             if result.location is not None:

@@ -98,6 +98,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         encoder=encoder,
         prompts=prompts,
         trackers={part.name: built(part, "tracker") for part in resolved.trackers},
+        callbacks={part.name: built(part, "callback") for part in resolved.callbacks},
         generators=generators,
         gpu=gpu,
         engine_fields=engine_fields,
@@ -199,8 +200,9 @@ def _weights(given: str, hf_config: Mapping[str, Any]) -> str | None:
 def _parts(resolved: Resolved) -> list[Part]:
     some = [part for part in (resolved.advantage, resolved.value_loss) if part]
     chosen = [resolved.loss, resolved.generator, resolved.engine, resolved.trainer, *some]
-    lists = (*resolved.rewards, *resolved.filters, *resolved.corrections, *resolved.trackers)
-    return [*chosen, resolved.source, resolved.model.bridge, *lists, *_eval_parts(resolved)]
+    lists = (*resolved.rewards, *resolved.filters, *resolved.corrections)
+    told = (*resolved.trackers, *resolved.callbacks)
+    return [*chosen, resolved.source, resolved.model.bridge, *lists, *told, *_eval_parts(resolved)]
 
 
 def _eval_parts(chosen: Inference) -> list[Part]:

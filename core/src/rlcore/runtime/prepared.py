@@ -13,7 +13,7 @@ from rlcore.trains_on import TrainsOn
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Inference, Resolved
     from rlcore.data.tokens import PromptEncoder
-    from rlcore.interfaces import Prompts, Tracker
+    from rlcore.interfaces import Callback, Prompts, Tracker
     from rlcore.rollout.generators import Generators
     from rlcore.runtime.evals import PreparedEval
     from rlcore.spec import ModelSpec
@@ -92,6 +92,7 @@ class Prepared(Served):
     teacher: ModelSpec | None
     prompts: Prompts
     trackers: Mapping[str, Tracker]
+    callbacks: Mapping[str, Callback]
 
     @property
     def engines(self) -> int:

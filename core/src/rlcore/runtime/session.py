@@ -21,6 +21,7 @@ from rlcore.rollout.given import GivenProducer
 from rlcore.rollout.produce import Producer
 from rlcore.rollout.rewards import RewardPool
 from rlcore.rollout.teacher import TeacherEngine, client_of
+from rlcore.runtime.callbacks import Callbacks
 from rlcore.runtime.cluster import Cluster
 from rlcore.runtime.engines import EngineGroup
 from rlcore.runtime.evals import evaluations
@@ -126,17 +127,19 @@ class Session:
     ) -> Loop:
         prepared, state = self.prepared, self.state
         resolved = prepared.resolved
-        producer = self._producer(engines, rewards)
+        producer, callbacks = self._producer(engines, rewards), Callbacks(prepared.callbacks)
         if prepared.resume_from is not None:
             self.console.phase("Loading the checkpoint")
             await trainer.load(prepared.resume_from, saved_roles(resolved))
             producer.load(state.producer)
+            callbacks.load(state.callbacks)
         loop = Loop(
             prepared=prepared,
             producer=producer,
             trainer=trainer,
             engines=engines,
             trackers=Trackers(prepared.trackers, self.console),
+            callbacks=callbacks,
             stop=stop,
             state=state,
         )

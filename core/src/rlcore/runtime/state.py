@@ -20,7 +20,7 @@ class RunState:
 
     `model`: what the checkpoint's weights are (sizes of its architecture, dtype); `data`: fingerprints of the
     files of its prompts; `versions`: of plugins and libraries (`rlcore.runtime.provenance`). All are compared
-    at resume.
+    at resume. `callbacks`: what each of them goes on with (`rlcore.runtime.callbacks`).
     """
 
     step: int
@@ -29,6 +29,7 @@ class RunState:
     model: Mapping[str, Any]
     data: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    callbacks: Mapping[str, Any] = field(default_factory=dict)
     format: int = FORMAT
 
     def write(self, folder: Path) -> None:

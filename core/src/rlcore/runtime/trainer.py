@@ -109,18 +109,24 @@ class TrainerGroup:
                 call.cancel()
 
     async def update(
-        self, shares: Sequence[TrainBatch], *, step: int, first: bool, version: int | None
+        self,
+        shares: Sequence[TrainBatch],
+        *,
+        step: int,
+        first: bool,
+        version: int | None,
+        lr_scale: float = 1.0,
     ) -> UpdateResult:
         """Train on one rollout batch, a share for each data-parallel rank, and write weights `version`.
 
-        `version` None: nothing is written. The result of rank 0.
+        `version` None: nothing is written. `lr_scale`: of the policy's learning rate. The result of rank 0.
         """
         put = self._cluster.ray.put
         references = [put(share) for share in shares]
         results = await self._all(
             "update",
             UPDATE_SECONDS,
-            lambda rank: (references[self._data_ranks[rank]], step, first, version),
+            lambda rank: (references[self._data_ranks[rank]], step, first, version, lr_scale),
         )
         result: UpdateResult = results[0]
         return result

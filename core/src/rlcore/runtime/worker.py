@@ -180,8 +180,14 @@ class TrainWorker(RankWorker):
         heap.settle()
         return trainer.data.number
 
-    def update(self, batch: TrainBatch, step: int, first: bool, version: int | None) -> UpdateResult:
-        """Train on this rank's share of a rollout batch; write the new weights, unless `version` is None."""
+    def update(
+        self, batch: TrainBatch, step: int, first: bool, version: int | None, lr_scale: float
+    ) -> UpdateResult:
+        """Train on this rank's share of a rollout batch; write the new weights, unless `version` is None.
+
+        `lr_scale`: what the policy's learning rate is multiplied by.
+        """
+        self._policy.lr_scale = lr_scale
         metrics = self._learner.update(batch, step=step, first=first)
         trained = time.perf_counter()
         location = None if version is None else self.write_weights(version)

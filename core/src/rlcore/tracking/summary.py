@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 class Summary:
     """`eval`: the score of each set that was evaluated.
 
-    `exit_reason`: "completed", "interrupted", "terminated" or "failed".
+    `exit_reason`: "completed", "sigterm", "interrupted", "terminated" or "failed"; of a run that the callback
+    NAME ended, "NAME: why".
     """
 
     run: str

@@ -77,6 +77,7 @@ class Role:
         self.replay_routing = replay_routing
         self.steps = 0
         """Optimizer steps taken: the position in the learning-rate schedule."""
+        self.lr_scale = 1.0
         self.models: list[Any] = list(built.chunks)
         self.optimizer: Any = None
         if optimizer is not None:
@@ -217,7 +218,7 @@ class Role:
 
     def _step(self, loss: float, metrics: dict[str, float], balance: float | None) -> StepResult:
         assert self.settings is not None
-        lr = learning_rate(self.settings, self.steps)
+        lr = learning_rate(self.settings, self.steps) * self.lr_scale
         self.optimizer.prepare_grads()
         norm = float(self.optimizer.get_grad_norm())
         finite = math.isfinite(loss) and math.isfinite(norm)

@@ -1,0 +1,39 @@
+"""The settings of the callbacks."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from rlcore.config.base import Config
+
+
+class MetricConfig(Config):
+    """Which metric is watched, and when it is better than before."""
+
+    metric: str = Field(min_length=1, description="key of metrics.jsonl, such as eval/copy/score")
+    goal: Literal["max", "min"] = Field("max", description="whether higher or lower is better")
+    min_delta: float = Field(0.0, ge=0, description="a value is better only by more than this")
+
+
+class StopAtConfig(MetricConfig):
+    """When the run ends."""
+
+    above: float | None = Field(None, description="end the run once the metric is at least this")
+    below: float | None = Field(None, description="end the run once the metric is at most this")
+    patience: int = Field(
+        0, ge=0, description="end the run after so many values in a row without a better one; 0: never"
+    )
+
+    @model_validator(mode="after")
+    def _ends_somewhere(self) -> Self:
+        if self.above is None and self.below is None and not self.patience:
+            raise ValueError("nothing would end the run; give above, below or patience")
+        return self
+
+
+class ReduceLrConfig(MetricConfig):
+    """When and how far the learning rate falls."""
+
+    patience: int = Field(10, ge=1, description="values in a row without a better one before it falls")
+    factor: float = Field(0.5, gt=0, lt=1, description="what it is then multiplied by")
+    min_scale: float = Field(0.01, gt=0, lt=1, description="smallest share of the schedule's learning rate")

@@ -1,0 +1,24 @@
+"""What this package offers to rlcore."""
+
+from collections.abc import Iterable
+
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import Component
+from rlcore_stop_at.config import ReduceLrConfig, StopAtConfig
+
+
+@hookimpl
+def rlcore_callbacks() -> Iterable[Component]:
+    """The callbacks that watch a metric."""
+    yield Component(
+        name="stop_at",
+        factory="rlcore_stop_at.callbacks:StopAt",
+        summary="end the run where a metric passes a bound, or becomes no better",
+        config=StopAtConfig,
+    )
+    yield Component(
+        name="reduce_lr",
+        factory="rlcore_stop_at.callbacks:ReduceLr",
+        summary="lower the learning rate where a metric becomes no better",
+        config=ReduceLrConfig,
+    )
