@@ -24,10 +24,12 @@ from common import Row, machine, parser, publish, say, table, verdict
 
 from rlcore.config.run import RunConfig
 from rlcore.data.cursor import PromptCursor
+from rlcore.data.cursors import cursor_of
 from rlcore.data.tokens import PromptEncoder
 from rlcore.interfaces import Completion
-from rlcore.rollout.produce import Producer
+from rlcore.rollout.produce import SamplingProducer
 from rlcore.rollout.rewards import RewardPool
+from rlcore.rollout.stream import Stream
 from rlcore.spec import RewardPart
 from rlcore.testing.token_engine import ByteTokenizer
 from rlcore.types import Json, Prompt, Sampling, Span
@@ -112,9 +114,10 @@ async def _run(args: argparse.Namespace) -> Row:
     engine = ScriptedEngine()
     part = RewardPart(name="chaos", factory="chaos_parts:ChaosReward")
     with RewardPool([part], workers=args.reward_workers, timeout=run.reward_timeout) as rewards:
-        producer = Producer(
+        producer = SamplingProducer(
+            Stream,
             run=run,
-            prompts=prompts,
+            cursor=cursor_of(prompts, run),
             encoder=PromptEncoder(ByteTokenizer(), run.max_prompt_tokens),
             clients=[engine],
             generator=Tools(ToolsConfig(function=("chaos_parts:weigh",))),
@@ -137,7 +140,7 @@ class Found:
     growth: float = 0.0
 
 
-async def _consume(producer: Producer, engine: ScriptedEngine, prompts: int) -> Found:
+async def _consume(producer: SamplingProducer, engine: ScriptedEngine, prompts: int) -> Found:
     """Take batches until `prompts` were trained on or dropped."""
     begin, process, first, found = time.perf_counter(), psutil.Process(), 0, Found()
     async with aclosing(producer.run(0, prompts)) as rollouts:

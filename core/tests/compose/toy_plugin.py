@@ -12,6 +12,7 @@ from rlcore.config.parts import (
     CorrectionConfig,
     FilterConfig,
     LossConfig,
+    ProducerConfig,
     RewardConfig,
     TrainerConfig,
     ValueLossConfig,
@@ -150,6 +151,15 @@ def rlcore_generators() -> Iterable[Component]:
 def rlcore_rewards() -> Iterable[Component]:
     yield Component(name="token_match", factory="toy:Match", summary="x", default=True)
     yield Component(name="many", factory="toy:Many", summary="x", config=ManyConfig)
+
+
+class TreeConfig(ProducerConfig):
+    width: int = Field(2, ge=1, description="answers that are kept")
+
+
+@hookimpl
+def rlcore_producers() -> Iterable[Component]:
+    yield Component(name="tree", factory="toy:Tree", summary="x", config=TreeConfig)
 
 
 @hookimpl

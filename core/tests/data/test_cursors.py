@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -10,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcore.config.run import RunConfig
-from rlcore.data.cursor import Cursor, PromptCursor
+from rlcore.data.cursor import PromptCursor
 from rlcore.data.cursors import CurriculumCursor, MixCursor, cursor_of
 from rlcore.data.mix import Mix, Portion
+from rlcore.data.sources import Cursor, Prompts
 from rlcore.errors import CheckpointError
 from rlcore.types import Prompt
 
@@ -76,7 +78,7 @@ def test_a_mix_of_other_weights_is_refused() -> None:
 
 
 def curriculum(count: int = 400, floor: float = 0.1, seed: int = 0) -> CurriculumCursor:
-    return CurriculumCursor(PromptCursor(prompts("p", count), seed), seed, floor)
+    return CurriculumCursor(PromptCursor(prompts("p", count), seed), seed, floor, solved_at=1.0)
 
 
 def rate_of(prompt: Prompt) -> float:
@@ -86,7 +88,8 @@ def rate_of(prompt: Prompt) -> float:
 
 def learn(cursor: Cursor, taken: list[tuple[Prompt, int]]) -> None:
     for prompt, _ in taken:
-        cursor.learn(prompt.prompt_id, rate_of(prompt))
+        rate = rate_of(prompt)
+        cursor.learn(prompt.prompt_id, [float(rate > 0), float(rate == 1)])
 
 
 def test_the_first_epoch_draws_every_prompt_and_later_ones_prefer_the_middle() -> None:
@@ -122,7 +125,7 @@ def test_a_curriculum_repeats_and_resumes() -> None:
 def test_the_newest_result_counts_half() -> None:
     cursor = curriculum(3)
     for success in (0.0, 1.0, 1.0):
-        cursor.learn("p/row-1", success)
+        cursor.learn("p/row-1", [success])
     assert cursor.state()["rates"] == {"p/row-1": 0.75}
 
 
@@ -130,7 +133,7 @@ def test_a_curriculum_in_a_mix_learns_of_its_own_prompts() -> None:
     run = RunConfig(curriculum=True, curriculum_floor=0.5)
     cursor = cursor_of(mix({"a": 1, "b": 1}), run)
     assert isinstance(cursor, MixCursor)
-    cursor.learn("b/row-3", 1.0)
+    cursor.learn("b/row-3", [1.0])
     parts = cursor.state()["parts"]
     assert (parts["a"]["rates"], parts["b"]["rates"]) == ({}, {"b/row-3": 1.0})
     assert "rollout/prompts_skipped" in cursor.metrics()
@@ -157,3 +160,49 @@ def test_rows_read_together_are_dealt_together() -> None:
         assert sum(a != b for a, b in pairwise(blocks)) == 2
         orders.append(tuple(numbers))
     assert len(set(orders)) == 4
+
+
+class Growing:
+    """A source whose numbers get one digit longer once a prompt is solved."""
+
+    def prompts(self) -> Prompts:
+        return Prompts(train=prompts("g", 2))
+
+    def cursor(self, prompts: Sequence[Prompt], seed: int) -> "GrowingCursor":
+        return GrowingCursor(len(prompts))
+
+
+class GrowingCursor:
+    def __init__(self, digits: int) -> None:
+        self.digits, self.taken = digits, 0
+
+    def take(self, n: int) -> list[tuple[Prompt, int]]:
+        self.taken += n
+        ids = [f"g/{self.taken - n + number}-{self.digits}" for number in range(n)]
+        return [(Prompt(prompt_id=one, text="t"), 0) for one in ids]
+
+    def learn(self, prompt_id: str, rewards: Sequence[float]) -> None:
+        self.digits += int(prompt_id.endswith(f"-{self.digits}") and min(rewards) > 0)
+
+    def metrics(self) -> dict[str, float]:
+        return {"rollout/epoch": 0.0, "rollout/digits": self.digits}
+
+    def state(self) -> dict[str, Any]:
+        return {"digits": self.digits, "taken": self.taken}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self.digits, self.taken = state["digits"], state["taken"]
+
+
+@pytest.mark.parametrize("with_curriculum", [False, True])
+def test_a_source_may_say_what_is_drawn_and_learn_from_the_rewards(with_curriculum: bool) -> None:
+    run = RunConfig(curriculum=with_curriculum)
+    cursor = cursor_of(Growing().prompts().train, run, Growing())
+    assert ids(cursor.take(2)) == [("g/0-2", 0), ("g/1-2", 0)]
+    cursor.learn("g/0-2", [1.0, 0.0])
+    cursor.learn("g/1-2", [1.0, 0.5])
+    resumed = cursor_of(Growing().prompts().train, run, Growing())
+    resumed.load(again(cursor.state()))
+    for one in (cursor, resumed):
+        assert ids(one.take(1)) == [("g/2-3", 0)]
+        assert one.metrics()["rollout/digits"] == 3

@@ -11,13 +11,16 @@ import pytest
 
 from rlcore.config.base import Config
 from rlcore.config.run import RunConfig
+from rlcore.data.cursors import cursor_of
 from rlcore.data.tokens import PromptEncoder
 from rlcore.engines.client_http import RefusedError
 from rlcore.errors import EngineError
 from rlcore.interfaces import Completion
 from rlcore.rollout.context import greedy
 from rlcore.rollout.evaluate import EvalResult, Evaluation, Evaluator
-from rlcore.rollout.produce import Producer
+from rlcore.rollout.produce import SamplingProducer
+from rlcore.rollout.rounds import Rounds
+from rlcore.rollout.stream import Stream
 from rlcore.types import Json, Prompt, RewardStatus, Sample, Sampling, Score, Span
 from rlcore_single_turn.generator import SingleTurn
 
@@ -158,17 +161,19 @@ class World:
     def engine(self) -> Engine:
         return self.engines[0]
 
-    def new_producer(self) -> Producer:
+    def new_producer(self) -> SamplingProducer:
         """Another producer on the same engines, as after a restart."""
         given = {
             "run": self.run,
-            "prompts": self.prompts,
+            "cursor": cursor_of(self.options.get("prompts", self.prompts), self.run),
             "encoder": PromptEncoder(self.tokenizer, self.run.max_prompt_tokens),
             "clients": self.engines,
             "generator": SingleTurn(Config()),
             "rewards": self.rewards,
         }
-        return Producer(**{**given, **self.options})
+        options = {name: value for name, value in self.options.items() if name != "prompts"}
+        how = Stream if self.run.is_asynchronous else Rounds
+        return SamplingProducer(how, **{**given, **options})
 
     def publish(self, version: int) -> None:
         """What the trainer does after a step."""

@@ -19,12 +19,15 @@ from rlcore.config.base import Config
 from rlcore.config.run import RunConfig
 from rlcore.data.config import DigitsConfig
 from rlcore.data.cursor import PromptCursor
+from rlcore.data.cursors import cursor_of
 from rlcore.data.tasks import Copy
 from rlcore.data.tokens import PromptEncoder
 from rlcore.engines.client import EngineClient
 from rlcore.engines.publish import SharedMemoryPublisher, publish
 from rlcore.interfaces import GenerationContext, Verdict
-from rlcore.rollout.produce import Producer
+from rlcore.rollout.produce import SamplingProducer
+from rlcore.rollout.rounds import Rounds
+from rlcore.rollout.stream import Stream
 from rlcore.types import Group, RewardStatus, Sample, Score
 from rlcore_local.process import start
 from rlcore_local.server import make_app
@@ -141,9 +144,10 @@ async def test_nothing_is_lost_and_nothing_is_doubled(
     step, state, given = 0, None, dict[int, str]()
     async with asyncio.timeout(300.0):
         while step < run.steps:
-            made = Producer(
+            made = SamplingProducer(
+                Stream if run.is_asynchronous else Rounds,
                 run=run,
-                prompts=PROMPTS,
+                cursor=cursor_of(PROMPTS, run),
                 encoder=PromptEncoder.load(model, max_prompt_tokens=16),
                 clients=[client],
                 generator=generator,

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from rlcore.data.cursors import cursor_of
 from rlcore.data.responses import ResponseEncoder
 from rlcore.data.tokens import PromptEncoder
 from rlcore.errors import CheckpointError
@@ -22,7 +23,8 @@ def given_producer(world: Any, *, pairs: bool) -> GivenProducer:
         for i in range(5)
     ]
     encoder = PromptEncoder(world.tokenizer, 3)
-    return GivenProducer(run=world.run, prompts=prompts, encoder=ResponseEncoder(encoder, 3))
+    cursor = cursor_of(prompts, world.run)
+    return GivenProducer(run=world.run, cursor=cursor, encoder=ResponseEncoder(encoder, 3))
 
 
 async def steps(producer: GivenProducer, done: int, last: int) -> list[Any]:
@@ -52,7 +54,8 @@ def test_a_prompt_that_is_too_long_is_left_out_with_a_sentence(
     world = make_world()
     prompts = [Prompt(prompt_id=f"p{i}", text="0" * (4 - i % 2), responses=("1",)) for i in range(8)]
     encoder = ResponseEncoder(PromptEncoder(world.tokenizer, 3), 3)
-    rollout = GivenProducer(run=world.run, prompts=prompts, encoder=encoder).rollout(1)
+    cursor = cursor_of(prompts, world.run)
+    rollout = GivenProducer(run=world.run, cursor=cursor, encoder=encoder).rollout(1)
     assert {group.prompt.prompt_id for group in rollout.groups} <= {"p1", "p3", "p5", "p7"}
     left_out = rollout.metrics["rollout/groups_dropped/unfit_prompt"]
     assert left_out == rollout.metrics["rollout/groups_dropped"] == len(caplog.messages) > 0

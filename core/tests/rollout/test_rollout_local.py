@@ -10,14 +10,16 @@ from transformers import AutoModelForCausalLM
 from rlcore.config.base import Config
 from rlcore.config.run import RunConfig
 from rlcore.data.config import DigitsConfig
+from rlcore.data.cursors import cursor_of
 from rlcore.data.tasks import Copy
 from rlcore.data.tokens import PromptEncoder
 from rlcore.engines.client import EngineClient
 from rlcore.errors import StaleWeightsError
 from rlcore.rollout.batch import to_batch
 from rlcore.rollout.evaluate import Evaluation, Evaluator
-from rlcore.rollout.produce import Producer
+from rlcore.rollout.produce import SamplingProducer
 from rlcore.rollout.rewards import RewardPool
+from rlcore.rollout.rounds import Rounds
 from rlcore.spec import RewardPart
 from rlcore.testing.engine_server import TOKEN, launch_of, serving
 from rlcore.types import Sampling
@@ -55,10 +57,11 @@ async def client(server: str, model: Path) -> AsyncIterator[EngineClient]:
         yield made
 
 
-def producer(model: Path, client: EngineClient, rewards: RewardPool, version: int = 1) -> Producer:
-    return Producer(
+def producer(model: Path, client: EngineClient, rewards: RewardPool, version: int = 1) -> SamplingProducer:
+    return SamplingProducer(
+        Rounds,
         run=RUN,
-        prompts=PROMPTS.train,
+        cursor=cursor_of(PROMPTS.train, RUN),
         encoder=PromptEncoder.load(model, max_prompt_tokens=16),
         clients=[client],
         generator=SingleTurn(Config()),

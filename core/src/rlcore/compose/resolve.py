@@ -15,7 +15,9 @@ from rlcore.compose.selection import Selection, with_table
 from rlcore.config import layers
 from rlcore.config.evals import EvalConfig
 from rlcore.config.layers import Setting
+from rlcore.config.parts import ProducerConfig
 from rlcore.config.run import RunConfig
+from rlcore.errors import ConfigError
 from rlcore.plugins.files import PluginFile
 from rlcore.plugins.records import Kind
 from rlcore.plugins.registry import Entry
@@ -48,6 +50,8 @@ def resolve(
         trainer=resolve_part(entries[Kind.TRAINER], settings),
         source=resolve_part(entries[Kind.SOURCE], settings),
         filters=_several(selection, Kind.FILTER, settings),
+        producer=_producer(selection, settings, run),
+        names_producer=Kind.PRODUCER in entries,
         model=resolve_model(selection),
         value_loss=_optional(selection, Kind.VALUE_LOSS, settings),
         corrections=_several(selection, Kind.CORRECTION, settings),
@@ -61,6 +65,26 @@ def resolve(
         plugin_files=tuple(plugin_files),
     )
     return fit(resolved, settings, Offers(selection.registry))
+
+
+def _producer(selection: Selection, settings: Mapping[str, Setting], run: RunConfig) -> Part[Any]:
+    """The chosen one, else the default that suits the run. Raises `ConfigError` where it does not."""
+    kind, kinds = Kind.PRODUCER, (selection.trains_on, run.is_asynchronous)
+
+    def suits(entry: Entry) -> bool:
+        return issubclass(entry.config, ProducerConfig) and entry.config.suits(*kinds)
+
+    suiting = [entry for entry in selection.registry.entries(kind) if suits(entry)]
+    chosen = selection.entries.get(kind)
+    if chosen is not None and not suits(chosen):
+        what = "an asynchronous run" if run.is_asynchronous else "a synchronous run"
+        raise ConfigError(
+            f"--producer: found {chosen.record.name!r}, which does not make the rollouts of {what} on "
+            f"{selection.trains_on}; expected {' or '.join(entry.record.name for entry in suiting)}, or none."
+        )
+    if chosen is None:
+        (chosen,) = [entry for entry in suiting if entry.component.default]
+    return resolve_part(chosen, settings)
 
 
 def resolve_model(selection: Selection) -> ModelChoice:

@@ -74,7 +74,8 @@ class Inference:
 class Resolved(Inference):
     """Everything that a run is made of. Travels to workers by pickle.
 
-    `advantage`: None where the responses are given. `trainer_fields`: as `engine_fields`.
+    `advantage`: None where the responses are given. `names_producer`: its choice was more than to leave it to
+    the other settings. `trainer_fields`: as `engine_fields`.
     """
 
     algorithm: str
@@ -82,6 +83,8 @@ class Resolved(Inference):
     loss: Part[LossConfig]
     source: Part
     filters: tuple[Part[FilterConfig], ...]
+    producer: Part
+    names_producer: bool = False
     trains_on: TrainsOn = TrainsOn.ROLLOUTS
     advantage: Part[AdvantageConfig] | None = None
     value_loss: Part[ValueLossConfig] | None = None
@@ -134,6 +137,8 @@ class Resolved(Inference):
         for kind in (Kind.LOSS, Kind.ENGINE, Kind.TRAINER):
             part: Part = getattr(self, kind)
             flat |= {kind.value: part.name, **part.flat(kind)}
+        flat[Kind.PRODUCER.value] = self.producer.name if self.names_producer else None
+        flat |= self.producer.flat(Kind.PRODUCER) if self.names_producer else {}
         if self.trains_on is TrainsOn.ROLLOUTS:
             flat |= self._flat_of_rollouts()
         flat |= self.source.flat("source")

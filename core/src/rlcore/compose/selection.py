@@ -47,6 +47,7 @@ CHOICES: Mapping[str, str] = {
     "filter": "filter of scored groups",
     "engine": "generation engine",
     "trainer": "trainer",
+    "producer": "how rollouts are made; none: as --max-staleness and the recipe say",
     "tracker": "what is told of the run, beside the files in its folder",
     "callback": "what may steer the run after a step",
 }

@@ -47,6 +47,21 @@ class FilterConfig(GroupConfig):
         return False
 
 
+class ProducerConfig(Config):
+    """Kind `producer`."""
+
+    trains_on: ClassVar[frozenset[TrainsOn]] = frozenset({TrainsOn.ROLLOUTS})
+    """The runs that it makes rollouts for."""
+
+    asynchronous: ClassVar[bool | None] = None
+    """Whether it is for asynchronous runs alone, or for synchronous ones alone; None: for both."""
+
+    @classmethod
+    def suits(cls, trains_on: TrainsOn, asynchronous: bool) -> bool:
+        """Whether it makes the rollouts of such a run."""
+        return trains_on in cls.trains_on and cls.asynchronous in (None, asynchronous)
+
+
 class BatchConfig(GroupConfig):
     """Of what works on the train batch."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,30 +12,6 @@ from rlcore.types import Json, Prompt
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-
-class Cursor(Protocol):
-    """What a run draws its prompts from."""
-
-    def take(self, n: int) -> list[tuple[Prompt, int]]:
-        """The next `n` prompts, each with its epoch."""
-        ...
-
-    def learn(self, prompt_id: str, success: float) -> None:
-        """A group of the prompt was scored: `success` is the share of its answers that solve it."""
-        ...
-
-    def metrics(self) -> dict[str, float]:
-        """`rollout/epoch` (passes over the prompts so far, as a fraction) and what else there is to say."""
-        ...
-
-    def state(self) -> dict[str, Json]:
-        """What `load` needs, as JSON."""
-        ...
-
-    def load(self, state: Mapping[str, Json]) -> None:
-        """Go on where `state` was taken. Raises `CheckpointError` where the data are not the same."""
-        ...
 
 
 class PromptCursor:
@@ -55,7 +31,7 @@ class PromptCursor:
         self._offset = 0
         self._order = self._shuffle()
 
-    def learn(self, prompt_id: str, success: float) -> None:
+    def learn(self, prompt_id: str, rewards: Sequence[float]) -> None:
         """The order does not depend on it."""
 
     def metrics(self) -> dict[str, float]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rlcore.data.cursor import Cursor, PromptCursor
+from rlcore.data.cursor import PromptCursor
 from rlcore.data.mix import Mix
+from rlcore.data.sources import Cursor, DrawingSource, PromptSource
 from rlcore.data.split import content_hash, share
 from rlcore.errors import CheckpointError
 from rlcore.types import Json, Prompt
@@ -19,13 +20,18 @@ _NEWEST = 0.5
 """Share of the newest result in the success rate of a prompt."""
 
 
-def cursor_of(prompts: Sequence[Prompt], run: RunConfig) -> Cursor:
-    """The cursor that a run draws `prompts` with."""
+def cursor_of(prompts: Sequence[Prompt], run: RunConfig, source: PromptSource | None = None) -> Cursor:
+    """The cursor that a run draws `prompts` with. `source`: where they come from; it may bring its own."""
     if isinstance(prompts, Mix):
         parts = {portion.name: cursor_of(portion.prompts, run) for portion in prompts.portions}
         return MixCursor(parts, {portion.name: portion.weight for portion in prompts.portions})
-    cursor = PromptCursor(prompts, run.seed)
-    return CurriculumCursor(cursor, run.seed, run.curriculum_floor) if run.curriculum else cursor
+    if isinstance(source, DrawingSource):
+        cursor = source.cursor(prompts, run.seed)
+    else:
+        cursor = PromptCursor(prompts, run.seed)
+    if not run.curriculum:
+        return cursor
+    return CurriculumCursor(cursor, run.seed, run.curriculum_floor, run.curriculum_solved_at)
 
 
 class MixCursor:
@@ -47,9 +53,9 @@ class MixCursor:
         drawn = {name: iter(part.take(order.count(name))) for name, part in self._parts.items()}
         return [next(drawn[name]) for name in order]
 
-    def learn(self, prompt_id: str, success: float) -> None:
+    def learn(self, prompt_id: str, rewards: Sequence[float]) -> None:
         """To the cursor of the prompt's source."""
-        self._parts[prompt_id.partition("/")[0]].learn(prompt_id, success)
+        self._parts[prompt_id.partition("/")[0]].learn(prompt_id, rewards)
 
     def metrics(self) -> dict[str, float]:
         """`rollout/epoch/<source>` of each; `rollout/epoch` is that of the source that is furthest."""
@@ -91,16 +97,18 @@ class MixCursor:
 class CurriculumCursor:
     """Passes over prompts that the policy solves always or never, and offers the others.
 
-    A prompt with success rate p is drawn with probability floor + (1 - floor) · 4p(1 - p), one without a
-    result always: what a group teaches vanishes where all its answers are alike. The rate is a running mean
-    in which the newest result counts half. Whether a prompt is drawn follows from seed, id and epoch.
+    Rewards of at least `solved_at` solve a prompt. One with success rate p is drawn with probability
+    floor + (1 - floor) · 4p(1 - p), one without a result always: what a group teaches vanishes where all its
+    answers are alike. The rate is a running mean in which the newest result counts half. Whether a prompt is
+    drawn follows from seed, id and epoch.
     """
 
-    def __init__(self, cursor: PromptCursor, seed: int, floor: float) -> None:
+    def __init__(self, cursor: Cursor, seed: int, floor: float, solved_at: float) -> None:
         assert floor > 0, "else it would look forever where every prompt is solved"
         self._cursor = cursor
         self._seed = seed
         self._floor = floor
+        self._solved_at = solved_at
         self._rates: dict[str, float] = {}
         self._skipped = 0
 
@@ -114,8 +122,10 @@ class CurriculumCursor:
             taken += kept
         return taken
 
-    def learn(self, prompt_id: str, success: float) -> None:
-        """A group of the prompt was scored: `success` is the share of its answers that solve it."""
+    def learn(self, prompt_id: str, rewards: Sequence[float]) -> None:
+        """The share of the answers that solve the prompt is its newest result."""
+        self._cursor.learn(prompt_id, rewards)
+        success = sum(value >= self._solved_at for value in rewards) / len(rewards)
         rate = self._rates.get(prompt_id)
         self._rates[prompt_id] = success if rate is None else rate + _NEWEST * (success - rate)
 

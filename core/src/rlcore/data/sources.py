@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from rlcore.types import Prompt
+from rlcore.types import Json, Prompt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +18,30 @@ class Prompts:
 
     train: Sequence[Prompt]
     held_out: Mapping[str, Sequence[Prompt]] = field(default_factory=dict)
+
+
+class Cursor(Protocol):
+    """What a run draws its prompts from."""
+
+    def take(self, n: int) -> list[tuple[Prompt, int]]:
+        """The next `n` prompts, each with its epoch."""
+        ...
+
+    def learn(self, prompt_id: str, rewards: Sequence[float]) -> None:
+        """A group of the prompt was scored, dropped ones included: `rewards`, one for each answer."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """`rollout/epoch` (passes over the prompts so far, as a fraction) and what else there is to say."""
+        ...
+
+    def state(self) -> dict[str, Json]:
+        """What `load` needs, as JSON."""
+        ...
+
+    def load(self, state: Mapping[str, Json]) -> None:
+        """Go on where `state` was taken. Raises `CheckpointError` where the data are not the same."""
+        ...
 
 
 class PromptSource(Protocol):
@@ -34,6 +58,18 @@ class FileBackedSource(Protocol):
 
     def files(self) -> Sequence[str]:
         """Paths and URLs of the prompts to train on."""
+        ...
+
+
+@runtime_checkable
+class DrawingSource(Protocol):
+    """A source that says what is drawn next: it may grow, or react to scores, while the run goes on."""
+
+    def cursor(self, prompts: Sequence[Prompt], seed: int) -> Cursor:
+        """Made once a run. `prompts`: those of `prompts().train`, which were checked before the run.
+
+        Its `take` may return others, and never fewer than were asked for; its `state` is in every checkpoint.
+        """
         ...
 
 

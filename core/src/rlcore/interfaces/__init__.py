@@ -6,6 +6,8 @@ instead, whose methods do nothing: a plugin overrides those that it wants.
 """
 
 from rlcore.data.sources import (
+    Cursor,
+    DrawingSource,
     FileBackedSource,
     PairSource,
     Prompts,
@@ -51,6 +53,8 @@ __all__ = [
     "Completion",
     "Correction",
     "CorrectionInputs",
+    "Cursor",
+    "DrawingSource",
     "FileBackedSource",
     "Filter",
     "GenerationContext",

@@ -2,9 +2,36 @@
 
 from collections.abc import Iterable
 
+from rlcore.config.producers import GivenConfig, RoundsConfig, StreamConfig
 from rlcore.data.config import AddConfig, DigitsConfig, FileConfig
 from rlcore.plugins.hookspecs import hookimpl
 from rlcore.plugins.records import Component, Source
+
+
+@hookimpl
+def rlcore_producers() -> Iterable[Component]:
+    """How rollouts are made: the one that suits the run is its default."""
+    yield Component(
+        name="rounds",
+        factory="rlcore.rollout.producers:rounds",
+        summary="generation and training take turns",
+        config=RoundsConfig,
+        default=True,
+    )
+    yield Component(
+        name="stream",
+        factory="rlcore.rollout.producers:stream",
+        summary="generation and training at the same time",
+        config=StreamConfig,
+        default=True,
+    )
+    yield Component(
+        name="given",
+        factory="rlcore.rollout.producers:given",
+        summary="the responses that the data give",
+        config=GivenConfig,
+        default=True,
+    )
 
 
 @hookimpl

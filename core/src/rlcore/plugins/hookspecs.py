@@ -216,6 +216,21 @@ def rlcore_sources() -> Iterable[Source]:
 
 
 @hookspec
+def rlcore_producers() -> Iterable[Component]:
+    """Yield producers of rollouts (`rlcore.rollout.producers.Producer`), chosen by `--producer NAME`.
+
+    >>> from rlcore.plugins.hookspecs import hookimpl
+    >>> from rlcore.plugins.records import Component
+    >>> @hookimpl
+    ... def rlcore_producers():
+    ...     yield Component(name="tree", factory="my_package.tree:Tree", summary="searches a tree of answers")
+    >>> [component.name for component in rlcore_producers()]
+    ['tree']
+    """
+    raise NotImplementedError
+
+
+@hookspec
 def rlcore_trackers() -> Iterable[Component]:
     """Yield trackers (`rlcore.interfaces.Tracker`), chosen by `--tracker NAME` (repeatable).
 

@@ -27,6 +27,7 @@ class Kind(StrEnum):
     ENGINE = "engine"
     TRAINER = "trainer"
     SOURCE = "source"
+    PRODUCER = "producer"
     TRACKER = "tracker"
     CALLBACK = "callback"
 

@@ -12,6 +12,7 @@ from rlcore.config.parts import (
     FilterConfig,
     LossConfig,
     PassingConfig,
+    ProducerConfig,
     RewardConfig,
     TrainerConfig,
     ValueLossConfig,
@@ -34,6 +35,7 @@ HOOKS: Mapping[str, tuple[Kind, type[Record]]] = {
     "rlcore_engines": (Kind.ENGINE, Component),
     "rlcore_trainers": (Kind.TRAINER, Component),
     "rlcore_sources": (Kind.SOURCE, Source),
+    "rlcore_producers": (Kind.PRODUCER, Component),
     "rlcore_trackers": (Kind.TRACKER, Component),
     "rlcore_callbacks": (Kind.CALLBACK, Component),
 }
@@ -49,6 +51,7 @@ PART_KINDS = (
     Kind.FILTER,
     Kind.ENGINE,
     Kind.TRAINER,
+    Kind.PRODUCER,
 )
 """What a recipe may name, besides nothing."""
 
@@ -61,10 +64,13 @@ LIST_KINDS = tuple(kind for kind in (*PART_KINDS, *RUN_KINDS) if kind in NESTED)
 REQUIRED_LISTS = (Kind.REWARD,)
 """Those of `LIST_KINDS` of which a run that samples takes at least one."""
 
-OPTIONAL_KINDS = (Kind.VALUE_LOSS,)
-"""Kinds of which a run may take none."""
+OPTIONAL_KINDS = (Kind.VALUE_LOSS, Kind.PRODUCER)
+"""Kinds of which a choice may be none: of a producer, that is the default which suits the run."""
 
-DEFAULT_KINDS = (Kind.GENERATOR, Kind.REWARD, Kind.ENGINE, Kind.TRAINER, Kind.SOURCE, Kind.TRACKER)
+DEFAULT_KINDS = (
+    *(Kind.GENERATOR, Kind.REWARD, Kind.ENGINE, Kind.TRAINER, Kind.SOURCE),
+    *(Kind.PRODUCER, Kind.TRACKER),
+)
 """Kinds of which a part may be the default: of rewards, where a run has a task (`--task`).
 
 Trackers that are defaults are in every run, beside those that are chosen.
@@ -79,6 +85,7 @@ CONFIGS: Mapping[Kind, type[Config]] = {
     Kind.FILTER: FilterConfig,
     Kind.ENGINE: PassingConfig,
     Kind.TRAINER: TrainerConfig,
+    Kind.PRODUCER: ProducerConfig,
 }
 """What the config of a part of each kind derives from, where that is more than `Config`."""
 
@@ -227,7 +234,7 @@ class Registry:
         return found[0] if len(found) == 1 else None
 
     def defaults(self, kind: Kind) -> tuple[Entry, ...]:
-        """Every default of a kind of which each is in the run."""
+        """Every default of a kind that may have several."""
         return tuple(entry for entry in self.entries(kind) if entry.component.default)
 
     def find(self, kind: Kind, name: str, asked: str) -> Entry:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from rlcore.config.run import RunConfig
-from rlcore.data.cursors import cursor_of
 from rlcore.data.responses import Given, ResponseEncoder
+from rlcore.data.sources import Cursor
 from rlcore.errors import DataError
 from rlcore.rollout.columns import check_metadata
 from rlcore.rollout.group import UNFIT
@@ -31,12 +31,12 @@ class GivenProducer:
         self,
         *,
         run: RunConfig,
-        prompts: Sequence[Prompt],
+        cursor: Cursor,
         encoder: ResponseEncoder,
     ) -> None:
         self._run = run
         self._encoder = encoder
-        self._cursor = cursor_of(prompts, run)
+        self._cursor = cursor
         self._next_group = 0
 
     def published(self, version: int) -> None:

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Protocol
 
 from rlcore.config.run import RunConfig
-from rlcore.data.cursors import cursor_of
+from rlcore.data.sources import Cursor
 from rlcore.data.tokens import PromptEncoder
 from rlcore.interfaces import Filter, Generator
 from rlcore.rollout.buffer import DataBuffer
@@ -18,7 +18,7 @@ from rlcore.rollout.rounds import Rounds
 from rlcore.rollout.stream import Stream
 from rlcore.rollout.supply import Supply
 from rlcore.rollout.workshop import Workshop
-from rlcore.types import Json, Prompt, Sampling
+from rlcore.types import Json, Sampling
 
 
 class Rollouts(Protocol):
@@ -41,8 +41,8 @@ class Rollouts(Protocol):
         ...
 
 
-class Producer:
-    """Makes rollouts.
+class SamplingProducer:
+    """Makes rollouts with engines.
 
     `version` is what the engines hold at the start; the consumer loads each later one within `publication`.
     """
@@ -52,9 +52,10 @@ class Producer:
 
     def __init__(
         self,
+        rollouts: type[Rounds] | type[Stream],
         *,
         run: RunConfig,
-        prompts: Sequence[Prompt],
+        cursor: Cursor,
         encoder: PromptEncoder,
         clients: Sequence[Client],
         generator: Generator,
@@ -63,13 +64,16 @@ class Producer:
         version: int = 0,
         baseline: bool = False,
     ) -> None:
-        """`baseline`: a greedy response is made beside each group, for its reward (`Input.GREEDY_REWARD`)."""
+        """`rollouts`: how they are made.
+
+        `baseline`: a greedy response is made beside each group, for its reward (`Input.GREEDY_REWARD`).
+        """
         self._run = run
         length = run.max_prompt_tokens + run.max_response_tokens
         self._engines = Engines(clients, encoder.tokenizer, run.engine_concurrency, context_length=length)
         # What is in progress, what came back, and a batch that is too old.
         buffer = DataBuffer(run.prompts_per_step * (run.max_staleness + 2 + math.ceil(run.over_sample)))
-        self._supply = Supply(cursor_of(prompts, run), buffer)
+        self._supply = Supply(cursor, buffer)
         self._workshop = Workshop(
             run=run,
             encoder=encoder,
@@ -88,7 +92,7 @@ class Producer:
             stop=run.stop,
         )
         parts = (run, self._supply, self._engines, self._workshop, self.sampling, version)
-        self._rollouts: Rollouts = Stream(*parts) if run.is_asynchronous else Rounds(*parts)
+        self._rollouts: Rollouts = rollouts(*parts)
 
     async def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
         """Rollouts of the steps `done` + 1 to `steps`.

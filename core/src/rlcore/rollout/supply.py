@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rlcore.data.cursor import Cursor
+from rlcore.data.sources import Cursor
 from rlcore.rollout.buffer import DataBuffer, Draw
 from rlcore.types import Group, Json
 
@@ -21,12 +21,10 @@ class Supply:
         """`rollout/epoch` and what else the cursor has to say."""
         return self._cursor.metrics()
 
-    def scored(self, group: Group, solved_at: float) -> None:
-        """A group has its rewards: those of at least `solved_at` solve the prompt."""
+    def scored(self, group: Group) -> None:
+        """A group has its rewards."""
         rewards = [sample.score.value for sample in group.samples if sample.score is not None]
-        self._cursor.learn(
-            group.prompt.prompt_id, sum(value >= solved_at for value in rewards) / len(rewards)
-        )
+        self._cursor.learn(group.prompt.prompt_id, rewards)
 
     def draw(self, count: int) -> list[Draw]:
         """`count` draws, now in flight in the buffer: returned ones first, then new ones."""

@@ -135,7 +135,7 @@ class Workshop(Maker):
                 tally.drop(CRASHED)
             return None
         if outcome.reason is None:
-            self._supply.scored(outcome.group, self._run.curriculum_solved_at)
+            self._supply.scored(outcome.group)
         group = self._filtered(outcome.group, tally) if outcome.reason is None else None
         if group is None:
             self._buffer.drop(group_id)

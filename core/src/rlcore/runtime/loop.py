@@ -21,9 +21,8 @@ from rlcore.runtime.setup import saved_roles
 if TYPE_CHECKING:
     from rlcore.engines.publish_file import Location
     from rlcore.rollout.evaluate import Evaluator
-    from rlcore.rollout.given import GivenProducer
     from rlcore.rollout.measure import Rollout
-    from rlcore.rollout.produce import Producer
+    from rlcore.rollout.producers import Producer
     from rlcore.rollout.teacher import TeacherEngine
     from rlcore.runtime.engines import EngineGroup
     from rlcore.runtime.signals import StopSignals
@@ -42,7 +41,7 @@ class Loop:
     """
 
     prepared: Prepared
-    producer: Producer | GivenProducer
+    producer: Producer
     trainer: TrainerGroup
     engines: EngineGroup
     trackers: Trackers

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 from rlcore import heap
 from rlcore.compose.secrets import without_secrets
 from rlcore.config.servers import frozen_name
-from rlcore.data.responses import ResponseEncoder
+from rlcore.data.cursors import cursor_of
 from rlcore.errors import EngineError, WorkerError
 from rlcore.inputs import Input
 from rlcore.interfaces import RunInfo
 from rlcore.rollout.context import Scorer
 from rlcore.rollout.evaluate import Evaluator, NoReward
-from rlcore.rollout.given import GivenProducer
-from rlcore.rollout.produce import Producer
+from rlcore.rollout.producers import Producer, ProducerContext
 from rlcore.rollout.rewards import RewardPool
 from rlcore.rollout.teacher import TeacherEngine, client_of
 from rlcore.runtime.callbacks import Callbacks
@@ -34,7 +33,6 @@ from rlcore.runtime.signals import StopSignals
 from rlcore.runtime.state import RunState
 from rlcore.runtime.trainer import TrainerGroup
 from rlcore.tracking.trackers import Trackers
-from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Resolved
@@ -200,17 +198,11 @@ class Session:
             in_step=not resolved.run.is_asynchronous,
         )
 
-    def _producer(self, engines: EngineGroup, rewards: Scorer) -> Producer | GivenProducer:
+    def _producer(self, engines: EngineGroup, rewards: Scorer) -> Producer:
         prepared, resolved = self.prepared, self.prepared.resolved
-        if resolved.trains_on is not TrainsOn.ROLLOUTS:
-            return GivenProducer(
-                run=resolved.run,
-                prompts=prepared.prompts.train,
-                encoder=ResponseEncoder(prepared.encoder, resolved.run.max_response_tokens),
-            )
-        return Producer(
+        context = ProducerContext(
             run=resolved.run,
-            prompts=prepared.prompts.train,
+            cursor=cursor_of(prepared.prompts.train, resolved.run, resolved.source.build()),
             encoder=prepared.encoder,
             clients=engines.clients,
             generator=prepared.generators.of(resolved.generator),
@@ -219,6 +211,8 @@ class Session:
             version=self.state.version,
             baseline=Input.GREEDY_REWARD in resolved.needs,
         )
+        producer: Producer = resolved.producer.build(context=context)
+        return producer
 
     async def _watched(self, loop: Loop, *watched: Awaitable[None]) -> str:
         """Run the loop; a process that dies, which ends one of `watched`, ends it with its reason."""
