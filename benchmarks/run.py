@@ -17,6 +17,7 @@ ORDER = (
     "sessions",
     "trainer_step",
     "profile_step",
+    "hook_calls",
     "memory",
     "head_memory",
     "convert_memory",

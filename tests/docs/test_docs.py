@@ -9,12 +9,13 @@ import gaps_table
 import pytest
 
 from rlcore.config.parts import RewardConfig
+from rlcore.interfaces import Callback, RunControl, Tracker
 from rlcore.learning.metrics import METRICS, ROLE_METRICS
 from rlcore.plugins import hookspecs
 from rlcore.plugins.loader import Switches, load
 from rlcore.plugins.records import Kind
 from rlcore.rollout.mix import Mix
-from rlcore.spec import RewardPart
+from rlcore.spec import Part, RewardPart
 from rlcore.types import Prompt, Sample, Score
 
 ROOT = Path(__file__).parents[2]
@@ -65,6 +66,41 @@ def test_the_plugin_of_one_file_works(tmp_path: Path) -> None:
     fresh = Sample(prompt=prompt, prompt_ids=(1,), group_id=0, index=0, rollout_id="r")
     found = Mix([part]).judge([replace(fresh, text=text) for text in ("it is seven", "seven it is", "")])
     assert [one.value for one in found if isinstance(one, Score)] == [1.0, 0.0, 0.0]
+
+
+EXAMPLES = {
+    ("trackers.md", "post"): Kind.TRACKER,
+    ("callbacks.md", "warm_restart"): Kind.CALLBACK,
+    ("producers.md", "half"): Kind.PRODUCER,
+}
+
+
+@pytest.mark.parametrize(("page", "name"), EXAMPLES)
+def test_the_file_of_a_page_is_a_plugin(page: str, name: str, tmp_path: Path) -> None:
+    (text,) = re.findall(rf"```python\n(# {name}\.py:.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    file = tmp_path / f"{name}.py"
+    file.write_text(text)
+    plugins = load(Switches(only=(), files=(file,), strict=True))
+    entry = plugins.registry.find(EXAMPLES[page, name], name, "--plugin")
+    found = Part(name=name, factory=entry.component.factory).load()
+    events = {Kind.TRACKER: Tracker, Kind.CALLBACK: Callback}.get(entry.kind)
+    assert events is None or issubclass(found, events)
+
+
+def test_the_callback_of_its_page_steers(tmp_path: Path) -> None:
+    page = (DOCS / "callbacks.md").read_text()
+    (text,) = re.findall(r"```python\n(# warm_restart\.py:.*?)```", page, re.DOTALL)
+    file = tmp_path / "warm_restart.py"
+    file.write_text(text)
+    entry = load(Switches(only=(), files=(file,), strict=True)).registry.find(
+        Kind.CALLBACK, "warm_restart", "x"
+    )
+    made = Part(name="warm_restart", factory=entry.component.factory).build()
+    assert made.after_step(1, {"train/entropy": 0.05}) == RunControl(lr_scale=0.1, evaluate=True)
+    assert made.after_step(2, {"train/entropy": 0.5}) == RunControl(lr_scale=0.2)
+    again = Part(name="warm_restart", factory=entry.component.factory).build()
+    again.load(made.state())
+    assert again.after_step(3, {}) == made.after_step(3, {}) == RunControl(lr_scale=0.3)
 
 
 @pytest.mark.parametrize("page", sorted(path.relative_to(ROOT).as_posix() for path in DOCS.rglob("*.md")))
