@@ -27,7 +27,7 @@ from torch import Tensor
 from rlcore.blocking import call_in_thread
 from rlcore.engines.broadcast import BroadcastPublisher
 from rlcore.engines.client import EngineClient
-from rlcore.engines.launch import Engine, EngineLaunch
+from rlcore.engines.interface import Engine, EngineLaunch
 from rlcore.engines.process import ServerProcess
 from rlcore.engines.publish import Publisher
 from rlcore.engines.publish_file import Location, shared_dir

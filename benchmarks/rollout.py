@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from rlcore.cpu.allocator import keep_memory
 from rlcore.engines.client import EngineClient, Request
-from rlcore.engines.launch import EngineLaunch
+from rlcore.engines.interface import EngineLaunch
 from rlcore.engines.process import ServerProcess
 from rlcore.network import free_port
 from rlcore.types import Sampling

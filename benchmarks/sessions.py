@@ -22,7 +22,7 @@ from sessions_clients import POOL
 from rlcore import heap
 from rlcore.data.tokens import Tokenizer, load_tokenizer
 from rlcore.engines.client import EngineClient, together
-from rlcore.engines.launch import EngineLaunch
+from rlcore.engines.interface import EngineLaunch
 from rlcore.engines.process import ServerProcess
 from rlcore.interfaces import Completion
 from rlcore.network import free_port

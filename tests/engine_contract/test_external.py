@@ -27,7 +27,7 @@ LIMIT_S = 60.0
 
 
 async def check(url: str, wanted: Wanted = WANTED) -> None:
-    await asyncio.to_thread(check_all, [url], wanted, limit_s=LIMIT_S)
+    await asyncio.to_thread(check_all, [url], wanted, EngineClient, limit_s=LIMIT_S)
 
 
 async def test_what_it_serves_is_checked(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import torch
 
 NAMES: Mapping[str, str] = {"fp32": "float32", "bf16": "bfloat16"}
-"""A run's dtype → what torch, config.json and SGLang call it."""
+"""A run's dtype → what torch, config.json and servers call it."""
 
 OF_NAME: Mapping[str, str] = {name: dtype for dtype, name in NAMES.items()}
 """The reverse of `NAMES`."""

@@ -95,7 +95,7 @@ def test_a_directory_is_found_again_from_anywhere(tmp_path: Path, monkeypatch: p
         ),
         (
             {**GIVEN, "frozen.judge.tp_size": "2"},
-            "--frozen.judge.tp-size needs --engine sglang, but the engine",
+            "--frozen.judge.tp-size: the engine 'local' takes no fields of its own; leave it out.",
         ),
         (
             {**GIVEN, "engine": "sglang", "frozen.jugde.tp_size": "2"},

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from rlcore.blocking import call_in_thread
+from rlcore.config.parts import EngineConfig
 from rlcore.engines.client import EngineClient
-from rlcore.engines.config import EngineConfig
-from rlcore.engines.launch import Command, EngineLaunch
+from rlcore.engines.interface import Command, Engine, EngineLaunch
 from rlcore.errors import EngineError
 from rlcore.runtime.supervisor import EngineSupervisor, RayLauncher
 from rlcore.spec import Part
@@ -41,11 +41,10 @@ sys.exit("node 1 is out of memory")
 """Node 0 answers when the other has come, and never where it is `alone`; node 1 ends when it is `full`."""
 
 
-class Script:
+class Script(Engine):
     """An engine whose servers are `SERVER`."""
 
-    def __init__(self, config: EngineConfig) -> None:
-        self.config = config
+    name = "script"
 
     def command(self, launch: EngineLaunch) -> Command:
         given = (launch.node, launch.host, launch.port, launch.weights_dir, launch.meeting)

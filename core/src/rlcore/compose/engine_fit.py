@@ -21,7 +21,7 @@ def engine_complaints(run: RunConfig, passed: Sequence[str]) -> Iterator[str]:
     elif run.engine_weights_dir:
         yield "--engine-weights-dir is for the servers of --engine-url, and none is given; leave it out."
     if run.router is not None and run.replay_routing:
-        yield "--replay-routing: found true, but sglang-router asks no engine for its experts; drop --router."
+        yield "--replay-routing: found true, but the router asks no engine for its experts; drop --router."
 
 
 def _external_complaints(run: RunConfig) -> Iterator[str]:

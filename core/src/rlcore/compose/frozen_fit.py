@@ -35,7 +35,5 @@ def frozen_complaints(chosen: Inference) -> Iterator[str]:
         if name not in models:
             guess = did_you_mean(name, models)
             yield f"{flag} belongs to the frozen model {name!r}, which there is not.{guess}"
-        if key.endswith(".nnodes"):
-            yield f"{flag}: a frozen model is served on one host; leave it out."
-        if chosen.engine.name != "sglang":
-            yield f"{flag} needs --engine sglang, but the engine is {chosen.engine.name!r}."
+        if not chosen.engine.config.table:
+            yield f"{flag}: the engine {chosen.engine.name!r} takes no fields of its own; leave it out."

@@ -6,7 +6,9 @@ on settings is a method or a property, which a config overrides.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
 
 from rlcore.config.base import Config
 from rlcore.config.run import RunConfig
@@ -127,6 +129,27 @@ class PassingConfig(Config):
 
     synonyms: ClassVar[Mapping[str, str]] = {}
     """What other frameworks call one of them: `{"tp": "tensor_model_parallel_size"}`."""
+
+
+class EngineConfig(PassingConfig):
+    """Kind `engine`: what core reads of `--engine.*`."""
+
+    dtype: Literal["fp32", "bf16"] | None = Field(
+        default=None, description="Precision of the engine's weights; the run's where not given."
+    )
+    publish: str = Field(default="disk", description="How new weights reach the server.")
+    port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="Port of the first engine, the others take the next ones; free ones where not given.",
+    )
+    start_limit_s: float = Field(
+        default=120.0, gt=0, description="Seconds that the server may take until it answers."
+    )
+    stop_grace_s: float = Field(
+        default=5.0, ge=0, description="Seconds that the server may take to end before it is killed."
+    )
 
 
 class TrainerConfig(PassingConfig):

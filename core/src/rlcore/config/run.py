@@ -137,7 +137,7 @@ class RunConfig(Config):
     check_weights_every: int = Field(
         0,
         ge=0,
-        description="publications between comparisons of an SGLang engine's checksums with those of the same "
+        description="publications between comparisons of an engine's checksums with those of the same "
         "weights loaded from disk; 0: never",
     )
     router: Literal["cache_aware", "round_robin", "consistent_hashing"] | None = Field(

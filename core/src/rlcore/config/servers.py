@@ -53,7 +53,7 @@ class AsksChat(AsksServer):
 
 
 class AsksScores(AsksServer):
-    """Of a reward that asks a sequence classifier, a reward model, by SGLang's `/classify` below `url`.
+    """Of a reward that asks a sequence classifier, a reward model, by `/classify` below `url`.
 
     The text that is scored is made here, with the classifier's own tokenizer: of a frozen model it is that of
     its directory.

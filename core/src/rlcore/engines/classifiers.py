@@ -8,14 +8,9 @@ from typing import Any
 CLASSIFIER_HEAD = "ForSequenceClassification"
 """Of transformers: one layer behind the last token."""
 REWARD_HEAD = "ForRewardModel"
-"""What SGLang serves beside it: two layers, with one score."""
+"""What some engines serve beside it: two layers, with one score."""
 DEFAULT_LABELS = 2
 """Of transformers, for a config.json that names none."""
-SGLANG_CLASSIFIERS = (
-    *(f"{family}{CLASSIFIER_HEAD}" for family in ("Llama", "Qwen2", "Qwen3", "Gemma2")),
-    *(f"{family}{REWARD_HEAD}" for family in ("Qwen2", "Qwen3", "InternLM2")),
-)
-"""Those that SGLang (0.5.23) has a class for. Of others it leaves the head out, and gives hidden states."""
 
 
 def classifier_of(hf_config: Mapping[str, Any]) -> str | None:

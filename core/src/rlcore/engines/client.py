@@ -297,7 +297,7 @@ class EngineClient:
         await self._update("/update_weights_from_delta", body)
 
     async def update_from_tensor(self, payload: str, *, version: int | None, flush: bool = True) -> None:
-        """One flattened bucket (`rlcore_sglang.bucket`); `version` is given with the last one.
+        """One flattened bucket; `version` is given with the last one.
 
         Stands between `begin_weight_update` and `end_weight_update`.
         """

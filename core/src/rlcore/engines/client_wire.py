@@ -51,20 +51,20 @@ def capabilities(info: Mapping[str, Any], endpoints: Iterable[str]) -> Capabilit
     """From `/server_info` and the paths that the server has."""
     paths = frozenset(path.strip("/") for path in endpoints)
     is_deterministic = bool(info.get("enable_deterministic_inference"))
-    is_local = info.get("engine") == "local"
+    says = frozenset(info.get("abilities", ()))
     return Capabilities(
-        kind="local" if is_local else "sglang",
+        kind=str(info.get("engine", "")),
         version=str(info["version"]),
         weight_session="begin_weight_update" in paths,
         tensors="update_weights_from_tensor" in paths,
-        seeds=is_local or is_deterministic,
-        seeds_siblings=is_local,
-        min_p=is_local or not is_deterministic,
-        tensor_checksums=is_local,
+        seeds="seeds" in says or is_deterministic,
+        seeds_siblings="seeds_siblings" in says,
+        min_p="min_p" in says or not is_deterministic,
+        tensor_checksums="tensor_checksums" in says,
         tensor_ranks=int(info.get("tp_size") or 1),
         routed_experts=bool(info.get("enable_return_routed_experts")),
         deltas="update_weights_from_delta" in paths,
-        sessions=is_local,
+        sessions="sessions" in says,
         memory={"release_memory_occupation", "resume_memory_occupation"} <= paths,
     )
 

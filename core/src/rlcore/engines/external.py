@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,20 +32,24 @@ def token() -> str | None:
     return os.environ.get(TOKEN) or None
 
 
-def check_all(urls: Sequence[str], wanted: Wanted, *, limit_s: float) -> None:
+Asks = Callable[..., EngineClient]
+"""As `rlcore.engines.interface.Engine.client`."""
+
+
+def check_all(urls: Sequence[str], wanted: Wanted, client: Asks, *, limit_s: float) -> None:
     """`ConfigError` where a server does not answer within `limit_s`, or serves what the run can't use."""
 
     async def check() -> None:
-        await together(_check_one(url, wanted, limit_s) for url in urls)
+        await together(_check_one(url, wanted, client, limit_s) for url in urls)
 
     asyncio.run(check())
 
 
-async def _check_one(url: str, wanted: Wanted, limit_s: float) -> None:
-    async with EngineClient(url, token(), control_timeout_s=limit_s) as client:
+async def _check_one(url: str, wanted: Wanted, client: Asks, limit_s: float) -> None:
+    async with client(url, token(), control_timeout_s=limit_s) as asking:
         try:
-            await client.health()
-            info, model = await client.server_info(), await client.model_info()
+            await asking.health()
+            info, model = await asking.server_info(), await asking.model_info()
         except EngineError as error:
             raise ConfigError(f"--engine-url {url}: {error}") from error
     for name, found, expected in _differences(info, model, wanted):

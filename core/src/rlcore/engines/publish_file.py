@@ -24,7 +24,7 @@ FILE = "model.safetensors"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 DTYPE_NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 FP32_SUFFIX = "e_score_correction_bias"
-"""Of weights that transformers and SGLang hold in fp32 whatever the model's dtype."""
+"""Of weights that transformers and engines hold in fp32 whatever the model's dtype."""
 KEPT_VERSIONS = 2
 """The version that engines may still be reading, and the one that is being written."""
 

@@ -20,8 +20,8 @@ class Completion:
     its distribution; without a cut that is what was sampled from.
     `finish_reason`: "stop", "length" or "abort".
     `routed_experts`: the experts that the engine chose for each token of prompt and answer but the last one,
-    which it never took in: base64 of little-endian int32 [tokens - 1, layers, K], SGLang's own form, which is
-    read where a batch is made. Empty where nobody asked for it.
+    which it never took in: base64 of little-endian int32 [tokens - 1, layers, K], as engines send it, which
+    is read where a batch is made. Empty where nobody asked for it.
     """
 
     token_ids: tuple[int, ...]

@@ -167,7 +167,7 @@ def rlcore_models() -> Iterable[ModelFamily]:
 
 @hookspec
 def rlcore_engines() -> Iterable[Component]:
-    """Yield generation engines (`rlcore.engines.launch.Engine`), chosen by `--engine NAME`.
+    """Yield generation engines (`rlcore.engines.interface.Engine`), chosen by `--engine NAME`.
 
     >>> from rlcore.plugins.hookspecs import hookimpl
     >>> from rlcore.plugins.records import Component

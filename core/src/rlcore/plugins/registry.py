@@ -9,9 +9,9 @@ from rlcore.config.base import NAME, Config
 from rlcore.config.parts import (
     AdvantageConfig,
     CorrectionConfig,
+    EngineConfig,
     FilterConfig,
     LossConfig,
-    PassingConfig,
     ProducerConfig,
     RewardConfig,
     TrainerConfig,
@@ -83,7 +83,7 @@ CONFIGS: Mapping[Kind, type[Config]] = {
     Kind.CORRECTION: CorrectionConfig,
     Kind.REWARD: RewardConfig,
     Kind.FILTER: FilterConfig,
-    Kind.ENGINE: PassingConfig,
+    Kind.ENGINE: EngineConfig,
     Kind.TRAINER: TrainerConfig,
     Kind.PRODUCER: ProducerConfig,
 }

@@ -88,7 +88,7 @@ def to_hf(
     ranks: int = 1,
     plugin_files: Sequence[PluginFile] = (),
 ) -> Report:
-    """Write the new directory `out`, as transformers and SGLang load it, in the dtype of the run.
+    """Write the new directory `out`, as transformers and engines load it, in the dtype of the run.
 
     Config, tokenizer, chat template and generation config come from `source.spec.path`. The directory
     appears whole or not at all; CheckpointError where it exists, does not fit on the disk, or `source` is

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rlcore.compose.resolved import Resolved
 from rlcore.errors import ConfigError
+from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
-    from rlcore.compose.resolved import Inference, Resolved
+    from rlcore.compose.resolved import Inference
+    from rlcore.engines.interface import Engine
     from rlcore.runtime.prepared import Prepared
 
 
@@ -23,7 +26,8 @@ def check_external(prepared: Prepared) -> None:
         dtype=prepared.model.dtype,
         context_length=prepared.context_length,
     )
-    check_all(prepared.engine_urls, wanted, limit_s=prepared.resolved.run.engine_health_limit)
+    client = prepared.resolved.engine.build().client
+    check_all(prepared.engine_urls, wanted, client, limit_s=prepared.resolved.run.engine_health_limit)
 
 
 def check_router(chosen: Inference) -> None:
@@ -50,17 +54,40 @@ def checked_engine(chosen: Inference) -> Mapping[str, Any]:
     """The fields of the engine's server, which knows them all and is installed."""
     engine = chosen.engine.build()
     fields = chosen.engine_fields
+    for sentence in ability_complaints(chosen, engine):
+        raise ConfigError(sentence)
     if chosen.run.replay_routing:
         if engine.routing_fields is None:
             raise ConfigError(
                 f"--replay-routing: found true, but the engine {chosen.engine.name!r} does not give the "
-                "experts that it chose; leave it out, or take --engine local or sglang."
+                "experts that it chose; leave it out, or take another engine."
             )
         fields = {**fields, **engine.routing_fields}
     engine.check(fields)
     engine.nodes(fields)
     check_ports(engine.config.port, chosen.run.engines)
     return fields
+
+
+def ability_complaints(chosen: Inference, engine: Engine[Any]) -> Iterator[str]:
+    """What the run asks of its engine, and the engine cannot do."""
+    run, name = chosen.run, engine.name
+    if not engine.serves_frozen and run.frozen:
+        yield f"--frozen: the engine {name!r} serves no frozen models; name their servers by URL."
+    if not isinstance(chosen, Resolved) or chosen.trains_on is not TrainsOn.ROLLOUTS:
+        return
+    if not engine.gives_log_probs:
+        yield (
+            f"--engine {name}: it gives no log-probs of the tokens that it samples, which training needs; "
+            "take another engine (rlcore eval may use this one)."
+        )
+    if not engine.aborts and run.partial_rollouts:
+        yield f"--partial-rollouts: the engine {name!r} cannot end a request that is under way; leave it out."
+    if not engine.takes_weights_under_way and run.is_asynchronous:
+        yield (
+            f"--max-staleness: found {run.max_staleness}, but the engine {name!r} takes new weights only "
+            "while no request is under way; expected 0, without --partial-rollouts."
+        )
 
 
 def check_placement(resolved: Resolved, gpu: bool) -> None:

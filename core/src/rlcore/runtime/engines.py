@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rlcore.engines.client import EngineClient
     from rlcore.engines.client_wire import Capabilities
     from rlcore.engines.fleet import FleetEngine
-    from rlcore.engines.launch import EngineLaunch
+    from rlcore.engines.interface import EngineLaunch
     from rlcore.engines.publish import Publisher
     from rlcore.engines.publish_file import Location
     from rlcore.engines.router import RoutedEngine, Router
@@ -178,7 +178,7 @@ class EngineGroup:
         )
 
     def _launch(self, index: int, node: int, slot: Slot) -> EngineLaunch:
-        from rlcore.engines.launch import EngineLaunch
+        from rlcore.engines.interface import EngineLaunch
 
         prepared = self._prepared
         assert self._servers.token is not None, "a server of the run has a token of the run"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rlcore.compose.resolved import Inference
     from rlcore.engines.client import EngineClient
     from rlcore.engines.fleet import Fleet
-    from rlcore.engines.launch import EngineLaunch
+    from rlcore.engines.interface import EngineLaunch
     from rlcore.engines.slot import EngineSlot, Spares
     from rlcore.runtime.cluster import Cluster
     from rlcore.runtime.evals import PreparedEval
@@ -93,7 +93,7 @@ class FrozenGroup:
         return self._servers.slot(name, launcher)
 
     def _launch(self, model: FrozenModel) -> EngineLaunch:
-        from rlcore.engines.launch import EngineLaunch
+        from rlcore.engines.interface import EngineLaunch
 
         served, run = self._served, self._served.resolved.run
         return EngineLaunch(

@@ -36,7 +36,7 @@ class FrozenModel:
 class Served:
     """A model that engines may serve. `gpu`: whether torch can use one here; the cluster must agree.
 
-    `evals`: what is evaluated. `engine_fields`: `--sglang.<field>`, and those that the run adds to them.
+    `evals`: what is evaluated. `engine_fields`: of the engine's own table, and those that the run adds.
     """
 
     resolved: Inference

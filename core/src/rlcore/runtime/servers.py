@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rlcore.compose.resolved import Inference
     from rlcore.engines.client import EngineClient
     from rlcore.engines.client_wire import Capabilities
-    from rlcore.engines.launch import EngineLaunch
+    from rlcore.engines.interface import EngineLaunch
     from rlcore.engines.publish import Publisher
     from rlcore.engines.slot import EngineSlot, Launcher, Registry, Spares
     from rlcore.runtime.cluster import Cluster
@@ -87,10 +87,8 @@ class Servers:
         capabilities: Capabilities | None = None,
     ) -> EngineClient:
         """Of the server at `url`. `engines`: how many are behind it; the others: see `EngineClient`."""
-        from rlcore.engines.client import EngineClient
-
         run = self._resolved.run
-        return EngineClient(
+        client: EngineClient = self._resolved.engine.build().client(
             url,
             self.token,
             timeout_s=run.engine_timeout,
@@ -100,3 +98,4 @@ class Servers:
             routed_experts=routed_experts,
             capabilities=capabilities,
         )
+        return client

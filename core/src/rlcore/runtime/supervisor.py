@@ -13,7 +13,7 @@ from rlcore.runtime.cluster import stop_actor, within
 
 if TYPE_CHECKING:
     from rlcore.engines.client import EngineClient
-    from rlcore.engines.launch import EngineLaunch
+    from rlcore.engines.interface import EngineLaunch
     from rlcore.engines.process import ServerProcess
     from rlcore.plugins.files import PluginFile
     from rlcore.spec import Part
@@ -57,7 +57,9 @@ class EngineSupervisor:
         self._server.start()
         url = f"http://{launch.host}:{launch.port}"
         if launch.node == 0:
-            self._server.wait_ready(f"{url}/health", token=launch.token, limit_s=engine.config.start_limit_s)
+            self._server.wait_ready(
+                f"{url}{engine.health}", token=launch.token, limit_s=engine.config.start_limit_s
+            )
         return url
 
     def watch(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from rlcore.engines.client import EngineClient
-from rlcore.engines.launch import EngineLaunch
+from rlcore.engines.interface import EngineLaunch
 from rlcore.errors import EngineError
 from rlcore.runtime.supervisor import EngineSupervisor
 from rlcore.spec import Part

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.engines.launch import TOKEN_VARIABLE, EngineLaunch
+from rlcore.engines.interface import TOKEN_VARIABLE, EngineLaunch
 from rlcore.errors import ConfigError
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
@@ -47,7 +47,7 @@ def test_the_local_command_keeps_the_token_from_its_arguments() -> None:
 
 def test_fields_of_a_table_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"--sglang\.tp_size has no effect with --engine local"):
-        LocalEngine(LocalConfig()).check({"tp_size": 2})
+        LocalEngine(LocalConfig()).check({"tp_size": 2}, table="sglang")
 
 
 def test_importing_the_engine_needs_no_torch() -> None:

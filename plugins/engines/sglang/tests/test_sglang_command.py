@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.engines.launch import EngineLaunch
+from rlcore.engines.interface import EngineLaunch
 from rlcore.errors import ConfigError, MissingEngineError
 from rlcore.network import loopback_interface
 from rlcore_sglang import cpu, heads
@@ -137,12 +137,12 @@ def test_a_missing_sglang_says_what_installs_it() -> None:
     with pytest.raises(
         MissingEngineError, match=r"pip install 'sglang>=0\.5\.12,<0\.6'.*sglang_cpu_venv\.sh"
     ):
-        engine.check({})
+        engine.check({}, table="sglang")
 
 
 def test_an_interpreter_that_does_not_exist_is_named() -> None:
     with pytest.raises(ConfigError, match=r"--engine\.python /no/such/python cannot be run"):
-        SglangEngine(SglangConfig(python="/no/such/python")).check({})
+        SglangEngine(SglangConfig(python="/no/such/python")).check({}, table="sglang")
 
 
 def test_an_unsupported_version_is_refused(sglang_python: str, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_an_unsupported_version_is_refused(sglang_python: str, tmp_path: Path) -
     metadata = tmp_path / "site" / "sglang-0.4.1.dist-info" / "METADATA"
     metadata.write_text(metadata.read_text().replace("0.5.23", "0.4.1"))
     with pytest.raises(ConfigError, match=r"sglang 0\.4\.1 is installed .*supported is sglang>=0\.5\.12"):
-        SglangEngine(SglangConfig(python=sglang_python)).check({})
+        SglangEngine(SglangConfig(python=sglang_python)).check({}, table="sglang")
 
 
 def test_unknown_fields_are_refused_with_a_suggestion(known: ServerFields) -> None:

@@ -68,7 +68,7 @@ def test_a_reward_model_that_sglang_has_a_class_for(architecture: str) -> None:
 @pytest.mark.parametrize(
     ("architecture", "also"),
     [
-        ("MistralForSequenceClassification", "InternLM2ForRewardModel; take --engine local."),
+        ("MistralForSequenceClassification", "InternLM2ForRewardModel; take an engine over transformers."),
         ("BertForSequenceClassification", "InternLM2ForRewardModel."),
     ],
 )
@@ -93,7 +93,7 @@ def test_a_published_flash_passes(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"q_lora_rank": None}, "no q_lora_rank in config.json; take --engine local"),
+        ({"q_lora_rank": None}, "no q_lora_rank in config.json; take another engine"),
         ({"first_k_dense_replace": None}, r"found None, but its mlp_layer_types are \['dense', 'sparse', 's"),
         ({"first_k_dense_replace": 0}, "first_k_dense_replace of config.json, found 0, but"),
         ({"mlp_layer_types": ["sparse", "dense", "sparse"]}, "found 1, but its mlp_layer_types are"),

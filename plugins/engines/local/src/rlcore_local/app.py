@@ -36,6 +36,10 @@ class Informs(Protocol):
         ...
 
 
+ABILITIES = ("seeds", "seeds_siblings", "min_p", "tensor_checksums", "sessions")
+"""What rlcore's client may ask beyond SGLang's protocol (`rlcore.engines.client_wire.Capabilities`)."""
+
+
 def information(server: Informs) -> dict[str, Handler]:
     """The paths that every server answers."""
     return {

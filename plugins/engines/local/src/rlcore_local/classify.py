@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from rlcore import __version__
-from rlcore_local.app import CHAT, CLASSIFY, GENERATE, Handler, guarded, information, parse, refuse
+from rlcore_local.app import ABILITIES, CHAT, CLASSIFY, GENERATE, Handler, guarded, information, parse, refuse
 from rlcore_local.classifier import Classifier
 from rlcore_local.requests import InputBody, RequestError, prompts_of, rids_of, token_ids
 from rlcore_local.settings import Settings
@@ -68,6 +68,7 @@ class Classify:
             {
                 **self._settings.model_dump(mode="json"),
                 "engine": "local",
+                "abilities": ABILITIES,
                 "version": __version__,
                 "context_length": self._classifier.context_length,
                 "capabilities": sorted(path.strip("/") for path in self.routes()),

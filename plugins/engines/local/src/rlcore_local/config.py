@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rlcore.engines.config import EngineConfig
+from rlcore.config.parts import EngineConfig
 
 
 class LocalConfig(EngineConfig):

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from rlcore import __version__
 from rlcore_local import bodies
-from rlcore_local.app import Handler, information, parse
+from rlcore_local.app import ABILITIES, Handler, information, parse
 from rlcore_local.groups import Groups, JoinBody, LeaveBody, ReceiveBody
 from rlcore_local.requests import RequestError, parse_generate
 from rlcore_local.service import Service
@@ -59,6 +59,7 @@ class Controls:
             {
                 **settings.model_dump(mode="json"),
                 "engine": "local",
+                "abilities": ABILITIES,
                 "version": __version__,
                 "model_path": str(self.service.model_path),
                 "weight_version": scheduler.weight_version,

@@ -6,47 +6,31 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcore.engines import ways
-from rlcore.engines.classifiers import CLASSIFIER_HEAD, SGLANG_CLASSIFIERS, classifier_of, is_decoder
-from rlcore.engines.launch import TABLE, TOKEN_VARIABLE, Command, EngineLaunch
-from rlcore.errors import ConfigError, ModelError
+from rlcore.engines.classifiers import CLASSIFIER_HEAD, classifier_of, is_decoder
+from rlcore.engines.interface import TOKEN_VARIABLE, Command, Engine, EngineLaunch
+from rlcore.errors import ModelError
 from rlcore_local.config import LocalConfig
 
 if TYPE_CHECKING:
     from rlcore.engines.publish import Publisher
 
 
-class LocalEngine:
+class LocalEngine(Engine[LocalConfig]):
     """`local`: the server over transformers, the default without a GPU."""
 
     name = "local"
-    loads_by_transformers = True
-    routing_fields: Mapping[str, Any] = MappingProxyType({})
-
-    def __init__(self, config: LocalConfig) -> None:
-        self.config = config
-
-    @property
-    def copies(self) -> int:
-        return ways.copies(self.config.publish)
-
-    def check_fields(self, fields: Mapping[str, Any], *, table: str = TABLE) -> None:
-        for name in fields:
-            raise ConfigError(f"--{table}.{name} has no effect with --engine local.")
-
-    def check(self, fields: Mapping[str, Any], *, table: str = TABLE) -> None:
-        self.check_fields(fields, table=table)
+    routing_fields: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     def check_model(self, hf_config: Mapping[str, Any]) -> None:
         """Any that transformers loads, as the trainer's bridge does."""
         found = classifier_of(hf_config)
         if found is not None and not is_decoder(found):
-            also = "; take --engine sglang" if found in SGLANG_CLASSIFIERS else ""
             raise ModelError(
                 f"--engine local: found a {found}, but of reward models it serves transformers' decoders "
-                f"(Qwen3{CLASSIFIER_HEAD}, …){also}."
+                f"(Qwen3{CLASSIFIER_HEAD}, …)."
             )
 
     def command(self, launch: EngineLaunch) -> Command:
@@ -67,15 +51,6 @@ class LocalEngine:
         # Trainer and engine take turns on the same cores: who waits spins for microseconds only.
         openmp = {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": "1500"}
         return Command(argv=argv, env={TOKEN_VARIABLE: launch.token, **openmp})
-
-    def dtype(self, run_dtype: str) -> str:
-        return self.config.dtype or run_dtype
-
-    def devices(self, fields: Mapping[str, Any]) -> int:
-        return 0
-
-    def nodes(self, fields: Mapping[str, Any]) -> int:
-        return 1
 
     def far_ways(self, *, spanning: bool) -> Sequence[str]:
         return ways.far_ways(["broadcast"], spanning=spanning)

@@ -1,11 +1,12 @@
 """`--engine.*` of `sglang`."""
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
 from rlcore.config.base import absolute
-from rlcore.engines.config import EngineConfig
+from rlcore.config.parts import EngineConfig
 
 
 class SglangConfig(EngineConfig):
@@ -13,6 +14,7 @@ class SglangConfig(EngineConfig):
 
     table: ClassVar[str] = "sglang"
     fields_of: ClassVar[str] = "SGLang's ServerArgs"
+    synonyms: ClassVar[Mapping[str, str]] = {"tp_size": "tp_size"}
 
     python: str | None = Field(
         default=None,

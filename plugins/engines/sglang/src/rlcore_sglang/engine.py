@@ -6,11 +6,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcore.dtypes import NAMES
 from rlcore.engines import ways
-from rlcore.engines.launch import TABLE, TOKEN_VARIABLE, Command, EngineLaunch
+from rlcore.engines.interface import TOKEN_VARIABLE, Command, Engine, EngineLaunch
 from rlcore.network import stay_on
 from rlcore_sglang import cpu, heads, launch_server, models
 from rlcore_sglang import fields as server_fields
@@ -25,25 +25,18 @@ SHARED_GPU = {"mem_fraction_static": 0.4, "enable_memory_saver": True}
 """ServerArgs of an engine beside a trainer: SGLang would take nearly all, and give nothing back."""
 
 
-class SglangEngine:
+class SglangEngine(Engine[SglangConfig]):
     """`sglang`: the real server, on GPUs, or on a CPU by the help of `rlcore_sglang.cpu`."""
 
     name = "sglang"
     loads_by_transformers = False
-    routing_fields: Mapping[str, Any] = MappingProxyType({"enable_return_routed_experts": True})
+    routing_fields: ClassVar[Mapping[str, Any]] = MappingProxyType({"enable_return_routed_experts": True})
 
-    def __init__(self, config: SglangConfig) -> None:
-        self.config = config
-
-    @property
-    def copies(self) -> int:
-        return ways.copies(self.config.publish)
-
-    def check_fields(self, fields: Mapping[str, Any], *, table: str = TABLE) -> None:
+    def check_fields(self, fields: Mapping[str, Any], *, table: str | None = None) -> None:
         known = server_fields.server_fields(self.config.python, self._environment())
-        server_fields.check_fields(fields, known, table=table)
+        server_fields.check_fields(fields, known, table=table or self.config.table)
 
-    def check(self, fields: Mapping[str, Any], *, table: str = TABLE) -> None:
+    def check(self, fields: Mapping[str, Any], *, table: str | None = None) -> None:
         server_fields.require_version(self.config.python, self._environment())
         self.check_fields(fields, table=table)
 
@@ -54,7 +47,7 @@ class SglangEngine:
         env = self._environment()
         server_fields.require_version(self.config.python, env)
         known = server_fields.server_fields(self.config.python, env)
-        given = server_fields.check_fields(launch.fields, known, table=launch.table)
+        given = server_fields.check_fields(launch.fields, known, table=launch.table or self.config.table)
         defaults = cpu.FIELDS if not _has_gpu() else SHARED_GPU if launch.shares_gpu else {}
         if not _has_gpu():
             env |= cpu.shared_cpus(server_fields.number_of(given, "dp_size") * server_fields.ranks_of(given))
@@ -77,9 +70,6 @@ class SglangEngine:
             argv=(python, "-P", launch_server.__file__, *argv),
             env={TOKEN_VARIABLE: launch.token, **env, **stay_on(_meeting_host(launch))},
         )
-
-    def dtype(self, run_dtype: str) -> str:
-        return self.config.dtype or run_dtype
 
     def devices(self, fields: Mapping[str, Any]) -> int:
         return server_fields.ranks_of(fields) * server_fields.number_of(fields, "dp_size")

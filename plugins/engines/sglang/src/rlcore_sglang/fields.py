@@ -144,6 +144,8 @@ def _by_name(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _checked(name: str, value: Any, known: ServerFields, table: str) -> Any:
     flag = flag_name(f"{table}.{name}")
+    if table != TABLE and name == "nnodes":
+        raise ConfigError(f"{flag}: a frozen model is served on one host; leave it out.")
     if name in OWNED and (name != CONTEXT or table == TABLE):
         raise ConfigError(f"{flag} is not set here, but by {OWNED[name]}.")
     if name not in known.types:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore.engines.classifiers import SGLANG_CLASSIFIERS, classifier_of, is_decoder
+from rlcore.engines.classifiers import CLASSIFIER_HEAD, REWARD_HEAD, classifier_of, is_decoder
 from rlcore.errors import ModelError
 
 LATENT = "DeepseekV3ForCausalLM"
@@ -13,14 +13,19 @@ FLASH = "Glm4MoeLiteForCausalLM"
 PUBLISHED: Mapping[str, Any] = {"moe_layer_freq": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid"}
 """Of `LATENT`: fields that SGLang reads without a default, and what transformers computes without reading
 them. Every published model has them."""
-OTHERWISE = "or take --engine local"
+OTHERWISE = "or take another engine"
+SGLANG_CLASSIFIERS = (
+    *(f"{family}{CLASSIFIER_HEAD}" for family in ("Llama", "Qwen2", "Qwen3", "Gemma2")),
+    *(f"{family}{REWARD_HEAD}" for family in ("Qwen2", "Qwen3", "InternLM2")),
+)
+"""Those that SGLang (0.5.23) has a class for. Of others it leaves the head out, and gives hidden states."""
 
 
 def check_model(hf_config: Mapping[str, Any], *, on_gpu: bool) -> None:
     """ModelError where SGLang would end as it loads the model, or compute another one than the trainer."""
     found = classifier_of(hf_config)
     if found is not None and found not in SGLANG_CLASSIFIERS:
-        also = "; take --engine local" if is_decoder(found) else ""
+        also = "; take an engine over transformers" if is_decoder(found) else ""
         raise ModelError(
             f"--engine sglang: found a {found}, but of reward models SGLang serves "
             f"{', '.join(SGLANG_CLASSIFIERS)}{also}."
@@ -55,7 +60,7 @@ def _positions(architecture: str, hf_config: Mapping[str, Any]) -> str:
     if kind not in ("default", "yarn"):
         raise ModelError(
             f"--engine sglang: SGLang makes yarn of every scaling of a {architecture}'s positions, found "
-            f"rope_type {kind!r} in config.json; take --engine local."
+            f"rope_type {kind!r} in config.json; take another engine."
         )
     return kind
 
@@ -65,7 +70,7 @@ def _check_flash(hf_config: Mapping[str, Any]) -> None:
     if hf_config.get("q_lora_rank") is None:
         raise ModelError(
             f"--engine sglang: of a {FLASH} SGLang loads compressed queries only, found no q_lora_rank "
-            "in config.json; take --engine local."
+            "in config.json; take another engine."
         )
     layers = hf_config.get("mlp_layer_types") or ["dense"] + ["sparse"] * (hf_config["num_hidden_layers"] - 1)
     first = layers.count("dense")
