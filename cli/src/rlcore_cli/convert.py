@@ -63,7 +63,7 @@ def convert(program: Program, source: Path, out: Path, ranks: int) -> None:
 @_ranks
 @click.pass_obj
 def export(program: Program, run: Path, out: Path, ranks: int) -> None:
-    """Write the model of RUN's newest checkpoint to the folder OUT, as transformers and SGLang load it."""
+    """Write the model of RUN's newest checkpoint to the folder OUT, as transformers and engines load it."""
     from rlcore.runtime import convert as runtime
 
     model, files = model_of(program, run, f"{run}")
@@ -77,7 +77,7 @@ def _to_hf(source: Source, out: Path, ranks: int, files: tuple[PluginFile, ...])
         return runtime.to_hf(source, out, advance, ranks=ranks, plugin_files=files)
 
     _print(_shown("Writing", work))
-    click.echo(f"{out}: the model of {source.weights.parent}, as transformers and SGLang load it.")
+    click.echo(f"{out}: the model of {source.weights.parent}, as transformers and engines load it.")
 
 
 def _bridge(program: Program, path: Path) -> Part:

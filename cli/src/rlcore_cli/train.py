@@ -112,7 +112,7 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
 
         newest = convert.checkpoint_of(run_dir)
         convert.to_hf(convert.of_checkpoint(newest, resolved.model), export, _unseen)
-        click.echo(f"{export}: the model, as transformers and SGLang load it.", err=params["as_json"])
+        click.echo(f"{export}: the model, as transformers and engines load it.", err=params["as_json"])
 
 
 def _kept(run_dir: Path) -> str:
