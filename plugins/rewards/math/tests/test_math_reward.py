@@ -1,5 +1,8 @@
 """The reward `math`, on answers whose equality is known."""
 
+import os
+import signal
+import time
 from typing import ClassVar
 
 import pytest
@@ -8,8 +11,9 @@ from rlcore.rollout.judge import Failure, judge
 from rlcore.rollout.rewards import RewardPool
 from rlcore.spec import RewardPart
 from rlcore.testing.rewards import Case, RewardConformance, sample
-from rlcore.types import Json, RewardStatus
+from rlcore.types import Json, RewardStatus, Score
 from rlcore_math.config import MathConfig
+from rlcore_math.limits import each
 from rlcore_math.plugin import rlcore_rewards
 from rlcore_math.reward import Math
 
@@ -18,7 +22,7 @@ HALF = r"\frac{1}{2}"
 
 class TestMath(RewardConformance):
     part = RewardPart(name="math", factory="rlcore_math.reward:Math", config=MathConfig())
-    parts = frozenset({"answered"})
+    parts = frozenset({"answered", "over_limit"})
     cases: ClassVar = (
         Case(sample(r"Thus $\boxed{0.5}$", label=HALF), 1.0),
         Case(sample(r"Thus $\boxed{\dfrac{2}{4}}$.", label=HALF), 1.0),
@@ -57,12 +61,52 @@ def test_a_label_without_mathematics_is_no_score(label: Json) -> None:
     assert "label" in outcome.reason
 
 
-async def test_a_comparison_without_end_is_a_time_out() -> None:
-    """Sympy adds a sum of so many terms up for longer than anybody waits."""
+ENDLESS = r"\boxed{\sum_{n=1}^{10^9} \frac{1}{n^2+n}}"
+"""Sympy adds a sum of so many terms up for longer than anybody waits."""
+
+BOMBS = [ENDLESS, r"\boxed{9^{9^{9^9}}}", r"\boxed{" + "(" * 20_000 + "1" + ")" * 20_000 + "}"]
+SLOW_LABEL = r"\sum_{n=1}^{10^9} \frac{1}{n^2+n+1}"
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_an_answer_that_takes_too_long_is_wrong_alone(bomb: str) -> None:
+    reward = Math(MathConfig(seconds=1))
+    texts = (r"\boxed{2}", bomb, r"\boxed{3}", bomb, r"\boxed{2}")
+    scores = reward.score([sample(text, "2", index=index) for index, text in enumerate(texts)])
+    assert [score.value for score in scores] == [1.0, 0.0, 0.0, 0.0, 1.0]
+    assert scores[2].parts == {"answered": 1.0, "over_limit": 0.0}
+
+
+def test_an_answer_beyond_its_limits_says_so() -> None:
+    [endless] = Math(MathConfig(seconds=0.5)).score([sample(ENDLESS, SLOW_LABEL)])
+    assert endless == Score(value=0.0, parts={"answered": 1.0, "over_limit": 1.0})
+
+
+def test_limits_are_of_each_text_and_end_nothing_else() -> None:
+    def work(text: str) -> str:
+        if text == "memory":
+            return "x" * (1 << 30)
+        if text == "recursion":
+            return work(text)
+        if text == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if text == "wait":
+            time.sleep(0.6)  # no time of the processor
+        while text == "time":
+            9 ** (9**7)
+        return text
+
+    texts = ("a", "memory", "b", "recursion", "time", "killed", "wait")
+    found = each(work, texts, seconds=0.4, memory_mib=256)
+    assert found == ["a", None, "b", None, None, None, "wait"]
+    with pytest.raises(ZeroDivisionError):
+        each(lambda text: text[1 // len(text[1:])], ["ab", "a"], seconds=1, memory_mib=256)
+
+
+async def test_a_label_that_takes_too_long_is_a_time_out() -> None:
     [component] = rlcore_rewards()
     part = RewardPart(name="math", factory=component.factory, config=MathConfig())
-    answer = r"\boxed{\sum_{n=1}^{10^9} \frac{1}{n^2+n}}"
     with RewardPool([part], workers=1, timeout=3) as pool:
-        [late] = await pool.score([sample(answer, r"\sum_{n=1}^{10^9} \frac{1}{n^2+n+1}")])
+        [late] = await pool.score([sample("1", r"9^{9^{9^9}}")])
     assert late.reward_status is RewardStatus.TIMED_OUT
     assert late.score is None

@@ -15,4 +15,5 @@ def rlcore_rewards() -> Iterable[Component]:
         factory="rlcore_math.reward:Math",
         summary="1 where the answer is mathematically equal to the label, else 0 (math-verify)",
         config=MathConfig,
+        suggests={"reward_timeout": 120.0},
     )
