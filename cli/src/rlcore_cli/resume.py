@@ -17,6 +17,7 @@ FREE = {
     "engine_timeout",
     "reward_workers",
     "reward_timeout",
+    "reward_memory_gib",
     "tracker",
     "callback",
 }

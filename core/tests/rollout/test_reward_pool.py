@@ -45,6 +45,7 @@ class Obedient:
     def raises(self, path): raise ZeroDivisionError("no luck")
     def exits(self, path): os._exit(7)
     def crashes(self, path): os.kill(os.getpid(), signal.SIGSEGV)
+    def hungry(self, path): bytearray(2 << 30)
     def prints_torch(self, path): raise RuntimeError("torch" in sys.modules)
 
     def stubborn(self, path):
@@ -70,9 +71,16 @@ def plugin(tmp_path: Path) -> PluginFile:
     return file
 
 
-def pool(plugin: PluginFile, *, name: str = "Obedient", workers: int = 1, timeout: float = 60) -> RewardPool:
+def pool(
+    plugin: PluginFile,
+    *,
+    name: str = "Obedient",
+    workers: int = 1,
+    timeout: float = 60,
+    memory_gib: float | None = None,
+) -> RewardPool:
     part = RewardPart(name="obedient", factory=f"{plugin.module}:{name}", config=RewardConfig())
-    return RewardPool([part], workers=workers, timeout=timeout, plugin_files=[plugin])
+    return RewardPool([part], workers=workers, timeout=timeout, memory_gib=memory_gib, plugin_files=[plugin])
 
 
 def group(order: str, *, size: int = 2, path: Path | None = None) -> list[Sample]:
@@ -239,6 +247,14 @@ scored = asyncio.run(rewards.score([sample]))
 print(json.dumps(scored[0].reward_status))
 rewards.stop()
 """
+
+
+async def test_a_worker_gets_no_more_memory_than_its_limit(plugin: PluginFile) -> None:
+    with pool(plugin, memory_gib=1) as rewards:
+        hungry = await rewards.score(group("hungry"))
+        fine = await rewards.score(group("fine"))
+    assert [one.metadata[ERROR_KEY] for one in hungry] == ["MemoryError"] * 2
+    assert [one.reward_status for one in fine] == [RewardStatus.SCORED] * 2
 
 
 def test_workers_die_with_their_parent(plugin: PluginFile, tmp_path: Path) -> None:

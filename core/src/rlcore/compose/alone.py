@@ -48,7 +48,14 @@ CHOICES: Mapping[str, str] = {
 
 OF_RUN = (
     *("seed", "max_prompt_tokens", "max_response_tokens", "stop", "dtype", "threads", "engines"),
-    *("engine_concurrency", "engine_timeout", "reward_workers", "reward_timeout", "frozen"),
+    *(
+        "engine_concurrency",
+        "engine_timeout",
+        "reward_workers",
+        "reward_timeout",
+        "reward_memory_gib",
+        "frozen",
+    ),
 )
 """The settings of a run that mean something without a trainer."""
 

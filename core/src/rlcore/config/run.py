@@ -154,6 +154,9 @@ class RunConfig(Config):
     )
     reward_workers: int = Field(1, ge=1, le=1024, description="processes that compute rewards")
     reward_timeout: float = Field(10, gt=0, description="seconds a reward may take for one group")
+    reward_memory_gib: float = Field(
+        16, gt=0, description="memory (GiB) of each process that computes rewards"
+    )
     rank_reward: tuple[str, ...] = Field(
         (), description="rewards of the run that count by their rank among siblings, from 0 to 1"
     )

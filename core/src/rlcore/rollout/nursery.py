@@ -60,11 +60,18 @@ class Child:
 class Nursery:
     """Forks processes that compute the rewards of `parts`. Thread-safe.
 
-    `plugin_files` are installed before `parts` are unpickled there. One that dies is started anew.
+    `plugin_files` are installed before `parts` are unpickled there. One that dies is started anew. What a
+    forked process allocates stays below `memory_gib`.
     """
 
-    def __init__(self, parts: Sequence[RewardPart], plugin_files: Sequence[PluginFile]) -> None:
+    def __init__(
+        self,
+        parts: Sequence[RewardPart],
+        plugin_files: Sequence[PluginFile],
+        memory_gib: float | None = None,
+    ) -> None:
         self._parts, self._plugin_files = tuple(parts), tuple(plugin_files)
+        self._memory_gib = memory_gib
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -137,6 +144,7 @@ class Nursery:
                     start_new_session=True,
                 )
             os.close(far_leash)
+            send_frame(self._control, self._memory_gib)
             send_frame(self._control, self._plugin_files)
             send_frame(self._control, self._parts)
         return self._control

@@ -1,10 +1,10 @@
 """The processes in which rewards run: one that imports them, and forks those that build and use them.
 
 The first is started by `rlcore.rollout.nursery.Nursery` with two descriptors, a socket and a leash. Frames
-are 8 bytes of length and a pickle. First frame in: the contents of the plugin files; second: the parts; then
-commands. Command 0 comes with a socket and a leash for the child that is forked, and is answered by the
-child's process id; any other number is that of a child that has ended, answered by how it did (`os.wait`), or
-None.
+are 8 bytes of length and a pickle. The first frames in: the limit of memory, the contents of the plugin
+files, and the parts; then commands. Command 0 comes with a socket and a leash for the child that is forked,
+and is answered by the child's process id; any other number is that of a child that has ended, answered by how
+it did (`os.wait`), or None.
 
 A child sends None, or a Failure, when it has built the rewards, and then answers one frame a group. Nothing
 is built before the fork, so that no connection, thread or random state of a reward is shared. Imports no
@@ -15,6 +15,7 @@ import fcntl
 import gc
 import os
 import pickle
+import resource
 import signal
 import socket
 import struct
@@ -73,12 +74,16 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     leash = int(sys.argv[2])
     _tie_to_parent(leash)
+    memory_gib: float | None = receive_frame(control)
     parts, failure = _loaded(control)
     gc.collect()
     gc.freeze()  # what is imported stays shared with the children
     connection = _nurse(control)
     if connection is not None:
         os.close(leash)
+        if memory_gib is not None:
+            limit = int(memory_gib * (1 << 30))
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))  # what is allocated, not what is mapped
         _work(connection, parts, failure)
 
 

@@ -36,8 +36,9 @@ _log = logging.getLogger(__name__)
 class RewardPool:
     """`workers` processes, each with its own instance of every reward of `parts`, whose scores they add up.
 
-    `timeout`: seconds that the rewards may take for one group. `plugin_files` are installed in each worker
-    before `parts` are unpickled there. Workers end with the pool, and with this process however it ends.
+    `timeout`: seconds that the rewards may take for one group. `memory_gib`: what a worker may allocate; more
+    is a MemoryError. `plugin_files` are installed in each worker before `parts` are unpickled there. Workers
+    end with the pool, and with this process however it ends.
     """
 
     def __init__(
@@ -46,10 +47,11 @@ class RewardPool:
         *,
         workers: int,
         timeout: float,
+        memory_gib: float | None = None,
         plugin_files: Sequence[PluginFile] = (),
     ) -> None:
         self._name = _named(parts)
-        self._nursery = Nursery(parts, plugin_files)
+        self._nursery = Nursery(parts, plugin_files, memory_gib)
         self._workers = [_Worker(self._nursery, self._name, timeout) for _ in range(workers)]
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="reward")

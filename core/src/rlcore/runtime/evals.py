@@ -124,7 +124,11 @@ async def evaluations(
 async def _started(parts: tuple[RewardPart, ...], chosen: Inference, stack: AsyncExitStack) -> RewardPool:
     run = chosen.run
     pool = RewardPool(
-        parts, workers=run.reward_workers, timeout=run.reward_timeout, plugin_files=chosen.plugin_files
+        parts,
+        workers=run.reward_workers,
+        timeout=run.reward_timeout,
+        memory_gib=run.reward_memory_gib,
+        plugin_files=chosen.plugin_files,
     )
     stack.callback(pool.stop)
     await asyncio.to_thread(pool.start)

@@ -99,6 +99,7 @@ class Session:
                     resolved.rewards,
                     workers=resolved.run.reward_workers,
                     timeout=resolved.run.reward_timeout,
+                    memory_gib=resolved.run.reward_memory_gib,
                     plugin_files=resolved.plugin_files,
                 )
                 stack.callback(pool.stop)

@@ -57,6 +57,9 @@ def asked():
 """
 """Speaks in the place of the process that answers the judge."""
 
+KNOWN = "send([asked()[0], 'value', ['mine', 0], None])\n"
+"""Answers the first question: yes, this name is a function."""
+
 SEARCH = """
 import gc, os, re, sys
 
@@ -302,12 +305,16 @@ ASSERTS: dict[str, tuple[str, Json]] = {
     ),
     "closes every descriptor": ("import os\nos.closerange(0, 64)\ndef add(a, b): return 3", ADD),
     "answers before it is asked": (
-        LINE + "for number in range(1000): send([number, 'value', 3, None])\ndef add(a, b): return 0",
+        LINE + KNOWN + "for number in range(1000): send([number, 'value', 3, None])",
         ["assert add(1, 2) == 3"],
     ),
     "answers another question": (
-        LINE + "while True:\n    number = asked()[0]\n    send([number + 1, 'value', 3, None])",
+        LINE + KNOWN + "send([asked()[0] + 1, 'value', 3, None])",
         ["assert add(1, 2) == 3"],
+    ),
+    "an argument emptied by the answer": (
+        LINE + KNOWN + "send([asked()[0], 'value', ['list'], ['tuple', ['list']]])",
+        ["given = [3, 1, 2]\nassert ordered(given) == sorted(given)"],
     ),
     "answers nonsense": (LINE + "while True:\n    asked()\n    send('nonsense')", ADD),
     "answers of no known form": (

@@ -28,9 +28,9 @@ class Math:
     r"""1.0 where the answer of a response equals the label, else 0.0.
 
     The answer is what the last `\boxed{}` holds; without one, what follows words such as "the answer is", or
-    the last formula or number. Sets, intervals, equations, percents and units are compared as math-verify does
-    (https://github.com/huggingface/Math-Verify). An answer that takes too much time or memory is wrong: it is
-    the policy's doing, and no failure of its siblings.
+    the last formula or number. Sets, intervals, equations, percents and units are compared as math-verify
+    does (https://github.com/huggingface/Math-Verify). An answer that takes too much time or memory is wrong:
+    it is the policy's doing, and no failure of its siblings.
 
     Parts: `answered`, 1.0 where an answer was found; `over_limit`, 1.0 where it took too much.
     """
