@@ -8,7 +8,13 @@ from pathlib import Path
 
 
 def main(mode: str) -> None:
-    """`answer` asks once and reports; `crash`, `hang`: as they say, after a child of its own was started."""
+    """`answer` asks once and reports; `crash`, `hang`: as they say, after a child of its own was started.
+
+    `environment` writes its variables down.
+    """
+    if mode == "environment":
+        Path(sys.argv[2]).write_text(json.dumps(dict(os.environ)))
+        return
     if mode != "answer":
         import subprocess
 

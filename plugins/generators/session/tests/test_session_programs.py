@@ -1,12 +1,15 @@
 """Agents that are programs of their own."""
 
 import asyncio
+import json
+import os
 import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
+from rlcore.errors import ConfigError
 from rlcore.rollout.context import EngineContext
 from rlcore.testing.token_engine import CountingReward, TokenEngine
 from rlcore.types import GenerationStatus, Prompt, RewardStatus, Sample, Sampling
@@ -16,9 +19,11 @@ from rlcore_session.generator import SessionGenerator
 PROGRAM = str(Path(__file__).with_name("program_agent.py"))
 
 
-async def made(*arguments: str, timeout: float = 120) -> Sample:
+async def made(*arguments: str, timeout: float = 120, keep: tuple[str, ...] = ()) -> Sample:
     engine = TokenEngine(lambda prompt, seed: "good morning")
-    config = SessionConfig(command=(sys.executable, PROGRAM, *arguments), reward="agent", timeout=timeout)
+    config = SessionConfig(
+        command=(sys.executable, PROGRAM, *arguments), reward="agent", timeout=timeout, keep_environment=keep
+    )
     generator = SessionGenerator(config)
     sample = Sample(
         prompt=Prompt(prompt_id="p", text="hello"), prompt_ids=(1,), group_id=0, index=0, rollout_id="0.0"
@@ -38,6 +43,30 @@ async def test_a_program_finds_its_endpoint_and_reports() -> None:
     assert found.score is not None
     assert (found.score.value, found.score.parts) == (0.5, {"length": 12})
     assert bytes(found.response_ids[:-1]) == b"good morning"
+
+
+async def test_a_program_gets_no_token_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = ("HF_TOKEN", "RAY_AUTH_TOKEN", "RLCORE_ENGINE_TOKEN", "WANDB_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+    for name in (*tokens, "SEARCH_KEY", "LC_TIME"):
+        monkeypatch.setenv(name, f"{name} of the run")
+    await made("environment", str(tmp_path / "found"), keep=("SEARCH_KEY",))
+    found = json.loads((tmp_path / "found").read_text())
+    assert not set(tokens) & set(found)
+    assert (found["SEARCH_KEY"], found["LC_TIME"]) == ("SEARCH_KEY of the run", "LC_TIME of the run")
+    assert found["PATH"] == os.environ["PATH"]
+    assert {"OPENAI_API_KEY", "RLCORE_TASK_FILE"} <= set(found)
+
+
+async def test_a_variable_that_is_kept_must_be_there() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^--generator.keep-environment: found GONE, expected variables that are set\.$"
+    ):
+        await made("environment", "", keep=("GONE",))
+
+
+def test_only_a_program_has_variables_to_keep() -> None:
+    with pytest.raises(ValueError, match="keep_environment is of a program"):
+        SessionConfig(agent="module:function", keep_environment=("PATH",))
 
 
 @pytest.mark.parametrize(

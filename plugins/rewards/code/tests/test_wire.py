@@ -24,15 +24,14 @@ def nested(depth: int) -> list[Any]:
     return data
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
+PLAIN = [
+    *(
         None,
         True,
         0,
         -(2**53),
         2**53 - 1,
-        10**5000,
+        2**5000,
         0.1,
         math.inf,
         "\ud83d",
@@ -40,9 +39,27 @@ def nested(depth: int) -> list[Any]:
         bytearray(b"a"),
         1 - 2j,
         int,
-    ]
-    + [[], (1, [2]), {1, 2}, frozenset({(1, 2)}), {"a": {None: [0]}, 1.5: ()}, nested(DEPTH)],
-)
+    ),
+    *([], (1, [2]), {1, 2}, frozenset({(1, 2)}), {"a": {None: [0]}, 1.5: ()}, nested(DEPTH)),
+]
+
+WRONG: list[Any] = [
+    *({}, [], [1], [None], ["gone"], {"a": 1}, [["list"]], ["list", {}], nested(DEPTH + 1)),
+    *(["dict", 1], ["dict", [1]], ["dict", [["list"], 1]], ["set", ["list"]], ["dict", [1, 2, 3]]),
+    *(
+        ["int", 1],
+        ["int", "x"],
+        ["int"],
+        ["bytes", "x"],
+        ["bytes", 1],
+        ["complex", "1", 2.0],
+        ["complex", 1.0],
+    ),
+    *(["Fraction", "1", "0"], ["Decimal", "x"], ["Decimal", 1], ["type", "object"], ["type", ["list"]]),
+]
+
+
+@pytest.mark.parametrize("value", PLAIN, ids=lambda value: type(value).__name__)
 def test_plain_data_come_as_they_are(value: Any) -> None:
     found = crossed(value)
     assert (type(found), found) == (type(value), value)
@@ -65,21 +82,7 @@ def test_anything_else_does_not_go(value: Any) -> None:
         encode(value, refuse)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [{}, [], [1], [None], ["gone"], {"a": 1}, [["list"]], ["list", {}], nested(DEPTH + 1)]
-    + [["dict", 1], ["dict", [1]], ["dict", [["list"], 1]], ["set", ["list"]], ["dict", [1, 2, 3]]]
-    + [
-        ["int", 1],
-        ["int", "x"],
-        ["int"],
-        ["bytes", "x"],
-        ["bytes", 1],
-        ["complex", "1", 2.0],
-        ["complex", 1.0],
-    ]
-    + [["Fraction", "1", "0"], ["Decimal", "x"], ["Decimal", 1], ["type", "object"], ["type", ["list"]]],
-)
+@pytest.mark.parametrize("data", WRONG, ids=lambda data: str(data)[:30])
 def test_nothing_else_is_taken(data: Any) -> None:
     with pytest.raises(WireError):
         decode(data, refuse)

@@ -22,6 +22,16 @@ import psutil
 from rlcore.errors import ConfigError
 from rlcore.types import Json, Prompt
 
+INHERITED = frozenset(
+    {
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LANGUAGE", "TZ", "TMPDIR"),
+        *("PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "NODE_PATH", "XDG_RUNTIME_DIR"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"),
+    }
+)
+"""The environment variables that a program gets, beside those of `LC_`: none that holds a token."""
+
 LOG_TAIL = 4000
 """Characters of a failed program's output that are kept."""
 
@@ -102,11 +112,12 @@ class FunctionAgent:
 class CommandAgent:
     """A program that is told where to ask by environment variables, and its task by `RLCORE_TASK_FILE`.
 
-    It ends with its work, and every process that it started with it. Its output is kept where it fails.
+    It ends with its work, and every process that it started with it. Its output is kept where it fails. Of
+    this process's environment it gets `INHERITED` and `keep`, so that it sees no token of the run.
     """
 
-    def __init__(self, command: Sequence[str]) -> None:
-        self._command = command
+    def __init__(self, command: Sequence[str], keep: Sequence[str] = ()) -> None:
+        self._command, self._keep = command, keep
 
     async def work(self, session: AgentSession) -> None:
         """Exit code 0 is a success."""
@@ -123,20 +134,22 @@ class CommandAgent:
             shutil.rmtree(folder, ignore_errors=True)
 
     async def _run(self, session: AgentSession, folder: Path, log: Any) -> int:
-        left_out = {"ANTHROPIC_AUTH_TOKEN", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"}
-        kept = {name: value for name, value in os.environ.items() if name not in left_out}
         process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=asyncio.subprocess.STDOUT,
-            env={**kept, **session.environment, "RLCORE_TASK_FILE": str(folder / "task.json")},
+            env={**self._inherited(), **session.environment, "RLCORE_TASK_FILE": str(folder / "task.json")},
             start_new_session=True,
         )
         try:
             return await process.wait()
         finally:
             await _end(process)
+
+    def _inherited(self) -> dict[str, str]:
+        names = INHERITED.union(self._keep)
+        return {name: value for name, value in os.environ.items() if name in names or name.startswith("LC_")}
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -150,12 +163,19 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-def find_agent(agent: str, command: Sequence[str]) -> Agent:
-    """The agent that the settings name. Raises `ConfigError` where it is not there."""
+def find_agent(agent: str, command: Sequence[str], keep: Sequence[str] = ()) -> Agent:
+    """The agent that the settings name. Raises `ConfigError` where it is not there.
+
+    `keep`: names of environment variables for a program.
+    """
     if not agent:
         if shutil.which(command[0]) is None:
             raise ConfigError(f"--generator.command: found {command[0]!r}, which is no program.")
-        return CommandAgent(command)
+        if missing := [name for name in keep if name not in os.environ]:
+            raise ConfigError(
+                f"--generator.keep-environment: found {', '.join(missing)}, expected variables that are set."
+            )
+        return CommandAgent(command, keep)
     flag = f"--generator.agent {agent}"
     place, _, name = agent.rpartition(":")
     if not place or not name:

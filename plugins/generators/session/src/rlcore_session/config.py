@@ -17,6 +17,11 @@ class SessionConfig(Config):
     command: tuple[str, ...] = Field(
         (), description="the agent: a program and its arguments, started for each sample"
     )
+    keep_environment: tuple[str, ...] = Field(
+        (),
+        description="names of environment variables that the program gets, besides those that hold no "
+        "secrets, such as PATH and HOME",
+    )
     reward: Literal["run", "agent"] = Field(
         "run", description="who scores: the run's reward, on the final answer, or the agent itself"
     )
@@ -38,5 +43,9 @@ class SessionConfig(Config):
         if bool(self.agent) == bool(self.command):
             raise ValueError(
                 "expected an agent: either --generator.agent MODULE:FUNCTION or --generator.command PROGRAM"
+            )
+        if self.keep_environment and not self.command:
+            raise ValueError(
+                "keep_environment is of a program; a function runs in rlcore's process and has all of it"
             )
         return self

@@ -28,7 +28,7 @@ class SessionGenerator:
     def __init__(self, config: SessionConfig) -> None:
         """Raises `ConfigError` where the agent is not there."""
         self._config = config
-        self._agent = find_agent(config.agent, config.command)
+        self._agent = find_agent(config.agent, config.command, config.keep_environment)
         self._server = SessionServer()
         self._starting: asyncio.Task[None] | None = None
         self._places = asyncio.Semaphore(config.max_agents)
