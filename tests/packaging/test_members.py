@@ -44,7 +44,7 @@ def each_member(test: Any) -> Any:
 def test_there_are_members_of_every_kind() -> None:
     found = {member.relative_to(ROOT).parts[:2] for member in MEMBERS}
     kinds = (
-        *("algorithms", "callbacks", "commands", "engines", "generators", "models"),
+        *("algorithms", "callbacks", "commands", "engines", "generators", "model_hooks", "models"),
         *("rewards", "trackers", "trainers"),
     )
     assert found == {("core",), ("cli",), *(("plugins", kind) for kind in kinds)}

@@ -55,6 +55,7 @@ def resolve(
         model=resolve_model(selection),
         value_loss=_optional(selection, Kind.VALUE_LOSS, settings),
         corrections=_several(selection, Kind.CORRECTION, settings),
+        model_hooks=_several(selection, Kind.MODEL_HOOK, settings),
         trackers=_several(selection, Kind.TRACKER, settings),
         callbacks=_several(selection, Kind.CALLBACK, settings),
         evals=resolve_evals(selection, settings),

@@ -89,6 +89,7 @@ class Resolved(Inference):
     advantage: Part[AdvantageConfig] | None = None
     value_loss: Part[ValueLossConfig] | None = None
     corrections: tuple[Part[CorrectionConfig], ...] = ()
+    model_hooks: tuple[Part, ...] = ()
     trackers: tuple[Part, ...] = ()
     callbacks: tuple[Part, ...] = ()
     trainer_fields: Mapping[str, Any] = field(default_factory=dict)
@@ -144,6 +145,7 @@ class Resolved(Inference):
         flat |= self.source.flat("source")
         if self.source.name == DATA_SOURCE:
             del flat["source.path"]
+        flat |= _flat_list(Kind.MODEL_HOOK, self.model_hooks)
         flat |= _flat_list(Kind.TRACKER, self.trackers) | _flat_list(Kind.CALLBACK, self.callbacks)
         for one in self.evals:
             flat |= one.flat()

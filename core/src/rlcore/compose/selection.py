@@ -48,6 +48,7 @@ CHOICES: Mapping[str, str] = {
     "engine": "generation engine",
     "trainer": "trainer",
     "producer": "how rollouts are made; none: as --max-staleness and the recipe say",
+    "model_hook": "what reaches the policy in each train worker",
     "tracker": "what is told of the run, beside the files in its folder",
     "callback": "what may steer the run after a step",
 }

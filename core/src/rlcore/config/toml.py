@@ -22,6 +22,7 @@ NESTED: Mapping[str, int] = {
     "filter": 2,
     "correction": 2,
     "reward": 2,
+    "model_hook": 2,
     "tracker": 2,
     "callback": 2,
     "eval": 3,

@@ -11,7 +11,7 @@ Shape suffixes as in `rlcore.maths`: R = sum(R_i), the response tokens of a batc
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,6 +24,7 @@ from rlcore.data.batch import TrainBatch
 
 if TYPE_CHECKING:
     from rlcore.config.run import RunConfig
+    from rlcore.interfaces.model_hooks import ModelHook, ModelView
     from rlcore.settings import OptimizerSettings
     from rlcore.spec import ModelSpec
 
@@ -170,6 +171,9 @@ class TrainedPolicy(Policy, Stateful, Protocol):
     lr_scale: float
     """What the learning rate of the schedule is multiplied by: 1, until the worker sets another."""
 
+    view: ModelView | None
+    """What the hooks of `Roles` are shown; None without any."""
+
     def hf_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """(name, tensor) of every weight by its Hugging Face name, in the same order at every call.
 
@@ -197,12 +201,14 @@ class Roles:
 
     `policy` None: the worker has the critic alone. `optimizer`, `critic_optimizer` come with their models.
     `is_swapped`: the reference costs no device memory but while it computes. `replay_routing`: tokens of the
-    policy go to the experts in the column `ROUTED_EXPERTS` of each batch.
+    policy go to the experts in the column `ROUTED_EXPERTS` of each batch. `hooks`: called with the policy
+    before its optimizer is made; a parameter without `requires_grad` stays as it is.
     """
 
     policy: ModelSpec | None = None
     optimizer: OptimizerSettings | None = None
     replay_routing: bool = False
+    hooks: Sequence[ModelHook] = ()
     reference: ModelSpec | None = None
     is_swapped: bool = False
     teacher: ModelSpec | None = None

@@ -231,6 +231,22 @@ def rlcore_producers() -> Iterable[Component]:
 
 
 @hookspec
+def rlcore_model_hooks() -> Iterable[Component]:
+    """Yield model hooks (`rlcore.interfaces.model_hooks.ModelHook`), chosen by `--model-hook NAME`
+    (repeatable).
+
+    >>> from rlcore.plugins.hookspecs import hookimpl
+    >>> from rlcore.plugins.records import Component
+    >>> @hookimpl
+    ... def rlcore_model_hooks():
+    ...     yield Component(name="probe", factory="my_package.probe:Probe", summary="measures activations")
+    >>> [component.name for component in rlcore_model_hooks()]
+    ['probe']
+    """
+    raise NotImplementedError
+
+
+@hookspec
 def rlcore_trackers() -> Iterable[Component]:
     """Yield trackers (`rlcore.interfaces.Tracker`), chosen by `--tracker NAME` (repeatable).
 

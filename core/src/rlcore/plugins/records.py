@@ -28,6 +28,7 @@ class Kind(StrEnum):
     TRAINER = "trainer"
     SOURCE = "source"
     PRODUCER = "producer"
+    MODEL_HOOK = "model_hook"
     TRACKER = "tracker"
     CALLBACK = "callback"
 

@@ -36,6 +36,7 @@ HOOKS: Mapping[str, tuple[Kind, type[Record]]] = {
     "rlcore_trainers": (Kind.TRAINER, Component),
     "rlcore_sources": (Kind.SOURCE, Source),
     "rlcore_producers": (Kind.PRODUCER, Component),
+    "rlcore_model_hooks": (Kind.MODEL_HOOK, Component),
     "rlcore_trackers": (Kind.TRACKER, Component),
     "rlcore_callbacks": (Kind.CALLBACK, Component),
 }
@@ -55,7 +56,7 @@ PART_KINDS = (
 )
 """What a recipe may name, besides nothing."""
 
-RUN_KINDS = (Kind.TRACKER, Kind.CALLBACK)
+RUN_KINDS = (Kind.MODEL_HOOK, Kind.TRACKER, Kind.CALLBACK)
 """What a run has beside the parts of its recipe, whatever it trains on."""
 
 LIST_KINDS = tuple(kind for kind in (*PART_KINDS, *RUN_KINDS) if kind in NESTED)

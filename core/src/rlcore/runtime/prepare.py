@@ -201,7 +201,7 @@ def _parts(resolved: Resolved) -> list[Part]:
     some = [part for part in (resolved.advantage, resolved.value_loss) if part]
     chosen = [resolved.loss, resolved.generator, resolved.engine, resolved.trainer, *some]
     lists = (*resolved.rewards, *resolved.filters, *resolved.corrections)
-    told = (resolved.producer, *resolved.trackers, *resolved.callbacks)
+    told = (resolved.producer, *resolved.model_hooks, *resolved.trackers, *resolved.callbacks)
     return [*chosen, resolved.source, resolved.model.bridge, *lists, *told, *_eval_parts(resolved)]
 
 

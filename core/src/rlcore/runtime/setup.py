@@ -74,6 +74,7 @@ def worker_setups(prepared: Prepared, publisher: Publisher, threads: int) -> lis
             teacher=prepared.teacher,
             is_swapped=run.reference_placement == "swapped",
             replay_routing=run.replay_routing,
+            hooks=resolved.model_hooks,
             critic=_critic(prepared),
             publisher=publisher,
             seed=run.seed,

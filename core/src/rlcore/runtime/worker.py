@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rlcore.engines.broadcast import Call
     from rlcore.engines.publish import Publisher
     from rlcore.engines.publish_file import Location
+    from rlcore.interfaces.model_hooks import ModelHook
     from rlcore.interfaces.trainer import Roles, Staged, Stateful, TrainerRank
     from rlcore.plugins.files import PluginFile
     from rlcore.settings import LearnerSettings, OptimizerSettings
@@ -41,7 +42,8 @@ class WorkerSetup:
     """Everything a rank needs, by value: it reads no file of the driver and builds no plugin manager.
 
     `reference`, `teacher`, `critic`: None where nothing reads them. `advantage`: None where the responses
-    were given. `is_swapped`: the reference borrows the policy's model. `replay_routing`: of the policy alone.
+    were given. `is_swapped`: the reference borrows the policy's model. `replay_routing`, `hooks`: of the
+    policy alone.
     """
 
     rank: int
@@ -56,6 +58,7 @@ class WorkerSetup:
     reference: ModelSpec | None
     is_swapped: bool
     replay_routing: bool
+    hooks: tuple[Part, ...]
     teacher: ModelSpec | None
     critic: CriticSetup | None
     publisher: Publisher
@@ -159,7 +162,8 @@ class TrainWorker(RankWorker):
         from rlcore.learning.learner import Learner
         from rlcore.runtime.remote_critic import RemoteCritic
 
-        models = trainer.build(_roles(setup, critic=peer is None))
+        self._hooks: list[ModelHook] = [part.build() for part in setup.hooks]
+        models = trainer.build(_roles(setup, self._hooks, critic=peer is None))
         assert models.policy is not None, "it was asked for"
         self._policy, self._reference = models.policy, models.reference
         named = {POLICY: models.policy, REFERENCE: models.reference, CRITIC: models.critic}
@@ -188,6 +192,9 @@ class TrainWorker(RankWorker):
         `lr_scale`: what the policy's learning rate is multiplied by.
         """
         self._policy.lr_scale = lr_scale
+        for hook in self._hooks:
+            assert self._policy.view is not None, "made for the hooks"
+            hook.before_step(step, self._policy.view)
         metrics = self._learner.update(batch, step=step, first=first)
         trained = time.perf_counter()
         location = None if version is None else self.write_weights(version)
@@ -220,7 +227,7 @@ class TrainWorker(RankWorker):
         self._reference.copy_weights(self._policy)
 
 
-def _roles(setup: WorkerSetup, *, critic: bool) -> Roles:
+def _roles(setup: WorkerSetup, hooks: Sequence[ModelHook], *, critic: bool) -> Roles:
     """The models of a train worker; `critic`: it has that too, where there is one."""
     from rlcore.interfaces.trainer import Roles
 
@@ -229,6 +236,7 @@ def _roles(setup: WorkerSetup, *, critic: bool) -> Roles:
         policy=setup.model,
         optimizer=setup.optimizer,
         replay_routing=setup.replay_routing,
+        hooks=hooks,
         reference=setup.reference,
         is_swapped=setup.is_swapped,
         teacher=setup.teacher,

@@ -58,6 +58,10 @@ class ModelBridge(Protocol):
         """
         ...
 
+    def numbered(self, chunk: nn.Module) -> Mapping[str, str]:
+        """Name in `chunk` → the same with its layer numbered through the whole model."""
+        ...
+
 
 class MBridge:
     """A dense decoder through mbridge's name maps and weight layouts.
@@ -171,6 +175,12 @@ class MBridge:
 
     def export(self, chunks: Sequence[nn.Module], read: Read) -> Iterator[tuple[str, Tensor]]:
         return transfer.export(self, self._inner, chunks, read)
+
+    def numbered(self, chunk: nn.Module) -> Mapping[str, str]:
+        names: Mapping[str, str] = self._inner._weight_name_mapping_mcore_local_to_global(
+            chunk, consider_ep=False
+        )
+        return names
 
     def _make_inner(self, dtype: torch.dtype, settings: Mapping[str, Any]) -> Any:
         hf_config = copy.deepcopy(self.hf_config)

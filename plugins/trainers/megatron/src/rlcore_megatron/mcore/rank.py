@@ -55,7 +55,11 @@ class MegatronRank:
         # before the policy, so that the two models are not on the device at the same time
         swapped = load_host_weights(roles.reference) if roles.reference and roles.is_swapped else None
         policy = Role(
-            roles.policy, roles.optimizer, replay_routing=roles.replay_routing, writers=self._writers
+            roles.policy,
+            roles.optimizer,
+            replay_routing=roles.replay_routing,
+            writers=self._writers,
+            hooks=roles.hooks,
         )
         reference: Reference | None = None
         if swapped is not None:

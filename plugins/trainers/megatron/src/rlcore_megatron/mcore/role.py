@@ -15,6 +15,7 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
+from rlcore.interfaces.model_hooks import ModelHook
 from rlcore.interfaces.trainer import PolicyLoss, StepResult
 from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec
@@ -38,6 +39,7 @@ from rlcore_megatron.mcore.rows import RowSelector
 from rlcore_megatron.mcore.saving import StagedRole, load_role, stage_role
 from rlcore_megatron.mcore.schedule import learning_rate
 from rlcore_megatron.mcore.scoring import score_columns, token_outputs
+from rlcore_megatron.mcore.view import Frozen, view_of
 from rlcore_megatron.mcore.weights import hf_tensors
 
 _BALANCE = "the routers' balance"
@@ -63,15 +65,22 @@ class Role:
         *,
         replay_routing: bool = False,
         writers: dist.ProcessGroup | None = None,
+        hooks: Sequence[ModelHook] = (),
     ) -> None:
         """`optimizer` None: a frozen model (reference, teacher), which has no gradients and no optimizer.
 
         `replay_routing`: tokens go to the experts in the column `ROUTED_EXPERTS` of each batch, in forward
         and backward, with weights of this model's routers (`rlcore_megatron.mcore.replay`). `writers`: the
         ranks, by a group of their own that writes checkpoints beside training; None: torch's default group.
+        `hooks`: called before the optimizer is made.
         """
         built = build_model(spec, trainable=optimizer is not None, value_head=self.value_head)
         self.built = built
+        self.view = view_of(built) if hooks else None
+        for hook in hooks:
+            assert self.view is not None, "made for them"
+            hook.built(self.view)
+        self._frozen = Frozen(built) if hooks else None
         self.settings = optimizer
         self._writers = writers
         self.replay_routing = replay_routing
@@ -219,12 +228,16 @@ class Role:
     def _step(self, loss: float, metrics: dict[str, float], balance: float | None) -> StepResult:
         assert self.settings is not None
         lr = learning_rate(self.settings, self.steps) * self.lr_scale
+        if self._frozen is not None:
+            self._frozen.forget_gradients()
         self.optimizer.prepare_grads()
         norm = float(self.optimizer.get_grad_norm())
         finite = math.isfinite(loss) and math.isfinite(norm)
         if finite:
             clip_gradients(self.optimizer, norm)
             apply_gradients(self.optimizer, lr)
+            if self._frozen is not None:
+                self._frozen.put_back()
             self.steps += 1
         return StepResult(loss=loss, metrics=metrics, grad_norm=norm, lr=lr, finite=finite, balance=balance)
 

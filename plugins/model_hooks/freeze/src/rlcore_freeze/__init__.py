@@ -1,0 +1,1 @@
+"""Train only some of a model's parameters."""

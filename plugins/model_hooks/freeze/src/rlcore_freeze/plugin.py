@@ -1,0 +1,18 @@
+"""What this package offers to rlcore."""
+
+from collections.abc import Iterable
+
+from rlcore.plugins.hookspecs import hookimpl
+from rlcore.plugins.records import Component
+from rlcore_freeze.config import FreezeConfig
+
+
+@hookimpl
+def rlcore_model_hooks() -> Iterable[Component]:
+    """Freezing."""
+    yield Component(
+        name="freeze",
+        factory="rlcore_freeze.hook:Freeze",
+        summary="leave parameters as they are, by patterns of their names",
+        config=FreezeConfig,
+    )

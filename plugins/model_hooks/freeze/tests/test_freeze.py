@@ -1,0 +1,60 @@
+"""The model hook `freeze`: which names it takes, what it refuses, what becomes of parameters."""
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from rlcore.errors import ConfigError
+from rlcore.interfaces.model_hooks import ModelView
+from rlcore.plugins.records import Kind
+from rlcore.plugins.registry import check
+from rlcore_freeze import plugin
+from rlcore_freeze.config import FreezeConfig
+from rlcore_freeze.hook import Freeze
+
+NAMES = frozenset({"embedding.weight", "layers.0.mlp.weight", "layers.1.mlp.weight", "layers.10.norm.weight"})
+
+
+def frozen(*pattern: str, invert: bool = False) -> set[str]:
+    return set(Freeze(FreezeConfig(pattern=pattern, invert=invert)).frozen(NAMES))
+
+
+def test_a_pattern_is_looked_for_anywhere_in_the_name() -> None:
+    assert frozen(r"layers\.1\.") == {"layers.1.mlp.weight"}
+    assert frozen("mlp", "^embedding") == NAMES - {"layers.10.norm.weight"}
+    assert frozen("mlp", invert=True) == {"embedding.weight", "layers.10.norm.weight"}
+
+
+@pytest.mark.parametrize(
+    ("patterns", "invert", "words"),
+    [
+        (("mlp", "attention"), False, r"found 'attention', which is in none of the 4 names \(embedding"),
+        (("weight",), False, "found weight, which leaves nothing to train"),
+    ],
+)
+def test_what_matches_nothing_or_everything_is_refused(
+    patterns: tuple[str, ...], invert: bool, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        frozen(*patterns, invert=invert)
+
+
+def test_what_is_no_regular_expression_is_refused() -> None:
+    with pytest.raises(ValidationError, match="is no regular expression"):
+        FreezeConfig(pattern=("layers(",))
+
+
+def test_a_rank_freezes_what_it_has() -> None:
+    """Its pattern may be found on another rank alone."""
+    here = {name: torch.nn.Parameter(torch.ones(1)) for name in sorted(NAMES)[:2]}
+    hook = Freeze(FreezeConfig(pattern=("embedding", "norm")))
+    hook.built(ModelView(modules=[], parameters=here, names=NAMES))
+    assert {name: one.requires_grad for name, one in here.items()} == {
+        "embedding.weight": False,
+        "layers.0.mlp.weight": True,
+    }
+
+
+def test_the_record_is_in_order() -> None:
+    (component,) = plugin.rlcore_model_hooks()
+    assert check(Kind.MODEL_HOOK, component) is None
