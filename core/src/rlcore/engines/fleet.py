@@ -68,7 +68,7 @@ class Fleet:
     async def _knows_sessions(self) -> bool:
         """Whether the servers, which are all alike, begin the requests of a session together."""
         if self._has_sessions is None:
-            can = await self._slots[0].with_client(EngineClient.capabilities)
+            can = await self._slots[0].with_client(lambda client: client.capabilities())
             self._has_sessions = can.sessions
         return self._has_sessions
 

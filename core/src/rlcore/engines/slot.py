@@ -234,7 +234,7 @@ class EngineSlot:
 
     async def weight_version(self) -> int:
         """As `EngineClient.weight_version`."""
-        return await self.with_client(EngineClient.weight_version)
+        return await self.with_client(lambda client: client.weight_version())
 
     # --- within ----------------------------------------------------------------------------------------
 

@@ -94,12 +94,11 @@ class EngineGroup:
         if self._router is None:
             await asyncio.gather(*(slot.start() for slot in self._slots))
             return
-        from rlcore.engines.client import EngineClient
         from rlcore.engines.router import RoutedEngine
 
         await self._router.start()
         await asyncio.gather(*(slot.start() for slot in self._slots))
-        can = await self._slots[0].with_client(EngineClient.capabilities)
+        can = await self._slots[0].with_client(lambda client: client.capabilities())
         self._asking = self._client(self._router.url, engines=len(self._slots), capabilities=can)
         self._clients = [RoutedEngine(slot, self._slots, self._asking) for slot in self._slots]
 
