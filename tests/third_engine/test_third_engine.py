@@ -40,8 +40,8 @@ def train(site: Path, folder: Path, *flags: str) -> subprocess.CompletedProcess[
 
 def test_it_trains_the_demo(site: Path, tmp_path: Path) -> None:
     flags = ("--engine", "openai", "--openai.seed-offset", "7", "--steps", "2", "--eval-every", "0")
-    flags += ("--prompts-per-step", "4", "--eval-prompts", "2")
-    done = train(site, tmp_path / "run", *flags)
+    small = ("--prompts-per-step", "4", "--eval-prompts", "2")
+    done = train(site, tmp_path / "run", *flags, *small)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "train/kl_engine_max" in line]
