@@ -144,20 +144,22 @@ def _call(*call: object) -> subprocess.CompletedProcess[str]:
 
 def convert(what: str, source: Path, out: Path, ranks: int) -> None:
     """One conversion in this process and those that it starts."""
-    from rlcore.runtime.convert import WEIGHTS, Source, of_model, to_dist, to_hf
+    from rlcore.interfaces.trainer import Weights
+    from rlcore.runtime.weights_source import of_model
+    from rlcore_megatron.convert import WEIGHTS, to_dist, to_hf
 
     spec = of_model(source, _bridge(source))
     if what == "to_dist":
         to_dist(spec, out, lambda done, total: None, ranks)
     else:
-        weights = Source(spec=spec, weights=source / WEIGHTS)
+        weights = Weights(spec=spec, folder=source / WEIGHTS)
         to_hf(weights, out, lambda done, total: None, SHARD, ranks)
 
 
 def sizes(source: Path) -> list[int]:
     """Bytes of each weight as megatron holds it."""
-    from rlcore.runtime.convert import of_model
-    from rlcore.runtime.shares import one_rank
+    from rlcore.runtime.weights_source import of_model
+    from rlcore_megatron.shares import one_rank
 
     with one_rank():
         from rlcore_megatron.mcore.streaming import Shape

@@ -100,7 +100,16 @@ def test_a_member_imports_only_what_it_depends_on(src: Path) -> None:
     project = tomllib.loads((src.parent / "pyproject.toml").read_text())["project"]
     required = [re.match(r"[\w-]+", text) for text in [project["name"], *project.get("dependencies", ())]]
     allowed = {found[0].replace("-", "_") for found in required if found}
-    if src.parent.name in ("core", "cli"):
-        allowed |= {"rlcore_megatron"}
     found = {name.partition(".")[0] for file in modules(src).values() for name in imports(file, typing=True)}
     assert found <= allowed
+
+
+PLANNING = ("plan", "plan.py")
+"""`rlcore plan` knows the layouts of the megatron trainer."""
+
+
+@pytest.mark.parametrize("src", [ROOT / "core/src", ROOT / "cli/src"], ids=["core", "cli"])
+def test_core_and_command_know_no_trainer_by_name(src: Path) -> None:
+    files = [file for file in src.rglob("*.py") if not set(PLANNING) & set(file.relative_to(src).parts)]
+    assert len(files) > 5
+    assert not [file for file in files if "megatron" in file.read_text().lower()]

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlcore.compose.models import find
+from rlcore.compose.resolve import resolve_model
+from rlcore.compose.select import select
+from rlcore.config.layers import Layer
 from rlcore.errors import CheckpointError
-from rlcore.spec import Part
 from rlcore_cli.program import Program
-from rlcore_cli.train import model_of
+from rlcore_cli.train import model_of, trainer_of
 
 if TYPE_CHECKING:
     from rlcore.checkpoint.report import Report
+    from rlcore.interfaces.trainer import Advance, Trainer, Weights
     from rlcore.plugins.files import PluginFile
-    from rlcore.runtime.convert import Advance, Source
 
 _PATH = click.Path(path_type=Path)
 _ranks = click.option(
@@ -42,18 +43,22 @@ def convert(program: Program, source: Path, out: Path, ranks: int) -> None:
         raise CheckpointError(
             f"{source}: no such directory, expected RUN/checkpoints/N of a run, or a Hugging Face directory."
         )
-    from rlcore.runtime import convert as runtime
+    from rlcore.interfaces.trainer import Weights
+    from rlcore.runtime.weights_source import of_checkpoint, of_model
 
     if not (source / "config.json").is_file():
-        model, files = model_of(program, source.resolve().parent.parent, f"{source}")
-        _to_hf(runtime.of_checkpoint(source, model), out, ranks, files)
+        run = model_of(program, source.resolve().parent.parent, f"{source}")
+        _to_hf(run.trainer, of_checkpoint(source, run.model), out, ranks, run.plugin_files)
         return
     files = program.plugins.files
-    spec = runtime.of_model(source, _bridge(program, source))
-    if runtime.is_dist(source):
-        _to_hf(runtime.Source(spec=spec, weights=source / runtime.WEIGHTS), out, ranks, files)
+    selection = select(program.plugins.registry, None, Layer(label="", values={"model": str(source)}))
+    trainer = trainer_of(selection)
+    spec = of_model(source, resolve_model(selection).bridge)
+    weights = trainer.weights_in(source)
+    if weights is not None:
+        _to_hf(trainer, Weights(spec=spec, folder=weights), out, ranks, files)
         return
-    _print(_shown("Writing", lambda advance: runtime.to_dist(spec, out, advance, ranks, files)))
+    _print(_shown("Writing", lambda advance: trainer.from_hf(spec, out, advance, ranks, files)))
     click.echo(f"{out}: the weights of {source}, for rlcore train --weights {out}.")
 
 
@@ -64,25 +69,20 @@ def convert(program: Program, source: Path, out: Path, ranks: int) -> None:
 @click.pass_obj
 def export(program: Program, run: Path, out: Path, ranks: int) -> None:
     """Write the model of RUN's newest checkpoint to the folder OUT, as transformers and engines load it."""
-    from rlcore.runtime import convert as runtime
+    from rlcore.runtime.weights_source import checkpoint_of, of_checkpoint
 
-    model, files = model_of(program, run, f"{run}")
-    _to_hf(runtime.of_checkpoint(runtime.checkpoint_of(run), model), out, ranks, files)
+    found = model_of(program, run, f"{run}")
+    source = of_checkpoint(checkpoint_of(run), found.model)
+    _to_hf(found.trainer, source, out, ranks, found.plugin_files)
 
 
-def _to_hf(source: Source, out: Path, ranks: int, files: tuple[PluginFile, ...]) -> None:
-    from rlcore.runtime import convert as runtime
-
+def _to_hf(trainer: Trainer, source: Weights, out: Path, ranks: int, files: tuple[PluginFile, ...]) -> None:
     def work(advance: Advance) -> Report:
-        return runtime.to_hf(source, out, advance, ranks=ranks, plugin_files=files)
+        report: Report = trainer.to_hf(source, out, advance, ranks, files)
+        return report
 
     _print(_shown("Writing", work))
-    click.echo(f"{out}: the model of {source.weights.parent}, as transformers and engines load it.")
-
-
-def _bridge(program: Program, path: Path) -> Part:
-    found = find(str(path), program.plugins.registry, f"{path}")
-    return Part(name=found.entry.record.name, factory=found.family.factory, config=found.family.config())
+    click.echo(f"{out}: the model of {source.folder.parent}, as transformers and engines load it.")
 
 
 def _shown(what: str, work: Callable[[Advance], Report]) -> Report:

@@ -1,18 +1,21 @@
 """`rlcore train`: a command whose options depend on the parts that its own arguments choose."""
 
-from dataclasses import replace
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rlcore.checkpoint.folder import newest_complete
 from rlcore.compose.frozen import FROZEN, fields_of, frozen_models
 from rlcore.compose.models import download
-from rlcore.compose.resolve import resolve, resolve_model
+from rlcore.compose.resolve import resolve, resolve_model, resolve_part
 from rlcore.compose.resolved import Inference, ModelChoice, Resolved
 from rlcore.compose.select import select
+from rlcore.compose.selection import Selection
 from rlcore.config import toml
 from rlcore.config.layers import Layer
 from rlcore.errors import CheckpointError, ConfigError, Terminated
@@ -23,6 +26,12 @@ from rlcore.trains_on import TrainsOn
 from rlcore_cli import options
 from rlcore_cli.program import Program
 from rlcore_cli.resume import check_same_past
+
+if TYPE_CHECKING:
+    from rlcore.interfaces.trainer import Trainer
+
+KEPT = (Kind.MODEL, Kind.TRAINER)
+"""What of a run's settings tells how its checkpoints are read."""
 
 
 class TrainCommand(click.Command):
@@ -108,10 +117,10 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
     if summary.exit_reason == "terminated":
         raise Terminated
     if export is not None:
-        from rlcore.runtime import convert
+        from rlcore.runtime.weights_source import checkpoint_of, of_checkpoint
 
-        newest = convert.checkpoint_of(run_dir)
-        convert.to_hf(convert.of_checkpoint(newest, resolved.model), export, _unseen)
+        source = of_checkpoint(checkpoint_of(run_dir), resolved.model)
+        resolved.trainer.build().to_hf(source, export, _unseen)
         click.echo(f"{export}: the model, as transformers and engines load it.", err=params["as_json"])
 
 
@@ -138,8 +147,17 @@ def _resolve(program: Program, file: Layer | None, flags: Layer) -> Resolved:
     return resolve(selection, plugins=plugins.versions, plugin_files=plugins.files)
 
 
-def model_of(program: Program, run: Path, asked: str) -> tuple[ModelChoice, tuple[PluginFile, ...]]:
-    """The model of the run in the folder `run`, whose data need no longer be there, and its plugin files.
+@dataclass(frozen=True, kw_only=True)
+class ModelOfRun:
+    """What reads the checkpoints of a run."""
+
+    model: ModelChoice
+    trainer: Trainer
+    plugin_files: tuple[PluginFile, ...]
+
+
+def model_of(program: Program, run: Path, asked: str) -> ModelOfRun:
+    """Of the run in the folder `run`, whose data need no longer be there.
 
     Raises `CheckpointError` where it is no run's folder.
     """
@@ -147,11 +165,23 @@ def model_of(program: Program, run: Path, asked: str) -> tuple[ModelChoice, tupl
     if not path.is_file():
         raise CheckpointError(f"{asked}: found no {RUN_TOML} in {run}, so it is not the folder of a run.")
     program, file = _read(program, path, asked)
-    own = {name: value for name, value in file.values.items() if name.partition(".")[0] == Kind.MODEL}
+    own = {name: value for name, value in file.values.items() if name.partition(".")[0] in KEPT}
     if Kind.MODEL not in own:
         raise CheckpointError(f"{asked}: {path} names no model, so it is not the {RUN_TOML} of a run.")
     selection = select(program.plugins.registry, replace(file, values=own), Layer(label="", values={}))
-    return with_weights(resolve_model(selection)), program.plugins.files
+    return ModelOfRun(
+        model=with_weights(resolve_model(selection)),
+        trainer=trainer_of(selection),
+        plugin_files=program.plugins.files,
+    )
+
+
+def trainer_of(selection: Selection) -> Trainer:
+    """The trainer that is chosen. `ConfigError` where none is."""
+    if Kind.TRAINER not in selection.entries:
+        raise ConfigError(f"trainer: nothing chooses it, expected {selection.registry.offer(Kind.TRAINER)}.")
+    built: Trainer = resolve_part(selection.entries[Kind.TRAINER], selection.settings()).build()
+    return built
 
 
 def with_weights(model: ModelChoice) -> ModelChoice:

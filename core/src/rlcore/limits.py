@@ -3,7 +3,7 @@
 MOST_LOGITS = 1 << 25
 """Logits of a micro-batch on one rank that are made whole: 128 MiB in fp32, and as much for their gradient.
 
-Of more, `rlcore_megatron.mcore.logprobs` makes a chunk at a time, and again in the backward pass.
+Of more, a trainer makes a chunk at a time, and again in the backward pass.
 """
 
 ROWS_AT_ONCE = 256

@@ -158,6 +158,9 @@ class TrainerConfig(PassingConfig):
     libraries: ClassVar[tuple[str, ...]] = ()
     """Distributions whose version may change a run's numbers."""
 
+    preload: ClassVar[tuple[str, ...]] = ()
+    """Modules that a process may import before it becomes a rank."""
+
     layout_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that only divide the work: a resumed run may change them."""
 

@@ -23,8 +23,10 @@ from torch.distributed import ProcessGroup
 from rlcore.data.batch import TrainBatch
 
 if TYPE_CHECKING:
+    from rlcore.checkpoint.report import Report
     from rlcore.config.run import RunConfig
     from rlcore.interfaces.model_hooks import ModelHook, ModelView
+    from rlcore.plugins.files import PluginFile
     from rlcore.settings import OptimizerSettings
     from rlcore.spec import ModelSpec
 
@@ -274,6 +276,18 @@ class TrainerRank(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """Weights in the `folder` that `Staged.write` wrote, and the model that they are of."""
+
+    spec: ModelSpec
+    folder: Path
+
+
+Advance = Callable[[int, int], None]
+"""Told the bytes that were written since the last call, and how many there will be in all."""
+
+
 class Trainer(Protocol):
     """Made from its config, in the driver and in each train worker; imports its library where it needs it."""
 
@@ -290,4 +304,40 @@ class Trainer(Protocol):
 
     def join(self, meeting: Meeting, fields: Mapping[str, Any]) -> TrainerRank:
         """Join the process group under the layout of `fields`, and seed the process. Collective; once."""
+        ...
+
+    def to_hf(
+        self,
+        source: Weights,
+        out: Path,
+        advance: Advance,
+        ranks: int = 1,
+        plugin_files: Sequence[PluginFile] = (),
+    ) -> Report:
+        """Write the new directory `out`, as transformers and SGLang load it, in the dtype of `source.spec`.
+
+        It appears whole or not at all, with `checksums.json`. Config, tokenizer, chat template and generation
+        config come from `source.spec.path`. CheckpointError where `out` exists or does not fit on the disk,
+        or `source` is damaged or of another model. `ranks`: processes that may share the work; `plugin_files`
+        are loaded here, and needed there as well.
+        """
+        ...
+
+    def from_hf(
+        self,
+        spec: ModelSpec,
+        out: Path,
+        advance: Advance,
+        ranks: int = 1,
+        plugin_files: Sequence[PluginFile] = (),
+    ) -> Report:
+        """Write the new directory `out`: the weights of `spec.path`, as `ModelSpec.weights` takes them.
+
+        Every layout reads its part of them. Errors as of `to_hf`; ConfigError where the trainer has no form
+        of its own.
+        """
+        ...
+
+    def weights_in(self, path: Path) -> Path | None:
+        """The folder of the weights in a directory that `from_hf` made; None where it is none."""
         ...

@@ -147,7 +147,7 @@ def rlcore_filters() -> Iterable[Component]:
 
 @hookspec
 def rlcore_models() -> Iterable[ModelFamily]:
-    """Yield model bridges (`rlcore_megatron.mcore.bridge.ModelBridge`), found from `config.json` or by name.
+    """Yield model bridges, found from `config.json` or by name, each for a trainer, which says what they do.
 
     >>> from rlcore.plugins.hookspecs import hookimpl
     >>> from rlcore.plugins.records import ModelFamily

@@ -83,7 +83,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         bridge=resolved.model.bridge,
         dtype=_dtype(run, gpu),
         fields=fields,
-        weights=_weights(run.weights, hf_config),
+        weights=_weights(trainer, run.weights, hf_config),
     )
     prepared = Prepared(
         resolved=resolved,
@@ -183,18 +183,17 @@ def left_out(hf_config: Mapping[str, Any]) -> str | None:
     return f"Left out: layers for multi-token prediction ({layers}), neither trained, published nor saved."
 
 
-def _weights(given: str, hf_config: Mapping[str, Any]) -> str | None:
+def _weights(trainer: Trainer, given: str, hf_config: Mapping[str, Any]) -> str | None:
     """The checkpoint that `--weights` names, which must be of the run's model."""
     if not given:
         return None
-    from rlcore.runtime.convert import WEIGHTS, is_dist
-
     path = Path(given)
-    if not is_dist(path):
+    weights = trainer.weights_in(path)
+    if weights is None:
         raise ConfigError(f"--weights: found {given!r}, which is no checkpoint made by rlcore convert.")
     same = ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
     check_same(f"--weights {given}", read_config(path, f"--weights {given}"), hf_config, same)
-    return str(path / WEIGHTS)
+    return str(weights)
 
 
 def _parts(resolved: Resolved) -> list[Part]:

@@ -1,5 +1,6 @@
 """Real ranks for a test: one process each, gloo between them, and a hard time limit over all."""
 
+import functools
 import importlib
 import importlib.util
 import multiprocessing
@@ -13,10 +14,17 @@ from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import Any
 
+from rlcore.config.parts import TrainerConfig
 from rlcore.network import free_port
+from rlcore.plugins.loader import Switches, load
+from rlcore.plugins.records import Kind
 
-PRELOAD = "rlcore_megatron.mcore"
-"""Imported once, in the server that the ranks are forked from: a rank then starts in milliseconds."""
+
+@functools.cache
+def preload() -> list[str]:
+    """Imported once, in the server that the ranks are forked from: a rank then starts in milliseconds."""
+    configs = [entry.config for entry in load(Switches()).registry.entries(Kind.TRAINER)]
+    return [name for config in configs if issubclass(config, TrainerConfig) for name in config.preload]
 
 
 def run_ranks(fn: Callable[..., Any] | str, n: int, *args: Any, timeout: float = 280.0) -> list[Any]:
@@ -28,7 +36,7 @@ def run_ranks(fn: Callable[..., Any] | str, n: int, *args: Any, timeout: float =
     or TimeoutError) carries the traceback of the rank.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([PRELOAD])
+    context.set_forkserver_preload(preload())
     port, deadline = free_port(), time.monotonic() + timeout
     processes: list[BaseProcess] = []
     ends: list[Connection] = []

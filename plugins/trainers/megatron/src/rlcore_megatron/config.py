@@ -42,6 +42,7 @@ class MegatronConfig(TrainerConfig):
         **{name: name for name in (TENSOR, PIPELINE, CONTEXT, EXPERT)},
     }
     libraries: ClassVar[tuple[str, ...]] = ("megatron-core",)
+    preload: ClassVar[tuple[str, ...]] = ("rlcore_megatron.mcore",)
     layout_fields: ClassVar[frozenset[str]] = frozenset(
         (
             *(TENSOR, PIPELINE, VIRTUAL, CONTEXT, EXPERT, "expert_tensor_parallel_size", "sequence_parallel"),

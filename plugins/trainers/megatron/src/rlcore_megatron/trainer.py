@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.errors import ConfigError
 from rlcore_megatron.config import MegatronConfig
 
 if TYPE_CHECKING:
+    from rlcore.checkpoint.report import Report
     from rlcore.config.run import RunConfig
-    from rlcore.interfaces.trainer import Meeting, TrainerRank
+    from rlcore.interfaces.trainer import Advance, Meeting, TrainerRank, Weights
+    from rlcore.plugins.files import PluginFile
+    from rlcore.spec import ModelSpec
 
 RECOMPUTE = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 """Only the input of each layer is kept for the backward pass: memory for a third more arithmetic."""
@@ -46,3 +50,34 @@ class MegatronTrainer:
         from rlcore_megatron.mcore.rank import join
 
         return join(meeting, fields)
+
+    def to_hf(
+        self,
+        source: Weights,
+        out: Path,
+        advance: Advance,
+        ranks: int = 1,
+        plugin_files: Sequence[PluginFile] = (),
+    ) -> Report:
+        """One tensor at a time."""
+        from rlcore_megatron.convert import to_hf
+
+        return to_hf(source, out, advance, ranks=ranks, plugin_files=plugin_files)
+
+    def from_hf(
+        self,
+        spec: ModelSpec,
+        out: Path,
+        advance: Advance,
+        ranks: int = 1,
+        plugin_files: Sequence[PluginFile] = (),
+    ) -> Report:
+        """As `torch_dist`."""
+        from rlcore_megatron.convert import to_dist
+
+        return to_dist(spec, out, advance, ranks, plugin_files)
+
+    def weights_in(self, path: Path) -> Path | None:
+        from rlcore_megatron.convert import WEIGHTS, is_dist
+
+        return path / WEIGHTS if is_dist(path) else None

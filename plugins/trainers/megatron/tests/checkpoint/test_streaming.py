@@ -20,16 +20,18 @@ from transformers import AutoModelForCausalLM
 from rlcore.checkpoint.report import FILE
 from rlcore.checksums import checksum
 from rlcore.errors import CheckpointError
-from rlcore.runtime.convert import WEIGHTS, Source, of_model, to_dist, to_hf
-from rlcore.runtime.shares import share
+from rlcore.interfaces.trainer import Weights
+from rlcore.runtime.weights_source import of_model
 from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import make_experts, make_qwen3
+from rlcore_megatron.convert import WEIGHTS, to_dist, to_hf
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.fields import split
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors
+from rlcore_megatron.shares import share
 from rlcore_qwen.config import QwenConfig
 
 MB = 1 << 20
@@ -86,8 +88,8 @@ def _weights(folder: Path) -> dict[str, torch.Tensor]:
     return {name: one for file in folder.glob("*.safetensors") for name, one in load_file(file).items()}
 
 
-def _source(folder: Path) -> Source:
-    return Source(spec=of_model(folder, QWEN), weights=folder / WEIGHTS)
+def _source(folder: Path) -> Weights:
+    return Weights(spec=of_model(folder, QWEN), folder=folder / WEIGHTS)
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -137,8 +139,8 @@ def test_ranks_share_the_work_and_give_the_same_bytes(tmp_path: Path) -> None:
     steps: list[tuple[int, int]] = []
     spec = of_model(model, GLM)
 
-    def source(folder: Path) -> Source:
-        return Source(spec=spec, weights=folder / "d" / WEIGHTS)
+    def source(folder: Path) -> Weights:
+        return Weights(spec=spec, folder=folder / "d" / WEIGHTS)
 
     calls = [("to_dist", (spec, one / "d")), ("to_hf", (source(one), one / "h", 40_000))]
     run_ranks(_in_one_process, 1, calls)
@@ -167,7 +169,7 @@ def _layers_in_pieces(rank: int, world: int, port: int, root: str, piece_bytes: 
     """The checksums of a checkpoint whose layers of experts are divided, and how many pieces one has."""
     model, out = Path(root) / "m", Path(root) / "pieces"
     report = to_dist(of_model(model, GLM), out, _unseen, max_piece_bytes=piece_bytes)
-    to_hf(Source(spec=of_model(model, GLM), weights=out / WEIGHTS), Path(root) / "h", _unseen, 40_000)
+    to_hf(Weights(spec=of_model(model, GLM), folder=out / WEIGHTS), Path(root) / "h", _unseen, 40_000)
     entries = FileSystemReader(str(out / WEIGHTS)).read_metadata().state_dict_metadata
     [experts] = [entry for name, entry in entries.items() if name.endswith("mlp.experts.linear_fc1.weight")]
     assert isinstance(experts, TensorStorageMetadata)
@@ -230,7 +232,7 @@ def _refuses(rank: int, world: int, port: int, root: str) -> bool:
     to_dist(of_model(model, QWEN), good, _unseen)
     make_qwen3(bad, intermediate_size=64)
     with pytest.raises(CheckpointError, match="is no checkpoint of this model"):
-        to_hf(Source(spec=of_model(bad, QWEN), weights=good / WEIGHTS), out, _unseen)
+        to_hf(Weights(spec=of_model(bad, QWEN), folder=good / WEIGHTS), out, _unseen)
     data = good / WEIGHTS / "__0_0.distcp"
     data.write_bytes(data.read_bytes()[:5000])
     with pytest.raises(CheckpointError, match="cannot be read"):

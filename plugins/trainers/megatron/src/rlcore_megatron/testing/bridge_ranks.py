@@ -17,9 +17,10 @@ from torch import Tensor
 
 from rlcore.data.batch import TrainBatch
 from rlcore.errors import UserError
-from rlcore.runtime import convert
+from rlcore.interfaces.trainer import Weights
 from rlcore.spec import ModelSpec, Part
 from rlcore.testing.checkpoints import weighted_loss
+from rlcore_megatron import convert
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.build import Built, build_model
 from rlcore_megatron.mcore.context import Share
@@ -86,7 +87,7 @@ def save_again(rank: int, size: int, port: int, bridge: Part, root: Path, out: P
         with tempfile.TemporaryDirectory() as folder:
             middle = Path(folder) / "checkpoint"
             convert.to_dist(spec, middle, _unseen)
-            source = convert.Source(spec=spec, weights=middle / convert.WEIGHTS)
+            source = Weights(spec=spec, folder=middle / convert.WEIGHTS)
             convert.to_hf(source, out / path.name, _unseen, SHARD_BYTES)
 
 

@@ -7,25 +7,20 @@ their turn comes, so host memory holds one tensor (and its counterpart), however
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlcore.checkpoint.folder import MARKER, newest_complete, read_marker, write_atomically
+from rlcore.checkpoint.folder import MARKER, write_atomically
 from rlcore.checkpoint.report import Report
-from rlcore.compose.models import read_config
-from rlcore.dtypes import NAMES, OF_NAME
-from rlcore.errors import CheckpointError, ModelError
-from rlcore.runtime.run_folder import CHECKPOINTS, MODEL_DIR
-from rlcore.runtime.shares import Done, ToDist, ToHf, one_rank, run_shares
-from rlcore.runtime.state import RunState
+from rlcore.dtypes import NAMES
+from rlcore.errors import CheckpointError
+from rlcore.interfaces.trainer import Advance, Weights
 from rlcore.runtime.weights_check import check_weights
-from rlcore.runtime.worker import POLICY
-from rlcore.spec import ModelSpec, Part
+from rlcore.spec import ModelSpec
+from rlcore_megatron.shares import Done, ToDist, ToHf, one_rank, run_shares
 
 if TYPE_CHECKING:
-    from rlcore.compose.resolved import ModelChoice
     from rlcore.plugins.files import PluginFile
 
 WEIGHTS = "weights"
@@ -35,53 +30,14 @@ MAX_SHARD_BYTES = 5 * 1024**3
 MAX_PIECE_BYTES = 1024**3
 """Of a layer's experts, what a checkpoint has in one piece: it is in memory at once when it is converted."""
 
-Advance = Callable[[int, int], None]
-"""Told the bytes that were written since the last call, and how many there will be in all."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """Weights in a checkpoint, and the model that they are of."""
-
-    spec: ModelSpec
-    weights: Path
-
-
-def checkpoint_of(run: Path) -> Path:
-    """The newest complete checkpoint of a run's folder; CheckpointError where there is none."""
-    found = newest_complete(run / CHECKPOINTS)
-    if found is None:
-        raise CheckpointError(f"{run}: holds no complete checkpoint in {CHECKPOINTS}/.")
-    return found
-
-
-def of_checkpoint(checkpoint: Path, model: ModelChoice) -> Source:
-    """The policy of `checkpoint` (RUN/checkpoints/N, of a run of `model`). CheckpointError."""
-    read_marker(checkpoint)
-    state = RunState.read(checkpoint)
-    path = model.path or str(checkpoint.resolve().parents[1] / MODEL_DIR)
-    spec = ModelSpec(path=path, bridge=model.bridge, dtype=str(state.model["dtype"]))
-    return Source(spec=spec, weights=checkpoint / POLICY)
-
 
 def is_dist(path: Path) -> bool:
     """Whether `path` is a directory that `to_dist` made."""
     return (path / WEIGHTS).is_dir() and (path / MARKER).is_file()
 
 
-def of_model(path: Path, bridge: Part) -> ModelSpec:
-    """The model in the Hugging Face directory `path`, in the dtype of its config.json. ModelError."""
-    config = read_config(path, f"{path}")
-    name = config.get("dtype", config.get("torch_dtype", "float32"))
-    if name not in OF_NAME:
-        raise ModelError(
-            f"{path / 'config.json'}: found dtype {name!r}, expected one of {', '.join(OF_NAME)}."
-        )
-    return ModelSpec(path=str(path), bridge=bridge, dtype=OF_NAME[name])
-
-
 def to_hf(
-    source: Source,
+    source: Weights,
     out: Path,
     advance: Advance,
     max_shard_bytes: int = MAX_SHARD_BYTES,
@@ -105,7 +61,7 @@ def to_hf(
         total = sum(file.nbytes for file in files)
         _check_space(out, total)
         with write_atomically(out, marked=False) as folder:
-            job = ToHf(spec=source.spec, weights=source.weights, folder=folder, shards=files)
+            job = ToHf(spec=source.spec, weights=source.folder, folder=folder, shards=files)
             done = run_shares(
                 job, shape, min(ranks, len(files)), lambda more: advance(more, total), plugin_files
             )

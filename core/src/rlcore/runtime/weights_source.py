@@ -1,0 +1,47 @@
+"""Where weights come from that are converted: a checkpoint of a run, or a Hugging Face directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlcore.checkpoint.folder import newest_complete, read_marker
+from rlcore.compose.models import read_config
+from rlcore.dtypes import OF_NAME
+from rlcore.errors import CheckpointError, ModelError
+from rlcore.interfaces.trainer import Weights
+from rlcore.runtime.run_folder import CHECKPOINTS, MODEL_DIR
+from rlcore.runtime.state import RunState
+from rlcore.runtime.worker import POLICY
+from rlcore.spec import ModelSpec, Part
+
+if TYPE_CHECKING:
+    from rlcore.compose.resolved import ModelChoice
+
+
+def checkpoint_of(run: Path) -> Path:
+    """The newest complete checkpoint of a run's folder; CheckpointError where there is none."""
+    found = newest_complete(run / CHECKPOINTS)
+    if found is None:
+        raise CheckpointError(f"{run}: holds no complete checkpoint in {CHECKPOINTS}/.")
+    return found
+
+
+def of_checkpoint(checkpoint: Path, model: ModelChoice) -> Weights:
+    """The policy of `checkpoint` (RUN/checkpoints/N, of a run of `model`). CheckpointError."""
+    read_marker(checkpoint)
+    state = RunState.read(checkpoint)
+    path = model.path or str(checkpoint.resolve().parents[1] / MODEL_DIR)
+    spec = ModelSpec(path=path, bridge=model.bridge, dtype=str(state.model["dtype"]))
+    return Weights(spec=spec, folder=checkpoint / POLICY)
+
+
+def of_model(path: Path, bridge: Part) -> ModelSpec:
+    """The model in the Hugging Face directory `path`, in the dtype of its config.json. ModelError."""
+    config = read_config(path, f"{path}")
+    name = config.get("dtype", config.get("torch_dtype", "float32"))
+    if name not in OF_NAME:
+        raise ModelError(
+            f"{path / 'config.json'}: found dtype {name!r}, expected one of {', '.join(OF_NAME)}."
+        )
+    return ModelSpec(path=str(path), bridge=bridge, dtype=OF_NAME[name])
