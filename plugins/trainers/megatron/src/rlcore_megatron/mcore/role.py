@@ -17,6 +17,7 @@ from torch import Tensor
 from rlcore.data.batch import TrainBatch
 from rlcore.interfaces.model_hooks import ModelHook
 from rlcore.interfaces.trainer import PolicyLoss, StepResult
+from rlcore.schedule import learning_rate
 from rlcore.settings import OptimizerSettings
 from rlcore.spec import ModelSpec
 from rlcore_megatron.mcore.balance import KIND, keep_balanced, scale_of, take_value
@@ -37,7 +38,6 @@ from rlcore_megatron.mcore.packing import Bins, Pack, check_longest, equal_bins,
 from rlcore_megatron.mcore.replay import check_routes, keep_routes
 from rlcore_megatron.mcore.rows import RowSelector
 from rlcore_megatron.mcore.saving import StagedRole, load_role, stage_role
-from rlcore_megatron.mcore.schedule import learning_rate
 from rlcore_megatron.mcore.scoring import score_columns, token_outputs
 from rlcore_megatron.mcore.view import Frozen, view_of
 from rlcore_megatron.mcore.weights import hf_tensors

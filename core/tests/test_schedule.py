@@ -2,8 +2,8 @@
 
 import pytest
 
+from rlcore.schedule import learning_rate
 from rlcore.settings import LrSchedule, OptimizerSettings
-from rlcore_megatron.mcore.schedule import learning_rate
 
 
 def _rates(schedule: LrSchedule, warmup: int, steps: int = 8) -> list[float]:

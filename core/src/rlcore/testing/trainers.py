@@ -1,0 +1,81 @@
+"""The conformance suite of trainers: on one rank, in fp32, beside transformers' own model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors import safe_open
+
+from rlcore.spec import Part
+from rlcore.testing import trainer_ranks
+from rlcore.testing.ranks import run_ranks
+from rlcore.testing.tiny import make_qwen3
+
+LOG_PROBS = 1e-4
+"""Largest difference of log-probs in fp32: what every run checks of trainer and engine."""
+SUMS = 1e-4
+"""Relative difference of sums over another order."""
+
+
+class TrainerConformance:
+    """Subclass it and say which trainer; each property is a test, in a process of its own."""
+
+    def trainer(self) -> Part:
+        """The trainer, as a record names it."""
+        raise NotImplementedError
+
+    def bridge(self) -> Part:
+        """The bridge of Qwen3 for this trainer; the default fits one that needs no bridge."""
+        return Part(name="none", factory="rlcore.spec:Part")
+
+    def asked(self, function: str, path: Path, *more: Any) -> Any:
+        """What the one rank answers."""
+        name = f"{trainer_ranks.__name__}:{function}"
+        return run_ranks(name, 1, self.trainer(), self.bridge(), str(path), *more)[0]
+
+    @pytest.fixture
+    def model(self, tmp_path: Path) -> Path:
+        """A tiny random Qwen3."""
+        return make_qwen3(tmp_path / "model")
+
+    def test_log_probs_are_those_of_transformers(self, model: Path) -> None:
+        found = self.asked("log_probs", model)
+        assert found.pop("below the entropy's bound") == found.pop("descending") == 1
+        assert max(found.values()) < LOG_PROBS, found
+
+    def test_the_gradient_of_a_linear_loss_is_that_of_autograd(self, model: Path) -> None:
+        found = self.asked("gradient", model)
+        assert max(found.values()) < SUMS, found
+
+    def test_a_step_does_not_depend_on_how_its_batch_is_split(self, model: Path) -> None:
+        whole = self.asked("split", model, trainer_ranks.BUDGET)
+        parts = self.asked("split", model, trainer_ranks.SMALL_BUDGET)
+        assert float((whole[0] - parts[0]).abs().max()) < LOG_PROBS
+        assert parts[1:3] == pytest.approx(whole[1:3], rel=SUMS)
+        assert whole[3].keys() == parts[3].keys()
+        for name in whole[3]:
+            assert float((whole[3][name] - parts[3][name]).abs().max()) < SUMS, name
+
+    def test_what_follows_a_load_is_the_same_to_the_last_bit(self, model: Path, tmp_path: Path) -> None:
+        assert self.asked("resumed", model, str(tmp_path / "saved")) == 0
+
+    def test_published_weights_are_the_policy_by_the_names_of_its_directory(
+        self, model: Path, tmp_path: Path
+    ) -> None:
+        before, after, moved, gap = self.asked("published", model, str(tmp_path / "out"))
+        with safe_open(model / "model.safetensors", "pt") as file:  # type: ignore[no-untyped-call] # of theirs
+            assert set(before) == set(file.keys())
+        assert before == after, "the order is the same at every publication"
+        assert moved > 0
+        assert gap < LOG_PROBS
+
+    def test_a_step_that_is_not_finite_is_not_taken(self, model: Path) -> None:
+        assert self.asked("not_finite", model) == {"finite": 0, "moved": 0, "lr": 0}
+
+    def test_a_reference_stays_until_it_takes_over_the_policy(self, model: Path) -> None:
+        found = self.asked("reference", model)
+        assert found["kept"] == 0
+        assert found["apart"] > LOG_PROBS
+        assert found["copied"] < LOG_PROBS

@@ -1,0 +1,15 @@
+"""The conformance suite, of the megatron trainer."""
+
+from rlcore.spec import Part
+from rlcore.testing.trainers import TrainerConformance
+from rlcore_megatron.config import MegatronConfig
+
+
+class TestMegatron(TrainerConformance):
+    def trainer(self) -> Part:
+        return Part(
+            name="megatron", factory="rlcore_megatron.trainer:MegatronTrainer", config=MegatronConfig()
+        )
+
+    def bridge(self) -> Part:
+        return Part(name="qwen3", factory="rlcore_qwen.bridge:QwenBridge")

@@ -1,0 +1,1 @@
+"""A trainer of one rank on plain transformers."""

@@ -1,0 +1,341 @@
+"""A trainer of one rank: a model of transformers, AdamW, padded micro-batches."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from acme_plain.plugin import PlainConfig
+from rlcore.checkpoint.folder import write_atomically
+from rlcore.checkpoint.report import Report
+from rlcore.checkpoint.safetensors_stream import Entry, shards, write_shards
+from rlcore.config.run import RunConfig
+from rlcore.data.batch import TrainBatch
+from rlcore.dtypes import NAMES, torch_dtype
+from rlcore.errors import CheckpointError, ConfigError
+from rlcore.interfaces.trainer import (
+    Advance,
+    DataRank,
+    Meeting,
+    Models,
+    PolicyLoss,
+    Roles,
+    StepResult,
+    TokenOutputs,
+    Weights,
+)
+from rlcore.plugins.files import PluginFile
+from rlcore.schedule import learning_rate
+from rlcore.settings import OptimizerSettings
+from rlcore.spec import ModelSpec
+
+MODEL, MOMENTS, STATE, RANDOM = "model.safetensors", "moments.safetensors", "state.json", "random.safetensors"
+
+
+class PlainStaged:
+    """Tensors and numbers of a model, as they were."""
+
+    def __init__(self, files: Mapping[str, Mapping[str, Tensor]], steps: int) -> None:
+        self._files, self._steps = files, steps
+
+    def write(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, tensors in self._files.items():
+            save_file(dict(tensors), folder / name)
+        (folder / STATE).write_text(json.dumps({"steps": self._steps}))
+
+
+class PlainModel:
+    """A policy, a reference or a teacher."""
+
+    def __init__(self, spec: ModelSpec, settings: OptimizerSettings | None) -> None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        model: Any = AutoModelForCausalLM.from_pretrained(spec.path, dtype=torch_dtype(spec.dtype))
+        self._model = model.to(device).eval().requires_grad_(settings is not None)
+        self._settings = settings
+        self._steps = 0
+        self._optimizer = None if settings is None else _adamw(self._model, settings)
+
+    def forward(
+        self,
+        batch: TrainBatch,
+        *,
+        temperature: float,
+        tokens_per_rank: int,
+        entropy: bool = False,
+        top: int = 0,
+        chosen: str | None = None,
+    ) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        total = int(batch.response_lengths.sum())
+        with torch.no_grad():
+            for rows, places in _micro_batches(batch, tokens_per_rank):
+                part = batch.select(rows)
+                log_probs = self._log_probs(part, temperature)
+                columns = {"log_probs": _of_targets(log_probs, part)}
+                columns |= {"entropy": _entropy(log_probs)} if entropy else {}
+                if top:
+                    best = log_probs.topk(top)
+                    columns |= {"top_ids": best.indices, "top_log_probs": best.values}
+                if chosen:
+                    ids = part.per_token[chosen].to(log_probs.device)
+                    columns["top_log_probs"] = log_probs.gather(1, ids)
+                for name, column in columns.items():
+                    whole = found.setdefault(name, torch.zeros(total, *column.shape[1:], dtype=column.dtype))
+                    whole[places] = column.cpu()
+        return found or {"log_probs": torch.zeros(0)}
+
+    def train(
+        self,
+        batch: TrainBatch,
+        loss: PolicyLoss,
+        *,
+        temperature: float,
+        tokens_per_rank: int,
+        entropy: bool = False,
+        entropy_grad: bool = False,
+        chosen: str | None = None,
+    ) -> StepResult:
+        assert self._optimizer is not None, "a frozen model is not trained"
+        self._optimizer.zero_grad(set_to_none=False)
+        total, metrics = 0.0, dict[str, float]()
+        for rows, _ in _micro_batches(batch, tokens_per_rank):
+            part = batch.select(rows)
+            if not int(part.response_lengths.sum()):
+                continue
+            log_probs = self._log_probs(part, temperature)
+            with torch.set_grad_enabled(entropy_grad):
+                spread = _entropy(log_probs) if entropy else None
+            ids = part.per_token[chosen].to(log_probs.device) if chosen else None
+            outputs = TokenOutputs(
+                log_probs=_of_targets(log_probs, part),
+                entropy=spread,
+                chosen=None if ids is None else log_probs.gather(1, ids),
+            )
+            result = loss(outputs, _to(part, log_probs.device))
+            result.total.backward()
+            total += float(result.total.detach())
+            for name, value in result.metrics.items():
+                metrics[name] = metrics.get(name, 0.0) + float(value)
+        return self._step(total, metrics)
+
+    def _step(self, loss: float, metrics: dict[str, float]) -> StepResult:
+        assert self._optimizer is not None
+        assert self._settings is not None
+        settings, lr = self._settings, learning_rate(self._settings, self._steps)
+        gradients = [p.grad for p in self._model.parameters() if p.grad is not None]
+        norm = float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0
+        finite = math.isfinite(loss) and math.isfinite(norm)
+        if finite:
+            if settings.clip_grad:
+                scale = min(1.0, settings.clip_grad / (norm + 1e-6))
+                for gradient in gradients:
+                    gradient.mul_(scale)
+            for group in self._optimizer.param_groups:
+                group["lr"] = lr
+            self._optimizer.step()
+            self._steps += 1
+        return StepResult(loss=loss, metrics=metrics, grad_norm=norm, lr=lr, finite=finite)
+
+    def hf_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        return ((name, tensor.detach()) for name, tensor in self._model.named_parameters())
+
+    def copy_weights(self, policy: PlainModel) -> None:
+        with torch.no_grad():
+            for mine, theirs in zip(self._model.parameters(), policy._model.parameters(), strict=True):
+                mine.copy_(theirs)
+
+    def stage(self) -> PlainStaged:
+        files = {MODEL: {name: _copy(tensor) for name, tensor in self.hf_tensors()}}
+        if self._optimizer is not None:
+            files[MOMENTS] = {key: _copy(tensor) for key, tensor in self._moments()}
+            files[RANDOM] = {"torch": torch.get_rng_state()}
+        return PlainStaged(files, self._steps)
+
+    def load(self, folder: Path) -> None:
+        try:
+            weights = load_file(folder / MODEL)
+            _fill(dict(self._model.named_parameters()), weights)
+            if self._optimizer is None:
+                return
+            moments = load_file(folder / MOMENTS)
+            self._steps = int(json.loads((folder / STATE).read_text())["steps"])
+            for name, parameter in self._model.named_parameters():
+                kinds = [key for key in moments if key.endswith(f"/{name}")]
+                if kinds:
+                    self._optimizer.state[parameter] = {
+                        key.partition("/")[0]: moments[key].to(
+                            parameter.device if moments[key].dim() else "cpu"
+                        )
+                        for key in kinds
+                    }
+            torch.set_rng_state(load_file(folder / RANDOM)["torch"])
+        except CheckpointError:
+            raise
+        except Exception as error:  # safetensors has errors of its own kind
+            raise CheckpointError(f"{folder} cannot be read: {error}.") from error
+
+    def _moments(self) -> Iterator[tuple[str, Tensor]]:
+        assert self._optimizer is not None
+        for name, parameter in self._model.named_parameters():
+            for key, value in self._optimizer.state.get(parameter, {}).items():
+                yield f"{key}/{name}", value
+
+    def _log_probs(self, part: TrainBatch, temperature: float) -> Tensor:
+        """fp32 [R, V]: of the distribution behind each response token."""
+        device = self._model.device
+        lengths, responses = part.lengths, part.response_lengths.tolist()
+        width = int(lengths.max()) if len(part) else 0
+        ids = torch.zeros(len(part), width, dtype=torch.int64)
+        ids[torch.arange(width) < lengths[:, None]] = part.tokens
+        mask = (torch.arange(width) < lengths[:, None]).long()
+        logits = self._model(input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False).logits
+        ends = lengths.tolist()
+        rows = [
+            logits[i, end - n - 1 : end - 1] for i, (end, n) in enumerate(zip(ends, responses, strict=True))
+        ]
+        return torch.log_softmax(torch.cat(rows).float() / temperature, dim=-1)
+
+
+class PlainRank:
+    """The one rank."""
+
+    data = DataRank(device=torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+
+    def build(self, roles: Roles) -> Models:
+        assert roles.policy is not None, "a critic was refused before the run"
+        return Models(
+            policy=PlainModel(roles.policy, roles.optimizer),
+            reference=PlainModel(roles.reference, None) if roles.reference else None,
+            teacher=PlainModel(roles.teacher, None) if roles.teacher else None,
+        )
+
+    def stop(self) -> None:
+        """There is no group to leave."""
+
+
+class PlainTrainer:
+    """Kind `trainer`."""
+
+    def __init__(self, config: PlainConfig) -> None:
+        self.config = config
+
+    def check_fields(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {}
+
+    def fields(self, run: RunConfig, given: Mapping[str, Any], *, gpu: bool) -> Mapping[str, Any]:
+        return {}
+
+    def join(self, meeting: Meeting, fields: Mapping[str, Any]) -> PlainRank:
+        if meeting.listener is not None:
+            meeting.listener.close()
+        random.seed(meeting.seed)
+        torch.manual_seed(meeting.seed)
+        return PlainRank()
+
+    def to_hf(
+        self,
+        source: Weights,
+        out: Path,
+        advance: Advance,
+        ranks: int = 1,
+        plugin_files: Sequence[PluginFile] = (),
+    ) -> Report:
+        if out.exists():
+            raise CheckpointError(f"{out}: exists already; name a directory that does not.")
+        tensors = load_file(source.folder / MODEL)
+        files = shards((Entry(name, tuple(t.shape), t.dtype) for name, t in tensors.items()), 2**32)
+        total = sum(file.nbytes for file in files)
+        with write_atomically(out, marked=False) as folder:
+            report = write_shards(folder, files, iter(tensors.items()), lambda more: advance(more, total))
+            for file in Path(source.spec.path).iterdir():
+                if file.is_file() and file.suffix in (".json", ".jinja", ".txt", ".model"):
+                    shutil.copyfile(file, folder / file.name)
+            config = json.loads((folder / "config.json").read_text())
+            (folder / "config.json").write_text(json.dumps({**config, "dtype": NAMES[source.spec.dtype]}))
+            report.write(folder)
+        return report
+
+    def from_hf(
+        self,
+        spec: ModelSpec,
+        out: Path,
+        advance: Advance,
+        ranks: int = 1,
+        plugin_files: Sequence[PluginFile] = (),
+    ) -> Report:
+        raise ConfigError("The trainer 'plain' reads Hugging Face directories as they are.")
+
+    def weights_in(self, path: Path) -> Path | None:
+        return None
+
+
+def _adamw(model: Any, settings: OptimizerSettings) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(
+        model.parameters(),
+        lr=settings.lr,
+        betas=(settings.adam_beta1, settings.adam_beta2),
+        eps=settings.adam_eps,
+        weight_decay=settings.weight_decay,
+    )
+
+
+def _micro_batches(batch: TrainBatch, budget: int) -> Iterator[tuple[list[int], Tensor]]:
+    """Rows of each micro-batch, and the places of their response tokens in the batch."""
+    ends = torch.cumsum(batch.response_lengths, 0).tolist()
+    starts = [0, *ends[:-1]]
+    lengths = batch.lengths.tolist()
+    bins: list[list[int]] = []
+    for unit in batch.units():
+        if bins and sum(lengths[i] for i in [*bins[-1], *unit]) <= budget:
+            bins[-1] += unit
+        else:
+            bins.append([*unit])
+    for rows in bins:
+        yield rows, torch.tensor([at for i in rows for at in range(starts[i], ends[i])], dtype=torch.int64)
+
+
+def _of_targets(log_probs: Tensor, part: TrainBatch) -> Tensor:
+    ends, lengths = torch.cumsum(part.lengths, 0).tolist(), part.response_lengths.tolist()
+    targets = [part.tokens[end - n : end] for end, n in zip(ends, lengths, strict=True)]
+    return log_probs.gather(1, torch.cat(targets).to(log_probs.device)[:, None])[:, 0]
+
+
+def _entropy(log_probs: Tensor) -> Tensor:
+    return -(log_probs.exp() * log_probs).sum(-1)
+
+
+def _to(part: TrainBatch, device: torch.device) -> TrainBatch:
+    def moved(columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: column.to(device) for name, column in columns.items()}
+
+    return TrainBatch(
+        tokens=part.tokens.to(device),
+        prompt_lengths=part.prompt_lengths.to(device),
+        response_lengths=part.response_lengths.to(device),
+        per_token=moved(part.per_token),
+        per_sample=moved(part.per_sample),
+        per_input=moved(part.per_input),
+    )
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return tensor.detach().cpu().clone()
+
+
+def _fill(own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    if own.keys() != found.keys():
+        raise CheckpointError("The checkpoint is of another model.")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(found[name])

@@ -1,0 +1,63 @@
+"""A trainer from outside the workspace passes the suite of trainers, and learns the demo as a wheel."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import SMALL, Run, rows
+
+from acme_plain.plugin import PlainConfig
+from rlcore.spec import Part
+from rlcore.testing.trainers import TrainerConformance
+
+HERE = Path(__file__).parent
+
+
+class TestPlain(TrainerConformance):
+    def trainer(self) -> Part:
+        return Part(name="plain", factory="acme_plain.trainer:PlainTrainer", config=PlainConfig())
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the trainer, installed from a wheel."""
+    root = tmp_path_factory.mktemp("third_trainer")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    offline = ["--no-build-isolation", "--no-deps", "--no-index"]
+    subprocess.run([*pip, "wheel", *offline, "-w", str(root), str(HERE)], check=True, timeout=120)
+    [wheel] = root.glob("*.whl")
+    install = [*pip, "install", "--no-deps", "--no-index", "--target", str(root / "site"), str(wheel)]
+    subprocess.run(install, check=True, timeout=120)
+    return root / "site"
+
+
+@pytest.mark.timeout(900)
+def test_it_learns_the_demo_without_the_bundled_trainer(run: Run, site: Path, tmp_path: Path) -> None:
+    folder, out = tmp_path / "run", tmp_path / "model"
+    env = {"PYTHONPATH": str(site)}
+    demo = ("--algo", "grpo", "--model", "qwen3", "--trainer", "plain", "--engine", "local")
+    run("train", *demo, "--run-dir", str(folder), "--export", str(out), env=env, limit=800)
+    assert rows(folder)[-1]["eval/copy/reward/mean"] > 0.9
+    assert (
+        'name = "plain"' in (folder / "run.toml").read_text() or "plain" in (folder / "run.toml").read_text()
+    )
+    assert (out / "model.safetensors").is_file()
+
+
+@pytest.mark.timeout(600)
+def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(run: Run, site: Path, tmp_path: Path) -> None:
+    env = {"PYTHONPATH": str(site)}
+    small = ("train", "--algo", "grpo", "--model", "qwen3", "--trainer", "plain", "--engine", "local", *SMALL)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    run(*small, "--steps", "4", "--run-dir", str(whole), env=env)
+    run(*small, "--steps", "2", "--run-dir", str(parts), env=env)
+    run("train", "--resume", str(parts), "--steps", "4", env=env)
+    losses = [[row["train/loss"] for row in rows(folder) if "train/loss" in row] for folder in (whole, parts)]
+    assert losses[0] == losses[1]
+
+
+def test_what_it_lacks_is_one_sentence_before_the_run(run: Run, site: Path) -> None:
+    env = {"PYTHONPATH": str(site)}
+    done = run("train", "--algo", "ppo", "--model", "qwen3", "--trainer", "plain", code=2, env=env)
+    assert "--value-loss: the trainer 'plain' has no critic; take an --algo without one." in done.stderr
