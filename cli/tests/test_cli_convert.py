@@ -109,6 +109,7 @@ class MineBridge(QwenBridge):
 def rlcore_models():
     yield ModelFamily(
         name="mine", factory=f"{__name__}:MineBridge", config=Settings, summary="x",
+        trainer="megatron",
         architectures=("MineForCausalLM",),
     )
 '''

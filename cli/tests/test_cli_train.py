@@ -66,7 +66,8 @@ def rlcore_trainers():
 
 @hookimpl
 def rlcore_models():
-    yield ModelFamily(name="tiny", factory="toy:G", summary="x", architectures=("T",), preset="toy:p")
+    known = dict(trainer="gym", architectures=("T",), preset="toy:p")
+    yield ModelFamily(name="tiny", factory="toy:G", summary="x", **known)
 '''
 
 

@@ -104,12 +104,8 @@ def test_a_member_imports_only_what_it_depends_on(src: Path) -> None:
     assert found <= allowed
 
 
-PLANNING = ("plan", "plan.py")
-"""`rlcore plan` knows the layouts of the megatron trainer."""
-
-
 @pytest.mark.parametrize("src", [ROOT / "core/src", ROOT / "cli/src"], ids=["core", "cli"])
 def test_core_and_command_know_no_trainer_by_name(src: Path) -> None:
-    files = [file for file in src.rglob("*.py") if not set(PLANNING) & set(file.relative_to(src).parts)]
+    files = list(src.rglob("*.py"))
     assert len(files) > 5
     assert not [file for file in files if "megatron" in file.read_text().lower()]

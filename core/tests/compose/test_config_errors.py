@@ -2,16 +2,20 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rlcore.compose.fit import fit
 from rlcore.compose.models import hub_config
+from rlcore.compose.offers import Offers
 from rlcore.compose.resolved import Resolved
 from rlcore.config import toml
 from rlcore.errors import ConfigError, ModelError, UserError
 from rlcore.network import free_port
+from rlcore.plugins.loader import Plugins
 
 Make = Callable[..., Resolved]
 
@@ -253,3 +257,10 @@ def test_a_hub_that_cannot_be_reached_is_asked_once(
     (cached / "snapshots" / "abc").mkdir(parents=True)
     (cached / "snapshots" / "abc" / "config.json").write_text("{}")
     assert hub_config("some/model", "--model") == str(cached / "snapshots" / "abc")
+
+
+def test_a_bridge_is_for_its_trainer(make: Make, plugins: Plugins) -> None:
+    found = make()
+    foreign = replace(found, model=replace(found.model, bridge_for="other"))
+    with pytest.raises(ConfigError, match=r"written for the trainer 'other', but the trainer is 'gym'"):
+        fit(foreign, {}, Offers(plugins.registry))

@@ -174,8 +174,11 @@ def rlcore_models() -> Iterable[ModelFamily]:
         name="tiny",
         factory="toy:Bridge",
         summary="x",
+        trainer="gym",
         architectures=("TinyForCausalLM",),
         preset="toy:preset",
         suggests={"lr": 0.2, "minibatches": 4, "prompts_per_step": 16, "max_prompt_tokens": 32},
     )
-    yield ModelFamily(name="large", factory="toy:Bridge", summary="x", architectures=("LargeForCausalLM",))
+    yield ModelFamily(
+        name="large", factory="toy:Bridge", summary="x", trainer="gym", architectures=("LargeForCausalLM",)
+    )

@@ -101,8 +101,18 @@ def _complaints(
     yield from reward_complaints(resolved)
     table = resolved.engine.config.table
     yield from engine_complaints(run, [f"{table}.{name}" for name in resolved.engine_fields])
+    yield from _bridge_complaints(resolved)
     yield from resolved.trainer.config.complaints(run, resolved.trainer_fields, _roles(resolved))
     yield from frozen_complaints(resolved)
+
+
+def _bridge_complaints(resolved: Resolved) -> Iterator[str]:
+    trainer, model = resolved.trainer, resolved.model
+    if trainer.config.needs_bridge and model.bridge_for != trainer.name:
+        yield (
+            f"--model: the bridge of {model.family!r} is written for the trainer {model.bridge_for!r}, but "
+            f"the trainer is {trainer.name!r}; expected --trainer {model.bridge_for}."
+        )
 
 
 def _roles(resolved: Resolved) -> frozenset[str]:

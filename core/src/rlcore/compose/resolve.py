@@ -98,6 +98,7 @@ def resolve_model(selection: Selection) -> ModelChoice:
         path=found.path,
         preset=None if found.path else found.family.preset,
         bridge=resolve_part(found.entry, selection.settings()),
+        bridge_for=found.family.trainer,
         hub=found.hub,
     )
 

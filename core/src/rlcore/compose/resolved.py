@@ -30,6 +30,7 @@ class ModelChoice:
     """The model. `name`: as it is chosen again; `path`: its Hugging Face directory (None: the preset,
 
     which `preset`, a factory string, writes); `hub`: `path` still lacks the weights (`models.download`).
+    `bridge_for`: the trainer that the bridge is written for.
     """
 
     name: str
@@ -37,6 +38,7 @@ class ModelChoice:
     path: str | None
     preset: str | None
     bridge: Part
+    bridge_for: str = ""
     hub: bool = False
 
 

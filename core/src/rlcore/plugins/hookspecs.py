@@ -157,7 +157,7 @@ def rlcore_models() -> Iterable[ModelFamily]:
     ...         name="newmodel",
     ...         factory="my_package.bridge:NewModelBridge",
     ...         summary="the NewModel family",
-    ...         architectures=("NewModelForCausalLM",),
+    ...         trainer="mine", architectures=("NewModelForCausalLM",),
     ...     )
     >>> [family.architectures for family in rlcore_models()]
     [('NewModelForCausalLM',)]

@@ -72,7 +72,9 @@ class Algorithm:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFamily(Component):
-    """A model bridge. `architectures`: the `architectures[0]` of the config.json files that it claims.
+    """A model bridge. `trainer`: the one that it is written for.
+
+    `architectures`: the `architectures[0]` of the config.json files that it claims.
 
     `preset`: `package.module:function`, called as `function(directory, seed)`, writes a tiny Hugging Face
     directory with random weights; what `--model NAME` stands for. None: the family has no preset.
@@ -81,6 +83,7 @@ class ModelFamily(Component):
     `NAME.json`.
     """
 
+    trainer: str
     architectures: tuple[str, ...]
     preset: str | None = None
     facts: str | None = None

@@ -61,6 +61,8 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     check_model(resolved, hf_config)
     if not resolved.run.engine_url:
         resolved.engine.build().check_model(hf_config)
+    if resolved.trainer.config.needs_bridge:
+        _check_bridge(resolved, path)
     encoder = _checked_encoder(resolved, path, hf_config)
     run = resolved.run
     prompts = asked(resolved.source, lambda source: train_prompts(source, resolved))
@@ -133,6 +135,7 @@ def prepare_served(chosen: Inference, run_dir: Path) -> Served:
     hf_config = read_config(path)
     check_context(chosen, hf_config)
     chosen.engine.build().check_model(hf_config)
+    _check_bridge(chosen, path)
     encoder = _checked_encoder(chosen, path, hf_config)
     evals = asked_for(chosen)
     check_prompts(encoder, chosen.run, named(evals))
@@ -158,13 +161,17 @@ def _generators(chosen: Inference) -> Generators:
     return Generators([chosen.generator, *(one.generator for one in chosen.evals if one.generator)])
 
 
+def _check_bridge(chosen: Inference, path: Path) -> None:
+    """The bridge knows what it cannot do with a model of its family."""
+    refuse = getattr(chosen.model.bridge.load(), "refuse", None)
+    if refuse is not None:
+        refuse(str(path))
+
+
 def _checked_encoder(chosen: Inference, path: Path, hf_config: Mapping[str, Any]) -> PromptEncoder:
     """The tokenizer of the model, whose weights are there and fit."""
     from rlcore.data.tokens import PromptEncoder
 
-    refuse = getattr(chosen.model.bridge.load(), "refuse", None)
-    if refuse is not None:
-        refuse(str(path))
     check_weights(path, shapes=chosen.model.path is not None)
     encoder = PromptEncoder.load(path, max_prompt_tokens=chosen.run.max_prompt_tokens)
     _check_vocabulary(path, hf_config, len(encoder.tokenizer))
@@ -201,7 +208,8 @@ def _parts(resolved: Resolved) -> list[Part]:
     chosen = [resolved.loss, resolved.generator, resolved.engine, resolved.trainer, *some]
     lists = (*resolved.rewards, *resolved.filters, *resolved.corrections)
     told = (resolved.producer, *resolved.model_hooks, *resolved.trackers, *resolved.callbacks)
-    return [*chosen, resolved.source, resolved.model.bridge, *lists, *told, *_eval_parts(resolved)]
+    bridge = [resolved.model.bridge] if resolved.trainer.config.needs_bridge else []
+    return [*chosen, resolved.source, *bridge, *lists, *told, *_eval_parts(resolved)]
 
 
 def _eval_parts(chosen: Inference) -> list[Part]:

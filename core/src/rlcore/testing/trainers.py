@@ -65,7 +65,7 @@ class TrainerConformance:
         self, model: Path, tmp_path: Path
     ) -> None:
         before, after, moved, gap = self.asked("published", model, str(tmp_path / "out"))
-        with safe_open(model / "model.safetensors", "pt") as file:  # type: ignore[no-untyped-call] # of theirs
+        with safe_open(model / "model.safetensors", "pt") as file:
             assert set(before) == set(file.keys())
         assert before == after, "the order is the same at every publication"
         assert moved > 0

@@ -121,7 +121,8 @@ from rlcore.plugins.records import ModelFamily
 def rlcore_models():
     known = {"facts": f"{__name__}:facts"} if FACTS else {}
     yield ModelFamily(
-        name="own", factory=f"{__name__}:Bridge", summary="x", architectures=("OwnForCausalLM",), **known
+        name="own", factory=f"{__name__}:Bridge", summary="x", trainer="megatron",
+        architectures=("OwnForCausalLM",), **known
     )
 
 def facts(config):

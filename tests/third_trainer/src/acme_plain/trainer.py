@@ -23,6 +23,7 @@ from rlcore.config.run import RunConfig
 from rlcore.data.batch import TrainBatch
 from rlcore.dtypes import NAMES, torch_dtype
 from rlcore.errors import CheckpointError, ConfigError
+from rlcore.interfaces.model_hooks import ModelHook, ModelView
 from rlcore.interfaces.trainer import (
     Advance,
     DataRank,
@@ -58,12 +59,20 @@ class PlainStaged:
 class PlainModel:
     """A policy, a reference or a teacher."""
 
-    def __init__(self, spec: ModelSpec, settings: OptimizerSettings | None) -> None:
+    def __init__(
+        self, spec: ModelSpec, settings: OptimizerSettings | None, hooks: Sequence[ModelHook] = ()
+    ) -> None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         model: Any = AutoModelForCausalLM.from_pretrained(spec.path, dtype=torch_dtype(spec.dtype))
         self._model = model.to(device).eval().requires_grad_(settings is not None)
         self._settings = settings
         self._steps = 0
+        self.lr_scale = 1.0
+        parameters = dict(model.named_parameters())
+        view = ModelView(modules=[model], parameters=parameters, names=frozenset(parameters))
+        self.view = view if hooks else None
+        for hook in hooks:
+            hook.built(view)
         self._optimizer = None if settings is None else _adamw(self._model, settings)
 
     def forward(
@@ -132,7 +141,7 @@ class PlainModel:
     def _step(self, loss: float, metrics: dict[str, float]) -> StepResult:
         assert self._optimizer is not None
         assert self._settings is not None
-        settings, lr = self._settings, learning_rate(self._settings, self._steps)
+        settings, lr = self._settings, learning_rate(self._settings, self._steps) * self.lr_scale
         gradients = [p.grad for p in self._model.parameters() if p.grad is not None]
         norm = float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0
         finite = math.isfinite(loss) and math.isfinite(norm)
@@ -215,7 +224,7 @@ class PlainRank:
     def build(self, roles: Roles) -> Models:
         assert roles.policy is not None, "a critic was refused before the run"
         return Models(
-            policy=PlainModel(roles.policy, roles.optimizer),
+            policy=PlainModel(roles.policy, roles.optimizer, roles.hooks),
             reference=PlainModel(roles.reference, None) if roles.reference else None,
             teacher=PlainModel(roles.teacher, None) if roles.teacher else None,
         )

@@ -14,6 +14,7 @@ def rlcore_models() -> Iterable[ModelFamily]:
         name="llama",
         factory="rlcore_llama.bridge:LlamaBridge",
         summary="Llama 2 and Llama 3 dense; the preset is a tiny random one",
+        trainer="megatron",
         architectures=("LlamaForCausalLM",),
         facts="rlcore_llama.facts:llama",
         sizes="rlcore_llama:sizes",

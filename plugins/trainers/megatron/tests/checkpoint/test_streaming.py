@@ -49,6 +49,7 @@ def _unseen(done: int, total: int) -> None:
 def _in_one_process(rank: int, world: int, port: int, calls: list[tuple[str, Any]]) -> list[Any]:
     """Conversions one after another; each gives its progress and the growth of the peak memory, in bytes."""
     found = []
+    QWEN.load()  # what its import takes is no matter of the model's size
     for name, arguments in calls:
         steps: list[tuple[int, int]] = []
 

@@ -11,7 +11,7 @@ from acme_plain.plugin import PlainConfig
 from rlcore.spec import Part
 from rlcore.testing.trainers import TrainerConformance
 
-HERE = Path(__file__).parent
+MEMBER = Path(__file__).parents[1] / "third_trainer"
 
 
 class TestPlain(TrainerConformance):
@@ -25,7 +25,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("third_trainer")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     offline = ["--no-build-isolation", "--no-deps", "--no-index"]
-    subprocess.run([*pip, "wheel", *offline, "-w", str(root), str(HERE)], check=True, timeout=120)
+    subprocess.run([*pip, "wheel", *offline, "-w", str(root), str(MEMBER)], check=True, timeout=120)
     [wheel] = root.glob("*.whl")
     install = [*pip, "install", "--no-deps", "--no-index", "--target", str(root / "site"), str(wheel)]
     subprocess.run(install, check=True, timeout=120)
