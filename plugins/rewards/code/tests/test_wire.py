@@ -17,10 +17,10 @@ def crossed(value: Any) -> Any:
     return decode(json.loads(json.dumps(encode(value, refuse))), refuse)
 
 
-def nested(depth: int) -> list[Any]:
-    data: list[Any] = []
+def nested(depth: int, *tag: str) -> list[Any]:
+    data: list[Any] = [*tag]
     for _ in range(depth):
-        data = [data]
+        data = [*tag, data]
     return data
 
 
@@ -44,7 +44,7 @@ PLAIN = [
 ]
 
 WRONG: list[Any] = [
-    *({}, [], [1], [None], ["gone"], {"a": 1}, [["list"]], ["list", {}], nested(DEPTH + 1)),
+    *({}, [], [1], [None], ["gone"], {"a": 1}, [["list"]], ["list", {}], nested(DEPTH + 1, "list")),
     *(["dict", 1], ["dict", [1]], ["dict", [["list"], 1]], ["set", ["list"]], ["dict", [1, 2, 3]]),
     *(
         ["int", 1],
