@@ -72,7 +72,6 @@ def _work(
             return
         except Exception as error:
             answer = (None, error)
-        signal.setitimer(signal.ITIMER_PROF, 0)
         pickle.dump(answer, output)
         output.flush()
 
