@@ -1,6 +1,7 @@
 """Weights streamed between Hugging Face directories and checkpoints: bit by bit, in little memory."""
 
 import hashlib
+import importlib
 import json
 import shutil
 import threading
@@ -49,7 +50,9 @@ def _unseen(done: int, total: int) -> None:
 def _in_one_process(rank: int, world: int, port: int, calls: list[tuple[str, Any]]) -> list[Any]:
     """Conversions one after another; each gives its progress and the growth of the peak memory, in bytes."""
     found = []
-    QWEN.load()  # what its import takes is no matter of the model's size
+    QWEN.load()
+    importlib.import_module("mbridge.models.qwen3")  # what imports take is no matter of the model's size
+    importlib.import_module("transformers.models.qwen3.modeling_qwen3")
     for name, arguments in calls:
         steps: list[tuple[int, int]] = []
 
