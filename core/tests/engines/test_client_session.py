@@ -180,7 +180,9 @@ async def answering(
     bodies: list[Any] = []
 
     async def info(_: web.Request) -> web.Response:
-        return web.json_response({"engine": "local", "version": "1", "capabilities": []})
+        return web.json_response(
+            {"version": "1", "abilities": ["sessions", "seeds", "seeds_siblings"], "capabilities": []}
+        )
 
     async def generate(request: web.Request) -> web.StreamResponse:
         bodies.append(await request.json())

@@ -32,7 +32,6 @@ class Capabilities:
     it gives its memory back, and takes it again, when told to.
     """
 
-    kind: str
     version: str
     weight_session: bool
     tensors: bool
@@ -53,7 +52,6 @@ def capabilities(info: Mapping[str, Any], endpoints: Iterable[str]) -> Capabilit
     is_deterministic = bool(info.get("enable_deterministic_inference"))
     says = frozenset(info.get("abilities", ()))
     return Capabilities(
-        kind=str(info.get("engine", "")),
         version=str(info["version"]),
         weight_session="begin_weight_update" in paths,
         tensors="update_weights_from_tensor" in paths,

@@ -79,7 +79,6 @@ class OpenAiClient(EngineClient):
     async def capabilities(self) -> Capabilities:
         """Seeds of requests, and nothing else."""
         return Capabilities(
-            kind="openai",
             version="1",
             weight_session=False,
             tensors=False,
