@@ -37,6 +37,8 @@ class Command:
         known = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **(env or {})}
         self.process: Forked | subprocess.Popen[bytes]
         if not (env or fresh):
+            self.out.touch()  # a test may read it before the fork has opened it
+            self.err.touch()
             self.process = _forker.fork(arguments, cwd=cwd, env=known, out=self.out, err=self.err)
             return
         program = Path(sys.executable).with_name("rlcore")
