@@ -6,8 +6,9 @@ found and what was expected; the command line prints it without a traceback and 
 Each class is also the standard-library error that it specialises.
 """
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 
 class RlcoreError(Exception):
@@ -28,6 +29,17 @@ class ConfigError(UserError):
 
 class PluginError(UserError):
     """A plugin that is missing, broken or clashes with another one."""
+
+
+@contextlib.contextmanager
+def faults_of(what: str) -> Iterator[None]:
+    """What `what`, a plugin's part, raises is told as its own; errors of this tree go on as they are."""
+    try:
+        yield
+    except RlcoreError:
+        raise
+    except Exception as error:
+        raise PluginError(f"{what} failed: {type(error).__name__}: {error}.") from error
 
 
 class DataError(UserError):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from rlcore.config.run import RunConfig
 from rlcore.data.tokens import PromptEncoder
 from rlcore.engines.client import together
-from rlcore.errors import DataError, PluginError, RlcoreError, RunError
+from rlcore.errors import DataError, PluginError, RunError, faults_of
 from rlcore.interfaces import Filter, Generator, Verdict
 from rlcore.rollout.baseline import with_baseline
 from rlcore.rollout.buffer import Draw
@@ -155,10 +155,5 @@ class Workshop(Maker):
 
 def _judged(judge: Filter, group: Group) -> Verdict:
     """A filter is a plugin: its faults are told as such."""
-    try:
+    with faults_of(f"The filter {type(judge).__name__}"):
         return judge.judge(group)
-    except RlcoreError:
-        raise
-    except Exception as error:
-        name = type(judge).__name__
-        raise PluginError(f"The filter {name} failed: {type(error).__name__}: {error}.") from error

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
-from rlcore.errors import PluginError, RlcoreError
+from rlcore.errors import PluginError, faults_of
 from rlcore.interfaces import Callback, RunControl
 from rlcore.types import Json
 
@@ -36,7 +35,7 @@ class Callbacks:
         """Everything that `load` needs, as JSON: a copy, for it is written while the run goes on."""
         states = {}
         for name, callback in self._callbacks.items():
-            with _told(name):
+            with faults_of(f"The callback {name!r}"):
                 states[name] = json.loads(json.dumps(callback.state()))
         return {name: {"lr_scale": self._scales[name], "state": states[name]} for name in states}
 
@@ -44,13 +43,13 @@ class Callbacks:
         """Go on where `state` was taken; callbacks that are new begin anew."""
         for name in self._callbacks.keys() & state.keys():
             self._scales[name] = float(state[name]["lr_scale"])
-            with _told(name):
+            with faults_of(f"The callback {name!r}"):
                 self._callbacks[name].load(state[name]["state"])
 
     def _ask(self, call: Callable[[Callback], RunControl | None]) -> RunControl:
         every = RunControl()
         for name, callback in self._callbacks.items():
-            with _told(name):
+            with faults_of(f"The callback {name!r}"):
                 asked = call(callback) or RunControl()
             if asked.lr_scale is not None:
                 self._scales[name] = _checked(name, asked.lr_scale)
@@ -68,14 +67,3 @@ def _checked(name: str, scale: float) -> float:
             f"The callback {name!r} asked for the lr_scale {scale}; expected a number of at least 0."
         )
     return float(scale)
-
-
-@contextlib.contextmanager
-def _told(name: str) -> Iterator[None]:
-    """A callback is a plugin: its faults are told as such."""
-    try:
-        yield
-    except RlcoreError:
-        raise
-    except Exception as error:
-        raise PluginError(f"The callback {name!r} failed: {type(error).__name__}: {error}.") from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.compose.evals import EvalSet
 from rlcore.config.evals import EvalConfig
-from rlcore.errors import ConfigError, DataError, PluginError, RlcoreError
+from rlcore.errors import ConfigError, DataError, faults_of
 from rlcore.rollout.evaluate import Evaluation, sampling_of
 from rlcore.rollout.rewards import RewardPool
 from rlcore.spec import Part, RewardPart
@@ -62,12 +62,8 @@ def asked_for(chosen: Inference, taken: Sequence[PreparedEval] = ()) -> tuple[Pr
 
 def asked(source: Part, ask: Callable[[Any], Prompts]) -> Prompts:
     """What `ask` says of the built source, which is a plugin: its faults are told as such."""
-    try:
+    with faults_of(f"The source {source.name!r}"):
         return ask(source.build())
-    except RlcoreError:
-        raise
-    except Exception as error:
-        raise PluginError(f"The source {source.name!r} failed: {type(error).__name__}: {error}.") from error
 
 
 def _prepared(one: EvalSet, chosen: Inference) -> PreparedEval:

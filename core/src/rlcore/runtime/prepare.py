@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.compose.model_fit import check_context, check_model
 from rlcore.compose.models import read_config
 from rlcore.config.servers import frozen_name
-from rlcore.errors import ConfigError, DataError, ModelError, PluginError, RlcoreError
+from rlcore.errors import ConfigError, DataError, ModelError, faults_of
 from rlcore.rollout.generators import Generators
 from rlcore.rollout.teacher import check_vocabulary
 from rlcore.runtime.data_checks import (
@@ -112,12 +112,8 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
 
 def built(part: Part, kind: str) -> Any:
     """The object of a part that the driver builds before anything starts. Its faults are told as such."""
-    try:
+    with faults_of(f"The {kind} {part.name!r}"):
         return part.build()
-    except RlcoreError:
-        raise
-    except Exception as error:
-        raise PluginError(f"The {kind} {part.name!r} failed: {type(error).__name__}: {error}.") from error
 
 
 def prepare_served(chosen: Inference, run_dir: Path) -> Served:

@@ -140,7 +140,8 @@ class Loader(importlib.machinery.SourceFileLoader):
             cached = self.get_data(cache)
             if cached.startswith(header):
                 code = marshal.loads(memoryview(cached)[len(header) :])
-                return code if isinstance(code, CodeType) else None
+                if isinstance(code, CodeType):
+                    return code
         code = compile(rewrite(source, path), path, "exec", dont_inherit=True)
         if not sys.dont_write_bytecode:
             self.set_data(cache, header + marshal.dumps(code))  # does nothing where it may not write
