@@ -4,31 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
 
 import pytest
+from launches import TOKEN, launch
 
-from rlcore.engines.interface import TOKEN_VARIABLE, EngineLaunch
+from rlcore.engines.interface import TOKEN_VARIABLE
 from rlcore.errors import ConfigError
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
-
-TOKEN = "secret-of-the-run"
-
-
-def launch(**changes: Any) -> EngineLaunch:
-    given: dict[str, Any] = {
-        "model_path": "/models/tiny",
-        "host": "127.0.0.1",
-        "port": 31000,
-        "token": TOKEN,
-        "dtype": "fp32",
-        "context_length": 256,
-        "seed": 3,
-        "weights_dir": "/weights",
-        "log_path": "/run/engine.log",
-    }
-    return EngineLaunch(**{**given, **changes})
 
 
 def test_a_server_of_its_own_context_without_publications() -> None:

@@ -10,31 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from launches import TOKEN, launch
 
-from rlcore.engines.interface import EngineLaunch
 from rlcore.errors import ConfigError, MissingEngineError
 from rlcore.network import loopback_interface
 from rlcore_sglang import cpu, heads
 from rlcore_sglang.config import SglangConfig
 from rlcore_sglang.engine import SglangEngine
 from rlcore_sglang.fields import ServerFields, arguments, check_fields, nodes_of, server_fields
-
-TOKEN = "secret-of-the-run"
-
-
-def launch(**changes: Any) -> EngineLaunch:
-    given: dict[str, Any] = {
-        "model_path": "/models/tiny",
-        "host": "127.0.0.1",
-        "port": 31000,
-        "token": TOKEN,
-        "dtype": "fp32",
-        "context_length": 256,
-        "seed": 3,
-        "weights_dir": "/weights",
-        "log_path": "/run/engine.log",
-    }
-    return EngineLaunch(**{**given, **changes})
 
 
 @pytest.fixture(scope="module")
