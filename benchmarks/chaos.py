@@ -22,17 +22,17 @@ import psutil
 from chaos_parts import CRASHES, HANGS, TOOL_FAILS, fate
 from common import Row, machine, parser, publish, say, table, verdict
 
-from rlcore.config.run import RunConfig
+from rlcore.api.generation import Completion
+from rlcore.api.part import RewardPart
+from rlcore.api.run_config import RunConfig
+from rlcore.api.tokens import PromptEncoder
+from rlcore.api.types import Json, Prompt, Sampling, Span
 from rlcore.data.cursor import PromptCursor
 from rlcore.data.cursors import cursor_of
-from rlcore.data.tokens import PromptEncoder
-from rlcore.interfaces import Completion
 from rlcore.rollout.produce import SamplingProducer
 from rlcore.rollout.rewards import RewardPool
 from rlcore.rollout.stream import Stream
-from rlcore.spec import RewardPart
 from rlcore.testing.token_engine import ByteTokenizer
-from rlcore.types import Json, Prompt, Sampling, Span
 from rlcore_tools.config import ToolsConfig
 from rlcore_tools.generator import Tools
 

@@ -7,8 +7,8 @@ import time
 import zlib
 from collections.abc import Sequence
 
-from rlcore.config.base import Config
-from rlcore.types import Sample, Score
+from rlcore.api.config import Config
+from rlcore.api.types import Sample, Score
 
 CRASHES, HANGS, TOOL_FAILS = range(0, 5), range(5, 10), range(10, 15)
 """Per cent of the prompts, which share nothing."""

@@ -144,7 +144,7 @@ def _call(*call: object) -> subprocess.CompletedProcess[str]:
 
 def convert(what: str, source: Path, out: Path, ranks: int) -> None:
     """One conversion in this process and those that it starts."""
-    from rlcore.interfaces.trainer import Weights
+    from rlcore.api.trainer import SavedWeights
     from rlcore.runtime.weights_source import of_model
     from rlcore_megatron.convert import WEIGHTS, to_dist, to_hf
 
@@ -152,7 +152,7 @@ def convert(what: str, source: Path, out: Path, ranks: int) -> None:
     if what == "to_dist":
         to_dist(spec, out, lambda done, total: None, ranks)
     else:
-        weights = Weights(spec=spec, folder=source / WEIGHTS)
+        weights = SavedWeights(spec=spec, folder=source / WEIGHTS)
         to_hf(weights, out, lambda done, total: None, SHARD, ranks)
 
 
@@ -168,9 +168,9 @@ def sizes(source: Path) -> list[int]:
 
 
 def _bridge(source: Path) -> Any:
+    from rlcore.api.part import Part
     from rlcore.compose.models import find
     from rlcore.plugins.loader import load
-    from rlcore.spec import Part
 
     found = find(str(source), load().registry, "--model")
     return Part(name=found.entry.record.name, factory=found.family.factory, config=found.family.config())

@@ -74,7 +74,7 @@ def measure(way: str, tokens: int, threads: int) -> tuple[float, float]:
         hidden.grad, matrix.grad = torch.ones_like(hidden), torch.ones_like(matrix)
     else:
         whole = way == "whole"
-        logits = kernels.linear(hidden, matrix) if whole else HiddenRows(hidden=hidden, matrix=matrix)
+        logits = kernels.kernel_linear(hidden, matrix) if whole else HiddenRows(hidden=hidden, matrix=matrix)
         log_probs, entropies = vocab_parallel_log_probs(logits, targets, entropy=True, entropy_grad=True)
         assert entropies is not None
         (-log_probs - 0.01 * entropies).sum().backward()

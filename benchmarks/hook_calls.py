@@ -11,13 +11,14 @@ from pathlib import Path
 
 from common import Row, machine, parser, publish, table
 
-from rlcore.config.base import Config
-from rlcore.interfaces import Callback, RunInfo, Tracker
+from rlcore.api.callback import Callback
+from rlcore.api.config import Config
+from rlcore.api.tracker import RunInfo, Tracker
+from rlcore.api.types import Json, Prompt, Sample
 from rlcore.runtime.callbacks import Callbacks
 from rlcore.tracking.console import Display
 from rlcore.tracking.jsonl import Jsonl
 from rlcore.tracking.trackers import Trackers
-from rlcore.types import Json, Prompt, Sample
 
 KEYS, SAMPLES = 60, 256
 ROW: dict[str, Json] = {"step": 1, **{f"train/metric_{number}": number / 3 for number in range(KEYS)}}

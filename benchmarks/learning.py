@@ -16,8 +16,8 @@ from statistics import fmean
 from common import BENCHMARKS, IMAGES, Row, machine, parser, publish, say, table, train, verdict
 from learned import Kept, Learned, draw, grouped, outcome, picture_of
 
+from rlcore.api.records import Kind
 from rlcore.plugins.loader import load
-from rlcore.plugins.records import Kind
 
 LINEAR = ("--lr-schedule", "linear")
 """With several updates a batch, a constant rate makes some policies fall apart once they know it all."""

@@ -21,16 +21,17 @@ from unittest.mock import patch
 import torch
 from common import Row, machine, make_model, parser, publish, say, table, verdict
 
+from rlcore.api.batch import TrainBatch
+from rlcore.api.optimizer import OptimizerSettings
+from rlcore.api.part import ModelSpec, Part
 from rlcore.cpu import kernels
 from rlcore.cpu.allocator import keep_memory
-from rlcore.data.batch import TrainBatch
 from rlcore.learning import learner as learner_module
 from rlcore.learning.forwards import Forwards
 from rlcore.learning.learner import Learner
 from rlcore.learning.objective import Objective
+from rlcore.learning.settings import LearnerSettings
 from rlcore.network import free_port
-from rlcore.settings import LearnerSettings, OptimizerSettings
-from rlcore.spec import ModelSpec, Part
 from rlcore_grpo.advantage import GroupAdvantage
 from rlcore_grpo.config import GroupAdvantageConfig, PpoClipConfig
 from rlcore_grpo.loss import PpoClip

@@ -24,13 +24,13 @@ from common import Row, machine, make_model, parser, publish, say, table
 from safetensors.torch import load_file
 from torch import Tensor
 
+from rlcore.api.engine import Engine, EngineLaunch
 from rlcore.blocking import call_in_thread
 from rlcore.engines.broadcast import BroadcastPublisher
 from rlcore.engines.client import EngineClient
-from rlcore.engines.interface import Engine, EngineLaunch
 from rlcore.engines.process import ServerProcess
 from rlcore.engines.publish import Publisher
-from rlcore.engines.publish_file import Location, shared_dir
+from rlcore.engines.publish_file import WeightsLocation, shared_dir
 from rlcore.network import free_port
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
@@ -127,14 +127,14 @@ class Bench:
 
 
 def _publisher(engine: Engine, root: Path, model: Path) -> Publisher:
-    made = engine.publisher(weights_dir=str(root), model_path=str(model), dtype="bf16")
+    made: Publisher = engine.publisher(weights_dir=str(root), model_path=str(model), dtype="bf16")
     if isinstance(made, BroadcastPublisher):
         sender = made.sender
         made.connect(lambda call, *rest: call_in_thread(lambda: getattr(sender, call)(*rest)))
     return made
 
 
-def _sent_bytes(publisher: Publisher, location: Location) -> int:
+def _sent_bytes(publisher: Publisher, location: WeightsLocation) -> int:
     """What goes from trainer to engine."""
     if isinstance(publisher, TensorPublisher):
         return sum(len(one) for one in sglang_bucket.payloads(location.file, publisher.bucket_bytes))

@@ -14,12 +14,12 @@ import torch
 from common import Row, machine, make_model, pairs, parser, publish, say, table, timed, verdict
 from transformers import AutoModelForCausalLM
 
+from rlcore.api.engine import EngineLaunch
+from rlcore.api.types import Sampling
 from rlcore.cpu.allocator import keep_memory
 from rlcore.engines.client import EngineClient, Request
-from rlcore.engines.interface import EngineLaunch
 from rlcore.engines.process import ServerProcess
 from rlcore.network import free_port
-from rlcore.types import Sampling
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
 from rlcore_local.loading import load_tokenizer

@@ -19,17 +19,17 @@ from typing import Any
 from common import Row, machine, parser, publish, say, table, verdict
 from sessions_clients import POOL
 
-from rlcore import heap
-from rlcore.data.tokens import Tokenizer, load_tokenizer
+from rlcore.api.engine import EngineLaunch
+from rlcore.api.generation import Completion, GenerationClient
+from rlcore.api.tokens import Tokenizer, load_tokenizer
+from rlcore.api.types import GenerationStatus, Prompt, Sample, Sampling, Span
 from rlcore.engines.client import EngineClient, together
-from rlcore.engines.interface import EngineLaunch
 from rlcore.engines.process import ServerProcess
-from rlcore.interfaces import Completion
+from rlcore.heap import settle_heap
 from rlcore.network import free_port
-from rlcore.rollout.context import Client, EngineContext
+from rlcore.rollout.context import EngineContext
 from rlcore.testing.caller import BODIES, HERMES_END, THOUGHTS, make_caller
 from rlcore.testing.token_engine import CountingReward
-from rlcore.types import GenerationStatus, Prompt, Sample, Sampling, Span
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
 from rlcore_session.config import SessionConfig
@@ -85,7 +85,7 @@ class Instant:
 class Logged:
     """An engine whose requests are written down."""
 
-    engine: Client
+    engine: GenerationClient
     log: list[tuple[tuple[int, ...], Completion]] = field(default_factory=list)
 
     async def generate(
@@ -102,7 +102,7 @@ class Logged:
 
 
 async def measure(
-    engine: Client, tokenizer: Tokenizer, args: argparse.Namespace, name: str, *, sessions: int
+    engine: GenerationClient, tokenizer: Tokenizer, args: argparse.Namespace, name: str, *, sessions: int
 ) -> Row:
     """All sessions on `engine`. Ends where a trained token is not what the engine drew after its prefix."""
     logged = Logged(engine)
@@ -133,7 +133,7 @@ async def measure(
     }
 
 
-async def median(engine: Client, tokenizer: Tokenizer, args: argparse.Namespace, name: str) -> Row:
+async def median(engine: GenerationClient, tokenizer: Tokenizer, args: argparse.Namespace, name: str) -> Row:
     """The measurement whose p99 is the median of `--repeats`.
 
     Before them, one session: imports are made and the chat template is compiled.
@@ -211,7 +211,7 @@ def main() -> None:
     facts = machine(args.threads)
     path = make_caller(args.work / "model-sessions", context=CONTEXT)
     tokenizer = load_tokenizer(path)
-    heap.settle()  # as a run does when it has started
+    settle_heap()  # as a run does when it has started
     say(f"{args.sessions} sessions, an engine that answers at once")
     rows = [asyncio.run(median(Instant(tokenizer), tokenizer, args, "instant"))]
     say(f"{args.sessions} sessions, the local engine")

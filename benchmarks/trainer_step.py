@@ -9,12 +9,12 @@ import torch
 from common import Row, machine, make_model, pairs, parser, publish, table, timed, verdict
 from transformers import AutoModelForCausalLM
 
+from rlcore.api.batch import TrainBatch
+from rlcore.api.optimizer import OptimizerSettings
+from rlcore.api.part import ModelSpec, Part
+from rlcore.api.trainer import LossResult, TokenOutputs
 from rlcore.cpu.allocator import keep_memory
-from rlcore.data.batch import TrainBatch
-from rlcore.interfaces.trainer import LossResult, TokenOutputs
 from rlcore.network import free_port
-from rlcore.settings import OptimizerSettings
-from rlcore.spec import ModelSpec, Part
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role import Role
 from rlcore_qwen.config import QwenConfig

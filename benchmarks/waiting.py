@@ -8,12 +8,12 @@ from collections.abc import Iterable
 
 from pydantic import Field
 
-from rlcore.config.base import Config
-from rlcore.interfaces import GenerationContext
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Component
-from rlcore.trajectory import Trajectory
-from rlcore.types import GenerationStatus, Sample
+from rlcore.api.config import Config
+from rlcore.api.generation import GenerationContext
+from rlcore.api.hookspecs import hookimpl
+from rlcore.api.records import Component
+from rlcore.api.trajectory import Trajectory
+from rlcore.api.types import GenerationStatus, Sample
 
 
 class WaitingConfig(Config):

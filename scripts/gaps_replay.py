@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 from transformers import DeepseekV3Config, Glm4MoeConfig, Glm4MoeLiteConfig, PretrainedConfig, Qwen3MoeConfig
 
-from rlcore.data.batch import ROUTED_EXPERTS, TrainBatch
+from rlcore.api.batch import ROUTED_EXPERTS, TrainBatch
+from rlcore.api.part import ModelSpec, Part
+from rlcore.api.records import Kind
+from rlcore.api.types import Prompt, Sample
 from rlcore.plugins.loader import load
-from rlcore.plugins.records import Kind
 from rlcore.rollout.routes import routed_experts
-from rlcore.spec import ModelSpec, Part
 from rlcore.testing.checkpoints import make_checkpoint
 from rlcore.testing.ranks import run_ranks
-from rlcore.types import Prompt, Sample
 from rlcore_local.testing import Local
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role import Role

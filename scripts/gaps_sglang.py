@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlcore.presets import SIZES, write_tiny
+from rlcore.presets import TINY_SIZES, write_tiny_model
 from rlcore_deepseek.tiny import CONFIG as DEEPSEEK
 from rlcore_glm.tiny import CONFIG as GLM
 from rlcore_llama.tiny import CONFIG as LLAMA
@@ -25,7 +25,7 @@ YARN = {
     **{"beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0},
 }
 FAMILIES: Mapping[str, Mapping[str, Any]] = {
-    "qwen2": {**SIZES, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"},
+    "qwen2": {**TINY_SIZES, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"},
     "qwen3": QWEN,
     "llama": LLAMA,
     "glm4": GLM,
@@ -35,7 +35,7 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
         **{"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 8},
     },
     "glm4_moe": {
-        **SIZES,
+        **TINY_SIZES,
         **EXPERTS,
         **{"architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "n_routed_experts": 8},
         **{"n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1},
@@ -69,7 +69,7 @@ def measured(family: str, python: str) -> dict[str, dict[str, float]]:
 
 
 def _measured(folder: Path, family: str, python: str) -> dict[str, float]:
-    model, run_dir = write_tiny(folder / "model", FAMILIES[family]), folder / "run"
+    model, run_dir = write_tiny_model(folder / "model", FAMILIES[family]), folder / "run"
     engine = ("--engine", "sglang", "--engine.python", python, "--max-kl-engine", "10")
     rlcore = str(Path(sys.executable).with_name("rlcore"))
     command = [rlcore, "train", "--algo", "grpo", "--model", str(model), *STEPS, *TOKENS, *engine]

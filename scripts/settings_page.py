@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from rlcore.config.layers import flag_name
-from rlcore.config.run import RunConfig
+from rlcore.api.config import flag_name
+from rlcore.api.records import Kind
+from rlcore.api.run_config import RunConfig
 from rlcore.plugins.loader import Switches, load
-from rlcore.plugins.records import Kind
 from rlcore.plugins.registry import LIST_KINDS
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from rlcore.api.records import Kind, ModelFamily
+from rlcore.checkpoint.weights_check import check_weights
 from rlcore.compose.models import find
 from rlcore.plugins.loader import load
-from rlcore.plugins.records import Kind, ModelFamily
-from rlcore.runtime.weights_check import check_weights
 
 REGISTRY = load().registry
 PRESETS = {

@@ -92,8 +92,8 @@ def test_export_needs_a_run_and_a_new_folder(tmp_path: Path, capsys: pytest.Capt
 
 BRIDGE = '''
 from __future__ import annotations
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import ModelFamily
+from rlcore.api.hookspecs import hookimpl
+from rlcore.api.records import ModelFamily
 from rlcore_qwen.bridge import QwenBridge
 from rlcore_qwen.config import QwenConfig
 

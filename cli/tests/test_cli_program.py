@@ -15,8 +15,8 @@ HEAVY = ("torch", "ray", "megatron", "transformers", "sglang", "rich", "numpy", 
 
 COMMAND = '''
 import click
-from rlcore.errors import RunError
-from rlcore.plugins.hookspecs import hookimpl
+from rlcore.api.errors import RunError
+from rlcore.api.hookspecs import hookimpl
 
 @click.command()
 @click.option("--fail")

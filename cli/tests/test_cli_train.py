@@ -8,9 +8,9 @@ from rlcore_cli.main import run
 
 PLUGIN = '''
 from pydantic import Field
-from rlcore.config.parts import CorrectionConfig, FilterConfig, LossConfig
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Algorithm, Component, ModelFamily
+from rlcore.api.part_config import CorrectionConfig, FilterConfig, LossConfig
+from rlcore.api.hookspecs import hookimpl
+from rlcore.api.records import Algorithm, Component, ModelFamily
 
 class Clip(LossConfig):
     """Settings."""

@@ -1,4 +1,4 @@
-"""`rlcore.maths` against numbers worked out by hand from the papers' formulas, in float64 unless said."""
+"""`rlcore.api.maths` against numbers worked out by hand from the papers' formulas, in float64 unless said."""
 
 import math
 
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rlcore import maths
+from rlcore.api import maths
 
 NAN, INF = math.nan, math.inf
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import rlcore.network
-from rlcore.errors import RunError
+from rlcore.api.errors import RunError
 from rlcore.network import free_port
 
 CONNECTIONS = Path("/proc/sys/net/ipv4/ip_local_port_range")

@@ -2,8 +2,7 @@
 
 import pytest
 
-from rlcore.schedule import learning_rate
-from rlcore.settings import LrSchedule, OptimizerSettings
+from rlcore.api.optimizer import LrSchedule, OptimizerSettings, learning_rate
 
 
 def _rates(schedule: LrSchedule, warmup: int, steps: int = 8) -> list[float]:

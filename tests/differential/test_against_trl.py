@@ -12,14 +12,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.inputs import Input
-from rlcore.interfaces import Correction, Loss
-from rlcore.interfaces.trainer import TokenOutputs
+from rlcore.api.batch import TrainBatch
+from rlcore.api.inputs import Input
+from rlcore.api.maths import Normalizer
+from rlcore.api.trainer import TokenOutputs
+from rlcore.api.training import Correction, Loss
 from rlcore.learning.objective import Objective
 from rlcore.learning.preparation import prepare
-from rlcore.maths import Normalizer
-from rlcore.settings import KlSettings
+from rlcore.learning.settings import KlSettings
 from rlcore.testing.tensors import responses
 from rlcore_cispo.config import CispoConfig
 from rlcore_cispo.loss import Cispo

@@ -8,15 +8,16 @@ from pathlib import Path
 import gaps_table
 import pytest
 
-from rlcore.config.parts import RewardConfig
-from rlcore.interfaces import Callback, RunControl, Tracker
+from rlcore.api import hookspecs
+from rlcore.api.callback import Callback, RunControl
+from rlcore.api.part import Part, RewardPart
+from rlcore.api.part_config import RewardConfig
+from rlcore.api.records import Kind
+from rlcore.api.tracker import Tracker
+from rlcore.api.types import Prompt, Sample, Score
 from rlcore.learning.metrics import METRICS, ROLE_METRICS
-from rlcore.plugins import hookspecs
 from rlcore.plugins.loader import Switches, load
-from rlcore.plugins.records import Kind
 from rlcore.rollout.mix import Mix
-from rlcore.spec import Part, RewardPart
-from rlcore.types import Prompt, Sample, Score
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

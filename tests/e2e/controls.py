@@ -3,10 +3,10 @@
 import random
 from collections.abc import Iterable, Sequence
 
-from rlcore.config.base import Config
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Component
-from rlcore.types import Sample, Score
+from rlcore.api.config import Config
+from rlcore.api.hookspecs import hookimpl
+from rlcore.api.records import Component
+from rlcore.api.types import Sample, Score
 
 
 class Shuffled:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from rlcore.interfaces import GenerationContext
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Component
-from rlcore.trajectory import answered
-from rlcore.types import Sample
+from rlcore.api.generation import GenerationContext
+from rlcore.api.hookspecs import hookimpl
+from rlcore.api.records import Component
+from rlcore.api.trajectory import answered
+from rlcore.api.types import Sample
 from rlcore_environment.protocol import Step
 
 TURNS = 3

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from rlcore.config.base import Config
-from rlcore.interfaces import Verdict
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Component
-from rlcore.types import Group
+from rlcore.api.config import Config
+from rlcore.api.hookspecs import hookimpl
+from rlcore.api.records import Component
+from rlcore.api.scoring import Verdict
+from rlcore.api.types import Group
 
 FIRST = 8
 

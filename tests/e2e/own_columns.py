@@ -6,14 +6,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rlcore.config.base import Config
-from rlcore.config.parts import AdvantageConfig, LossConfig
-from rlcore.data.batch import TrainBatch
-from rlcore.interfaces import GenerationContext, LossInputs, LossOutput
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Component
-from rlcore.trajectory import answered
-from rlcore.types import Sample
+from rlcore.api.batch import TrainBatch
+from rlcore.api.config import Config
+from rlcore.api.generation import GenerationContext
+from rlcore.api.hookspecs import hookimpl
+from rlcore.api.part_config import AdvantageConfig, LossConfig
+from rlcore.api.records import Component
+from rlcore.api.training import LossInputs, LossOutput
+from rlcore.api.trajectory import answered
+from rlcore.api.types import Sample
 
 
 class Marking:

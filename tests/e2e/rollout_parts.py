@@ -4,13 +4,13 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import replace
 
-from rlcore.config.base import Config
-from rlcore.interfaces import Prompts
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Component, Source
-from rlcore.rollout.measure import Rollout
-from rlcore.rollout.producers import Producer, ProducerContext, rounds
-from rlcore.types import Json, Prompt
+from rlcore.api.config import Config
+from rlcore.api.hookspecs import hookimpl
+from rlcore.api.producer import Producer, ProducerContext, Rollout
+from rlcore.api.records import Component, Source
+from rlcore.api.sources import Prompts
+from rlcore.api.types import Json, Prompt
+from rlcore.rollout.producers import rounds
 
 
 class Half:

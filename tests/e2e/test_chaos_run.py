@@ -14,11 +14,11 @@ from chaos_run import DOOMED, fate
 from command import Command, Start, rows, wait_for
 from inputs import chats, make_model, write_jsonl
 
-from rlcore.config.run import RunConfig
+from rlcore.api.run_config import RunConfig
+from rlcore.api.types import Prompt
 from rlcore.data.config import FileConfig
 from rlcore.data.cursor import PromptCursor
 from rlcore.data.files import FileSource
-from rlcore.types import Prompt
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(1500)]
 

@@ -11,12 +11,12 @@ from families import FAMILIES
 from inputs import CONTEXT, chats, make_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from rlcore.api.generation import Completion
+from rlcore.api.part import Part
+from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient
-from rlcore.interfaces import Completion
-from rlcore.spec import Part
 from rlcore.testing.checkpoints import randomize
 from rlcore.testing.engine_server import TOKEN, launch_of, serving
-from rlcore.types import Sampling
 from rlcore_sglang.config import SglangConfig
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(1800)]

@@ -12,8 +12,8 @@ import pytest
 from command import Run, rows
 from inputs import write_jsonl
 
+from rlcore.api.part import Part
 from rlcore.engines import external
-from rlcore.spec import Part
 from rlcore.testing.caller import THOUGHTS, make_caller
 from rlcore.testing.engine_server import TOKEN, launch_of, serving
 from rlcore_sglang.config import SglangConfig

@@ -8,7 +8,7 @@ import pytest
 from command import SMALL, Run, rows
 
 from acme_plain.plugin import PlainConfig
-from rlcore.spec import Part
+from rlcore.api.part import Part
 from rlcore.testing.trainers import TrainerConformance
 
 MEMBER = Path(__file__).parents[1] / "third_trainer"

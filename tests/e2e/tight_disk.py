@@ -3,9 +3,9 @@
 import resource
 from collections.abc import Iterable
 
-from rlcore.config.base import Config
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Component
+from rlcore.api.config import Config
+from rlcore.api.hookspecs import hookimpl
+from rlcore.api.records import Component
 
 LARGEST = 800_000
 """Bytes: more than the preset's weights (363 kB), less than these with the optimizer's state."""
@@ -19,7 +19,7 @@ class Tight:
         resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST, hard))
 
     def __call__(self, inputs):  # type: ignore[no-untyped-def]  # a user's plugin file need not be typed
-        from rlcore.interfaces import LossOutput
+        from rlcore.api.training import LossOutput
 
         return LossOutput(per_token=-inputs.log_probs * inputs.advantages)
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from pydantic import Field
 
-from rlcore.config.base import Config
-from rlcore.interfaces import Callback, RunControl, RunInfo, Tracker
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Component
-from rlcore.types import Json, Sample
+from rlcore.api.callback import Callback, RunControl
+from rlcore.api.config import Config
+from rlcore.api.hookspecs import hookimpl
+from rlcore.api.records import Component
+from rlcore.api.tracker import RunInfo, Tracker
+from rlcore.api.types import Json, Sample
 
 
 class NotesConfig(Config):

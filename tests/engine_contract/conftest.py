@@ -22,11 +22,11 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from rlcore.api.engine import Engine, EngineLaunch
 from rlcore.blocking import call_in_thread
 from rlcore.engines.broadcast import BroadcastPublisher
 from rlcore.engines.client import EngineClient
 from rlcore.engines.delta_publish import DeltaPublisher
-from rlcore.engines.interface import Engine, EngineLaunch
 from rlcore.engines.process import ServerProcess
 from rlcore.engines.publish import DiskPublisher, Publisher, SharedMemoryPublisher
 from rlcore.engines.publish_file import shared_dir

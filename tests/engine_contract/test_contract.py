@@ -21,17 +21,17 @@ from start_over import start_over
 from torch import Tensor
 from transformers import AutoTokenizer, Qwen3ForCausalLM
 
-from rlcore.config.run import RunConfig
-from rlcore.data.tokens import load_tokenizer
+from rlcore.api.errors import ConfigError, DeltaError, EngineError, StaleWeightsError
+from rlcore.api.generation import Completion
+from rlcore.api.inputs import Input
+from rlcore.api.run_config import RunConfig
+from rlcore.api.tokens import load_tokenizer
+from rlcore.api.types import Group, Prompt, Sample, Sampling, Span
 from rlcore.engines.bucket import Bucket
 from rlcore.engines.client import EngineClient, PauseMode, Request
 from rlcore.engines.delta_publish import DeltaPublisher
 from rlcore.engines.publish import Publisher, publish, verify, verify_by_reload
-from rlcore.errors import ConfigError, DeltaError, EngineError, StaleWeightsError
-from rlcore.inputs import Input
-from rlcore.interfaces import Completion
 from rlcore.rollout.teacher import TOKEN, TeacherEngine, check_vocabulary, client_of
-from rlcore.types import Group, Prompt, Sample, Sampling, Span
 from rlcore_remote.client import Client
 from rlcore_remote.config import JudgeConfig
 

@@ -11,15 +11,15 @@ import pytest
 from safetensors.torch import load_file
 from start_over import start_over
 
+from rlcore.api.errors import ConfigError
+from rlcore.api.types import Sampling, Span
 from rlcore.engines import external
 from rlcore.engines.client import EngineClient
 from rlcore.engines.external import ExternalLauncher, Wanted, check_all
 from rlcore.engines.fleet import Fleet
 from rlcore.engines.publish import DiskPublisher
 from rlcore.engines.slot import EngineSlot, Health, Spares
-from rlcore.errors import ConfigError
 from rlcore.network import free_port
-from rlcore.types import Sampling, Span
 
 CONTEXT = 1024
 WANTED = Wanted(model_type="qwen3", dtype="fp32", context_length=CONTEXT)

@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient
 from rlcore.engines.publish import Publisher, publish, verify_by_reload
-from rlcore.presets import write_tiny
-from rlcore.types import Sampling
+from rlcore.presets import write_tiny_model
 from rlcore_deepseek.tiny import CONFIG
 
 PROMPT = (10, 20, 30, 40, 50, 60, 70)
@@ -37,7 +37,7 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def _model(path: Path, seed: int) -> Path:
-    write_tiny(path, LATENT, seed)
+    write_tiny_model(path, LATENT, seed)
     file, draw = path / "model.safetensors", torch.Generator().manual_seed(seed)
     weights = load_file(file)
     for name, tensor in weights.items():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from rlcore.spec import Part
+from rlcore.api.part import Part
 from rlcore.testing.engine_server import TOKEN, launch_of, serving
 from rlcore.testing.reward_models import CONTEXT, make_reward_model, reference_scores
 from rlcore.testing.rewards import sample

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rlcore.api.errors import EngineError
+from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient
-from rlcore.errors import EngineError
-from rlcore.types import Sampling
 
 PROMPT = (10, 20, 30, 40)
 SGLANG_FIELDS = {"enable-deterministic-inference": "true"}

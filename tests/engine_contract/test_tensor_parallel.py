@@ -15,13 +15,13 @@ import psutil
 import pytest
 from safetensors.torch import load_file
 
+from rlcore.api.part import Part
+from rlcore.api.types import Sampling
 from rlcore.blocking import call_in_thread
 from rlcore.engines.broadcast import BroadcastPublisher
 from rlcore.engines.client import EngineClient
 from rlcore.engines.publish import DiskPublisher, Publisher, publish, verify_by_reload
-from rlcore.spec import Part
 from rlcore.testing.engine_server import REQUEST_LIMIT_S, TOKEN, launch_of, serving
-from rlcore.types import Sampling
 from rlcore_sglang.config import SglangConfig
 from rlcore_sglang.publish import TensorPublisher
 

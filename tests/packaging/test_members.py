@@ -82,6 +82,27 @@ def test_a_plugin_requires_the_core_of_its_line(member: Path) -> None:
     assert not [one for one in required if "==" in one], "no exact pins"
 
 
+def test_core_alone_needs_no_trainer_model_library_or_http_server() -> None:
+    project = tomllib.loads((ROOT / "core/pyproject.toml").read_text())["project"]
+    named = {re.match(r"[\w-]+", text)[0] for text in project["dependencies"]}  # type: ignore[index] - all match
+    assert "torch" in named
+    assert not named & {
+        "megatron-core",
+        "mbridge",
+        "transformers",
+        "fastapi",
+        "uvicorn",
+        "starlette",
+        "flask",
+    }
+    served = [
+        file
+        for file in (ROOT / "core/src").rglob("*.py")
+        if re.search(r"aiohttp\.web|import web", file.read_text())
+    ]
+    assert not served  # aiohttp is there for its client
+
+
 def test_torch_has_a_lower_bound_only() -> None:
     (torch,) = [one for one in project(ROOT / "core")["dependencies"] if re.match(r"torch\b", one)]
     assert torch == "torch>=2.11"

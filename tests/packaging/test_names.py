@@ -16,7 +16,7 @@ ALLOWED = {
     "core/src/rlcore/engines/router_launch.py": "the same",
     "core/src/rlcore/engines/client_wire.py": "the protocol: what servers answer is read by its names",
     "core/src/rlcore/runtime/cluster.py": "Ray calls a cluster of its own `local`",
-    "core/src/rlcore/config/run.py": "the help of --router names the library",
+    "core/src/rlcore/api/run_config.py": "the help of --router names the library",
 }
 """File → why a name may stand there."""
 

@@ -4,12 +4,12 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 
-from rlcore.config.base import Config
-from rlcore.interfaces import GenerationContext
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Component
-from rlcore.trajectory import answered
-from rlcore.types import Prompt, Sample, Score
+from rlcore.api.config import Config
+from rlcore.api.generation import GenerationContext
+from rlcore.api.hookspecs import hookimpl
+from rlcore.api.records import Component
+from rlcore.api.trajectory import answered
+from rlcore.api.types import Prompt, Sample, Score
 
 FATES = {0: "raises", 1: "raises", 2: "exits", 3: "hangs", 4: "crashes", 5: "crashes once", 6: "crashes once"}
 DOOMED = {

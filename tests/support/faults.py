@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from rlcore.api.generation import Completion
+from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient, together
 from rlcore.engines.fleet import FleetEngine
-from rlcore.interfaces import Completion
 from rlcore.testing.engine_server import TOKEN, HereLauncher
-from rlcore.types import Sampling
 
 MEMBERS = 6
 LIMIT_S = 280.0

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rlcore.engines.interface import EngineLaunch
+from rlcore.api.engine import EngineLaunch
 
 TOKEN = "secret-of-the-run"
 

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rlcore.api.errors import CheckpointError
 from rlcore.compose.resolve import resolve_model
 from rlcore.compose.select import select
 from rlcore.config.layers import Layer
-from rlcore.errors import CheckpointError
 from rlcore_cli.program import Program
 from rlcore_cli.train import model_of, trainer_of
 
 if TYPE_CHECKING:
-    from rlcore.checkpoint.report import Report
-    from rlcore.interfaces.trainer import Advance, Trainer, Weights
-    from rlcore.plugins.files import PluginFile
+    from rlcore.api.plugin_file import PluginFile
+    from rlcore.api.trainer import ConversionReport, ProgressCallback, SavedWeights, Trainer
 
 _PATH = click.Path(path_type=Path)
 _ranks = click.option(
@@ -43,7 +42,7 @@ def convert(program: Program, source: Path, out: Path, ranks: int) -> None:
         raise CheckpointError(
             f"{source}: no such directory, expected RUN/checkpoints/N of a run, or a Hugging Face directory."
         )
-    from rlcore.interfaces.trainer import Weights
+    from rlcore.api.trainer import SavedWeights
     from rlcore.runtime.weights_source import of_checkpoint, of_model
 
     if not (source / "config.json").is_file():
@@ -56,7 +55,7 @@ def convert(program: Program, source: Path, out: Path, ranks: int) -> None:
     spec = of_model(source, resolve_model(selection).bridge)
     weights = trainer.weights_in(source)
     if weights is not None:
-        _to_hf(trainer, Weights(spec=spec, folder=weights), out, ranks, files)
+        _to_hf(trainer, SavedWeights(spec=spec, folder=weights), out, ranks, files)
         return
     _print(_shown("Writing", lambda advance: trainer.from_hf(spec, out, advance, ranks, files)))
     click.echo(f"{out}: the weights of {source}, for rlcore train --weights {out}.")
@@ -76,16 +75,18 @@ def export(program: Program, run: Path, out: Path, ranks: int) -> None:
     _to_hf(found.trainer, source, out, ranks, found.plugin_files)
 
 
-def _to_hf(trainer: Trainer, source: Weights, out: Path, ranks: int, files: tuple[PluginFile, ...]) -> None:
-    def work(advance: Advance) -> Report:
-        report: Report = trainer.to_hf(source, out, advance, ranks, files)
+def _to_hf(
+    trainer: Trainer, source: SavedWeights, out: Path, ranks: int, files: tuple[PluginFile, ...]
+) -> None:
+    def work(advance: ProgressCallback) -> ConversionReport:
+        report: ConversionReport = trainer.to_hf(source, out, advance, ranks, files)
         return report
 
     _print(_shown("Writing", work))
     click.echo(f"{out}: the model of {source.folder.parent}, as transformers and engines load it.")
 
 
-def _shown(what: str, work: Callable[[Advance], Report]) -> Report:
+def _shown(what: str, work: Callable[[ProgressCallback], ConversionReport]) -> ConversionReport:
     """`work` with a progress bar on a terminal's standard error."""
     from rich.console import Console
     from rich.progress import (
@@ -104,7 +105,7 @@ def _shown(what: str, work: Callable[[Advance], Report]) -> Report:
         return work(lambda done, total: progress.update(task, advance=done, total=total))
 
 
-def _print(report: Report) -> None:
+def _print(report: ConversionReport) -> None:
     for name, file in report.files.items():
         click.echo(f"{file['sha256']}  {file['bytes']:>14,}  {name}")
     click.echo(f"{len(report.tensors)} tensors, {report.nbytes:,} bytes; checksums.json has their checksums.")

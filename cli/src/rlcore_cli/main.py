@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import click
 
-from rlcore.errors import PluginError, RlcoreError, Terminated
+from rlcore.api.errors import PluginError, RlcoreError, Terminated
 from rlcore_cli import __version__, plugin
 from rlcore_cli.program import Program, early_options, offered, split, start
 

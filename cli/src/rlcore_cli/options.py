@@ -7,14 +7,15 @@ from typing import Any
 
 import click
 
+from rlcore.api.config import flag_name
+from rlcore.api.errors import ConfigError
 from rlcore.compose.evals import EVAL
 from rlcore.compose.evals import PARTS as EVAL_PARTS
 from rlcore.compose.flags import Flag, flags
 from rlcore.compose.frozen import FROZEN
 from rlcore.compose.selection import CHOICES, REPEATED, Selection, table_owners
 from rlcore.config import layers
-from rlcore.config.layers import Layer, flag_name
-from rlcore.errors import ConfigError
+from rlcore.config.layers import Layer
 from rlcore.plugins.registry import LIST_KINDS
 from rlcore_cli.program import early_options
 

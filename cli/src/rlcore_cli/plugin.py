@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import click
 
-from rlcore.plugins.hookspecs import hookimpl
+from rlcore.api.hookspecs import hookimpl
 from rlcore_cli.convert import convert, export
 from rlcore_cli.evaluate import EvalCommand
 from rlcore_cli.listing import plugins

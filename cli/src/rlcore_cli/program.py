@@ -8,7 +8,7 @@ from types import ModuleType
 import click
 import pluggy
 
-from rlcore.errors import PluginError
+from rlcore.api.errors import PluginError
 from rlcore.plugins.loader import Plugins, Switches, load
 
 OFF = "no:"

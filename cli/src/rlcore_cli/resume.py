@@ -3,9 +3,9 @@
 import re
 from typing import Any
 
+from rlcore.api.config import flag_name
+from rlcore.api.errors import ConfigError
 from rlcore.compose.resolved import Resolved
-from rlcore.config.layers import flag_name
-from rlcore.errors import ConfigError
 
 FREE = {
     "steps",

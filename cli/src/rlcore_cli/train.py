@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rlcore.api.errors import CheckpointError, ConfigError, Terminated
+from rlcore.api.inputs import TrainsOn
+from rlcore.api.plugin_file import PluginFile
+from rlcore.api.records import Kind
 from rlcore.checkpoint.folder import newest_complete
 from rlcore.compose.frozen import FROZEN, fields_of, frozen_models
 from rlcore.compose.models import download
@@ -18,17 +22,13 @@ from rlcore.compose.select import select
 from rlcore.compose.selection import Selection
 from rlcore.config import toml
 from rlcore.config.layers import Layer
-from rlcore.errors import CheckpointError, ConfigError, Terminated
-from rlcore.plugins.files import PluginFile
-from rlcore.plugins.records import Kind
 from rlcore.runtime.run_folder import CHECKPOINTS, RUN_TOML
-from rlcore.trains_on import TrainsOn
 from rlcore_cli import options
 from rlcore_cli.program import Program
 from rlcore_cli.resume import check_same_past
 
 if TYPE_CHECKING:
-    from rlcore.interfaces.trainer import Trainer
+    from rlcore.api.trainer import Trainer
 
 KEPT = (Kind.MODEL, Kind.TRAINER)
 """What of a run's settings tells how its checkpoints are read."""

@@ -3,7 +3,7 @@
 import gc
 
 
-def settle() -> None:
+def settle_heap() -> None:
     """Call it once, when a process has started: later collections walk only what came after.
 
     torch, transformers and Ray leave some million objects behind. A full collection takes 40 ms to find

@@ -10,7 +10,7 @@ import socket
 
 import psutil
 
-from rlcore.errors import RunError
+from rlcore.api.errors import RunError
 
 _UNCLAIMED = range(20_000, 32_000)
 """Above Ray's ports (10,002 to 19,999), below those that Linux takes for connections (32,768 and more)."""

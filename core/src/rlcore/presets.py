@@ -24,7 +24,7 @@ CHAT_TEMPLATE = (
     "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
 )
 
-SUGGESTS: Mapping[str, Any] = MappingProxyType(
+TINY_SUGGESTS: Mapping[str, Any] = MappingProxyType(
     {
         "steps": 100,
         "prompts_per_step": 32,
@@ -39,7 +39,7 @@ SUGGESTS: Mapping[str, Any] = MappingProxyType(
 )
 """What lets a two-layer model learn a task of a few characters from random weights in a hundred steps."""
 
-SIZES: Mapping[str, Any] = MappingProxyType(
+TINY_SIZES: Mapping[str, Any] = MappingProxyType(
     {
         "vocab_size": len(VOCABULARY),
         "hidden_size": 64,
@@ -71,17 +71,17 @@ Shapes = Iterable[tuple[str, tuple[int, ...]]]
 """The name and shape of each tensor, in the order in which random numbers are drawn for them."""
 
 
-def write_tiny(
+def write_tiny_model(
     directory: str | Path, config: Mapping[str, Any], seed: int = 0, shapes: Shapes | None = None
 ) -> Path:
-    """Write the Hugging Face directory of a model of `config`, which `SIZES` is a part of; returns it.
+    """Write the Hugging Face directory of a model of `config`, which `TINY_SIZES` is a part of; returns it.
 
     The same seed gives the same bytes. `shapes`: those that transformers makes of the config, for a family
     that spares the start of a run the import of the model's class.
     """
     from safetensors.torch import save_file
 
-    from rlcore.runtime.weights_check import expected_shapes
+    from rlcore.checkpoint.weights_check import expected_shapes
 
     path = Path(directory)
     path.mkdir(parents=True, exist_ok=True)

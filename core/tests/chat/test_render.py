@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from jinja2 import Environment
 
-from rlcore.chat.render import compile_template, render_prompt, render_suffix
-from rlcore.chat.tool_calls import ToolFormat
-from rlcore.data.tokens import load_tokenizer
-from rlcore.errors import DataError
+from rlcore.api.chat import compile_template, render_prompt, render_suffix
+from rlcore.api.errors import DataError
+from rlcore.api.tokens import load_tokenizer
+from rlcore.api.tool_calls import ToolFormat
 from rlcore.testing.chat import END, TEMPLATES, save_chat_tokenizer
 
 USER = {"role": "user", "content": "add 1 and 2"}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rlcore.chat.tool_calls import Parsed, ToolCall, ToolFormat, parse_tool_calls, tool_format
-from rlcore.errors import ModelError
+from rlcore.api.errors import ModelError
+from rlcore.api.tool_calls import ParsedToolCalls, ToolCall, ToolFormat, parse_tool_calls, tool_format
 from rlcore.testing.chat import TEMPLATES
 
 LOOK = ToolCall(name="look", arguments={"where": "Rome", "days": 3})
@@ -37,12 +37,12 @@ TEXTS = {
 
 @pytest.mark.parametrize("how", ToolFormat)
 def test_two_calls_after_some_words(how: ToolFormat) -> None:
-    assert parse_tool_calls(TEXTS[how], how, TOOLS) == Parsed(content="Well.", calls=(LOOK, WAIT))
+    assert parse_tool_calls(TEXTS[how], how, TOOLS) == ParsedToolCalls(content="Well.", calls=(LOOK, WAIT))
 
 
 @pytest.mark.parametrize("how", ToolFormat)
 def test_words_alone(how: ToolFormat) -> None:
-    assert parse_tool_calls(" 12 \n", how, TOOLS) == Parsed(content="12", calls=())
+    assert parse_tool_calls(" 12 \n", how, TOOLS) == ParsedToolCalls(content="12", calls=())
 
 
 def test_deepseek_v3_1_writes_no_fence() -> None:

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from rlcore.api.errors import CheckpointError
 from rlcore.checkpoint.folder import (
+    COMPLETE_MARKER,
     FORMAT_VERSION,
-    MARKER,
     checkpoints,
     newest_complete,
     prune,
     read_marker,
     write_atomically,
 )
-from rlcore.errors import CheckpointError
 
 
 def _write(final: Path, text: str = "weights") -> Path:
@@ -38,7 +38,7 @@ def test_a_folder_appears_whole_with_its_marker(tmp_path: Path) -> None:
         assert folder.parent == final.parent
         (folder / "data").write_text("x")
         assert newest_complete(final.parent) is None
-    assert sorted(path.name for path in final.iterdir()) == [MARKER, "data"]
+    assert sorted(path.name for path in final.iterdir()) == [COMPLETE_MARKER, "data"]
     assert read_marker(final) == {"format_version": FORMAT_VERSION, "step": 7}
     assert os.listdir(final.parent) == ["7"]
 
@@ -104,12 +104,12 @@ def test_prune_keeps_the_newest_and_sweeps_leftovers(tmp_path: Path) -> None:
 def test_an_unfinished_damaged_or_newer_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no complete checkpoint"):
         read_marker(tmp_path)
-    (tmp_path / MARKER).write_text("{")
+    (tmp_path / COMPLETE_MARKER).write_text("{")
     with pytest.raises(CheckpointError, match="no JSON"):
         read_marker(tmp_path)
-    (tmp_path / MARKER).write_text(json.dumps({"format_version": FORMAT_VERSION + 1}))
+    (tmp_path / COMPLETE_MARKER).write_text(json.dumps({"format_version": FORMAT_VERSION + 1}))
     with pytest.raises(CheckpointError, match="checkpoint format 2"):
         read_marker(tmp_path)
-    (tmp_path / MARKER).write_text("[]")
+    (tmp_path / COMPLETE_MARKER).write_text("[]")
     with pytest.raises(CheckpointError, match="checkpoint format None"):
         read_marker(tmp_path)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.distributed.checkpoint.metadata import Metadata
 
+from rlcore.api.errors import CheckpointError
 from rlcore.checkpoint.unpickle import read_pickle, read_tensors
-from rlcore.errors import CheckpointError
 
 
 class Payload:

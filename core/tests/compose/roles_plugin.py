@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import ClassVar
 
-from rlcore.config.parts import AdvantageConfig, LossConfig
-from rlcore.inputs import Input, TopTokens
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Algorithm, Component
+from rlcore.api.hookspecs import hookimpl
+from rlcore.api.inputs import Input, TopTokens
+from rlcore.api.part_config import AdvantageConfig, LossConfig
+from rlcore.api.records import Algorithm, Component
 
 
 class JudgeConfig(AdvantageConfig):

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from rlcore.api.errors import ConfigError
 from rlcore.compose.resolve import resolve
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.select import select
 from rlcore.config.layers import Layer
-from rlcore.errors import ConfigError
 from rlcore.plugins.loader import load
 from rlcore_grpo.config import PpoClipConfig
 

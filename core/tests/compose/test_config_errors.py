@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from rlcore.api.errors import ConfigError, ModelError, UserError
 from rlcore.compose.fit import fit
 from rlcore.compose.models import hub_config
 from rlcore.compose.offers import Offers
 from rlcore.compose.resolved import Resolved
 from rlcore.config import toml
-from rlcore.errors import ConfigError, ModelError, UserError
 from rlcore.network import free_port
 from rlcore.plugins.loader import Plugins
 

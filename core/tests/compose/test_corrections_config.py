@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from rlcore.api.errors import UserError
+from rlcore.api.records import Kind
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.selection import Selection
-from rlcore.errors import UserError
-from rlcore.plugins.records import Kind
 
 Choose = Callable[..., Selection]
 Make = Callable[..., Resolved]

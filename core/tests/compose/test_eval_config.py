@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from rlcore.api.errors import UserError
 from rlcore.compose.alone import evaluation_flags, resolve_evaluation, select_evaluation, unknown
 from rlcore.compose.flags import flags
 from rlcore.compose.resolved import Inference, Resolved
 from rlcore.compose.selection import Selection
 from rlcore.config.layers import Layer
 from rlcore.data.config import DigitsConfig, FileConfig
-from rlcore.errors import UserError
 from rlcore.plugins.loader import Plugins
 
 Make = Callable[..., Resolved]

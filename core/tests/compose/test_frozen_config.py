@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from runs import installed, run_of
 
+from rlcore.api.errors import ConfigError
+from rlcore.api.server_config import AsksChat, AsksScores
 from rlcore.compose.alone import resolve_evaluation, select_evaluation
 from rlcore.compose.frozen import fields_of, frozen_models
 from rlcore.compose.resolve import resolve
@@ -17,8 +19,6 @@ from rlcore.compose.resolved import Resolved
 from rlcore.compose.select import select
 from rlcore.config import toml
 from rlcore.config.layers import Layer
-from rlcore.config.servers import AsksChat, AsksScores
-from rlcore.errors import ConfigError
 
 JUDGED: dict[str, Any] = {"reward": ["judge"], "reward.judge.url": "frozen:judge"}
 GIVEN: dict[str, Any] = {"frozen": ["judge=/models/judge"], **JUDGED}

@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
+from rlcore.api.errors import ConfigError
+from rlcore.api.inputs import Input, TrainsOn
+from rlcore.api.records import Kind
 from rlcore.compose.resolve import resolve
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.select import select
 from rlcore.config import toml
 from rlcore.config.layers import Layer
-from rlcore.errors import ConfigError
-from rlcore.inputs import Input
 from rlcore.plugins.loader import Plugins, Switches, load
-from rlcore.plugins.records import Kind
-from rlcore.trains_on import TrainsOn
 
 Make = Callable[..., Resolved]
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from runs import run_of
 
+from rlcore.api.errors import ConfigError
 from rlcore.compose.resolved import Resolved
-from rlcore.errors import ConfigError
 
 Make = Callable[..., Resolved]
 

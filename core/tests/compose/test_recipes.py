@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 from runs import installed, run_of
 
-from rlcore.errors import ConfigError, DataError, UserError
-from rlcore.inputs import Input
-from rlcore.plugins.records import Algorithm, Kind
+from rlcore.api.errors import ConfigError, DataError, UserError
+from rlcore.api.inputs import Input, TrainsOn
+from rlcore.api.records import Algorithm, Kind
 from rlcore.runtime.prepare import prepare
-from rlcore.trains_on import TrainsOn
 
 NAMES = installed().registry.names(Kind.ALGORITHM)
 WITH: dict[str, dict[str, Any]] = {"opd": {"teacher_url": "http://127.0.0.1:30000"}}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rlcore.api.errors import ConfigError
 from rlcore.compose.resolved import Resolved
-from rlcore.errors import ConfigError
 
 Make = Callable[..., Resolved]
 Write = Callable[[str], Path]

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from rlcore.api.errors import ConfigError
+from rlcore.api.inputs import Input
+from rlcore.api.records import Algorithm, Kind
 from rlcore.compose.resolve import resolve
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.select import select
 from rlcore.config.layers import Layer
-from rlcore.errors import ConfigError
-from rlcore.inputs import Input
 from rlcore.plugins.loader import Switches, load
-from rlcore.plugins.records import Algorithm, Kind
 from rlcore.plugins.registry import check
 
 HERE = Path(__file__).parent

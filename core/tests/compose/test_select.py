@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from rlcore import machine
+from rlcore.api.errors import ConfigError
+from rlcore.api.records import Kind
 from rlcore.compose.flags import flags
 from rlcore.compose.select import select
 from rlcore.compose.selection import Selection
 from rlcore.config import layers
 from rlcore.config.layers import Layer
 from rlcore.data.config import FileConfig
-from rlcore.errors import ConfigError
 from rlcore.plugins.loader import Plugins, Switches, load
-from rlcore.plugins.records import Kind
 
 Choose = Callable[..., Selection]
 TOY = Path(__file__).with_name("toy_plugin.py")
@@ -43,8 +43,8 @@ def test_of_several_defaults_none_is_chosen(tmp_path: Path) -> None:
 def _rival(folder: Path) -> Path:
     file = folder / "rival.py"
     file.write_text(
-        "from rlcore.plugins.hookspecs import hookimpl\n"
-        "from rlcore.plugins.records import Component\n\n\n"
+        "from rlcore.api.hookspecs import hookimpl\n"
+        "from rlcore.api.records import Component\n\n\n"
         "@hookimpl\n"
         "def rlcore_generators():\n"
         '    yield Component(name="other", factory="rival:Other", summary="x", default=True)\n'

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rlcore.config.parts import (
+from rlcore.api.hookspecs import hookimpl
+from rlcore.api.part_config import (
     AdvantageConfig,
     CorrectionConfig,
     FilterConfig,
@@ -17,9 +18,8 @@ from rlcore.config.parts import (
     TrainerConfig,
     ValueLossConfig,
 )
-from rlcore.config.run import RunConfig
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Algorithm, Component, ModelFamily
+from rlcore.api.records import Algorithm, Component, ModelFamily
+from rlcore.api.run_config import RunConfig
 
 
 class Color(StrEnum):

@@ -41,7 +41,7 @@ def test_linear_is_torchs_own(rows: int, inputs: int, outputs: int) -> None:
         random(outputs, inputs, seed=1),
         random(rows, 1, outputs, seed=2),
     )
-    ours = results(kernels.linear, x, weight, gradient=gradient)
+    ours = results(kernels.kernel_linear, x, weight, gradient=gradient)
     theirs = results(functional.linear, x.double(), weight.double(), gradient=gradient.double())
     for mine, exact in zip(ours, theirs, strict=True):
         assert mine.shape == exact.shape
@@ -52,7 +52,7 @@ def test_linear_is_torchs_own(rows: int, inputs: int, outputs: int) -> None:
 def test_swiglu_is_torchs_own(rows: int) -> None:
     """The second one takes several blocks, the last of them shorter."""
     x, gradient = random(rows, 1, 192, seed=0), random(rows, 1, 96, seed=1)
-    ours = results(kernels.swiglu, x, gradient=gradient)
+    ours = results(kernels.kernel_swiglu, x, gradient=gradient)
     theirs = results(swiglu, x.double(), gradient=gradient.double())
     for mine, exact in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine.double(), exact, rtol=1e-5, atol=1e-5)
@@ -62,19 +62,19 @@ def test_swiglu_is_torchs_own(rows: int) -> None:
 def test_strided_inputs_are_read_right() -> None:
     x, weight = random(3, 40, 64, seed=0).transpose(0, 1), random(48, 128, seed=1)[:, :64]
     gradient = random(48, 120, seed=2).t().reshape(40, 3, 48)
-    ours = results(kernels.linear, x, weight, gradient=gradient)
+    ours = results(kernels.kernel_linear, x, weight, gradient=gradient)
     theirs = results(functional.linear, x, weight, gradient=gradient)
     for mine, exact in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, exact, rtol=1e-5, atol=1e-4)
-    torch.testing.assert_close(kernels.swiglu(x), swiglu(x))
+    torch.testing.assert_close(kernels.kernel_swiglu(x), swiglu(x))
 
 
 def test_a_block_of_one_row_is_the_row_of_many() -> None:
     x = random(3000, 192, seed=0)
-    assert torch.equal(kernels.swiglu(x)[1234], kernels.swiglu(x[1234:1235])[0])
+    assert torch.equal(kernels.kernel_swiglu(x)[1234], kernels.kernel_swiglu(x[1234:1235])[0])
 
 
 def test_only_fp32_on_a_cpu_fits() -> None:
-    assert kernels.fits(torch.zeros(1))
-    assert not kernels.fits(torch.zeros(1, dtype=torch.bfloat16))
-    assert not kernels.fits(torch.zeros(1, device="meta"))
+    assert kernels.fits_kernel(torch.zeros(1))
+    assert not kernels.fits_kernel(torch.zeros(1, dtype=torch.bfloat16))
+    assert not kernels.fits_kernel(torch.zeros(1, device="meta"))

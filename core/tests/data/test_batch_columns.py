@@ -5,7 +5,7 @@ import pickle
 import pytest
 import torch
 
-from rlcore.errors import PluginError
+from rlcore.api.errors import PluginError
 from rlcore.testing.tensors import responses
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlcore.api.errors import CheckpointError
+from rlcore.api.types import Prompt
 from rlcore.data.cursor import PromptCursor
-from rlcore.errors import CheckpointError
-from rlcore.types import Prompt
 
 
 def prompts(count: int) -> list[Prompt]:

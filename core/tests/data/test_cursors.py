@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcore.config.run import RunConfig
+from rlcore.api.errors import CheckpointError
+from rlcore.api.run_config import RunConfig
+from rlcore.api.sources import Cursor, Prompts
+from rlcore.api.types import Prompt
 from rlcore.data.cursor import PromptCursor
 from rlcore.data.cursors import CurriculumCursor, MixCursor, cursor_of
 from rlcore.data.mix import Mix, Portion
-from rlcore.data.sources import Cursor, Prompts
-from rlcore.errors import CheckpointError
-from rlcore.types import Prompt
 
 
 def prompts(name: str, count: int) -> list[Prompt]:

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
+from rlcore.api.errors import DataError
 from rlcore.data.config import FileConfig
 from rlcore.data.files import FileSource
-from rlcore.errors import DataError
 
 
 def write(path: Path, rows: list[Any]) -> Path:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from rlcore.api.errors import DataError
 from rlcore.data.config import DigitsConfig, FileConfig
 from rlcore.data.files import FileSource
 from rlcore.data.tasks import Reverse
-from rlcore.errors import DataError
 
 USER, SAID = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}
 TRAINED = {**SAID, "train": True}

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from rlcore.api.errors import ConfigError
 from rlcore.data.config import FileConfig
 from rlcore.data.locations import Location, check_locations, parse_all
-from rlcore.errors import ConfigError
 
 
 @pytest.mark.parametrize(

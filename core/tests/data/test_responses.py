@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from rlcore.api.errors import DataError, ModelError
+from rlcore.api.tokens import PromptEncoder
+from rlcore.api.types import Messages, Prompt
 from rlcore.data.responses import ResponseEncoder
-from rlcore.data.tokens import PromptEncoder
-from rlcore.errors import DataError, ModelError
-from rlcore.types import Messages, Prompt
 
 USER = {"role": "user", "content": "12"}
 AGAIN = {"role": "user", "content": "56"}

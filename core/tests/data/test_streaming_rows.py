@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rlcore.api.errors import DataError
+from rlcore.api.sources import Prompts
 from rlcore.data.config import FileConfig
 from rlcore.data.cursor import PromptCursor
 from rlcore.data.files import FileSource
 from rlcore.data.lazy import LazyPrompts
 from rlcore.data.mix import Mix
-from rlcore.errors import DataError
-from rlcore.interfaces import Prompts
 
 ROWS = [{"prompt": f"q{number}", "label": number} for number in range(60)]
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from rlcore.api.errors import DataError
 from rlcore.data.config import AddConfig, DigitsConfig
 from rlcore.data.tasks import Add, Copy, DigitsTask, Reverse, Sort, Task, distinct
-from rlcore.errors import DataError
 
 
 @pytest.mark.parametrize(("task", "answer"), [(Copy, "3102"), (Reverse, "2013"), (Sort, "0123")])

@@ -7,9 +7,9 @@ import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from rlcore.data.tokens import PromptEncoder, load_tokenizer
-from rlcore.errors import DataError, ModelError
-from rlcore.types import Prompt
+from rlcore.api.errors import DataError, ModelError
+from rlcore.api.tokens import PromptEncoder, load_tokenizer
+from rlcore.api.types import Prompt
 
 CHARACTERS = "0123456789=+ <>uars:"
 TEMPLATE = (

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rlcore.api.errors import DataError
+from rlcore.api.tokens import PromptEncoder
+from rlcore.api.types import Prompt
 from rlcore.data.config import FileConfig
 from rlcore.data.files import FileSource
 from rlcore.data.responses import ResponseEncoder
-from rlcore.data.tokens import PromptEncoder
-from rlcore.errors import DataError
 from rlcore.testing.chat import save_chat_tokenizer
-from rlcore.types import Prompt
 
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}}
 TOOL = {"type": "function", "function": {"name": "add_numbers", "parameters": PARAMETERS}}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from rlcore.engines.publish_file import Location, write_version
+from rlcore.engines.publish_file import WeightsLocation, write_version
 from rlcore.network import free_port
 from rlcore.testing.tiny import without_end
 from rlcore_qwen.tiny import tiny
@@ -72,7 +72,7 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def location(tmp_path: Path) -> Location:
+def location(tmp_path: Path) -> WeightsLocation:
     """Other weights than those that servers start with."""
     tensors = load_file(tiny(tmp_path / "other", seed=1) / "model.safetensors")
     return write_version(tmp_path, tensors.items(), VERSION, dtype="fp32")

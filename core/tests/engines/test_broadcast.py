@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from rlcore.engines.bucket import Bucket, buckets, flat
-from rlcore.engines.group import Group
+from rlcore.api.errors import EngineError
+from rlcore.engines.bucket import Bucket, buckets, flatten_tensors
+from rlcore.engines.group import BroadcastGroup
 from rlcore.engines.sender import Sender
-from rlcore.errors import EngineError
 
 HOST = "127.0.0.1"
 LIMIT_S = 60.0
@@ -45,7 +45,7 @@ class Receiver(threading.Thread):
         self.found: list[Tensor] = []
 
     def run(self) -> None:
-        group = Group(
+        group = BroadcastGroup(
             self._group_name,
             HOST,
             self._port,
@@ -63,7 +63,7 @@ class Receiver(threading.Thread):
 def test_every_rank_of_an_engine_gets_every_bucket(ranks: int) -> None:
     sender, plan = Sender(), buckets(tensors(), 130)
     sender.hold(tensors(), 5)
-    whole = [flat(tensors()[name] for name in one.names) for one in plan]
+    whole = [flatten_tensors(tensors()[name] for name in one.names) for one in plan]
     host, port = sender.open("g", "localhost")
     assert host == HOST
     sizes = [one.numel() for one in whole] * 2

@@ -12,10 +12,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from rlcore.api.errors import EngineError
+from rlcore.api.types import Sampling, Span
 from rlcore.engines.client import EngineClient, Request
-from rlcore.errors import EngineError
 from rlcore.network import free_port
-from rlcore.types import Sampling, Span
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

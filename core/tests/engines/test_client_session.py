@@ -12,13 +12,13 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from rlcore.api.errors import EngineError
+from rlcore.api.generation import Completion
+from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient, together
 from rlcore.engines.client_http import RefusedError, UnreachableError
-from rlcore.errors import EngineError
-from rlcore.interfaces import Completion
 from rlcore.testing.engine_server import TOKEN, launch_of, serving
 from rlcore.testing.tiny import without_end
-from rlcore.types import Sampling
 from rlcore_local.testing import LOCAL
 from rlcore_qwen.tiny import tiny
 

@@ -15,12 +15,12 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from rlcore.api.errors import DeltaError
 from rlcore.checksums import checksum
 from rlcore.engines import delta
 from rlcore.engines.delta_mirror import Mirror
 from rlcore.engines.delta_publish import MOST_CHANGES, DeltaPublisher
-from rlcore.engines.publish_file import FILE, Location, summed
-from rlcore.errors import DeltaError
+from rlcore.engines.publish_file import FILE, WeightsLocation, summed
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8)
 Tensors = dict[str, Tensor]
@@ -80,7 +80,7 @@ def test_only_what_changed_is_in_the_file(file: Path) -> None:
     with safe_open(file, framework="pt") as opened:
         assert sorted(opened.keys()) == ["a", "b"]
         assert opened.get_tensor("a").numel() < first()["a"].nbytes
-    made = dict(delta.changed(file, first(), "4"))
+    made = dict(delta.apply_delta(file, first(), "4"))
     assert {name: checksum(one) for name, one in made.items()} == {
         name: checksum(stepped(first())[name]) for name in "ab"
     }
@@ -91,11 +91,11 @@ def test_another_base_is_refused(file: Path) -> None:
         with pytest.raises(
             DeltaError, match=rf"turns version 4 of the weights into 5, but version {held} is"
         ):
-            dict(delta.changed(file, first(), held))
+            dict(delta.apply_delta(file, first(), held))
     with pytest.raises(DeltaError, match=r"not lead to version 5: the 'a' that is held is not that of ver"):
-        dict(delta.changed(file, first(seed=1), "4"))
+        dict(delta.apply_delta(file, first(seed=1), "4"))
     with pytest.raises(DeltaError, match=r"changes 'a', which is not held"):
-        dict(delta.changed(file, {"b": first()["b"]}, "4"))
+        dict(delta.apply_delta(file, {"b": first()["b"]}, "4"))
 
 
 def test_bytes_that_were_turned_or_cut_are_refused(file: Path) -> None:
@@ -103,11 +103,11 @@ def test_bytes_that_were_turned_or_cut_are_refused(file: Path) -> None:
     for place in range(0, len(raw), 397):
         file.write_bytes(raw[:place] + bytes([raw[place] ^ 0x40]) + raw[place + 1 :])
         with pytest.raises(DeltaError):
-            dict(delta.changed(file, first(), "4"))
+            dict(delta.apply_delta(file, first(), "4"))
     for length in (0, 7, len(raw) // 2, len(raw) - 1):
         file.write_bytes(raw[:length])
         with pytest.raises(DeltaError):
-            dict(delta.changed(file, first(), "4"))
+            dict(delta.apply_delta(file, first(), "4"))
 
 
 def test_bytes_that_do_not_unpack_are_refused(file: Path) -> None:
@@ -118,7 +118,7 @@ def test_bytes_that_do_not_unpack_are_refused(file: Path) -> None:
         {"a": junk}, file, {"rlcore": changes.model_copy(update={"tensors": {"a": fine}}).model_dump_json()}
     )
     with pytest.raises(DeltaError, match="is damaged"):
-        dict(delta.changed(file, first(), "4"))
+        dict(delta.apply_delta(file, first(), "4"))
 
 
 # --- publication ---------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def publisher(tmp_path: Path) -> DeltaPublisher:
     return DeltaPublisher(root=tmp_path / "versions", dtype="fp32", model_path=model)
 
 
-def checked(location: Location, tensors: Tensors, directory: str) -> None:
+def checked(location: WeightsLocation, tensors: Tensors, directory: str) -> None:
     """`directory` is a whole model of `tensors`."""
     wanted = {name: one.float() for name, one in tensors.items()}
     assert location.checksums == summed(wanted)
@@ -159,7 +159,7 @@ async def test_a_mirror_is_made_once_whoever_leaves(tmp_path: Path, monkeypatch:
     begun, hold, made = threading.Event(), threading.Event(), Mirror._write
     calls = []
 
-    def slow(self: Mirror, root: Path, location: Location) -> Path:
+    def slow(self: Mirror, root: Path, location: WeightsLocation) -> Path:
         calls.append(root)
         begun.set()
         hold.wait(30.0)

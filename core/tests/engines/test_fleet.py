@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from faults import LIMIT_S, MEMBERS, disturbed, turn
 
+from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient, together
 from rlcore.engines.fleet import Fleet
 from rlcore.engines.publish import SharedMemoryPublisher
-from rlcore.engines.publish_file import Location
+from rlcore.engines.publish_file import WeightsLocation
 from rlcore.engines.slot import EngineSlot, Health, Spares
 from rlcore.testing.engine_server import TOKEN, HereLauncher
-from rlcore.types import Sampling
 from rlcore_local.testing import LOCAL
 
 ENGINES = 4
@@ -59,7 +59,7 @@ async def slots(launchers: list[HereLauncher], tmp_path: Path) -> AsyncIterator[
 
 @pytest.mark.full
 async def test_what_lost_engines_leave_undone_is_done_by_the_last(
-    slots: list[EngineSlot], launchers: list[HereLauncher], relay: Any, location: Location
+    slots: list[EngineSlot], launchers: list[HereLauncher], relay: Any, location: WeightsLocation
 ) -> None:
     faults: list[Callable[[], object]] = [
         lambda: launchers[0].server().send_signal(signal.SIGKILL),

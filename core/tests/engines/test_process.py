@@ -16,8 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from rlcore.api.errors import EngineError
 from rlcore.engines.process import ServerProcess
-from rlcore.errors import EngineError
 from rlcore.network import HeldPort, free_port
 
 LIMIT_S = 60.0

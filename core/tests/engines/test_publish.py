@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from rlcore.api.errors import EngineError
 from rlcore.checksums import checksum
-from rlcore.engines.publish_file import FILE, layout, shared_dir, write_version
-from rlcore.errors import EngineError
+from rlcore.engines.publish_file import FILE, shared_dir, tensor_layout, write_version
 
 
 def tensors() -> dict[str, torch.Tensor]:
@@ -42,7 +42,7 @@ def test_values_are_cast_to_the_engines_precision(tmp_path: Path) -> None:
 def test_the_layout_says_where_each_tensor_lies(tmp_path: Path) -> None:
     location = write_version(tmp_path, tensors().items(), 1, dtype="fp32")
     content = Path(location.file).read_bytes()
-    found = {name: (dtype, shape, offset) for name, dtype, shape, offset in layout(location.file)}
+    found = {name: (dtype, shape, offset) for name, dtype, shape, offset in tensor_layout(location.file)}
     assert set(found) == set(tensors())
     for name, value in tensors().items():
         dtype, shape, offset = found[name]

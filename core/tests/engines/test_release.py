@@ -11,12 +11,12 @@ import pytest
 from aiohttp import web
 from safetensors.torch import load_file
 
+from rlcore.api.types import Sampling, Span
 from rlcore.engines.client import EngineClient
 from rlcore.engines.fleet import Fleet
 from rlcore.engines.publish import SharedMemoryPublisher
 from rlcore.engines.publish_file import write_version
 from rlcore.engines.slot import EngineSlot, Health, Spares
-from rlcore.types import Sampling, Span
 from rlcore_local.process import start
 from rlcore_local.server import make_app
 from rlcore_local.settings import Settings

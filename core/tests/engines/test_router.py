@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from rlcore.api.errors import EngineError, MissingEngineError
+from rlcore.api.generation import Completion
+from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient, together
 from rlcore.engines.publish import SharedMemoryPublisher
 from rlcore.engines.router import RoutedEngine, Router, require_router
 from rlcore.engines.slot import EngineSlot, Health, Spares
-from rlcore.errors import EngineError, MissingEngineError
-from rlcore.interfaces import Completion
 from rlcore.testing.engine_server import TOKEN, HereLauncher
-from rlcore.types import Sampling
 from rlcore_local.testing import LOCAL
 from rlcore_qwen.tiny import tiny
 

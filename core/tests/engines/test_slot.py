@@ -13,15 +13,15 @@ import psutil
 import pytest
 from faults import LIMIT_S, disturbed, turn
 
+from rlcore.api.errors import EngineError
+from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient
 from rlcore.engines.client_http import RefusedError
 from rlcore.engines.fleet import Fleet
 from rlcore.engines.publish import SharedMemoryPublisher
-from rlcore.engines.publish_file import Location
+from rlcore.engines.publish_file import WeightsLocation
 from rlcore.engines.slot import EngineSlot, Health, Spares
-from rlcore.errors import EngineError
 from rlcore.testing.engine_server import HereLauncher
-from rlcore.types import Sampling
 from rlcore_local.testing import LOCAL
 
 FAULTS = 5
@@ -33,7 +33,7 @@ class Interrupted(SharedMemoryPublisher):
 
     faults: list[Callable[[], object]] = field(default_factory=list)
 
-    async def _send(self, client: EngineClient, location: Location) -> None:
+    async def _send(self, client: EngineClient, location: WeightsLocation) -> None:
         if self.faults:
             self.faults.pop()()
         await super()._send(client, location)
@@ -65,7 +65,7 @@ async def slot(launcher: HereLauncher, publisher: Interrupted) -> AsyncIterator[
 
 @pytest.mark.full
 async def test_a_lost_server_is_replaced_and_nobody_notices(
-    slot: EngineSlot, launcher: HereLauncher, relay: Any, publisher: Interrupted, location: Location
+    slot: EngineSlot, launcher: HereLauncher, relay: Any, publisher: Interrupted, location: WeightsLocation
 ) -> None:
     def hang() -> None:
         launcher.server().send_signal(signal.SIGSTOP)

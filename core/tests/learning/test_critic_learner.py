@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.interfaces.trainer import LossResult, StepResult
+from rlcore.api.batch import TrainBatch
+from rlcore.api.trainer import LossResult, StepResult
 from rlcore.learning.critic import CriticLearner
 from rlcore.learning.minibatch import samples_of, select
 from rlcore.learning.value_objective import with_value_weights

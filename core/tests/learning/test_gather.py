@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from rlcore.data.batch import TrainBatch
+from rlcore.api.batch import TrainBatch
 from rlcore.learning.gather import gather_batch, gather_rows, rows_of
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import random_batch

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 import pytest
 
-from rlcore.errors import LogProbGapError, RunError
-from rlcore.interfaces.trainer import StepResult
+from rlcore.api.errors import LogProbGapError, RunError
+from rlcore.api.trainer import StepResult
 from rlcore.learning.invariants import check_first_step
 
 TOKENS, FRESH = 10.0, 5.0

@@ -10,18 +10,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.errors import RunError
-from rlcore.inputs import Input
-from rlcore.interfaces import AdvantageOutput, LossInputs, LossOutput, ValueInputs
-from rlcore.interfaces.trainer import StepResult, TokenOutputs
+from rlcore.api.batch import TrainBatch
+from rlcore.api.errors import RunError
+from rlcore.api.inputs import Input
+from rlcore.api.maths import KlKind, kl
+from rlcore.api.trainer import StepResult, TokenOutputs
+from rlcore.api.training import AdvantageOutput, LossInputs, LossOutput, ValueInputs
 from rlcore.learning.invariants import check_reference
 from rlcore.learning.objective import Objective
 from rlcore.learning.preparation import prepare
 from rlcore.learning.reference_kl import in_rewards
+from rlcore.learning.settings import KlSettings
 from rlcore.learning.value_objective import ValueObjective, explained_variance, with_value_weights
-from rlcore.maths import KlKind, kl
-from rlcore.settings import KlSettings
 from rlcore_ppo.config import ClippedConfig
 from rlcore_ppo.value_loss import Clipped
 

@@ -11,14 +11,14 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from rlcore.data.batch import TrainBatch
-from rlcore.errors import LogProbGapError, NotFiniteError, RunError
-from rlcore.interfaces import Correction, CorrectionInputs, LossInputs, LossOutput, Weights
-from rlcore.interfaces.trainer import LossResult, StepResult, TokenOutputs
+from rlcore.api.batch import TrainBatch
+from rlcore.api.errors import LogProbGapError, NotFiniteError, RunError
+from rlcore.api.maths import group_advantages, importance_ratio
+from rlcore.api.trainer import LossResult, StepResult, TokenOutputs
+from rlcore.api.training import Correction, CorrectionInputs, LossInputs, LossOutput, TokenWeights
 from rlcore.learning.learner import Learner
 from rlcore.learning.metrics import METRICS
-from rlcore.maths import group_advantages, importance_ratio
-from rlcore.settings import LearnerSettings
+from rlcore.learning.settings import LearnerSettings
 
 VOCAB = 7
 
@@ -274,14 +274,14 @@ def test_the_entropy_has_a_gradient_only_where_it_is_trained_on(coef: float, tmp
 
 
 class Halve:
-    def weigh(self, inputs: CorrectionInputs) -> Weights:
+    def weigh(self, inputs: CorrectionInputs) -> TokenWeights:
         half = torch.full_like(inputs.log_probs, 0.5)
-        return Weights(weights=half, metrics={"half": half})
+        return TokenWeights(weights=half, metrics={"half": half})
 
 
 class Quiet:
-    def weigh(self, inputs: CorrectionInputs) -> Weights:
-        return Weights(weights=torch.full_like(inputs.log_probs, 0.5))
+    def weigh(self, inputs: CorrectionInputs) -> TokenWeights:
+        return TokenWeights(weights=torch.full_like(inputs.log_probs, 0.5))
 
 
 def test_corrections_weigh_the_loss(tmp_path: Path) -> None:

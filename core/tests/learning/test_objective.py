@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rlcore.config.base import Config
-from rlcore.data.batch import TrainBatch
-from rlcore.errors import NotFiniteError, RunError
-from rlcore.inputs import Input
-from rlcore.interfaces import CorrectionInputs, Loss, LossInputs, LossOutput, Weights
-from rlcore.interfaces.trainer import LossResult, TokenOutputs
+from rlcore.api.batch import TrainBatch
+from rlcore.api.config import Config
+from rlcore.api.errors import NotFiniteError, RunError
+from rlcore.api.inputs import Input
+from rlcore.api.maths import Normalizer, importance_ratio
+from rlcore.api.trainer import LossResult, TokenOutputs
+from rlcore.api.training import CorrectionInputs, Loss, LossInputs, LossOutput, TokenWeights
 from rlcore.learning.minibatch import assign_minibatches
 from rlcore.learning.objective import WEIGHTED, Objective
 from rlcore.learning.preparation import advantage_metrics, prepare
-from rlcore.maths import Normalizer, importance_ratio
 from rlcore_cispo.config import CispoConfig
 from rlcore_cispo.loss import Cispo
 from rlcore_dpo.config import DpoConfig
@@ -372,9 +372,9 @@ class Returns:
     """A correction that returns what it was given."""
 
     def __init__(self, weights: Tensor, **metrics: Tensor) -> None:
-        self.output = Weights(weights=weights, metrics=metrics)
+        self.output = TokenWeights(weights=weights, metrics=metrics)
 
-    def weigh(self, inputs: CorrectionInputs) -> Weights:
+    def weigh(self, inputs: CorrectionInputs) -> TokenWeights:
         assert not inputs.log_probs.requires_grad
         return self.output
 

@@ -2,8 +2,8 @@
 
 import torch
 
-from rlcore.data.batch import TrainBatch
-from rlcore.inputs import Input
+from rlcore.api.batch import TrainBatch
+from rlcore.api.inputs import Input
 from rlcore.learning.teacher import WithTeacher
 from rlcore.testing.estimators import EstimatorConformance
 from rlcore_grpo.advantage import GroupAdvantage

@@ -25,8 +25,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {dist}\nVersion: {version}\n")
         (info / "entry_points.txt").write_text(f"[rlcore]\n{name} = {module}\n")
         (site / f"{module}.py").write_text(
-            "from rlcore.plugins.hookspecs import hookimpl\n"
-            "from rlcore.plugins.records import Algorithm, Component, ModelFamily, Source\n" + body
+            "from rlcore.api.hookspecs import hookimpl\n"
+            "from rlcore.api.records import Algorithm, Component, ModelFamily, Source\n" + body
         )
         monkeypatch.syspath_prepend(str(site))
         return module

@@ -4,7 +4,7 @@ import doctest
 
 import pytest
 
-from rlcore.plugins import hookspecs
+from rlcore.api import hookspecs
 from rlcore.plugins.registry import HOOKS
 
 SPECS = sorted(name for name in vars(hookspecs) if name.startswith("rlcore_"))

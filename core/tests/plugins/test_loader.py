@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.errors import PluginError
+from rlcore.api.errors import PluginError
+from rlcore.api.records import Kind
 from rlcore.plugins.loader import Plugins, Switches, load
-from rlcore.plugins.records import Kind
 
 Install = Callable[..., str]
 
@@ -99,12 +99,12 @@ BROKEN = {
     "config": (
         "@hookimpl\ndef rlcore_rewards():\n"
         "    yield Component(name='x', factory='x:y', summary='x', config=dict)",
-        "expected a class derived from rlcore.config.parts.RewardConfig",
+        "expected a class derived from rlcore.api.part_config.RewardConfig",
     ),
     "config of another kind": (
-        "from rlcore.config.parts import FilterConfig as Own\n@hookimpl\ndef rlcore_rewards():\n"
+        "from rlcore.api.part_config import FilterConfig as Own\n@hookimpl\ndef rlcore_rewards():\n"
         "    yield Component(name='x', factory='x:y', summary='x', config=type('OwnConfig', (Own,), {}))",
-        "expected a class derived from rlcore.config.parts.RewardConfig",
+        "expected a class derived from rlcore.api.part_config.RewardConfig",
     ),
     "suggests": (
         "@hookimpl\ndef rlcore_rewards():\n"
@@ -188,7 +188,7 @@ def test_a_miss_says_what_exists(install: Install) -> None:
 def test_a_file_is_a_plugin(tmp_path: Path) -> None:
     file = tmp_path / "my plugin.py"
     file.write_text(
-        "from rlcore.plugins.hookspecs import hookimpl\nfrom rlcore.plugins.records import Component\n"
+        "from rlcore.api.hookspecs import hookimpl\nfrom rlcore.api.records import Component\n"
         + REWARD.format(name="kind_words")
     )
     plugins = load(Switches(only=(), files=(file,)))

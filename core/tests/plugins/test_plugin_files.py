@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.errors import PluginError
+from rlcore.api.errors import PluginError
+from rlcore.api.part import Part
+from rlcore.api.plugin_file import import_plugin_file
+from rlcore.api.records import Kind
 from rlcore.plugins import files
 from rlcore.plugins.loader import Switches, load
-from rlcore.plugins.records import Kind
-from rlcore.spec import Part
 
 PLUGIN = '''
 from __future__ import annotations
 from pydantic import Field
-from rlcore.config.parts import RewardConfig
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Component
+from rlcore.api.part_config import RewardConfig
+from rlcore.api.hookspecs import hookimpl
+from rlcore.api.records import Component
 
 class Settings(RewardConfig):
     """Settings."""
@@ -35,9 +36,9 @@ def rlcore_rewards():
 
 WORKER = """
 import pickle, sys
-from rlcore.plugins import files
+from rlcore import install_plugin_files
 contents, parts = pickle.load(open(sys.argv[1], "rb"))
-files.install(pickle.loads(contents))
+install_plugin_files(pickle.loads(contents))
 print(pickle.loads(parts).build().weight)
 """
 
@@ -65,11 +66,11 @@ def test_the_module_name_follows_the_content(tmp_path: Path) -> None:
         (tmp_path / folder / "same.py").write_text("VALUE = 1\n")
     first, second = (files.read(tmp_path / folder / "same.py") for folder in ("a", "b"))
     assert first.module == second.module
-    assert files.import_content(first) is files.import_content(second)
+    assert import_plugin_file(first) is import_plugin_file(second)
     (tmp_path / "b" / "same.py").write_text("VALUE = 2\n")
     third = files.read(tmp_path / "b" / "same.py")
-    assert files.import_content(third).VALUE == 2
-    assert files.import_content(first).VALUE == 1
+    assert import_plugin_file(third).VALUE == 2
+    assert import_plugin_file(first).VALUE == 1
 
 
 def test_one_name_is_one_content(tmp_path: Path) -> None:

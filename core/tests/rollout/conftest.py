@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from rlcore.config.base import Config
-from rlcore.config.run import RunConfig
+from rlcore.api.config import Config
+from rlcore.api.errors import EngineError
+from rlcore.api.generation import Completion
+from rlcore.api.run_config import RunConfig
+from rlcore.api.tokens import PromptEncoder
+from rlcore.api.types import Json, Prompt, RewardStatus, Sample, Sampling, Score, Span
 from rlcore.data.cursors import cursor_of
-from rlcore.data.tokens import PromptEncoder
 from rlcore.engines.client_http import RefusedError
-from rlcore.errors import EngineError
-from rlcore.interfaces import Completion
 from rlcore.rollout.context import greedy
 from rlcore.rollout.evaluate import EvalResult, Evaluation, Evaluator
 from rlcore.rollout.produce import SamplingProducer
 from rlcore.rollout.rounds import Rounds
 from rlcore.rollout.stream import Stream
-from rlcore.types import Json, Prompt, RewardStatus, Sample, Sampling, Score, Span
 from rlcore_single_turn.generator import SingleTurn
 
 EOS = 10

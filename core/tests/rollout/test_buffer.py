@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcore.errors import RunError
+from rlcore.api.errors import RunError
+from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Score, Span
 from rlcore.rollout.buffer import DataBuffer, Draw, groups_from_json, groups_to_json
-from rlcore.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Score, Span
 
 TEXT = Prompt(prompt_id="p", text="t", label={"a": [1, None]}, metadata={"k": 0.1})
 CHAT = Prompt(prompt_id="c", text=({"role": "user", "content": "u"},))

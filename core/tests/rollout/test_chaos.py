@@ -15,20 +15,21 @@ import safetensors.torch
 import torch
 from aiohttp import web
 
-from rlcore.config.base import Config
-from rlcore.config.run import RunConfig
+from rlcore.api.config import Config
+from rlcore.api.generation import GenerationContext
+from rlcore.api.run_config import RunConfig
+from rlcore.api.scoring import Verdict
+from rlcore.api.tokens import PromptEncoder
+from rlcore.api.types import Group, RewardStatus, Sample, Score
 from rlcore.data.config import DigitsConfig
 from rlcore.data.cursor import PromptCursor
 from rlcore.data.cursors import cursor_of
 from rlcore.data.tasks import Copy
-from rlcore.data.tokens import PromptEncoder
 from rlcore.engines.client import EngineClient
 from rlcore.engines.publish import SharedMemoryPublisher, publish
-from rlcore.interfaces import GenerationContext, Verdict
 from rlcore.rollout.produce import SamplingProducer
 from rlcore.rollout.rounds import Rounds
 from rlcore.rollout.stream import Stream
-from rlcore.types import Group, RewardStatus, Sample, Score
 from rlcore_local.process import start
 from rlcore_local.server import make_app
 from rlcore_local.settings import Settings

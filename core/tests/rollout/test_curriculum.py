@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from rlcore.api.scoring import Verdict
+from rlcore.api.types import Group, Prompt
 from rlcore.data.mix import Mix, Portion
-from rlcore.interfaces import Verdict
-from rlcore.types import Group, Prompt
 
 MakeWorld = Callable[..., Any]
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlcore.errors import DataError
+from rlcore.api.errors import DataError
+from rlcore.api.types import GenerationStatus, Json, Prompt, RewardStatus, Sample, Sampling, Score
 from rlcore.rollout.evaluate import Evaluation, eval_metrics, is_exact, pass_at_k, passes, result
-from rlcore.types import GenerationStatus, Json, Prompt, RewardStatus, Sample, Sampling, Score
 
 MakeWorld = Callable[..., Any]
 

@@ -5,19 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from rlcore.config.base import Config
-from rlcore.errors import PluginError
-from rlcore.interfaces import ClosableGenerator, GenerationContext, Generator, GroupGenerator
+from rlcore.api.config import Config
+from rlcore.api.errors import PluginError
+from rlcore.api.generation import ClosableGenerator, GenerationContext, Generator, GroupGenerator
+from rlcore.api.part import Part
+from rlcore.api.trajectory import Trajectory, answered
+from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Sampling, Score, Span
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.context import EngineContext
 from rlcore.rollout.generators import build_generator
 from rlcore.rollout.group import GroupMaker, Outcome, Versions, new_samples
 from rlcore.rollout.measure import Tally
-from rlcore.spec import Part
 from rlcore.testing.generators import GeneratorConformance
 from rlcore.testing.token_engine import CountingReward, TokenEngine
-from rlcore.trajectory import Trajectory, answered
-from rlcore.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Sampling, Score, Span
 
 HERE = __name__
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from rlcore.api.errors import CheckpointError
+from rlcore.api.tokens import PromptEncoder
+from rlcore.api.types import Prompt
 from rlcore.data.cursors import cursor_of
 from rlcore.data.responses import ResponseEncoder
-from rlcore.data.tokens import PromptEncoder
-from rlcore.errors import CheckpointError
 from rlcore.rollout.batch import split, to_batch
 from rlcore.rollout.given import GivenProducer
-from rlcore.types import Prompt
 
 MakeWorld = Callable[..., Any]
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from rlcore.errors import EngineError
-from rlcore.inputs import Input
+from rlcore.api.errors import EngineError
+from rlcore.api.inputs import Input
+from rlcore.api.types import Group, Prompt, RewardStatus, Sample, Score
 from rlcore.rollout.baseline import with_baseline
 from rlcore.rollout.batch import to_batch
 from rlcore.rollout.group import Outcome
-from rlcore.types import Group, Prompt, RewardStatus, Sample, Score
 
 MakeWorld = Callable[..., Any]
 LIMIT_S = 30.0

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from documented import undocumented
 
-from rlcore.config.base import Config
-from rlcore.config.parts import RewardConfig
-from rlcore.errors import ConfigError, DataError, PluginError
+from rlcore.api.config import Config
+from rlcore.api.errors import ConfigError, DataError, PluginError
+from rlcore.api.part import RewardPart
+from rlcore.api.part_config import RewardConfig
+from rlcore.api.types import Json, Prompt, Sample, Score
 from rlcore.rollout.judge import Failure, Outcome
 from rlcore.rollout.measure import part_means
 from rlcore.rollout.mix import Mix, check_choices, check_machine, ranked
-from rlcore.spec import RewardPart
-from rlcore.types import Json, Prompt, Sample, Score
 
 
 class Length:

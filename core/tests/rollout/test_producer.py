@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from rlcore.errors import PluginError, StaleWeightsError
-from rlcore.interfaces import GenerationContext, Verdict
+from rlcore.api.errors import PluginError, StaleWeightsError
+from rlcore.api.generation import GenerationContext
+from rlcore.api.scoring import Verdict
+from rlcore.api.types import GenerationStatus, Group, RewardStatus, Sample, Sampling, Span
 from rlcore.rollout.measure import COUNTED, Tally
-from rlcore.types import GenerationStatus, Group, RewardStatus, Sample, Sampling, Span
 
 MakeWorld = Callable[..., Any]
 LIMIT_S = 30.0

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rlcore.errors import EngineError, PluginError, RunError, StaleWeightsError
-from rlcore.types import Prompt, RewardStatus
+from rlcore.api.errors import EngineError, PluginError, RunError, StaleWeightsError
+from rlcore.api.types import Prompt, RewardStatus
 
 MakeWorld = Callable[..., Any]
 LIMIT_S = 30.0

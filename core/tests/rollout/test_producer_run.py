@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rlcore.errors import EngineError
-from rlcore.interfaces import Verdict
-from rlcore.types import Group
+from rlcore.api.errors import EngineError
+from rlcore.api.scoring import Verdict
+from rlcore.api.types import Group
 
 MakeWorld = Callable[..., Any]
 LIMIT_S = 30.0

@@ -17,18 +17,19 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlcore.config.parts import RewardConfig
-from rlcore.errors import PluginError
-from rlcore.plugins.files import PluginFile, import_content, read
+from rlcore.api.errors import PluginError
+from rlcore.api.part import RewardPart
+from rlcore.api.part_config import RewardConfig
+from rlcore.api.plugin_file import PluginFile, import_plugin_file
+from rlcore.api.types import Prompt, RewardStatus, Sample, Score
+from rlcore.plugins.files import read
 from rlcore.rollout.judge import Failure, judge
 from rlcore.rollout.nursery import Nursery
 from rlcore.rollout.rewards import ERROR_KEY, RewardPool
-from rlcore.spec import RewardPart
-from rlcore.types import Prompt, RewardStatus, Sample, Score
 
 PLUGIN = '''
 import os, re, signal, sys, time
-from rlcore.types import Score
+from rlcore.api.types import Score
 
 class Obedient:
     """Does what the text of the first sample says."""
@@ -67,7 +68,7 @@ def plugin(tmp_path: Path) -> PluginFile:
     path = tmp_path / "obedient.py"
     path.write_text(PLUGIN)
     file = read(path)
-    import_content(file)
+    import_plugin_file(file)
     return file
 
 
@@ -172,7 +173,7 @@ async def test_rewards_are_imported_once_however_many_workers_die(
         PLUGIN + '\nwith open(os.environ["IMPORTS"], "a") as log:\n    print(os.getpid(), file=log)'
     )
     file = read(path)
-    import_content(file)
+    import_plugin_file(file)
     log.unlink()
     with pool(file, workers=2) as rewards:
         before = {sample.score.parts["pid"] for sample in await rewards.score(group("fine")) if sample.score}
@@ -232,8 +233,8 @@ import asyncio, json, sys
 from rlcore.plugins.files import import_content, read
 from pathlib import Path
 from rlcore.rollout.rewards import RewardPool
-from rlcore.spec import RewardPart
-from rlcore.types import Prompt, Sample
+from rlcore.api.part import RewardPart
+from rlcore.api.types import Prompt, Sample
 
 file = read(Path(sys.argv[1]))
 import_content(file)

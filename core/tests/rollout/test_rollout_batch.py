@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from rlcore.data.batch import TrainBatch
-from rlcore.errors import DataError, PluginError
+from rlcore.api.batch import TrainBatch
+from rlcore.api.errors import DataError, PluginError
+from rlcore.api.types import Group, Prompt, Sample, Score, Span
 from rlcore.rollout.batch import split, to_batch
-from rlcore.types import Group, Prompt, Sample, Score, Span
 
 
 def sample(group_id: int, index: int, response: tuple[int, ...], **change: Any) -> Sample:

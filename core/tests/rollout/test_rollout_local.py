@@ -7,22 +7,22 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from rlcore.config.base import Config
-from rlcore.config.run import RunConfig
+from rlcore.api.config import Config
+from rlcore.api.errors import StaleWeightsError
+from rlcore.api.part import RewardPart
+from rlcore.api.run_config import RunConfig
+from rlcore.api.tokens import PromptEncoder
+from rlcore.api.types import Sampling
 from rlcore.data.config import DigitsConfig
 from rlcore.data.cursors import cursor_of
 from rlcore.data.tasks import Copy
-from rlcore.data.tokens import PromptEncoder
 from rlcore.engines.client import EngineClient
-from rlcore.errors import StaleWeightsError
 from rlcore.rollout.batch import to_batch
 from rlcore.rollout.evaluate import Evaluation, Evaluator
 from rlcore.rollout.produce import SamplingProducer
 from rlcore.rollout.rewards import RewardPool
 from rlcore.rollout.rounds import Rounds
-from rlcore.spec import RewardPart
 from rlcore.testing.engine_server import TOKEN, launch_of, serving
-from rlcore.types import Sampling
 from rlcore_local.testing import LOCAL
 from rlcore_qwen.tiny import tiny
 from rlcore_single_turn.generator import SingleTurn

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from rlcore.data.batch import ROUTED_EXPERTS
+from rlcore.api.batch import ROUTED_EXPERTS
+from rlcore.api.errors import EngineError, PluginError
+from rlcore.api.generation import Completion
+from rlcore.api.types import Group, Prompt, Sample, Sampling, Score, Span
 from rlcore.engines import client_wire as wire
-from rlcore.errors import EngineError, PluginError
-from rlcore.interfaces import Completion
 from rlcore.rollout.batch import split, to_batch
 from rlcore.rollout.partial import join
 from rlcore.rollout.routes import routed_experts
-from rlcore.types import Group, Prompt, Sample, Sampling, Score, Span
 
 LAYERS, TOP = 2, 3
 

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlcore.engines.client
-from rlcore.config.base import Config
-from rlcore.errors import DataError, PluginError
-from rlcore.interfaces import GenerationContext, Verdict
+from rlcore.api.config import Config
+from rlcore.api.errors import DataError, PluginError
+from rlcore.api.generation import GenerationContext
+from rlcore.api.scoring import Verdict
+from rlcore.api.types import GenerationStatus, Group, Prompt, Sample, Span
 from rlcore.rollout.flow import Flow
 from rlcore.rollout.stream import in_time, without_stale
-from rlcore.types import GenerationStatus, Group, Prompt, Sample, Span
 from rlcore_single_turn.generator import SingleTurn
 
 MakeWorld = Callable[..., Any]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rlcore.errors import DataError, PluginError
-from rlcore.interfaces import Callback, RunControl
+from rlcore.api.callback import Callback, RunControl
+from rlcore.api.errors import DataError, PluginError
 from rlcore.runtime.callbacks import Callbacks
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from runs import run_of
 
-from rlcore.engines.publish_file import Location
-from rlcore.rollout.measure import Rollout
+from rlcore.api.producer import Rollout
+from rlcore.api.types import Group, Prompt, RewardStatus, Sample, Score, Span
+from rlcore.engines.publish_file import WeightsLocation
 from rlcore.runtime.loop import Loop
 from rlcore.runtime.prepare import prepare
 from rlcore.runtime.prepared import Prepared
@@ -20,7 +21,6 @@ from rlcore.runtime.state import RunState
 from rlcore.runtime.worker import UpdateResult
 from rlcore.tracking.console import Display
 from rlcore.tracking.trackers import Trackers
-from rlcore.types import Group, Prompt, RewardStatus, Sample, Score, Span
 
 LIMIT_S = 60.0
 STEPS = 2
@@ -52,7 +52,7 @@ class Diary:
 
     async def update(self, shares: Any, *, version: int, **_: Any) -> UpdateResult:
         self.note("train")
-        location = Location(directory="/nowhere", version=version, checksums={})
+        location = WeightsLocation(directory="/nowhere", version=version, checksums={})
         return UpdateResult(metrics={}, location=location, write_seconds=0.0)
 
     async def publish(self, location: Any, *, keep_cache: bool = False) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from runs import run_of
 
-from rlcore.engines.publish_file import Location
-from rlcore.errors import DeltaError
+from rlcore.api.errors import DeltaError
+from rlcore.engines.publish_file import WeightsLocation
 from rlcore.runtime.loop import Loop
 from rlcore.runtime.prepare import prepare
 from rlcore.runtime.prepared import Prepared
@@ -26,10 +26,10 @@ class Trainer:
     def __init__(self) -> None:
         self.asked: list[bool] = []
 
-    async def write_weights(self, version: int, *, whole: bool = False) -> Location:
+    async def write_weights(self, version: int, *, whole: bool = False) -> WeightsLocation:
         self.asked.append(whole)
         chain = () if whole else ("changes",)
-        return Location(directory="3", version=version, checksums={}, chain=chain)
+        return WeightsLocation(directory="3", version=version, checksums={}, chain=chain)
 
 
 class Engines:
@@ -37,9 +37,9 @@ class Engines:
 
     def __init__(self, fit: int) -> None:
         self.fit = fit
-        self.taken: list[Location] = []
+        self.taken: list[WeightsLocation] = []
 
-    async def publish(self, location: Location, *, keep_cache: bool = False) -> None:
+    async def publish(self, location: WeightsLocation, *, keep_cache: bool = False) -> None:
         if self.fit < len(location.chain):
             raise DeltaError("damaged")
         self.taken.append(location)

@@ -12,7 +12,7 @@ import pytest
 from inputs import make_model
 from runs import run_of
 
-from rlcore.errors import UserError
+from rlcore.api.errors import UserError
 from rlcore.runtime.frozen_checks import prepare_frozen
 from rlcore.testing.reward_models import CONTEXT, make_reward_model
 from rlcore_qwen.tiny import tiny

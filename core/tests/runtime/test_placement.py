@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from runs import run_of
 
-from rlcore.errors import ConfigError
+from rlcore.api.errors import ConfigError
 from rlcore.runtime.cluster import Cluster, connect
 from rlcore.runtime.placement import Placement, bundles_of, check_frozen, check_ways, cpus_of, place
 from rlcore.runtime.prepare import prepare

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from runs import run_of
 
-from rlcore.errors import DataError
+from rlcore.api.errors import DataError
 from rlcore.runtime.provenance import HASHED_BYTES, changed, fingerprint, fingerprints, versions
 
 

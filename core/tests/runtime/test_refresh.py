@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from runs import run_of
 
-from rlcore.rollout.measure import Rollout
+from rlcore.api.producer import Rollout
 from rlcore.runtime.loop import Loop
 from rlcore.runtime.prepare import prepare
 from rlcore.runtime.prepared import Prepared

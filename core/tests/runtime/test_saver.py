@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rlcore.api.errors import CheckpointError
 from rlcore.checkpoint.folder import checkpoints
-from rlcore.errors import CheckpointError
 from rlcore.runtime.saver import Saver
 from rlcore.runtime.state import RunState
 

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from runs import run_of
 
+from rlcore.api.inputs import Input, TopTokens
+from rlcore.api.optimizer import OptimizerSettings
 from rlcore.engines.publish import SharedMemoryPublisher
-from rlcore.inputs import Input, TopTokens
+from rlcore.learning.settings import KlSettings, LearnerSettings
 from rlcore.runtime.prepare import left_out, prepare
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
 from rlcore.runtime.worker import CRITIC, POLICY, REFERENCE, WorkerSetup
-from rlcore.settings import KlSettings, LearnerSettings, OptimizerSettings
 
 Setups = Callable[..., list[WorkerSetup]]
 PUBLISHER = SharedMemoryPublisher(root=Path("/nowhere"), dtype="fp32")

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from rlcore.api.engine import Engine, EngineLaunch, ServerCommand
+from rlcore.api.errors import EngineError
+from rlcore.api.part import Part
+from rlcore.api.part_config import EngineConfig
 from rlcore.blocking import call_in_thread
-from rlcore.config.parts import EngineConfig
 from rlcore.engines.client import EngineClient
-from rlcore.engines.interface import Command, Engine, EngineLaunch
-from rlcore.errors import EngineError
 from rlcore.runtime.supervisor import EngineSupervisor, RayLauncher
-from rlcore.spec import Part
 from rlcore.testing.engine_server import TOKEN, launch_of
 
 LIMIT_S = 120.0
@@ -46,9 +46,9 @@ class Script(Engine):
 
     name = "script"
 
-    def command(self, launch: EngineLaunch) -> Command:
+    def command(self, launch: EngineLaunch) -> ServerCommand:
         given = (launch.node, launch.host, launch.port, launch.weights_dir, launch.meeting)
-        return Command(argv=(sys.executable, "-S", "-c", SERVER, *map(str, given)), env={})
+        return ServerCommand(argv=(sys.executable, "-S", "-c", SERVER, *map(str, given)), env={})
 
 
 class Actor:

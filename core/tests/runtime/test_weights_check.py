@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, PretrainedConfig, Qwen3MoeConfig
 
-from rlcore.errors import ModelError
-from rlcore.runtime.weights_check import INDEX, check_weights
+from rlcore.api.errors import ModelError
+from rlcore.checkpoint.weights_check import INDEX, check_weights
 from rlcore.testing.checkpoints import make_checkpoint
 
 SHAPE: dict[str, Any] = {

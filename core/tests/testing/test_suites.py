@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.interfaces import AdvantageEstimator, Loss, LossInputs, LossOutput
-from rlcore.maths import group_advantages, importance_ratio, whiten
+from rlcore.api.batch import TrainBatch
+from rlcore.api.maths import group_advantages, importance_ratio, whiten
+from rlcore.api.training import AdvantageEstimator, Loss, LossInputs, LossOutput
 from rlcore.testing.estimators import EstimatorConformance
 from rlcore.testing.losses import LossConformance
 

@@ -38,8 +38,8 @@ import json, sys
 from pathlib import Path
 from rlcore.tracking.summary import Summary
 from rlcore.tracking.console import Display
-from rlcore.config.base import Config
-from rlcore.interfaces import RunInfo
+from rlcore.api.config import Config
+from rlcore import RunInfo
 from rlcore.tracking.jsonl import Jsonl
 from rlcore.tracking.trackers import Trackers
 

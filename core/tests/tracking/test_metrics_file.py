@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.config.base import Config
-from rlcore.errors import CheckpointError
-from rlcore.interfaces import RunInfo
+from rlcore.api.config import Config
+from rlcore.api.errors import CheckpointError
+from rlcore.api.tracker import RunInfo
+from rlcore.api.types import GenerationStatus, Prompt, RewardStatus, Sample, Score, Span
 from rlcore.tracking.jsonl import Jsonl
 from rlcore.tracking.metrics import MetricsFile, read_metrics, write_lines
-from rlcore.types import GenerationStatus, Prompt, RewardStatus, Sample, Score, Span
 
 
 def write(path: Path, *steps: int, keep_step: int = 0) -> None:

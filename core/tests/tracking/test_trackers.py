@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rlcore.config.base import Config
-from rlcore.errors import CheckpointError
-from rlcore.interfaces import RunInfo, Tracker
+from rlcore.api.config import Config
+from rlcore.api.errors import CheckpointError
+from rlcore.api.tracker import RunInfo, Tracker
 from rlcore.tracking import trackers as module
 from rlcore.tracking.console import Display
 from rlcore.tracking.jsonl import Jsonl

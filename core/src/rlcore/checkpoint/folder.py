@@ -11,12 +11,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rlcore.errors import CheckpointError
+from rlcore.api.errors import CheckpointError
 
 FORMAT_VERSION = 1
 """Of the folder's layout; a newer one is refused."""
 
-MARKER = "complete.json"
+COMPLETE_MARKER = "complete.json"
 """Written last: a folder without it was never finished."""
 
 _TEMPORARY = ".partial"
@@ -58,7 +58,7 @@ def checkpoints(root: Path) -> list[Path]:
     """The complete checkpoints `root/<step>`, oldest first."""
     if not root.is_dir():
         return []
-    found = [path for path in root.iterdir() if path.name.isdecimal() and (path / MARKER).is_file()]
+    found = [path for path in root.iterdir() if path.name.isdecimal() and (path / COMPLETE_MARKER).is_file()]
     return sorted(found, key=lambda path: int(path.name))
 
 
@@ -71,11 +71,11 @@ def newest_complete(root: Path) -> Path | None:
 def read_marker(folder: Path) -> dict[str, Any]:
     """The marker of a complete folder; CheckpointError where it is unfinished or of a newer format."""
     try:
-        marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+        marker = json.loads((folder / COMPLETE_MARKER).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise CheckpointError(f"{folder} is no complete checkpoint: it has no {MARKER}.") from None
+        raise CheckpointError(f"{folder} is no complete checkpoint: it has no {COMPLETE_MARKER}.") from None
     except ValueError as error:
-        raise CheckpointError(f"{folder / MARKER} is no JSON: {error}.") from None
+        raise CheckpointError(f"{folder / COMPLETE_MARKER} is no JSON: {error}.") from None
     version = marker.get("format_version") if isinstance(marker, dict) else None
     if not isinstance(version, int) or version > FORMAT_VERSION:
         raise CheckpointError(
@@ -89,7 +89,7 @@ def prune(root: Path, keep: int) -> None:
     found = checkpoints(root)
     for path in found[: max(0, len(found) - keep)]:
         # the marker first: a removal that is interrupted leaves nothing that looks complete
-        (path / MARKER).unlink()
+        (path / COMPLETE_MARKER).unlink()
         _remove(path)
     if root.is_dir():
         for path in root.glob(f"*{_TEMPORARY}"):
@@ -100,7 +100,7 @@ def _finish(temporary: Path, final: Path, info: Mapping[str, Any] | None) -> Non
     for path in temporary.rglob("*"):
         _sync(path)
     if info is not None:
-        marker = temporary / MARKER
+        marker = temporary / COMPLETE_MARKER
         text = json.dumps({"format_version": FORMAT_VERSION, **info}, indent=1)
         marker.write_text(text + "\n", encoding="utf-8")
         _sync(marker)

@@ -3,39 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-FILE = "checksums.json"
-
-
-@dataclass
-class Report:
-    """`files`: name → bytes and sha256. `tensors`: name → `rlcore.checksums.checksum`."""
-
-    files: dict[str, dict[str, Any]] = field(default_factory=dict)
-    tensors: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def nbytes(self) -> int:
-        """Of all files."""
-        return sum(file["bytes"] for file in self.files.values())
-
-    def add(self, other: Report) -> None:
-        """Take over what another process wrote."""
-        self.files |= other.files
-        self.tensors |= other.tensors
-
-    def write(self, folder: Path) -> None:
-        """Write `folder/checksums.json`."""
-        (folder / FILE).write_text(json.dumps(asdict(self), indent=1) + "\n")
+from rlcore.api.trainer import ConversionReport
 
 
-class Hashing:
+class HashingFile:
     """A file that is only appended to, and its digest."""
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -55,9 +31,9 @@ class Hashing:
 
 
 @contextmanager
-def hashing(file: Path, report: Report) -> Iterator[Hashing]:
+def hashing_file(file: Path, report: ConversionReport) -> Iterator[HashingFile]:
     """A new `file` to append to; `report` has its digest afterwards."""
     with file.open("xb") as stream:
-        out = Hashing(stream)
+        out = HashingFile(stream)
         yield out
     report.files[file.name] = {"bytes": out.size, "sha256": out.digest.hexdigest()}

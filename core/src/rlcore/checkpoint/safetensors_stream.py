@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlcore.checkpoint.report import Hashing, Report, hashing
+from rlcore.api.trainer import ConversionReport
+from rlcore.checkpoint.report import HashingFile, hashing_file
 from rlcore.checksums import checksum
 
 DTYPES = {
@@ -32,7 +33,7 @@ INDEX = "model.safetensors.index.json"
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorEntry:
     """One tensor to come."""
 
     name: str
@@ -45,11 +46,11 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Shard:
+class SafetensorsShard:
     """One file to come, and its tensors in their order."""
 
     file: str
-    entries: tuple[Entry, ...]
+    entries: tuple[TensorEntry, ...]
 
     @property
     def nbytes(self) -> int:
@@ -57,38 +58,40 @@ class Shard:
         return sum(entry.nbytes for entry in self.entries)
 
 
-def shards(plan: Iterable[Entry], limit: int) -> list[Shard]:
+def plan_shards(plan: Iterable[TensorEntry], limit: int) -> list[SafetensorsShard]:
     """`plan`, in its order, in files of at most `limit` bytes; a larger tensor is a file of its own."""
     parts = list(_parts(plan, limit))
-    return [Shard(_name(number, len(parts)), tuple(part)) for number, part in enumerate(parts)]
+    return [SafetensorsShard(_name(number, len(parts)), tuple(part)) for number, part in enumerate(parts)]
 
 
 def write_shards(
     folder: Path,
-    wanted: Sequence[Shard],
+    wanted: Sequence[SafetensorsShard],
     tensors: Iterable[tuple[str, Tensor]],
     advance: Callable[[int], None],
-) -> Report:
+) -> ConversionReport:
     """Write the files `wanted` into `folder`, from `tensors`, which come in the order of the whole plan.
 
     A tensor of another file is passed over. `advance` is told the bytes of each tensor that is written.
     """
-    report = Report()
+    report = ConversionReport()
     names = {entry.name for shard in wanted for entry in shard.entries}
     coming = (item for item in tensors if item[0] in names)
     for shard in wanted:
-        with hashing(folder / shard.file, report) as stream:
+        with hashing_file(folder / shard.file, report) as stream:
             _write_header(stream, shard)
             for entry in shard.entries:
                 name, tensor = next(coming)
-                assert Entry(name, tuple(tensor.shape), tensor.dtype) == entry, "a tensor came as planned"
+                assert TensorEntry(name, tuple(tensor.shape), tensor.dtype) == entry, (
+                    "a tensor came as planned"
+                )
                 report.tensors[name] = checksum(tensor)
                 stream.write(_bytes(tensor))
                 advance(entry.nbytes)
     return report
 
 
-def write_index(folder: Path, whole: Sequence[Shard]) -> None:
+def write_shard_index(folder: Path, whole: Sequence[SafetensorsShard]) -> None:
     """Which tensor lies in which file, where there is more than one file."""
     if len(whole) == 1:
         return
@@ -98,8 +101,8 @@ def write_index(folder: Path, whole: Sequence[Shard]) -> None:
     (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n")
 
 
-def _parts(plan: Iterable[Entry], limit: int) -> Iterator[list[Entry]]:
-    shard: list[Entry] = []
+def _parts(plan: Iterable[TensorEntry], limit: int) -> Iterator[list[TensorEntry]]:
+    shard: list[TensorEntry] = []
     size = 0
     for entry in plan:
         if shard and size + entry.nbytes > limit:
@@ -115,7 +118,7 @@ def _name(number: int, count: int) -> str:
     return "model.safetensors" if count == 1 else f"model-{number + 1:05d}-of-{count:05d}.safetensors"
 
 
-def _write_header(stream: Hashing, shard: Shard) -> None:
+def _write_header(stream: HashingFile, shard: SafetensorsShard) -> None:
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     offset = 0
     for entry in shard.entries:

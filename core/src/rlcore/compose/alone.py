@@ -8,6 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rlcore.api.config import flag_name
+from rlcore.api.errors import ConfigError, did_you_mean
+from rlcore.api.plugin_file import PluginFile
+from rlcore.api.records import Kind
+from rlcore.api.run_config import RunConfig
 from rlcore.compose import evals, frozen, models
 from rlcore.compose.evals import EVAL
 from rlcore.compose.fit import eval_complaints
@@ -27,12 +32,8 @@ from rlcore.compose.select import default_choices
 from rlcore.compose.selection import Selection
 from rlcore.config import layers
 from rlcore.config.evals import EvalConfig
-from rlcore.config.layers import Layer, flag_name
-from rlcore.config.run import RunConfig
+from rlcore.config.layers import Layer
 from rlcore.data.locations import Location
-from rlcore.errors import ConfigError, did_you_mean
-from rlcore.plugins.files import PluginFile
-from rlcore.plugins.records import Kind
 from rlcore.plugins.registry import LIST_KINDS, Entry, Registry
 
 CHOICES: Mapping[str, str] = {

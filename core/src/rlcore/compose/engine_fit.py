@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
-from rlcore.config.layers import flag_name
-from rlcore.config.run import RunConfig
+from rlcore.api.config import flag_name
+from rlcore.api.run_config import RunConfig
 
 URL = "expected a URL such as http://127.0.0.1:30000"
 

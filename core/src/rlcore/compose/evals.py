@@ -7,6 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rlcore.api.config import NAME
+from rlcore.api.errors import ConfigError
+from rlcore.api.part import Part, RewardPart
+from rlcore.api.records import Kind
 from rlcore.compose.lookup import (
     DATA,
     DATA_SOURCE,
@@ -18,13 +22,9 @@ from rlcore.compose.lookup import (
     text_of,
 )
 from rlcore.config import layers
-from rlcore.config.base import NAME
 from rlcore.config.evals import EvalConfig
 from rlcore.config.layers import Layer, Setting
-from rlcore.errors import ConfigError
-from rlcore.plugins.records import Kind
 from rlcore.plugins.registry import Entry, Registry
-from rlcore.spec import Part, RewardPart
 
 EVAL = "eval"
 

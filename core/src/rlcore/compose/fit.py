@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from rlcore.api.errors import ConfigError
+from rlcore.api.inputs import Input, TrainsOn
+from rlcore.api.run_config import RunConfig
 from rlcore.compose.engine_fit import engine_complaints
 from rlcore.compose.frozen import with_absolute_paths
 from rlcore.compose.frozen_fit import frozen_complaints
@@ -24,10 +27,6 @@ from rlcore.compose.role_fit import role_complaints
 from rlcore.compose.sentences import unread
 from rlcore.compose.teacher_fit import teacher_complaints
 from rlcore.config.layers import Setting
-from rlcore.config.run import RunConfig
-from rlcore.errors import ConfigError
-from rlcore.inputs import Input
-from rlcore.trains_on import TrainsOn
 
 
 def fit(resolved: Resolved, settings: Mapping[str, Setting], offers: Offers) -> Resolved:

@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
+from rlcore.api.config import Config, flag_name
+from rlcore.api.run_config import RunConfig
 from rlcore.compose.selection import Selection
 from rlcore.config import layers
-from rlcore.config.base import Config
 from rlcore.config.fields import is_bool, is_list, metavar
-from rlcore.config.layers import Setting, flag_name
-from rlcore.config.run import RunConfig
+from rlcore.config.layers import Setting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcore.api.config import NAME, flag_name
+from rlcore.api.errors import ConfigError
+from rlcore.api.server_config import AsksServer, frozen_name
 from rlcore.config import layers
-from rlcore.config.base import NAME
-from rlcore.config.layers import Layer, flag_name
-from rlcore.config.servers import AsksServer, frozen_name
-from rlcore.errors import ConfigError
+from rlcore.config.layers import Layer
 
 if TYPE_CHECKING:
+    from rlcore.api.part import Part
+    from rlcore.api.run_config import RunConfig
     from rlcore.compose.resolved import Inference
-    from rlcore.config.run import RunConfig
-    from rlcore.spec import Part
 
 FROZEN = "frozen"
 

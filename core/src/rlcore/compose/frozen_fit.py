@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rlcore.api.config import flag_name
+from rlcore.api.errors import did_you_mean
 from rlcore.compose.frozen import frozen_models, uses
-from rlcore.config.layers import flag_name
-from rlcore.errors import did_you_mean
 
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Inference

@@ -4,10 +4,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rlcore.api.errors import ConfigError
+from rlcore.api.records import Kind, Source
 from rlcore.config.layers import Layer, Setting
 from rlcore.data.locations import check_locations
-from rlcore.errors import ConfigError
-from rlcore.plugins.records import Kind, Source
 from rlcore.plugins.registry import Entry, Registry
 
 DATA, TASK = "data", "task"

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rlcore.api.errors import ConfigError
+from rlcore.api.model_facts import expert_count
 from rlcore.compose.resolved import Inference, Resolved
-from rlcore.errors import ConfigError
 
-EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts")
-"""What config.json calls the number of experts, by family."""
 TOP_EXPERTS = "num_experts_per_tok"
 
 
@@ -55,11 +54,6 @@ def _model_complaints(resolved: Resolved, config: Mapping[str, Any]) -> Iterator
             f"loss {resolved.loss.name!r}: found {top.count} tokens to compare in each position, expected at "
             f"most {vocabulary}, the vocabulary of model {resolved.model.name!r}."
         )
-    if resolved.run.replay_routing and not (experts_of(config) and config.get(TOP_EXPERTS)):
+    if resolved.run.replay_routing and not (expert_count(config) and config.get(TOP_EXPERTS)):
         yield "--replay-routing: found true, but the model has no experts; leave it out."
     yield from resolved.trainer.config.model_complaints(resolved.run, resolved.trainer_fields, config)
-
-
-def experts_of(config: Mapping[str, Any]) -> int:
-    """The experts of a layer of the model; 0 for a dense one."""
-    return next((config[name] for name in EXPERTS if isinstance(config.get(name), int)), 0)

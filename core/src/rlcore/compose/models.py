@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlcore.errors import ModelError, did_you_mean
-from rlcore.plugins.records import Kind, ModelFamily
+from rlcore.api.errors import ModelError, did_you_mean
+from rlcore.api.records import Kind, ModelFamily
 from rlcore.plugins.registry import Entry, Registry
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from rlcore.config.layers import flag_name
-from rlcore.config.parts import BatchConfig
-from rlcore.inputs import Input
-from rlcore.plugins.records import Algorithm, Kind
+from rlcore.api.config import flag_name
+from rlcore.api.inputs import Input
+from rlcore.api.part_config import BatchConfig
+from rlcore.api.records import Algorithm, Kind
 from rlcore.plugins.registry import Entry, Registry
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rlcore.api.config import flag_name
+from rlcore.api.inputs import Input, TrainsOn
+from rlcore.api.part import Part
+from rlcore.api.part_config import GroupConfig
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.sentences import said, unread
-from rlcore.config.layers import flag_name
-from rlcore.config.parts import GroupConfig
-from rlcore.inputs import Input
-from rlcore.spec import Part
-from rlcore.trains_on import TrainsOn
 
 _OF_SAMPLING = (
     *("temperature", "top_p", "top_k", "min_p", "max_staleness", "max_refills", "max_attempts", "on_publish"),

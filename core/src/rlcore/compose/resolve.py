@@ -6,6 +6,12 @@ Precedence: defaults < suggestions of parts < of the model < of the source < rec
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from rlcore.api.errors import ConfigError
+from rlcore.api.part import Part, RewardPart
+from rlcore.api.part_config import ProducerConfig
+from rlcore.api.plugin_file import PluginFile
+from rlcore.api.records import Kind
+from rlcore.api.run_config import RunConfig
 from rlcore.compose.evals import EvalChoice, EvalSet
 from rlcore.compose.fit import fit
 from rlcore.compose.lookup import DATA_SOURCE
@@ -15,13 +21,7 @@ from rlcore.compose.selection import Selection, with_table
 from rlcore.config import layers
 from rlcore.config.evals import EvalConfig
 from rlcore.config.layers import Setting
-from rlcore.config.parts import ProducerConfig
-from rlcore.config.run import RunConfig
-from rlcore.errors import ConfigError
-from rlcore.plugins.files import PluginFile
-from rlcore.plugins.records import Kind
 from rlcore.plugins.registry import Entry
-from rlcore.spec import Part, RewardPart
 
 SHARED_KEYS = ("_key", "chat_template")
 """Endings of the settings that say how a row of a file is read."""

@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlcore.compose.evals import EvalSet
-from rlcore.compose.lookup import DATA_SOURCE
-from rlcore.config import toml
-from rlcore.config.parts import (
+from rlcore.api.inputs import Input, TrainsOn
+from rlcore.api.part import Part, RewardPart
+from rlcore.api.part_config import (
     AdvantageConfig,
     BatchConfig,
     CorrectionConfig,
@@ -17,12 +16,12 @@ from rlcore.config.parts import (
     TrainerConfig,
     ValueLossConfig,
 )
-from rlcore.config.run import RunConfig
-from rlcore.inputs import Input
-from rlcore.plugins.files import PluginFile
-from rlcore.plugins.records import Kind
-from rlcore.spec import Part, RewardPart
-from rlcore.trains_on import TrainsOn
+from rlcore.api.plugin_file import PluginFile
+from rlcore.api.records import Kind
+from rlcore.api.run_config import RunConfig
+from rlcore.compose.evals import EvalSet
+from rlcore.compose.lookup import DATA_SOURCE
+from rlcore.config import toml
 
 
 @dataclass(frozen=True, kw_only=True)

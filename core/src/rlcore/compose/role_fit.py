@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from rlcore.api.inputs import Input
+from rlcore.api.records import Kind
 from rlcore.compose.offers import Offers
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.sentences import unread, unread_flags
 from rlcore.config.layers import Setting
-from rlcore.inputs import Input
-from rlcore.plugins.records import Kind
 
 
 def role_complaints(resolved: Resolved, settings: Mapping[str, Setting], offers: Offers) -> Iterator[str]:

@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from rlcore.api.errors import ConfigError
+from rlcore.api.inputs import TrainsOn
+from rlcore.api.records import Algorithm, Kind, Source
 from rlcore.compose import evals, frozen, models
 from rlcore.compose.lookup import (
     bare_name,
@@ -20,10 +23,7 @@ from rlcore.compose.selection import OF_ROLLOUTS, SINGLE_KINDS, Selection, table
 from rlcore.config import layers
 from rlcore.config.layers import Layer, Setting
 from rlcore.config.toml import NONE
-from rlcore.errors import ConfigError
-from rlcore.plugins.records import Algorithm, Kind, Source
 from rlcore.plugins.registry import LIST_KINDS, OPTIONAL_KINDS, Entry, Registry
-from rlcore.trains_on import TrainsOn
 
 
 def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:

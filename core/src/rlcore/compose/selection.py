@@ -8,18 +8,19 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from rlcore.api.config import Config, flag_name
+from rlcore.api.errors import ConfigError, did_you_mean
+from rlcore.api.inputs import TrainsOn
+from rlcore.api.part_config import PassingConfig
+from rlcore.api.records import Algorithm, Kind
+from rlcore.api.run_config import RunConfig
 from rlcore.compose.evals import EVAL, EvalChoice
 from rlcore.compose.frozen import FROZEN
 from rlcore.compose.lookup import DATA_SOURCE
 from rlcore.compose.models import Found
 from rlcore.config import layers
-from rlcore.config.base import Config
 from rlcore.config.evals import EvalConfig
-from rlcore.config.layers import Layer, Setting, flag_name
-from rlcore.config.parts import PassingConfig
-from rlcore.config.run import RunConfig
-from rlcore.errors import ConfigError, did_you_mean
-from rlcore.plugins.records import Algorithm, Kind
+from rlcore.config.layers import Layer, Setting
 from rlcore.plugins.registry import (
     LIST_KINDS,
     OPTIONAL_KINDS,
@@ -30,7 +31,6 @@ from rlcore.plugins.registry import (
     Entry,
     Registry,
 )
-from rlcore.trains_on import TrainsOn
 
 CHOICES: Mapping[str, str] = {
     "algo": "recipe: parts and vetted defaults",

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlcore.config.layers import Setting, flag_name
-from rlcore.config.run import RunConfig
+from rlcore.api.config import flag_name
+from rlcore.api.run_config import RunConfig
+from rlcore.config.layers import Setting
 
 
 def said(value: Any) -> str:

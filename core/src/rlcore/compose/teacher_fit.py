@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from rlcore.api.inputs import Input, TopTokens
+from rlcore.api.run_config import RunConfig
+from rlcore.api.server_config import frozen_name
 from rlcore.compose.offers import Offers
-from rlcore.config.run import RunConfig
-from rlcore.config.servers import frozen_name
-from rlcore.inputs import Input, TopTokens
 
 
 def teacher_complaints(

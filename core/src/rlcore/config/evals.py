@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rlcore.config.base import Config
+from rlcore.api.config import Config
 
 
 class EvalConfig(Config):

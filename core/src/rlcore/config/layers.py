@@ -11,17 +11,12 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from rlcore.config.base import Config
+from rlcore.api.config import Config, flag_name
+from rlcore.api.errors import ConfigError
 from rlcore.config.fields import describe, from_text, is_optional
 from rlcore.config.toml import NONE
-from rlcore.errors import ConfigError
 
 ConfigT = TypeVar("ConfigT", bound=Config)
-
-
-def flag_name(name: str) -> str:
-    """`loss.clip_high` → `--loss.clip-high`."""
-    return "--" + name.replace("_", "-")
 
 
 @dataclass(frozen=True, kw_only=True)

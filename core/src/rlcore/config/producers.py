@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-from rlcore.config.parts import ProducerConfig
-from rlcore.trains_on import TrainsOn
+from rlcore.api.inputs import TrainsOn
+from rlcore.api.part_config import ProducerConfig
 
 
 class RoundsConfig(ProducerConfig):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlcore.errors import ConfigError
+from rlcore.api.errors import ConfigError
 
 CHOICE = "name"
 """The key of a table that holds the choice of its part."""

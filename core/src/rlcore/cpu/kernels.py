@@ -25,7 +25,7 @@ _TAKES_ONEDNN = torch.backends.mkldnn.is_available() and not (
 have the same instructions, and MKL is the faster one."""
 
 
-def fits(x: Tensor) -> bool:
+def fits_kernel(x: Tensor) -> bool:
     """Whether these kernels are made for `x`."""
     return x.device.type == "cpu" and x.dtype == torch.float32
 
@@ -38,7 +38,7 @@ def _blocks(rows: int, width: int) -> Iterator[slice]:
 # --- SwiGLU ------------------------------------------------------------------------------------------------
 
 
-def swiglu(x: Tensor) -> Tensor:
+def kernel_swiglu(x: Tensor) -> Tensor:
     """x [..., 2F], gate and up side by side → silu(gate) * up [..., F].
 
     Works through blocks of rows that stay in the cache and saves its input only, where autograd would write
@@ -78,7 +78,7 @@ class _SwiGlu(torch.autograd.Function):
 # --- linear layers -----------------------------------------------------------------------------------------
 
 
-def linear(x: Tensor, weight: Tensor, reduce_over: ProcessGroup | None = None) -> Tensor:
+def kernel_linear(x: Tensor, weight: Tensor, reduce_over: ProcessGroup | None = None) -> Tensor:
     """x [..., I] times the transpose of `weight` [O, I].
 
     `reduce_over`: tensor-parallel ranks that hold other rows of the matrix, over which the gradient of `x` is
@@ -120,7 +120,7 @@ def times_transposed(x: Tensor, weight: Tensor) -> Tensor:
     Many rows in fp32 go to oneDNN where that is faster than torch's own choice, MKL: with AVX-512 by a sixth
     to a half, on processors that are not Intel's. (With AVX2 it is slower, by a twentieth to a fifth.)
     """
-    if _TAKES_ONEDNN and len(x) >= _MANY_ROWS and fits(x):
+    if _TAKES_ONEDNN and len(x) >= _MANY_ROWS and fits_kernel(x):
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
         return out
     return torch.mm(x, weight.t())

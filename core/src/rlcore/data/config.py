@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from rlcore.config.base import Config
+from rlcore.api.config import Config
 from rlcore.data.locations import Location, absolute_all, parse_all
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlcore.errors import CheckpointError
-from rlcore.types import Json, Prompt
+from rlcore.api.errors import CheckpointError
+from rlcore.api.types import Json, Prompt
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

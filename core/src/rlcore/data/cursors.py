@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rlcore.api.errors import CheckpointError
+from rlcore.api.sources import Cursor, DrawingSource, PromptSource, content_hash, content_share
+from rlcore.api.types import Json, Prompt
 from rlcore.data.cursor import PromptCursor
 from rlcore.data.mix import Mix
-from rlcore.data.sources import Cursor, DrawingSource, PromptSource
-from rlcore.data.split import content_hash, share
-from rlcore.errors import CheckpointError
-from rlcore.types import Json, Prompt
 
 if TYPE_CHECKING:
-    from rlcore.config.run import RunConfig
+    from rlcore.api.run_config import RunConfig
 
 EPOCH, SKIPPED = "rollout/epoch", "rollout/prompts_skipped"
 _NEWEST = 0.5
@@ -150,4 +149,4 @@ class CurriculumCursor:
         if rate is None:
             return True
         chance = self._floor + (1 - self._floor) * 4 * rate * (1 - rate)
-        return share(content_hash(f"{prompt.prompt_id}\x1f{epoch}", self._seed)) < chance
+        return content_share(content_hash(f"{prompt.prompt_id}\x1f{epoch}", self._seed)) < chance

@@ -6,6 +6,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import PurePath
 
+from rlcore.api.errors import DataError
+from rlcore.api.sources import Prompts, content_hash, content_share
+from rlcore.api.types import Json, Messages, Prompt
 from rlcore.data.config import FileConfig
 from rlcore.data.lazy import LazyPrompts, chosen, sliced
 from rlcore.data.locations import Location
@@ -21,11 +24,7 @@ from rlcore.data.rows import (
     tools,
     whole_chat,
 )
-from rlcore.data.sources import Prompts
-from rlcore.data.split import content_hash, share
 from rlcore.data.storage import row_file
-from rlcore.errors import DataError
-from rlcore.types import Json, Messages, Prompt
 
 _Parse = Callable[[Row, str, str], Prompt]
 """(row, where it stands, prompt id) → the prompt."""
@@ -179,7 +178,7 @@ def _with_responses(prompt: Prompt, given: tuple[str | Messages, ...]) -> Prompt
 def _split(prompts: Sequence[Prompt], fraction: float) -> tuple[Sequence[Prompt], Sequence[Prompt]]:
     """(train, held out). Held-out prompts are ordered by their hash: the first n are a random choice."""
     hashes = array("Q", (content_hash(prompt.text) for prompt in prompts))
-    held_out = [place for place, content in enumerate(hashes) if share(content) < fraction]
+    held_out = [place for place, content in enumerate(hashes) if content_share(content) < fraction]
     held_out.sort(key=lambda place: hashes[place])
-    train = (place for place, content in enumerate(hashes) if share(content) >= fraction)
+    train = (place for place, content in enumerate(hashes) if content_share(content) >= fraction)
     return chosen(prompts, train), chosen(prompts, held_out)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlcore.config.base import NAME
-from rlcore.errors import ConfigError
+from rlcore.api.config import NAME
+from rlcore.api.errors import ConfigError
 
 _NAMED = re.compile(rf"({NAME.pattern})=(.+)", re.DOTALL)
 _WEIGHTED = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)", re.DOTALL)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import overload
 
-from rlcore.types import Prompt
+from rlcore.api.types import Prompt
 
 
 @dataclass(frozen=True, kw_only=True)

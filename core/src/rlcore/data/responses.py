@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from rlcore.api.errors import DataError, ModelError
+from rlcore.api.tokens import PromptEncoder
+from rlcore.api.types import Json, Messages, Prompt
 from rlcore.data.rows import ASSISTANT, TRAIN
-from rlcore.data.tokens import PromptEncoder
-from rlcore.errors import DataError, ModelError
-from rlcore.types import Json, Messages, Prompt
 
 CHECKED_AHEAD = 1000
 """Prompts whose responses `ResponseEncoder.check` looks at; a later one that does not fit is left out."""

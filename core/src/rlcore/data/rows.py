@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from rlcore.api.errors import DataError
+from rlcore.api.types import Json, Messages
 from rlcore.data.config import FileConfig
-from rlcore.errors import DataError
-from rlcore.types import Json, Messages
 
 ASSISTANT = "assistant"
 TRAIN = "train"

@@ -13,9 +13,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any, Never
 
+from rlcore.api.errors import DataError
+from rlcore.api.types import Json
 from rlcore.data.locations import is_url
-from rlcore.errors import DataError
-from rlcore.types import Json
 
 _PACKAGES = {
     **{"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"},

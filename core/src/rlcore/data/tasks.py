@@ -10,11 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from rlcore.api.errors import DataError
+from rlcore.api.sources import Prompts, content_hash, content_share
+from rlcore.api.types import Prompt
 from rlcore.data.config import AddConfig, DigitsConfig, TaskConfig
-from rlcore.data.sources import Prompts
-from rlcore.data.split import content_hash, share
-from rlcore.errors import DataError
-from rlcore.types import Prompt
 
 
 class Task(ABC):
@@ -53,7 +52,7 @@ class Task(ABC):
         for number in distinct(self.space(), config.size, config.split_seed):
             question, answer = self.pose(number)
             prompt = Prompt(prompt_id=f"{self.name}:{question}", text=f"{question}=", label=answer)
-            chosen = share(content_hash(prompt.text, config.split_seed)) < config.held_out
+            chosen = content_share(content_hash(prompt.text, config.split_seed)) < config.held_out
             (held_out if chosen else train).append(prompt)
         if not train or not held_out:
             raise DataError(

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from rlcore.engines.bucket import buckets
 from rlcore.engines.client import EngineClient, together
-from rlcore.engines.publish import Files
-from rlcore.engines.publish_file import Location, ready, summed
+from rlcore.engines.publish import FilePublisher
+from rlcore.engines.publish_file import WeightsLocation, ready, summed
 from rlcore.engines.sender import Sender
 
 Call = Literal["open", "join", "send", "close", "save"]
@@ -32,7 +32,7 @@ class Link:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BroadcastPublisher(Files):
+class BroadcastPublisher(FilePublisher):
     """For engines whose host reaches the trainer's.
 
     The driver asks the server to receive a bucket while the trainer's copy of this, through its `Sender`,
@@ -50,22 +50,24 @@ class BroadcastPublisher(Files):
         """In the driver: how it reaches the trainer."""
         self.link.ask = ask
 
-    def write(self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False) -> Location:
+    def write(
+        self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
+    ) -> WeightsLocation:
         values = {name: value.clone() for name, value in ready(tensors, self.dtype).items()}
         self.sender.hold(values, version)
-        return Location(
+        return WeightsLocation(
             directory=str(self.root / str(version)),
             version=version,
             checksums=summed(values),
             buckets=buckets(values, self.bucket_bytes),
         )
 
-    async def directory(self, location: Location) -> str:
+    async def directory(self, location: WeightsLocation) -> str:
         if not Path(location.directory).is_dir():
             await self._ask("save", self.root, location.version)
         return location.directory
 
-    async def _send(self, client: EngineClient, location: Location) -> None:
+    async def _send(self, client: EngineClient, location: WeightsLocation) -> None:
         if client not in self.link.groups:
             self.link.groups[client] = await self._join(client)
         name = self.link.groups[client]
@@ -78,7 +80,7 @@ class BroadcastPublisher(Files):
             await self._leave(client)
             raise
 
-    async def _receive(self, client: EngineClient, name: str, location: Location) -> None:
+    async def _receive(self, client: EngineClient, name: str, location: WeightsLocation) -> None:
         for bucket in location.buckets:
             last = bucket is location.buckets[-1]
             await client.update_from_broadcast(name, bucket, version=location.version if last else None)

@@ -40,7 +40,7 @@ def grouped(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterato
         yield bucket
 
 
-def runs(sizes: Mapping[str, int], limit: int) -> list[list[str]]:
+def bucket_names(sizes: Mapping[str, int], limit: int) -> list[list[str]]:
     """Names, with the bytes of each, in runs of at most `limit` bytes.
 
     Names of which SGLang makes one matrix are never apart: such a pair that is larger is alone.
@@ -61,10 +61,10 @@ def buckets(tensors: Mapping[str, Tensor], limit_bytes: int) -> tuple[Bucket, ..
             dtypes=tuple(str(tensors[name].dtype).removeprefix("torch.") for name in run),
             shapes=tuple(tuple(tensors[name].shape) for name in run),
         )
-        for run in runs(sizes, limit_bytes)
+        for run in bucket_names(sizes, limit_bytes)
     )
 
 
-def flat(tensors: Iterable[Tensor]) -> Tensor:
+def flatten_tensors(tensors: Iterable[Tensor]) -> Tensor:
     """Their bytes, uint8 [n]."""
     return torch.cat([one.contiguous().reshape(-1).view(torch.uint8) for one in tensors])

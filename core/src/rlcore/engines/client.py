@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_args
 
+from rlcore.api.errors import EngineError
+from rlcore.api.generation import Completion
+from rlcore.api.types import Sampling
 from rlcore.engines import client_wire as wire
 from rlcore.engines.bucket import Bucket
 from rlcore.engines.client_http import Http, RefusedError
 from rlcore.engines.client_session import Session
 from rlcore.engines.client_wire import ABORT, GENERATE, Capabilities
-from rlcore.errors import EngineError
-from rlcore.interfaces import Completion
-from rlcore.types import Sampling
 
 _log = logging.getLogger(__name__)
 ROUTING_HEADER = "X-SMG-Routing-Key"
@@ -281,7 +281,7 @@ class EngineClient:
     ) -> None:
         """Loads the tensors that lie in file `path` of the server's own host (`local`).
 
-        `layout`: name, dtype, shape and byte offset of each (`rlcore.engines.publish_file.layout`).
+        `layout`: name, dtype, shape and byte offset of each (`rlcore.tensor_layout`).
         """
         body = {
             "path": path,

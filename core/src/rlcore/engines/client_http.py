@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-from rlcore.errors import EngineError
+from rlcore.api.errors import EngineError
 
 MESSAGE_CHARS = 600
 KEPT_S = 2.0

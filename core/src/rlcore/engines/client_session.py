@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlcore.api.errors import EngineError
 from rlcore.engines.client_http import Http, RefusedError, UnreachableError
 from rlcore.engines.client_wire import GENERATE
-from rlcore.errors import EngineError
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlcore.errors import EngineError
-from rlcore.interfaces import Completion
-from rlcore.types import Sampling, Span
+from rlcore.api.errors import EngineError
+from rlcore.api.generation import Completion
+from rlcore.api.types import Sampling, Span
 
 SEED_BITS = 63
 

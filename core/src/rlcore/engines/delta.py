@@ -21,8 +21,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from rlcore.api.errors import DeltaError
 from rlcore.checksums import checksum
-from rlcore.errors import DeltaError
 
 if TYPE_CHECKING:
     from pyarrow import Codec
@@ -86,7 +86,7 @@ def read_changes(file: Path) -> Changes:
         raise DeltaError(f"{file} cannot be read as changes of weights: {_line(error)}.") from error
 
 
-def changed(file: Path, held: Mapping[str, Tensor], version: str) -> Iterator[tuple[str, Tensor]]:
+def apply_delta(file: Path, held: Mapping[str, Tensor], version: str) -> Iterator[tuple[str, Tensor]]:
     """The new tensors (name, on the CPU) that `file` makes of `held`, whose version is `version`.
 
     Take them all before using one: DeltaError where `file` is made for another version, is damaged, or makes

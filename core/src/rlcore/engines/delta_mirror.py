@@ -9,7 +9,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 from rlcore.engines import delta
-from rlcore.engines.publish_file import FILE, Location, discard, save_whole, versions, written
+from rlcore.engines.publish_file import FILE, WeightsLocation, discard, save_whole, versions, written
 
 
 @dataclass(kw_only=True)
@@ -23,7 +23,7 @@ class Mirror:
     _at: tuple[int, Path] | None = None
     _making: asyncio.Task[None] | None = None
 
-    async def directory(self, root: Path, location: Location) -> str:
+    async def directory(self, root: Path, location: WeightsLocation) -> str:
         """A directory with the whole model of `location`, in `root`; the one before it stays.
 
         DeltaError where a change is damaged.
@@ -38,17 +38,17 @@ class Mirror:
             await asyncio.shield(self._making)
         return str(self._at[1])
 
-    async def _make(self, root: Path, location: Location) -> None:
+    async def _make(self, root: Path, location: WeightsLocation) -> None:
         self._at = location.version, await asyncio.to_thread(self._write, root, location)
 
     def _made(self, _: asyncio.Task[None]) -> None:
         self._making = None
 
-    def _write(self, root: Path, location: Location) -> Path:
+    def _write(self, root: Path, location: WeightsLocation) -> Path:
         source, files = self._start(location)
         version, tensors = source.name, load_file(source / FILE)
         for file in files:
-            tensors |= dict(delta.changed(file, tensors, version))
+            tensors |= dict(delta.apply_delta(file, tensors, version))
             version = str(delta.read_changes(file).version)
         with written(root, location.version) as draft:
             save_whole(draft, tensors, Path(location.directory))
@@ -58,7 +58,7 @@ class Mirror:
                 discard(path)
         return target
 
-    def _start(self, location: Location) -> tuple[Path, list[Path]]:
+    def _start(self, location: WeightsLocation) -> tuple[Path, list[Path]]:
         """The directory to begin with, and the changes from there on."""
         files = [Path(file) for file in location.chain]
         if self._at is not None and self._at[0] == delta.read_changes(files[-1]).base:

@@ -13,8 +13,8 @@ from rlcore.engines import delta
 from rlcore.engines.client import EngineClient
 from rlcore.engines.client_http import RefusedError
 from rlcore.engines.delta_mirror import Mirror
-from rlcore.engines.publish import Files
-from rlcore.engines.publish_file import Location, discard, ready, save_whole, summed, versions, written
+from rlcore.engines.publish import FilePublisher
+from rlcore.engines.publish_file import WeightsLocation, discard, ready, save_whole, summed, versions, written
 
 DELTA_COPIES = 6
 """Whole versions that the folder has room for: two with their changes, and two of the mirror."""
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 class _Last:
     """The version that was written last, by value; `spare_bytes`: of changes that may follow it."""
 
-    location: Location
+    location: WeightsLocation
     tensors: dict[str, Tensor]
     spare_bytes: int
 
@@ -52,7 +52,7 @@ class Chain:
 
     def write(
         self, root: Path, model_path: Path, values: dict[str, Tensor], version: int, *, whole: bool
-    ) -> Location:
+    ) -> WeightsLocation:
         """Writes `root/<version>/`, and removes what neither it nor the version before needs."""
         last = self._last
         if last is None or whole or not last.can_precede(version):
@@ -65,16 +65,20 @@ class Chain:
                 discard(folder)
         return made
 
-    def _write_whole(self, root: Path, model_path: Path, values: dict[str, Tensor], version: int) -> Location:
+    def _write_whole(
+        self, root: Path, model_path: Path, values: dict[str, Tensor], version: int
+    ) -> WeightsLocation:
         with written(root, version) as draft:
             save_whole(draft, values, model_path)
-        made = Location(directory=str(root / str(version)), version=version, checksums=summed(values))
+        made = WeightsLocation(directory=str(root / str(version)), version=version, checksums=summed(values))
         size = sum(value.nbytes for value in values.values())
         tensors = {name: value.clone() for name, value in values.items()}
         self._last = _Last(location=made, tensors=tensors, spare_bytes=size)
         return made
 
-    def _write_changes(self, root: Path, last: _Last, values: dict[str, Tensor], version: int) -> Location:
+    def _write_changes(
+        self, root: Path, last: _Last, values: dict[str, Tensor], version: int
+    ) -> WeightsLocation:
         before, sums = last.location, summed(values)
         with written(root, version) as draft:
             old = before.version, last.tensors, before.checksums
@@ -88,7 +92,7 @@ class Chain:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeltaPublisher(Files):
+class DeltaPublisher(FilePublisher):
     """For engines on the host that sees `root`: a whole version, then the changes from each to the next.
 
     `local` applies them to the weights that it holds. For others a mirror applies them to the directory that
@@ -100,14 +104,16 @@ class DeltaPublisher(Files):
     chain: Chain = field(default_factory=Chain)
     mirror: Mirror = field(default_factory=Mirror)
 
-    def write(self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False) -> Location:
+    def write(
+        self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
+    ) -> WeightsLocation:
         values = ready(tensors, self.dtype)
         return self.chain.write(self.root, self.model_path, values, version, whole=whole)
 
-    async def directory(self, location: Location) -> str:
+    async def directory(self, location: WeightsLocation) -> str:
         return await self.mirror.directory(self.root / _MIRROR, location)
 
-    async def _send(self, client: EngineClient, location: Location) -> None:
+    async def _send(self, client: EngineClient, location: WeightsLocation) -> None:
         if location.chain and (await client.capabilities()).deltas:
             try:
                 await client.update_from_delta(location.chain[-1], location.version, flush=False)
@@ -119,5 +125,5 @@ class DeltaPublisher(Files):
         await client.update_from_disk(await self.directory(location), location.version, flush=False)
 
 
-def _folders(location: Location) -> set[Path]:
+def _folders(location: WeightsLocation) -> set[Path]:
     return {Path(location.directory), *(Path(file).parent for file in location.chain)}

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlcore.dtypes import OF_NAME
+from rlcore.api.dtypes import DTYPE_OF_NAME
+from rlcore.api.errors import ConfigError, EngineError
 from rlcore.engines.client import EngineClient, together
-from rlcore.errors import ConfigError, EngineError
 
 TOKEN = "RLCORE_ENGINE_TOKEN"
 """The environment variable with the bearer token of the servers, which no file may hold."""
@@ -33,7 +33,7 @@ def token() -> str | None:
 
 
 Asks = Callable[..., EngineClient]
-"""As `rlcore.engines.interface.Engine.client`."""
+"""As `rlcore.Engine.client`."""
 
 
 def check_all(urls: Sequence[str], wanted: Wanted, client: Asks, *, limit_s: float) -> None:
@@ -61,7 +61,7 @@ def _differences(
 ) -> list[tuple[str, object, object]]:
     """What is served otherwise than wanted, where the server tells: name, found, wanted."""
     served, length = info.get("dtype"), info.get("context_length")
-    dtype = OF_NAME.get(str(served), served)
+    dtype = DTYPE_OF_NAME.get(str(served), served)
     found: list[tuple[str, object, object]] = []
     if model.get("model_type") not in (None, wanted.model_type):
         found.append(("model type", model["model_type"], wanted.model_type))

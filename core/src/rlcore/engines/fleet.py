@@ -7,12 +7,12 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeVar
 
+from rlcore.api.errors import EngineError
+from rlcore.api.generation import Completion
+from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient
 from rlcore.engines.slot import EngineSlot, Life, LostError
 from rlcore.engines.turn import Place, Turn
-from rlcore.errors import EngineError
-from rlcore.interfaces import Completion
-from rlcore.types import Sampling
 
 T = TypeVar("T")
 
@@ -130,7 +130,7 @@ class Fleet:
 
 
 class FleetEngine:
-    """One engine of a run, as generators ask it (`rlcore.rollout.context.Client`)."""
+    """One engine of a run, as generators ask it (`rlcore.GenerationClient`)."""
 
     def __init__(self, fleet: Fleet, home: int, slot: EngineSlot) -> None:
         self._fleet = fleet

@@ -23,7 +23,7 @@ from rlcore.network import own_address
 _c10d: Any = dist  # torch offers its parts without saying so to a type checker
 
 
-class Group:
+class BroadcastGroup:
     """One rank. Each call blocks, for at most `limit_s`: UnreachableError where the others take no part.
 
     The rest of a group whose call has failed is of no use.

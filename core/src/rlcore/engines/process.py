@@ -15,8 +15,8 @@ from types import TracebackType
 
 import psutil
 
+from rlcore.api.errors import EngineError
 from rlcore.engines import process_guard
-from rlcore.errors import EngineError
 
 POLL_S = 0.1
 HEALTH_LIMIT_S = 30.0

@@ -10,22 +10,26 @@ from typing import Protocol
 
 from torch import Tensor
 
+from rlcore.api.errors import StaleWeightsError
 from rlcore.engines.client import EngineClient, together
-from rlcore.engines.publish_file import Location, copy_side_files, layout, write_version
-from rlcore.errors import StaleWeightsError
+from rlcore.engines.publish_file import WeightsLocation, copy_side_files, tensor_layout, write_version
 
 
 class Publisher(Protocol):
     """One way for weights from trainer to engine. Small and picklable: both sides have a copy."""
 
-    def write(self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False) -> Location:
+    def write(
+        self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
+    ) -> WeightsLocation:
         """In the train worker: stores all weights, by Hugging Face name, as `version`.
 
         `whole`: so that nothing which was written before is needed to load it.
         """
         ...
 
-    async def load(self, client: EngineClient, location: Location, *, keep_cache: bool = False) -> None:
+    async def load(
+        self, client: EngineClient, location: WeightsLocation, *, keep_cache: bool = False
+    ) -> None:
         """In the driver: one engine takes the weights up; requests under way go on with them.
 
         `keep_cache`: with the keys and values that the old weights made, where they otherwise are computed
@@ -35,22 +39,26 @@ class Publisher(Protocol):
         """
         ...
 
-    async def directory(self, location: Location) -> str:
+    async def directory(self, location: WeightsLocation) -> str:
         """In the driver: a folder with the whole of `location` as `model.safetensors`."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Files:
+class FilePublisher:
     """What most ways have in common: a folder that trainer and engine both see, and the engine's dtype."""
 
     root: Path
     dtype: str
 
-    def write(self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False) -> Location:
+    def write(
+        self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
+    ) -> WeightsLocation:
         return write_version(self.root, tensors, version, dtype=self.dtype)
 
-    async def load(self, client: EngineClient, location: Location, *, keep_cache: bool = False) -> None:
+    async def load(
+        self, client: EngineClient, location: WeightsLocation, *, keep_cache: bool = False
+    ) -> None:
         # Retracted requests compute their prefixes anew, so no cache of the old weights is left behind.
         await client.pause("in_place" if keep_cache else "retract")
         await self._send(client, location)
@@ -61,34 +69,36 @@ class Files:
         await verify(client, location)
         await client.resume()
 
-    async def directory(self, location: Location) -> str:
+    async def directory(self, location: WeightsLocation) -> str:
         return location.directory
 
-    async def _send(self, client: EngineClient, location: Location) -> None:
+    async def _send(self, client: EngineClient, location: WeightsLocation) -> None:
         """The paused engine takes the weights up; its cache is left alone."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedMemoryPublisher(Files):
+class SharedMemoryPublisher(FilePublisher):
     """For `local` on the trainer's host: the server maps the file."""
 
-    async def _send(self, client: EngineClient, location: Location) -> None:
+    async def _send(self, client: EngineClient, location: WeightsLocation) -> None:
         await client.update_from_shared_memory(
-            location.file, layout(location.file), location.version, flush=False
+            location.file, tensor_layout(location.file), location.version, flush=False
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiskPublisher(Files):
+class DiskPublisher(FilePublisher):
     """For any engine that sees `root`: a whole model directory."""
 
     model_path: Path
 
-    def write(self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False) -> Location:
+    def write(
+        self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
+    ) -> WeightsLocation:
         return write_version(self.root, tensors, version, dtype=self.dtype, model_path=self.model_path)
 
-    async def _send(self, client: EngineClient, location: Location) -> None:
+    async def _send(self, client: EngineClient, location: WeightsLocation) -> None:
         await client.update_from_disk(location.directory, location.version, flush=False)
 
 
@@ -99,7 +109,7 @@ async def publish(
     version: int,
     *,
     keep_cache: bool = False,
-) -> Location:
+) -> WeightsLocation:
     """Writes and loads in one process."""
     location = await asyncio.to_thread(publisher.write, tensors, version)
     await load_all(publisher, clients, location, keep_cache=keep_cache)
@@ -107,14 +117,18 @@ async def publish(
 
 
 async def load_all(
-    publisher: Publisher, clients: Sequence[EngineClient], location: Location, *, keep_cache: bool = False
+    publisher: Publisher,
+    clients: Sequence[EngineClient],
+    location: WeightsLocation,
+    *,
+    keep_cache: bool = False,
 ) -> None:
     """All engines load `location` at once; the first failure is raised."""
     await together(publisher.load(client, location, keep_cache=keep_cache) for client in clients)
 
 
 async def verify_by_reload(
-    publisher: Publisher, client: EngineClient, location: Location, model_path: Path
+    publisher: Publisher, client: EngineClient, location: WeightsLocation, model_path: Path
 ) -> None:
     """Raises StaleWeightsError unless the engine's tensors are those that it makes of `location` itself.
 
@@ -139,7 +153,7 @@ async def verify_by_reload(
         )
 
 
-async def verify(client: EngineClient, location: Location) -> None:
+async def verify(client: EngineClient, location: WeightsLocation) -> None:
     """Raises StaleWeightsError unless the engine's version, and tensors where it tells, are `location`'s."""
     version = await client.weight_version()
     if version != location.version:

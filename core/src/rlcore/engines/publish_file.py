@@ -16,9 +16,9 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from rlcore.api.errors import EngineError
 from rlcore.checksums import checksum
 from rlcore.engines.bucket import Bucket
-from rlcore.errors import EngineError
 
 FILE = "model.safetensors"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -30,13 +30,13 @@ KEPT_VERSIONS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Location:
+class WeightsLocation:
     """Where the weights of one version lie, and what they are. Travels from the train worker to the driver.
 
     `directory`, named by a version, holds that version's `model.safetensors` (and config and tokenizer where
     they were asked for). `chain`: files of changes (`rlcore.engines.delta`), the oldest first, that make
     `version` of it; none where it is that of `version`. `buckets`: what a broadcast sends instead, in order.
-    `checksums`: Hugging Face name → `rlcore.checksums.checksum`, of the values as written.
+    `checksums`: Hugging Face name → `rlcore.checksum`, of the values as written.
     """
 
     directory: str
@@ -66,7 +66,7 @@ def write_version(
     *,
     dtype: str,
     model_path: Path | None = None,
-) -> Location:
+) -> WeightsLocation:
     """Writes `root/<version>/`, complete or not at all, and removes versions that nobody reads any more.
 
     `tensors`: by Hugging Face name; what is written of them is what `ready` makes.
@@ -76,7 +76,7 @@ def write_version(
     with written(root, version) as draft:
         save_whole(draft, values, model_path)
     _discard_before(root, version - KEPT_VERSIONS + 1)
-    return Location(directory=str(root / str(version)), version=version, checksums=summed(values))
+    return WeightsLocation(directory=str(root / str(version)), version=version, checksums=summed(values))
 
 
 def save_whole(folder: Path, values: Mapping[str, Tensor], model_path: Path | None = None) -> None:
@@ -108,7 +108,7 @@ def written(root: Path, version: int) -> Iterator[Path]:
         ) from error
 
 
-def layout(file: str) -> list[tuple[str, str, list[int], int]]:
+def tensor_layout(file: str) -> list[tuple[str, str, list[int], int]]:
     """Name, dtype, shape and byte offset (from the start of `file`) of each tensor."""
     with open(file, "rb") as opened:
         size = int.from_bytes(opened.read(8), "little")

@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rlcore.api.errors import EngineError, MissingEngineError
+from rlcore.api.generation import Completion
+from rlcore.api.types import Sampling
 from rlcore.engines import router_launch
 from rlcore.engines.client import EngineClient, together
 from rlcore.engines.client_http import Http, RefusedError, UnreachableError
 from rlcore.engines.fleet import first
 from rlcore.engines.process import ServerProcess
 from rlcore.engines.slot import SERVER_FAULT, EngineSlot
-from rlcore.errors import EngineError, MissingEngineError
-from rlcore.interfaces import Completion
 from rlcore.network import free_port
-from rlcore.types import Sampling
 
 HOST = "127.0.0.1"
 START_LIMIT_S = 60.0
@@ -97,7 +97,7 @@ class Router:
 
 
 class RoutedEngine:
-    """A client of a run (`rlcore.rollout.context.Client`) whose requests any of the engines may answer.
+    """A client of a run (`rlcore.GenerationClient`) whose requests any of the engines may answer.
 
     All requests of a group, whose `rid` begins with "GROUP.", bear its name as the routing key, so that
     `consistent_hashing` sends them to one engine. Where an engine is lost, the requests that the router then

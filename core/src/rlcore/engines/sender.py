@@ -8,10 +8,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from rlcore.engines.bucket import Bucket, flat
-from rlcore.engines.group import Group
+from rlcore.api.errors import EngineError
+from rlcore.engines.bucket import Bucket, flatten_tensors
+from rlcore.engines.group import BroadcastGroup
 from rlcore.engines.publish_file import discard, save_whole, versions, written
-from rlcore.errors import EngineError
 from rlcore.network import listen, own_address
 
 KEPT_VERSIONS = 2
@@ -28,7 +28,7 @@ class Sender:
     def __init__(self) -> None:
         self._versions: dict[int, Mapping[str, Tensor]] = {}
         self._listeners: dict[str, socket.socket] = {}
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, BroadcastGroup] = {}
 
     def hold(self, tensors: Mapping[str, Tensor], version: int) -> None:
         """Keep `tensors`, which nobody changes any more, as `version`."""
@@ -46,7 +46,7 @@ class Sender:
         """Meet the `size` - 1 ranks of the engine; `limit_s` for this and for each bucket."""
         listener = self._listeners.pop(name)
         host, port = listener.getsockname()[:2]
-        self._groups[name] = Group(
+        self._groups[name] = BroadcastGroup(
             name, host, port, rank=0, size=size, backend=backend, limit_s=limit_s, listener=listener
         )
 
@@ -55,7 +55,7 @@ class Sender:
         tensors = self._held(version)
         group = self._groups[name]
         for bucket in buckets:
-            group.broadcast(flat(tensors[one] for one in bucket.names).to(group.device))
+            group.broadcast(flatten_tensors(tensors[one] for one in bucket.names).to(group.device))
 
     def close(self, name: str) -> None:
         """Forget a group, if it is known."""

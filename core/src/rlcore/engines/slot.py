@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, get_args
 
+from rlcore.api.errors import EngineError, RunError
 from rlcore.engines.client import EngineClient, MemoryTag
 from rlcore.engines.client_http import RefusedError, UnreachableError
 from rlcore.engines.publish import Publisher
-from rlcore.engines.publish_file import Location
-from rlcore.errors import EngineError, RunError
+from rlcore.engines.publish_file import WeightsLocation
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class Life:
 
     def __init__(self, client: EngineClient) -> None:
         self.client = client
-        self.location: Location | None = None
+        self.location: WeightsLocation | None = None
         """The weights that it was given."""
         self.released: tuple[MemoryTag, ...] = ()
         """The memory that it has given back."""
@@ -125,7 +125,7 @@ class EngineSlot:
         self._spares = spares
         self._registry = registry
         self.changes = 0
-        self._location: Location | None = None
+        self._location: WeightsLocation | None = None
         self._loading = 0
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -205,7 +205,7 @@ class EngineSlot:
         await self._asked(self._release)
         self._has_room.clear()
 
-    async def load(self, location: Location, *, keep_cache: bool = False) -> None:
+    async def load(self, location: WeightsLocation, *, keep_cache: bool = False) -> None:
         """As `Publisher.load`. What replaces the server from now on begins with `location`."""
         self._location = location
         self._has_room.set()
@@ -280,7 +280,7 @@ class EngineSlot:
             await life.client.resume_memory(*wanted)
             life.released = tuple(tag for tag in life.released if tag not in wanted)
 
-    async def _give(self, life: Life, location: Location, keep_cache: bool) -> None:
+    async def _give(self, life: Life, location: WeightsLocation, keep_cache: bool) -> None:
         """Weights first, then room for the keys and values: the trainer may still hold much."""
         await self._resume(life, "weights")
         assert self._publisher is not None, "weights are given to who takes them"
@@ -354,7 +354,7 @@ class EngineSlot:
                 continue
             return
 
-    async def _bring(self, life: Life, location: Location) -> None:
+    async def _bring(self, life: Life, location: WeightsLocation) -> None:
         """As `_give`, to a server that does not serve yet; LostError where its time ends first."""
         self._loading += 1
         end = asyncio.create_task(self._end_of(life))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rlcore.data.batch import TrainBatch
-from rlcore.interfaces import ValueLoss
-from rlcore.interfaces.trainer import StepResult, ValueModel
+from rlcore.api.batch import TrainBatch
+from rlcore.api.trainer import StepResult, ValueModel
+from rlcore.api.training import ValueLoss
 from rlcore.learning.metrics import balance_metric
 from rlcore.learning.value_objective import ValueObjective, explained_variance
 

@@ -8,18 +8,18 @@ from contextlib import contextmanager
 
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.inputs import TEACHER_TOP_LOG_PROBS, TOP_IDS, Input
-from rlcore.interfaces.trainer import Scorer, ValueModel
+from rlcore.api.batch import TrainBatch
+from rlcore.api.inputs import TEACHER_TOP_LOG_PROBS, TOP_IDS, Input
+from rlcore.api.trainer import Scorer, ValueModel
 from rlcore.learning.minibatch import samples_of, tokens_of
-from rlcore.settings import LearnerSettings
+from rlcore.learning.settings import LearnerSettings
 
 _Score = Callable[[TrainBatch], Mapping[str, Tensor]]
 """From samples to columns of their response tokens."""
 
 
 class Forwards:
-    """The columns of `rlcore.inputs`, on one rank."""
+    """The columns of `rlcore.api.inputs`, on one rank."""
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from rlcore.data.batch import TrainBatch
+from rlcore.api.batch import TrainBatch
 
 
 def gather_rows(local: Tensor, group: ProcessGroup | None) -> Tensor:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from rlcore.errors import LogProbGapError, RunError
-from rlcore.interfaces.trainer import StepResult
+from rlcore.api.errors import LogProbGapError, RunError
+from rlcore.api.trainer import StepResult
 
 MAX_PPO_GAP = 1e-6
 """Before the first update old and new log-probs are two forwards of the same weights on the same packs.

@@ -11,11 +11,11 @@ import safetensors.torch
 import torch
 import torch.distributed as dist
 
-from rlcore.data.batch import TrainBatch
-from rlcore.errors import NotFiniteError, RunError
-from rlcore.inputs import TOP_IDS, Input
-from rlcore.interfaces import AdvantageEstimator, Correction, Loss, ValueLoss
-from rlcore.interfaces.trainer import DataRank, Policy, Scorer, StepResult, ValueModel
+from rlcore.api.batch import TrainBatch
+from rlcore.api.errors import NotFiniteError, RunError
+from rlcore.api.inputs import TOP_IDS, Input
+from rlcore.api.trainer import DataRank, Policy, Scorer, StepResult, ValueModel
+from rlcore.api.training import AdvantageEstimator, Correction, Loss, ValueLoss
 from rlcore.learning.critic import CriticLearner
 from rlcore.learning.forwards import Forwards, clock
 from rlcore.learning.gather import gather_batch, gather_rows, rows_of
@@ -25,9 +25,9 @@ from rlcore.learning.minibatch import assign_minibatches, samples_of, select, to
 from rlcore.learning.objective import Objective
 from rlcore.learning.preparation import advantage_metrics, prepare
 from rlcore.learning.reference_kl import in_rewards
+from rlcore.learning.settings import LearnerSettings
 from rlcore.learning.teacher import WithTeacher
 from rlcore.learning.value_objective import with_value_weights
-from rlcore.settings import LearnerSettings
 
 
 class Learner:

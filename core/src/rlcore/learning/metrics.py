@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlcore.interfaces.trainer import StepResult
+from rlcore.api.trainer import StepResult
 from rlcore.learning.objective import WEIGHTED
 
 METRICS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.maths import indices_of
+from rlcore.api.batch import TrainBatch
+from rlcore.api.maths import indices_of
 
 
 def assign_minibatches(rollout_B: Tensor, minibatches: int) -> Tensor:

@@ -1,7 +1,7 @@
 """What core owns of a loss: masks and sums.
 
 The denominators are in the weights of the tokens (`rlcore.learning.preparation`). Shape suffixes as in
-`rlcore.maths`.
+`rlcore.api.maths`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Collection, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.inputs import Input
-from rlcore.interfaces import Correction, CorrectionInputs, Loss, LossInputs
-from rlcore.interfaces.trainer import LossResult, TokenOutputs
+from rlcore.api.batch import TrainBatch
+from rlcore.api.inputs import Input
+from rlcore.api.maths import importance_ratio, kl, where_live
+from rlcore.api.trainer import LossResult, TokenOutputs
+from rlcore.api.training import Correction, CorrectionInputs, Loss, LossInputs
 from rlcore.learning.outputs import check_outputs, name_of
-from rlcore.maths import importance_ratio, kl, where_live
-from rlcore.settings import KlSettings
+from rlcore.learning.settings import KlSettings
 
 WEIGHTED = "weighted/"
 """What stands before the names of sums that hold the weights of the tokens (`LossOutput.weighted`)."""

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping
 import torch
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.errors import RunError
-from rlcore.interfaces import AdvantageEstimator
-from rlcore.maths import where_live
+from rlcore.api.batch import TrainBatch
+from rlcore.api.errors import RunError
+from rlcore.api.maths import where_live
+from rlcore.api.training import AdvantageEstimator
 
 CORE_METRICS = frozenset(
     {

@@ -1,6 +1,6 @@
 """What is computed of the whole batch, before any split over ranks or micro-batches: advantages, weights.
 
-So nothing that a plugin computes can depend on how the batch is split. Shape suffixes as in `rlcore.maths`.
+What a plugin computes cannot depend on how the batch is split. Shape suffixes: those of `rlcore.api.maths`.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.errors import NotFiniteError
-from rlcore.interfaces import AdvantageEstimator, AdvantageOutput
+from rlcore.api.batch import TrainBatch
+from rlcore.api.errors import NotFiniteError
+from rlcore.api.maths import Normalizer, masked_mean, token_weights, where_live, whiten
+from rlcore.api.training import AdvantageEstimator, AdvantageOutput
 from rlcore.learning.minibatch import assign_minibatches
 from rlcore.learning.outputs import checked_estimate
-from rlcore.maths import Normalizer, masked_mean, token_weights, where_live, whiten
 
 
 def prepare(
@@ -29,8 +29,8 @@ def prepare(
 
     Adds per token `advantages` (where there is an estimator), `weights` and, where the estimator gives them,
     `returns` (float32 [R], 0 where not live), per sample `minibatch` (int64 [B]) unless it is there already.
-    `whiten_advantages`: over all live tokens of the batch (`rlcore.maths.whiten`). `weights` are those of
-    `rlcore.maths.token_weights` within the token's mini-batch; `constant` is used by the normalizer of that
+    `whiten_advantages`: over all live tokens of the batch (`rlcore.whiten`). `weights` are those of
+    `rlcore.token_weights` within the token's mini-batch; `constant` is used by the normalizer of that
     name. Raises `RunError` where the estimator's output has another shape or dtype, or is not finite on a
     live token; `NotFiniteError` where a log-prob of the engine is not.
     """

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rlcore.data.batch import TrainBatch
-from rlcore.inputs import Input
-from rlcore.maths import kl, segment_sum
-from rlcore.settings import KlSettings
+from rlcore.api.batch import TrainBatch
+from rlcore.api.inputs import Input
+from rlcore.api.maths import kl, segment_sum
+from rlcore.learning.settings import KlSettings
 
 
 def in_rewards(batch: TrainBatch, settings: KlSettings) -> TrainBatch:

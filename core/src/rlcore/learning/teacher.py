@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.inputs import Input
-from rlcore.interfaces import AdvantageEstimator, AdvantageOutput
+from rlcore.api.batch import TrainBatch
+from rlcore.api.inputs import Input
+from rlcore.api.training import AdvantageEstimator, AdvantageOutput
 
 
 class WithTeacher:

@@ -1,7 +1,7 @@
 """What core owns of a critic's loss: the mask, the denominator and the sum.
 
 As for the policy (`rlcore.learning.preparation`), the weight of each token is fixed on the whole batch,
-before any split. Shape suffixes as in `rlcore.maths`.
+before any split. Shape suffixes as in `rlcore.api.maths`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.errors import RunError
-from rlcore.inputs import Input
-from rlcore.interfaces import ValueInputs, ValueLoss
-from rlcore.interfaces.trainer import LossResult
+from rlcore.api.batch import TrainBatch
+from rlcore.api.errors import RunError
+from rlcore.api.inputs import Input
+from rlcore.api.maths import masked_mean, where_live
+from rlcore.api.trainer import LossResult
+from rlcore.api.training import ValueInputs, ValueLoss
 from rlcore.learning.outputs import name_of
-from rlcore.maths import masked_mean, where_live
 
 CORE_METRICS = frozenset({"explained_variance", "grad_norm", "loss", "lr", "router_balance"})
 """Metrics that core computes of every critic; a loss cannot use their names."""

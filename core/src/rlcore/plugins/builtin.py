@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
+from rlcore.api.hookspecs import hookimpl
+from rlcore.api.records import Component, Source
 from rlcore.config.producers import GivenConfig, RoundsConfig, StreamConfig
 from rlcore.data.config import AddConfig, DigitsConfig, FileConfig
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Component, Source
 
 
 @hookimpl

@@ -18,9 +18,10 @@ from types import ModuleType
 import pluggy
 
 import rlcore
-from rlcore.errors import PluginError, did_you_mean
-from rlcore.plugins import builtin, files, hookspecs
-from rlcore.plugins.files import PluginFile
+from rlcore.api import hookspecs
+from rlcore.api.errors import PluginError, did_you_mean
+from rlcore.api.plugin_file import PluginFile, import_plugin_file
+from rlcore.plugins import builtin, files
 from rlcore.plugins.registry import HOOKS, Broken, Entry, PluginInfo, Registry, check
 
 GROUP = "rlcore"
@@ -93,7 +94,7 @@ def load(switches: Switches | None = None, *, keep: Mapping[str, ModuleType] | N
     plugin_files = files.read_all(switches.files)
     for file in plugin_files:
         origin = PluginInfo(name=file.name, dist=file.path, version=f"sha256:{file.sha256}", origin=file.path)
-        loader.add(origin, partial(files.import_content, file))
+        loader.add(origin, partial(import_plugin_file, file))
     if switches.strict and loader.broken:
         first = loader.broken[0]
         raise PluginError(f"plugin {first.name!r} of {first.dist} {first.version} is broken: {first.error}.")

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlcore.config.base import NAME, Config
-from rlcore.config.parts import (
+from rlcore.api.config import NAME, Config
+from rlcore.api.errors import PluginError, did_you_mean
+from rlcore.api.part_config import (
     AdvantageConfig,
     CorrectionConfig,
     EngineConfig,
@@ -17,10 +18,9 @@ from rlcore.config.parts import (
     TrainerConfig,
     ValueLossConfig,
 )
-from rlcore.config.run import RunConfig
+from rlcore.api.records import Algorithm, Component, Kind, ModelFamily, Record, Source
+from rlcore.api.run_config import RunConfig
 from rlcore.config.toml import CHOICE, NESTED
-from rlcore.errors import PluginError, did_you_mean
-from rlcore.plugins.records import Algorithm, Component, Kind, ModelFamily, Record, Source
 
 HOOKS: Mapping[str, tuple[Kind, type[Record]]] = {
     "rlcore_algorithms": (Kind.ALGORITHM, Algorithm),
@@ -91,7 +91,7 @@ CONFIGS: Mapping[Kind, type[Config]] = {
 """What the config of a part of each kind derives from, where that is more than `Config`."""
 
 PASSING_KINDS = (Kind.ENGINE, Kind.TRAINER)
-"""Kinds whose parts have tables of fields that pass through (`rlcore.config.parts.PassingConfig`)."""
+"""Kinds whose parts have tables of fields that pass through (`rlcore.PassingConfig`)."""
 
 _RECIPE = re.compile(r"[a-z][a-z0-9_+-]*")
 _FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from rlcore.inputs import Input
+from rlcore.api.inputs import Input
+from rlcore.api.types import Score
 from rlcore.rollout.group import CRASHED, Outcome
-from rlcore.types import Score
 
 
 def with_baseline(outcome: Outcome, greedy: Outcome) -> Outcome:

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlcore.data.batch import ROUTED_EXPERTS, TrainBatch
-from rlcore.errors import PluginError
+from rlcore.api.batch import ROUTED_EXPERTS, TrainBatch
+from rlcore.api.errors import PluginError
+from rlcore.api.types import Group, Sample
 from rlcore.learning.minibatch import assign_minibatches
 from rlcore.rollout.columns import extra_columns, metadata_columns
 from rlcore.rollout.routes import routed_experts
-from rlcore.types import Group, Sample
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

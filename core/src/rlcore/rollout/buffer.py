@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 
-from rlcore.errors import RunError
+from rlcore.api.errors import RunError
+from rlcore.api.types import Group, Json, Prompt
 from rlcore.rollout.partial import Key, Partial
-from rlcore.types import Group, Json, Prompt
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlcore.data.batch import ROUTED_EXPERTS
-from rlcore.errors import DataError, PluginError
-from rlcore.inputs import TEACHER_TOP_LOG_PROBS, TOP_IDS, Input
-from rlcore.types import Prompt, Sample
+from rlcore.api.batch import ROUTED_EXPERTS
+from rlcore.api.errors import DataError, PluginError
+from rlcore.api.inputs import TEACHER_TOP_LOG_PROBS, TOP_IDS, Input
+from rlcore.api.types import Prompt, Sample
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,43 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
-from rlcore.data.tokens import Tokenizer
-from rlcore.interfaces import Completion
-from rlcore.types import Sample, Sampling
-
-
-class Client(Protocol):
-    """An engine that answers: `rlcore.engines.client.EngineClient`."""
-
-    async def generate(
-        self,
-        input_ids: Sequence[int],
-        sampling: Sampling,
-        *,
-        n: int,
-        seed: int,
-        rid: str,
-        session: str | None,
-    ) -> Sequence[Completion]:
-        """`n` completions. Raises `EngineError` where the engine cannot give them.
-
-        `session`: "NAME/N"; an engine that can begins the N requests of that name together.
-        """
-        ...
-
-    async def abort(self) -> None:
-        """Ends every request of the engine; what was sampled comes back as the answer."""
-        ...
-
-
-class Scorer(Protocol):
-    """Rewards in their own processes: `rlcore.rollout.rewards.RewardPool`."""
-
-    async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """The siblings of one group with `reward_status` and `score` set; a failure is a status."""
-        ...
+from rlcore.api.generation import Completion, GenerationClient, GroupScorer
+from rlcore.api.tokens import Tokenizer
+from rlcore.api.types import Sample, Sampling
 
 
 class Gate:
@@ -85,7 +52,7 @@ class Engines:
 
     def __init__(
         self,
-        clients: Sequence[Client],
+        clients: Sequence[GenerationClient],
         tokenizer: Tokenizer,
         concurrency: int,
         *,
@@ -105,7 +72,7 @@ class Engines:
         """Groups that can have `requests` requests each in flight at once."""
         return self._concurrency // requests * len(self.clients)
 
-    def client_of(self, group_id: int) -> Client:
+    def client_of(self, group_id: int) -> GenerationClient:
         """The engine that answers all of a group."""
         return self.clients[group_id % len(self.clients)]
 
@@ -113,7 +80,7 @@ class Engines:
         self,
         count: int,
         sampling: Sampling,
-        scorer: Scorer,
+        scorer: GroupScorer,
         *,
         together: bool,
         baseline: bool = False,
@@ -156,10 +123,10 @@ class EngineContext:
 
     def __init__(
         self,
-        client: Client,
+        client: GenerationClient,
         tokenizer: Tokenizer,
         sampling: Sampling,
-        scorer: Scorer,
+        scorer: GroupScorer,
         gate: Gate | None = None,
         *,
         context_length: int = UNBOUNDED,

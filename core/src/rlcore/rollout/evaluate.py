@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlcore.config.run import RunConfig
-from rlcore.data.tokens import PromptEncoder
-from rlcore.errors import DataError
-from rlcore.interfaces import Generator
-from rlcore.labels import answers
+from rlcore.api.errors import DataError
+from rlcore.api.generation import GenerationClient, Generator, GroupScorer
+from rlcore.api.run_config import RunConfig
+from rlcore.api.scoring import accepted_answers
+from rlcore.api.tokens import PromptEncoder
+from rlcore.api.types import EVALUATION, GenerationStatus, Prompt, Sample, Sampling
 from rlcore.rollout.buffer import Draw
-from rlcore.rollout.context import Client, Engines, Scorer
+from rlcore.rollout.context import Engines
 from rlcore.rollout.group import Versions
 from rlcore.rollout.measure import generator_means, mean, part_means
 from rlcore.rollout.rounds import make_all
 from rlcore.rollout.workshop import Maker
-from rlcore.types import EVALUATION, GenerationStatus, Prompt, Sample, Sampling
 
 if TYPE_CHECKING:
     from rlcore.config.evals import EvalConfig
@@ -34,7 +34,7 @@ class Evaluation:
     name: str
     prompts: Sequence[Prompt]
     generator: Generator
-    scorer: Scorer | None
+    scorer: GroupScorer | None
     sampling: Sampling
     samples: int = 1
     exact: bool = False
@@ -73,7 +73,7 @@ class Evaluator:
         *,
         run: RunConfig,
         encoder: PromptEncoder,
-        clients: Sequence[Client],
+        clients: Sequence[GenerationClient],
         sets: Sequence[Evaluation],
         in_step: bool = True,
     ) -> None:
@@ -132,9 +132,9 @@ class NoReward:
 
 def result(one: Evaluation, groups: Sequence[Sequence[Sample]]) -> EvalResult:
     """The result of the samples of each prompt."""
-    answers = [_answers(samples) for samples in groups]
-    scores = [[one.score(answer) for answer in of_prompt] for of_prompt in answers]
-    every = [answer for of_prompt in answers for answer in of_prompt]
+    accepted_answers = [_answers(samples) for samples in groups]
+    scores = [[one.score(answer) for answer in of_prompt] for of_prompt in accepted_answers]
+    every = [answer for of_prompt in accepted_answers for answer in of_prompt]
     score = mean([value for of_prompt in scores for value in of_prompt])
     metrics = {
         "response_length_mean": mean([len(answer.response_ids) for answer in every]),
@@ -195,7 +195,7 @@ def is_exact(sample: Sample) -> bool:
     if sample.status is not GenerationStatus.COMPLETED:
         return False
     try:
-        accepted = answers(sample.prompt.label)
+        accepted = accepted_answers(sample.prompt.label)
     except ValueError:
         return False
     return sample.text.strip() in {answer.strip() for answer in accepted}

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from rlcore.data.tokens import Tokenizer
+from rlcore.api.generation import Completion, GenerationClient, GroupScorer
+from rlcore.api.tokens import Tokenizer
+from rlcore.api.types import Sampling
 from rlcore.engines.client import together
-from rlcore.interfaces import Completion
 from rlcore.rollout.buffer import DataBuffer
-from rlcore.rollout.context import UNBOUNDED, Client, EngineContext, Scorer
+from rlcore.rollout.context import UNBOUNDED, EngineContext
 from rlcore.rollout.partial import INTERRUPTED, Key, Partial, join
-from rlcore.types import Sampling
 
 ABORT_AGAIN_S = 0.05
 """An engine may get a request after it was told to abort them all."""
@@ -22,7 +22,7 @@ ABORT_AGAIN_S = 0.05
 class Flow:
     """A door in front of the engines: closed, it lets no request through."""
 
-    def __init__(self, clients: Sequence[Client]) -> None:
+    def __init__(self, clients: Sequence[GenerationClient]) -> None:
         self._clients = clients
         self._open = asyncio.Event()
         self._open.set()
@@ -76,10 +76,10 @@ class ContinuingContext(EngineContext):
 
     def __init__(
         self,
-        client: Client,
+        client: GenerationClient,
         tokenizer: Tokenizer,
         sampling: Sampling,
-        scorer: Scorer,
+        scorer: GroupScorer,
         flow: Flow,
         buffer: DataBuffer,
         group_id: int,

@@ -6,11 +6,11 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
-from rlcore.data.tokens import Tokenizer
-from rlcore.errors import PluginError, RlcoreError
-from rlcore.interfaces import CheckingGenerator, ClosableGenerator, GenerationContext, Generator
-from rlcore.spec import Part
-from rlcore.types import Prompt, Sample
+from rlcore.api.errors import PluginError, RlcoreError
+from rlcore.api.generation import CheckingGenerator, ClosableGenerator, GenerationContext, Generator
+from rlcore.api.part import Part
+from rlcore.api.tokens import Tokenizer
+from rlcore.api.types import Prompt, Sample
 
 Function = Callable[[GenerationContext, Sample], Awaitable[Sample | list[Sample]]]
 

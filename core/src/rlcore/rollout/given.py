@@ -7,14 +7,15 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from rlcore.config.run import RunConfig
+from rlcore.api.errors import DataError
+from rlcore.api.producer import Rollout
+from rlcore.api.run_config import RunConfig
+from rlcore.api.sources import Cursor
+from rlcore.api.types import GenerationStatus, Group, Json, Prompt, Sample
 from rlcore.data.responses import Given, ResponseEncoder
-from rlcore.data.sources import Cursor
-from rlcore.errors import DataError
 from rlcore.rollout.columns import check_metadata
 from rlcore.rollout.group import UNFIT
-from rlcore.rollout.measure import Rollout, sample_metrics
-from rlcore.types import GenerationStatus, Group, Json, Prompt, Sample
+from rlcore.rollout.measure import sample_metrics
 
 _log = logging.getLogger(__name__)
 

@@ -10,15 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from rlcore.api.errors import PluginError, RlcoreError, StaleWeightsError
+from rlcore.api.generation import GenerationContext, Generator, GroupGenerator, GroupScorer
+from rlcore.api.types import RECORDED, GenerationStatus, Group, RewardStatus, Sample
 from rlcore.engines.client import together
 from rlcore.engines.client_http import RefusedError
-from rlcore.errors import PluginError, RlcoreError, StaleWeightsError
-from rlcore.interfaces import GenerationContext, Generator, GroupGenerator
 from rlcore.rollout.buffer import Draw
-from rlcore.rollout.context import Scorer
 from rlcore.rollout.rewards import ERROR_KEY
 from rlcore.rollout.seeds import sample_seed
-from rlcore.types import RECORDED, GenerationStatus, Group, RewardStatus, Sample
 
 T = TypeVar("T")
 CRASHED = "crashed"
@@ -124,7 +123,7 @@ def new_samples(
 class GroupMaker:
     """Drives one generator and one reward."""
 
-    def __init__(self, generator: Generator, scorer: Scorer, run_seed: int) -> None:
+    def __init__(self, generator: Generator, scorer: GroupScorer, run_seed: int) -> None:
         self._generator = generator
         self._scorer = scorer
         self._run_seed = run_seed

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsFloat
 
-from rlcore.types import Sample, Score
+from rlcore.api.types import Sample, Score
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,28 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
-from rlcore.inputs import Input
+from rlcore.api.inputs import Input
+from rlcore.api.types import RECORDED, GenerationStatus, Group, Sample
 from rlcore.rollout.group import CRASHED, Outcome
-from rlcore.types import RECORDED, GenerationStatus, Group, Sample
 
 GREEDY = Input.GREEDY_REWARD.value
 COUNTED = ("aborted", "failed", "reward_failed", "reward_timed_out")
 """Of an `Outcome`; in the metrics of each rollout, 0 included."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rollout:
-    """The groups of one step, by group id; there may be none. `version`: the weights to train with them.
-
-    `metrics`: flat `rollout/…`, `reward/…` and `time/…` values.
-    """
-
-    step: int
-    version: int
-    groups: tuple[Group, ...]
-    metrics: Mapping[str, float]
 
 
 class Tally:

@@ -6,10 +6,10 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from rlcore.errors import DataError, PluginError
+from rlcore.api.errors import DataError, PluginError
+from rlcore.api.part import RewardPart
+from rlcore.api.types import Json, Prompt, Sample, Score
 from rlcore.rollout.judge import Failure, Outcome, failure_of, judge
-from rlcore.spec import RewardPart
-from rlcore.types import Json, Prompt, Sample, Score
 
 CHOICE = "reward"
 """In a prompt's metadata: the name, or a list of names, of the rewards that score its samples."""
@@ -171,7 +171,7 @@ def check_choices(prompts: Iterable[Prompt], parts: Sequence[RewardPart]) -> Non
 
 
 def check_machine(part: RewardPart) -> None:
-    """Lets a reward that has a `check` refuse this machine (`rlcore.interfaces.CheckedReward`)."""
+    """Lets a reward that has a `check` refuse this machine (`rlcore.CheckedReward`)."""
     check = getattr(part.load(), "check", None)
     if check is not None:
         check(part.config)

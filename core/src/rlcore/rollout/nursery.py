@@ -12,10 +12,10 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
-from rlcore.errors import RunError
-from rlcore.plugins.files import PluginFile
+from rlcore.api.errors import RunError
+from rlcore.api.part import RewardPart
+from rlcore.api.plugin_file import PluginFile
 from rlcore.rollout.reward_worker import COMMAND, receive_frame, send_frame
-from rlcore.spec import RewardPart
 
 START_LIMIT_S = 120.0
 """Seconds to import the rewards, or to build them."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from rlcore.interfaces import Completion
-from rlcore.types import Span
+from rlcore.api.generation import Completion
+from rlcore.api.types import Span
 
 Decode = Callable[[Sequence[int]], str]
 

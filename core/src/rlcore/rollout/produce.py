@@ -7,18 +7,19 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Protocol
 
-from rlcore.config.run import RunConfig
-from rlcore.data.sources import Cursor
-from rlcore.data.tokens import PromptEncoder
-from rlcore.interfaces import Filter, Generator
+from rlcore.api.generation import GenerationClient, Generator, GroupScorer
+from rlcore.api.producer import Rollout
+from rlcore.api.run_config import RunConfig
+from rlcore.api.scoring import Filter
+from rlcore.api.sources import Cursor
+from rlcore.api.tokens import PromptEncoder
+from rlcore.api.types import Json, Sampling
 from rlcore.rollout.buffer import DataBuffer
-from rlcore.rollout.context import Client, Engines, Scorer
-from rlcore.rollout.measure import Rollout
+from rlcore.rollout.context import Engines
 from rlcore.rollout.rounds import Rounds
 from rlcore.rollout.stream import Stream
 from rlcore.rollout.supply import Supply
 from rlcore.rollout.workshop import Workshop
-from rlcore.types import Json, Sampling
 
 
 class Rollouts(Protocol):
@@ -57,9 +58,9 @@ class SamplingProducer:
         run: RunConfig,
         cursor: Cursor,
         encoder: PromptEncoder,
-        clients: Sequence[Client],
+        clients: Sequence[GenerationClient],
         generator: Generator,
-        rewards: Scorer,
+        rewards: GroupScorer,
         filters: Sequence[Filter] = (),
         version: int = 0,
         baseline: bool = False,

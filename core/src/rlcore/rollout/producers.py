@@ -1,85 +1,14 @@
-"""The kind `producer`: how the rollouts of a run are made, as a whole."""
+"""Core's own producers."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from typing import Protocol
-
-from rlcore.config.base import Config
-from rlcore.config.run import RunConfig
+from rlcore.api.config import Config
+from rlcore.api.producer import Producer, ProducerContext
 from rlcore.data.responses import ResponseEncoder
-from rlcore.data.sources import Cursor
-from rlcore.data.tokens import PromptEncoder
-from rlcore.interfaces import Filter, Generator
-from rlcore.rollout.context import Client, Scorer
 from rlcore.rollout.given import GivenProducer
-from rlcore.rollout.measure import Rollout
 from rlcore.rollout.produce import SamplingProducer
 from rlcore.rollout.rounds import Rounds
 from rlcore.rollout.stream import Stream
-from rlcore.types import Json
-
-
-class Producer(Protocol):
-    """Makes the rollouts of a run, in the driver's event loop. The loop is its one consumer.
-
-    Its factory is called as `factory(config, context=ProducerContext)`.
-    """
-
-    @property
-    def samples(self) -> bool:
-        """Whether engines sample for it, which need the weights of every step."""
-        ...
-
-    def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
-        """Rollouts of the steps `done` + 1 to `steps`.
-
-        Asking for one means that all earlier ones were trained on and their weights published. What was
-        drawn and not handed over when it is closed must be in `state`. The metrics of a rollout have at least
-        `time/rollout_s` and `rollout/response_tokens`; a rollout may have no groups.
-        """
-        ...
-
-    def publication(self, version: int) -> AbstractAsyncContextManager[None]:
-        """Within, the engines take up `version`."""
-        ...
-
-    def published(self, version: int) -> None:
-        """The engines hold `version` without a publication: the last rollout had no groups."""
-        ...
-
-    def suspended(self) -> AbstractAsyncContextManager[None]:
-        """Within, nothing is generated, and `state` holds all that was."""
-        ...
-
-    def state(self) -> Mapping[str, Json]:
-        """What `load` needs, as JSON: no prompt may be lost or doubled by saving here and going on there."""
-        ...
-
-    def load(self, state: Mapping[str, Json]) -> None:
-        """Go on where `state` was taken. Raises `CheckpointError` where the data are not the same."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProducerContext:
-    """What a run has for its producer. Without engines (`clients`), there is nothing to sample with.
-
-    `cursor`: what prompts are drawn from. `version`: of the weights that the engines hold first.
-    `baseline`: a greedy response is made beside each group, for its reward.
-    """
-
-    run: RunConfig
-    cursor: Cursor
-    encoder: PromptEncoder
-    clients: Sequence[Client]
-    generator: Generator
-    rewards: Scorer
-    filters: Sequence[Filter]
-    version: int
-    baseline: bool
 
 
 def rounds(config: Config, context: ProducerContext) -> Producer:

@@ -25,11 +25,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from rlcore.errors import PluginError
-from rlcore.plugins.files import install
+from rlcore.api.errors import PluginError
+from rlcore.api.part import RewardPart
+from rlcore.api.plugin_file import install_plugin_files
 from rlcore.rollout.judge import Failure, failure_of
 from rlcore.rollout.mix import Mix
-from rlcore.spec import RewardPart
 
 _LENGTH = struct.Struct("!Q")
 COMMAND = struct.Struct("!q")
@@ -90,7 +90,7 @@ def main() -> None:
 def _loaded(control: socket.socket) -> tuple[Sequence[RewardPart], Failure | None]:
     """The rewards, imported but not built; or what every child will say instead."""
     try:
-        install(receive_frame(control))
+        install_plugin_files(receive_frame(control))
         parts: Sequence[RewardPart] = receive_frame(control)
         for part in parts:
             part.load()

@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
-from rlcore.errors import PluginError, RlcoreError, RunError
-from rlcore.plugins.files import PluginFile
+from rlcore.api.errors import PluginError, RlcoreError, RunError
+from rlcore.api.part import RewardPart
+from rlcore.api.plugin_file import PluginFile
+from rlcore.api.types import RewardStatus, Sample
 from rlcore.rollout.judge import Failure, Outcome
 from rlcore.rollout.nursery import START_LIMIT_S, Child, Nursery
 from rlcore.rollout.reward_worker import receive_frame, send_frame
-from rlcore.spec import RewardPart
-from rlcore.types import RewardStatus, Sample
 
 EXIT_GRACE_S = 1.0
 """Seconds that a process has to end once its connection is closed, so that its exit code is known."""

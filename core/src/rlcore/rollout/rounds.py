@@ -6,15 +6,16 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from rlcore.config.run import RunConfig
+from rlcore.api.producer import Rollout
+from rlcore.api.run_config import RunConfig
+from rlcore.api.types import Group, Sampling
 from rlcore.engines.client import together
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.context import Engines
 from rlcore.rollout.group import Outcome, Versions
-from rlcore.rollout.measure import Rollout, Tally
+from rlcore.rollout.measure import Tally
 from rlcore.rollout.supply import Supply
 from rlcore.rollout.workshop import Maker, Workshop
-from rlcore.types import Group, Sampling
 
 
 class Rounds:

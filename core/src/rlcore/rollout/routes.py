@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlcore.errors import EngineError, PluginError
-from rlcore.types import Sample
+from rlcore.api.errors import EngineError, PluginError
+from rlcore.api.types import Sample
 
 
 def routed_experts(samples: Sequence[Sample], layers: int, top_k: int) -> Tensor:
-    """`rlcore.data.batch.ROUTED_EXPERTS` of `samples`: int16 [sum(P_i + R_i), layers, top_k].
+    """`rlcore.ROUTED_EXPERTS` of `samples`: int16 [sum(P_i + R_i), layers, top_k].
 
     What the engine did not take in, a sample's last token at least, gets the experts 0 … top_k - 1: no token
     to train on comes after it. PluginError where a sample brings the experts of fewer tokens than that,

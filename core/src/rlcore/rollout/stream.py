@@ -10,17 +10,18 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, S
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from rlcore.config.run import RunConfig
+from rlcore.api.errors import RunError
+from rlcore.api.producer import Rollout
+from rlcore.api.run_config import RunConfig
+from rlcore.api.types import RECORDED, Group, Sample, Sampling
 from rlcore.engines.client import ended
-from rlcore.errors import RunError
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.context import Engines, greedy
 from rlcore.rollout.flow import ContinuingContext, Flow
 from rlcore.rollout.group import Versions
-from rlcore.rollout.measure import Rollout, Tally, staleness_metrics
+from rlcore.rollout.measure import Tally, staleness_metrics
 from rlcore.rollout.supply import Supply
 from rlcore.rollout.workshop import Workshop
-from rlcore.types import RECORDED, Group, Sample, Sampling
 
 
 class Stream:

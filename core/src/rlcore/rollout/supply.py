@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rlcore.data.sources import Cursor
+from rlcore.api.sources import Cursor
+from rlcore.api.types import Group, Json
 from rlcore.rollout.buffer import DataBuffer, Draw
-from rlcore.types import Group, Json
 
 
 class Supply:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from rlcore.config.run import RunConfig
-from rlcore.data.tokens import Tokenizer
+from rlcore.api.errors import ConfigError, EngineError
+from rlcore.api.inputs import Input
+from rlcore.api.run_config import RunConfig
+from rlcore.api.tokens import Tokenizer
+from rlcore.api.types import Group, Sample
 from rlcore.engines.client import EngineClient, together
-from rlcore.errors import ConfigError, EngineError
-from rlcore.inputs import Input
-from rlcore.types import Group, Sample
 
 TOKEN = "RLCORE_TEACHER_TOKEN"
 """The environment variable with the bearer token of the teacher's server, which no file may hold."""

@@ -5,19 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from rlcore.config.run import RunConfig
-from rlcore.data.tokens import PromptEncoder
+from rlcore.api.errors import DataError, PluginError, RunError, faults_of
+from rlcore.api.generation import Generator, GroupScorer
+from rlcore.api.run_config import RunConfig
+from rlcore.api.scoring import Filter, Verdict
+from rlcore.api.tokens import PromptEncoder
+from rlcore.api.types import BASELINE, Group, Sample
 from rlcore.engines.client import together
-from rlcore.errors import DataError, PluginError, RunError, faults_of
-from rlcore.interfaces import Filter, Generator, Verdict
 from rlcore.rollout.baseline import with_baseline
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.columns import check_metadata
-from rlcore.rollout.context import EngineContext, Scorer
+from rlcore.rollout.context import EngineContext
 from rlcore.rollout.group import CRASHED, UNFIT, GroupMaker, Outcome, Versions, new_samples
 from rlcore.rollout.measure import Tally
 from rlcore.rollout.supply import Supply
-from rlcore.types import BASELINE, Group, Sample
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ class Maker:
     """Makes scored groups: what synchronous and asynchronous runs, and evaluations, have in common."""
 
     def __init__(
-        self, *, run: RunConfig, encoder: PromptEncoder, generator: Generator, rewards: Scorer
+        self, *, run: RunConfig, encoder: PromptEncoder, generator: Generator, rewards: GroupScorer
     ) -> None:
         self._run = run
         self._encoder = encoder
@@ -100,7 +101,7 @@ class Workshop(Maker):
         run: RunConfig,
         encoder: PromptEncoder,
         generator: Generator,
-        rewards: Scorer,
+        rewards: GroupScorer,
         filters: Sequence[Filter],
         supply: Supply,
         baseline: bool = False,

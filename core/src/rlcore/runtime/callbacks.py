@@ -6,9 +6,9 @@ import json
 import math
 from collections.abc import Callable, Mapping
 
-from rlcore.errors import PluginError, faults_of
-from rlcore.interfaces import Callback, RunControl
-from rlcore.types import Json
+from rlcore.api.callback import Callback, RunControl
+from rlcore.api.errors import PluginError, faults_of
+from rlcore.api.types import Json
 
 
 class Callbacks:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlcore.errors import ConfigError, RlcoreError, Terminated, WorkerError
+from rlcore.api.errors import ConfigError, RlcoreError, Terminated, WorkerError
 from rlcore.runtime.reaper import Reaper
 
 _ENVIRONMENT = {

@@ -9,8 +9,8 @@ from rlcore.runtime.worker import CRITIC, RankWorker, WorkerSetup
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rlcore.data.batch import TrainBatch
-    from rlcore.interfaces.trainer import StepResult, ValueFunction
+    from rlcore.api.batch import TrainBatch
+    from rlcore.api.trainer import StepResult, ValueFunction
 
 
 class CriticWorker(RankWorker):
@@ -20,7 +20,7 @@ class CriticWorker(RankWorker):
         """Join the critics' process group and build the model."""
         assert setup.critic is not None, "a critic's worker has a critic"
         trainer = self._join(setup, host, port)
-        from rlcore.interfaces.trainer import Roles
+        from rlcore.api.trainer import Roles
 
         wanted = Roles(critic=setup.critic.model, critic_optimizer=setup.critic.optimizer)
         critic = trainer.build(wanted).critic

@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from rlcore.errors import DataError
-from rlcore.interfaces import PairSource, ResponseSource
+from rlcore.api.errors import DataError
+from rlcore.api.inputs import TrainsOn
+from rlcore.api.sources import PairSource, ResponseSource
 from rlcore.rollout.columns import check_metadata
 from rlcore.rollout.mix import CHECKED_AHEAD, check_choices, check_machine
-from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
+    from rlcore.api.part import RewardPart
+    from rlcore.api.run_config import RunConfig
+    from rlcore.api.sources import Prompts, PromptSource
+    from rlcore.api.tokens import PromptEncoder
+    from rlcore.api.types import Prompt
     from rlcore.compose.resolved import Inference, Resolved
-    from rlcore.config.run import RunConfig
-    from rlcore.data.tokens import PromptEncoder
-    from rlcore.interfaces import Prompts, PromptSource
     from rlcore.rollout.generators import Generators
     from rlcore.runtime.evals import PreparedEval
-    from rlcore.spec import RewardPart
-    from rlcore.types import Prompt
 
 
 def check_answered(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rlcore.api.errors import ConfigError
+from rlcore.api.inputs import TrainsOn
 from rlcore.compose.resolved import Resolved
-from rlcore.errors import ConfigError
-from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
+    from rlcore.api.engine import Engine
     from rlcore.compose.resolved import Inference
-    from rlcore.engines.interface import Engine
     from rlcore.runtime.prepared import Prepared
 
 

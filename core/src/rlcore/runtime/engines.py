@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlcore.api.errors import EngineError
 from rlcore.engines.publish_file import shared_dir
-from rlcore.errors import EngineError
 from rlcore.runtime.cluster import Cluster
 from rlcore.runtime.run_folder import writing
 from rlcore.runtime.servers import LOGS, Servers
@@ -18,12 +18,12 @@ from rlcore.runtime.setup import cpu_threads
 from rlcore.runtime.trainer import Slot, TrainerGroup
 
 if TYPE_CHECKING:
+    from rlcore.api.engine import EngineLaunch
     from rlcore.engines.client import EngineClient
     from rlcore.engines.client_wire import Capabilities
     from rlcore.engines.fleet import FleetEngine
-    from rlcore.engines.interface import EngineLaunch
     from rlcore.engines.publish import Publisher
-    from rlcore.engines.publish_file import Location
+    from rlcore.engines.publish_file import WeightsLocation
     from rlcore.engines.router import RoutedEngine, Router
     from rlcore.engines.slot import Launcher
     from rlcore.runtime.placement import Nodes
@@ -112,7 +112,7 @@ class EngineGroup:
         if self._prepared.shares_memory:
             await together(slot.release() for slot in self._slots)
 
-    async def publish(self, location: Location, *, keep_cache: bool = False) -> None:
+    async def publish(self, location: WeightsLocation, *, keep_cache: bool = False) -> None:
         """Every engine loads the weights and proves that it has them (see `Publisher.load`)."""
         from rlcore.engines.client import together
         from rlcore.engines.publish import verify_by_reload
@@ -177,7 +177,7 @@ class EngineGroup:
         )
 
     def _launch(self, index: int, node: int, slot: Slot) -> EngineLaunch:
-        from rlcore.engines.interface import EngineLaunch
+        from rlcore.api.engine import EngineLaunch
 
         prepared = self._prepared
         assert self._servers.token is not None, "a server of the run has a token of the run"

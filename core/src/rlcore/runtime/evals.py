@@ -8,19 +8,19 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from rlcore.api.errors import ConfigError, DataError, faults_of
+from rlcore.api.part import Part, RewardPart
 from rlcore.compose.evals import EvalSet
 from rlcore.config.evals import EvalConfig
-from rlcore.errors import ConfigError, DataError, faults_of
 from rlcore.rollout.evaluate import Evaluation, sampling_of
 from rlcore.rollout.rewards import RewardPool
-from rlcore.spec import Part, RewardPart
 
 if TYPE_CHECKING:
+    from rlcore.api.generation import GroupScorer
+    from rlcore.api.sources import Prompts
+    from rlcore.api.types import Prompt
     from rlcore.compose.resolved import Inference, Resolved
-    from rlcore.interfaces import Prompts
-    from rlcore.rollout.context import Scorer
     from rlcore.rollout.generators import Generators
-    from rlcore.types import Prompt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ def _prepared(one: EvalSet, chosen: Inference) -> PreparedEval:
 async def evaluations(
     chosen: Inference,
     sets: Sequence[PreparedEval],
-    pools: Sequence[tuple[tuple[RewardPart, ...], Scorer]],
+    pools: Sequence[tuple[tuple[RewardPart, ...], GroupScorer]],
     generators: Generators,
     stack: AsyncExitStack,
 ) -> list[Evaluation]:

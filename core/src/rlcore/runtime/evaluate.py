@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rlcore.data.tokens import PromptEncoder
+from rlcore.api.tokens import PromptEncoder
 from rlcore.rollout.evaluate import EvalResult, Evaluator
 from rlcore.runtime.cluster import Cluster, connect
 from rlcore.runtime.engines import EngineGroup

@@ -8,22 +8,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rlcore.config.servers import AsksServer, frozen_name
+from rlcore.api.server_config import AsksServer, frozen_name
 from rlcore.network import HeldPort
 from rlcore.runtime.servers import LOGS, Servers
 from rlcore.runtime.setup import cpu_threads
 
 if TYPE_CHECKING:
+    from rlcore.api.engine import EngineLaunch
+    from rlcore.api.part import Part
     from rlcore.compose.resolved import Inference
     from rlcore.engines.client import EngineClient
     from rlcore.engines.fleet import Fleet
-    from rlcore.engines.interface import EngineLaunch
     from rlcore.engines.slot import EngineSlot, Spares
     from rlcore.runtime.cluster import Cluster
     from rlcore.runtime.evals import PreparedEval
     from rlcore.runtime.prepared import FrozenModel, Served
     from rlcore.runtime.trainer import Slot
-    from rlcore.spec import Part
 
 _HOST = "127.0.0.1"
 
@@ -93,7 +93,7 @@ class FrozenGroup:
         return self._servers.slot(name, launcher)
 
     def _launch(self, model: FrozenModel) -> EngineLaunch:
-        from rlcore.engines.interface import EngineLaunch
+        from rlcore.api.engine import EngineLaunch
 
         served, run = self._served, self._served.resolved.run
         return EngineLaunch(

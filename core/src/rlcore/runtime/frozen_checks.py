@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcore.api.errors import ConfigError, ModelError
+from rlcore.api.server_config import AsksScores
+from rlcore.api.tokens import load_tokenizer
+from rlcore.checkpoint.weights_check import check_weights
 from rlcore.compose import models
 from rlcore.compose.frozen import Use, fields_of, frozen_models, uses
-from rlcore.config.servers import AsksScores
-from rlcore.data.tokens import load_tokenizer
 from rlcore.engines.classifiers import classifier_of, scores_of
-from rlcore.errors import ConfigError, ModelError
 from rlcore.runtime.prepared import FrozenModel
 from rlcore.runtime.role_models import check_tokenizer
-from rlcore.runtime.weights_check import check_weights
 
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Inference

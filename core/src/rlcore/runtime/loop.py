@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from rlcore.errors import DeltaError
+from rlcore.api.errors import DeltaError
 from rlcore.rollout.batch import split, to_batch
 from rlcore.rollout.evaluate import eval_metrics
 from rlcore.runtime.callbacks import Callbacks
@@ -19,10 +19,9 @@ from rlcore.runtime.saver import Saver
 from rlcore.runtime.setup import saved_roles
 
 if TYPE_CHECKING:
-    from rlcore.engines.publish_file import Location
+    from rlcore.api.producer import Producer, Rollout
+    from rlcore.engines.publish_file import WeightsLocation
     from rlcore.rollout.evaluate import Evaluator
-    from rlcore.rollout.measure import Rollout
-    from rlcore.rollout.producers import Producer
     from rlcore.rollout.teacher import TeacherEngine
     from rlcore.runtime.engines import EngineGroup
     from rlcore.runtime.signals import StopSignals
@@ -169,7 +168,7 @@ class Loop:
         """The engines take up the weights of the present step."""
         await self._deliver(await self.trainer.write_weights(self.state.version))
 
-    async def _deliver(self, location: Location, *, keep_cache: bool = False) -> None:
+    async def _deliver(self, location: WeightsLocation, *, keep_cache: bool = False) -> None:
         """To all engines; once more, whole, where what has changed is of no use to one."""
         version = location.version
         async with self.producer.publication(version):

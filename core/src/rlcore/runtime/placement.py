@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rlcore.errors import ConfigError
+from rlcore.api.errors import ConfigError
 from rlcore.runtime.trainer import Slot
 
 if TYPE_CHECKING:
+    from rlcore.api.run_config import RunConfig
     from rlcore.compose.resolved import Resolved
-    from rlcore.config.run import RunConfig
     from rlcore.runtime.cluster import Cluster
     from rlcore.runtime.prepared import Prepared, Served
 

@@ -8,10 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcore.api.errors import ConfigError, DataError, ModelError, faults_of
+from rlcore.api.inputs import TrainsOn
+from rlcore.api.part import ModelSpec, Part
+from rlcore.api.server_config import frozen_name
+from rlcore.checkpoint.weights_check import check_weights
 from rlcore.compose.model_fit import check_context, check_model
 from rlcore.compose.models import read_config
-from rlcore.config.servers import frozen_name
-from rlcore.errors import ConfigError, DataError, ModelError, faults_of
 from rlcore.rollout.generators import Generators
 from rlcore.rollout.teacher import check_vocabulary
 from rlcore.runtime.data_checks import (
@@ -30,15 +33,12 @@ from rlcore.runtime.frozen_checks import prepare_frozen
 from rlcore.runtime.prepared import Prepared, Served
 from rlcore.runtime.role_models import check_same, role_model, teacher_model
 from rlcore.runtime.run_folder import MODEL_DIR, writing
-from rlcore.runtime.weights_check import check_weights
-from rlcore.spec import ModelSpec, Part
-from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
+    from rlcore.api.run_config import RunConfig
+    from rlcore.api.tokens import PromptEncoder
+    from rlcore.api.trainer import Trainer
     from rlcore.compose.resolved import Inference, Resolved
-    from rlcore.config.run import RunConfig
-    from rlcore.data.tokens import PromptEncoder
-    from rlcore.interfaces.trainer import Trainer
 
 
 def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prepared:
@@ -166,7 +166,7 @@ def _check_bridge(chosen: Inference, path: Path) -> None:
 
 def _checked_encoder(chosen: Inference, path: Path, hf_config: Mapping[str, Any]) -> PromptEncoder:
     """The tokenizer of the model, whose weights are there and fit."""
-    from rlcore.data.tokens import PromptEncoder
+    from rlcore.api.tokens import PromptEncoder
 
     check_weights(path, shapes=chosen.model.path is not None)
     encoder = PromptEncoder.load(path, max_prompt_tokens=chosen.run.max_prompt_tokens)

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcore.api.inputs import TrainsOn
 from rlcore.compose.model_fit import TOP_EXPERTS
-from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
+    from rlcore.api.callback import Callback
+    from rlcore.api.part import ModelSpec
+    from rlcore.api.sources import Prompts
+    from rlcore.api.tokens import PromptEncoder
+    from rlcore.api.tracker import Tracker
     from rlcore.compose.resolved import Inference, Resolved
-    from rlcore.data.tokens import PromptEncoder
-    from rlcore.interfaces import Callback, Prompts, Tracker
     from rlcore.rollout.generators import Generators
     from rlcore.runtime.evals import PreparedEval
-    from rlcore.spec import ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
-from rlcore.interfaces import FileBackedSource
+from rlcore.api.sources import FileBackedSource
 
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Resolved

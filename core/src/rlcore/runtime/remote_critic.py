@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rlcore.errors import RlcoreError
+from rlcore.api.errors import RlcoreError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rlcore.data.batch import TrainBatch
-    from rlcore.interfaces.trainer import StepResult, ValueFunction
+    from rlcore.api.batch import TrainBatch
+    from rlcore.api.trainer import StepResult, ValueFunction
 
 CALL_SECONDS = 3600.0
 """Time for a peer to answer."""

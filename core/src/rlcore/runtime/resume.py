@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rlcore.api.errors import CheckpointError
 from rlcore.checkpoint.folder import newest_complete, read_marker
-from rlcore.errors import CheckpointError
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.provenance import fingerprints, versions
 from rlcore.runtime.run_folder import CHECKPOINTS

@@ -7,17 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcore.api.config import flag_name
+from rlcore.api.errors import ConfigError, ModelError
+from rlcore.api.part import ModelSpec
 from rlcore.checkpoint.folder import read_marker
+from rlcore.checkpoint.weights_check import check_weights, shapes_in
 from rlcore.compose import models
 from rlcore.compose.model_fit import check_model
 from rlcore.config import toml
-from rlcore.config.layers import flag_name
-from rlcore.errors import ConfigError, ModelError
 from rlcore.runtime.run_folder import MODEL_DIR, RUN_TOML
 from rlcore.runtime.state import FILE
-from rlcore.runtime.weights_check import check_weights, shapes_in
 from rlcore.runtime.worker import POLICY
-from rlcore.spec import ModelSpec
 
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Resolved
@@ -107,7 +107,7 @@ def _check_shapes(flag: str, path: Path, own: Path, why: str) -> None:
 
 def check_tokenizer(asked: str, path: Path, policy: str) -> None:
     """ModelError where the tokenizer of `path` makes other tokens than that of the model in `policy`."""
-    from rlcore.data.tokens import vocabulary
+    from rlcore.api.tokens import vocabulary
 
     mine, theirs = vocabulary(policy), vocabulary(path)
     different = sorted(token for token in mine.keys() | theirs.keys() if mine.get(token) != theirs.get(token))

@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlcore.api.errors import CheckpointError, ConfigError
 from rlcore.checkpoint.folder import disk_sentence
 from rlcore.config import toml
-from rlcore.errors import CheckpointError, ConfigError
 from rlcore.plugins.files import write_all
 
 if TYPE_CHECKING:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rlcore.api.part import load
 from rlcore.runtime.supervisor import EngineSupervisor, RayLauncher
 
 if TYPE_CHECKING:
+    from rlcore.api.engine import EngineLaunch
     from rlcore.compose.resolved import Inference
     from rlcore.engines.client import EngineClient
     from rlcore.engines.client_wire import Capabilities
-    from rlcore.engines.interface import EngineLaunch
     from rlcore.engines.publish import Publisher
     from rlcore.engines.slot import EngineSlot, Launcher, Registry, Spares
     from rlcore.runtime.cluster import Cluster
@@ -88,7 +89,8 @@ class Servers:
     ) -> EngineClient:
         """Of the server at `url`. `engines`: how many are behind it; the others: see `EngineClient`."""
         run = self._resolved.run
-        client: EngineClient = self._resolved.engine.build().client(
+        engine = self._resolved.engine
+        client: EngineClient = load(engine.build().client, engine.name)(
             url,
             self.token,
             timeout_s=run.engine_timeout,

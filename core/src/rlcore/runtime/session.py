@@ -8,16 +8,16 @@ from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rlcore import heap
+from rlcore.api.errors import EngineError, WorkerError
+from rlcore.api.generation import GroupScorer
+from rlcore.api.inputs import Input
+from rlcore.api.producer import Producer, ProducerContext
+from rlcore.api.server_config import frozen_name
+from rlcore.api.tracker import RunInfo
 from rlcore.compose.secrets import without_secrets
-from rlcore.config.servers import frozen_name
 from rlcore.data.cursors import cursor_of
-from rlcore.errors import EngineError, WorkerError
-from rlcore.inputs import Input
-from rlcore.interfaces import RunInfo
-from rlcore.rollout.context import Scorer
+from rlcore.heap import settle_heap
 from rlcore.rollout.evaluate import Evaluator, NoReward
-from rlcore.rollout.producers import Producer, ProducerContext
 from rlcore.rollout.rewards import RewardPool
 from rlcore.rollout.teacher import TeacherEngine, client_of
 from rlcore.runtime.callbacks import Callbacks
@@ -93,7 +93,7 @@ class Session:
                 self.cluster, placement.workers, resolved.plugin_files, env, placement.critics
             )
             stack.callback(trainer.kill)
-            rewards: Scorer = NoReward()
+            rewards: GroupScorer = NoReward()
             if resolved.rewards:
                 pool = RewardPool(
                     resolved.rewards,
@@ -115,14 +115,14 @@ class Session:
             loop.teacher = await self._teacher(frozen, stack)
             with self._told(loop.trackers, stop) as ended:
                 stop.can_save = True
-                heap.settle()
+                settle_heap()
                 reason = await self._watched(loop, engines.watch(), frozen.watch(), trainer.watch())
                 ended.append(reason)
             await trainer.stop()
             return reason
 
     async def _loop(
-        self, engines: EngineGroup, trainer: TrainerGroup, rewards: Scorer, stop: StopSignals
+        self, engines: EngineGroup, trainer: TrainerGroup, rewards: GroupScorer, stop: StopSignals
     ) -> Loop:
         prepared, state = self.prepared, self.state
         resolved = prepared.resolved
@@ -181,7 +181,7 @@ class Session:
     async def _evaluator(
         self,
         engines: EngineGroup,
-        rewards: Scorer,
+        rewards: GroupScorer,
         resolved: Resolved,
         evals: Sequence[PreparedEval],
         stack: contextlib.AsyncExitStack,
@@ -199,7 +199,7 @@ class Session:
             in_step=not resolved.run.is_asynchronous,
         )
 
-    def _producer(self, engines: EngineGroup, rewards: Scorer) -> Producer:
+    def _producer(self, engines: EngineGroup, rewards: GroupScorer) -> Producer:
         prepared, resolved = self.prepared, self.prepared.resolved
         context = ProducerContext(
             run=resolved.run,

@@ -6,14 +6,14 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rlcore.inputs import Input
+from rlcore.api.inputs import Input, TrainsOn
+from rlcore.api.optimizer import OptimizerSettings
+from rlcore.learning.settings import KlSettings, LearnerSettings
 from rlcore.runtime.worker import CRITIC, POLICY, REFERENCE, CriticSetup, WorkerSetup
-from rlcore.settings import KlSettings, LearnerSettings, OptimizerSettings
-from rlcore.trains_on import TrainsOn
 
 if TYPE_CHECKING:
+    from rlcore.api.run_config import RunConfig
     from rlcore.compose.resolved import Resolved
-    from rlcore.config.run import RunConfig
     from rlcore.engines.publish import Publisher
     from rlcore.runtime.prepared import Prepared
 

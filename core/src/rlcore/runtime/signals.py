@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 from types import FrameType
 
-from rlcore.errors import Terminated
+from rlcore.api.errors import Terminated
 
 INTERRUPTED, TERMINATED = "interrupted", "terminated"
 """Why a run ended at once: SIGINT or SIGTERM."""

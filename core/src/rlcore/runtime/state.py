@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlcore.errors import CheckpointError
+from rlcore.api.errors import CheckpointError
 
 FORMAT = 1
 FILE = "state.json"

@@ -8,15 +8,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rlcore.errors import RlcoreError
+from rlcore.api.errors import RlcoreError
 from rlcore.runtime.cluster import stop_actor, within
 
 if TYPE_CHECKING:
+    from rlcore.api.engine import EngineLaunch
+    from rlcore.api.part import Part
+    from rlcore.api.plugin_file import PluginFile
     from rlcore.engines.client import EngineClient
-    from rlcore.engines.interface import EngineLaunch
     from rlcore.engines.process import ServerProcess
-    from rlcore.plugins.files import PluginFile
-    from rlcore.spec import Part
 
 START_SECONDS = 900.0
 STOP_SECONDS = 30.0
@@ -27,9 +27,9 @@ class EngineSupervisor:
     """The Ray actor that owns a server process of an engine, the only one or that of one of its nodes."""
 
     def __init__(self, plugin_files: Sequence[PluginFile]) -> None:
-        from rlcore.plugins.files import install
+        from rlcore.api.plugin_file import install_plugin_files
 
-        install(plugin_files)
+        install_plugin_files(plugin_files)
         self._stopping = threading.Event()
         self._server: ServerProcess | None = None
 

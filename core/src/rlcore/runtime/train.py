@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rlcore.errors import RunError, Terminated
+from rlcore.api.errors import RunError, Terminated
 from rlcore.runtime import provenance
 from rlcore.runtime.cluster import connect
 from rlcore.runtime.placement import bundles_of, cpus_of, place

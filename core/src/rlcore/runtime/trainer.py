@@ -16,10 +16,10 @@ from rlcore.runtime.critic_worker import CriticWorker
 from rlcore.runtime.worker import CRITIC, TrainWorker, UpdateResult, WorkerSetup
 
 if TYPE_CHECKING:
-    from rlcore.data.batch import TrainBatch
+    from rlcore.api.batch import TrainBatch
+    from rlcore.api.plugin_file import PluginFile
     from rlcore.engines.broadcast import Call
-    from rlcore.engines.publish_file import Location
-    from rlcore.plugins.files import PluginFile
+    from rlcore.engines.publish_file import WeightsLocation
 
 START_SECONDS = 600.0
 UPDATE_SECONDS = 3600.0
@@ -131,10 +131,10 @@ class TrainerGroup:
         result: UpdateResult = results[0]
         return result
 
-    async def write_weights(self, version: int, *, whole: bool = False) -> Location:
+    async def write_weights(self, version: int, *, whole: bool = False) -> WeightsLocation:
         """Lay the present weights down for the engines, as `version` (see `Publisher.write`)."""
         locations = await self._all("write_weights", SAVE_SECONDS, lambda rank: (version, whole))
-        location: Location = locations[0]
+        location: WeightsLocation = locations[0]
         return location
 
     async def broadcast(self, call: Call, *arguments: Any) -> Any:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlcore.api.dtypes import DTYPE_OF_NAME
+from rlcore.api.errors import CheckpointError, ModelError
+from rlcore.api.part import ModelSpec, Part
+from rlcore.api.trainer import SavedWeights
 from rlcore.checkpoint.folder import newest_complete, read_marker
 from rlcore.compose.models import read_config
-from rlcore.dtypes import OF_NAME
-from rlcore.errors import CheckpointError, ModelError
-from rlcore.interfaces.trainer import Weights
 from rlcore.runtime.run_folder import CHECKPOINTS, MODEL_DIR
 from rlcore.runtime.state import RunState
 from rlcore.runtime.worker import POLICY
-from rlcore.spec import ModelSpec, Part
 
 if TYPE_CHECKING:
     from rlcore.compose.resolved import ModelChoice
@@ -27,21 +27,21 @@ def checkpoint_of(run: Path) -> Path:
     return found
 
 
-def of_checkpoint(checkpoint: Path, model: ModelChoice) -> Weights:
+def of_checkpoint(checkpoint: Path, model: ModelChoice) -> SavedWeights:
     """The policy of `checkpoint` (RUN/checkpoints/N, of a run of `model`). CheckpointError."""
     read_marker(checkpoint)
     state = RunState.read(checkpoint)
     path = model.path or str(checkpoint.resolve().parents[1] / MODEL_DIR)
     spec = ModelSpec(path=path, bridge=model.bridge, dtype=str(state.model["dtype"]))
-    return Weights(spec=spec, folder=checkpoint / POLICY)
+    return SavedWeights(spec=spec, folder=checkpoint / POLICY)
 
 
 def of_model(path: Path, bridge: Part) -> ModelSpec:
     """The model in the Hugging Face directory `path`, in the dtype of its config.json. ModelError."""
     config = read_config(path, f"{path}")
     name = config.get("dtype", config.get("torch_dtype", "float32"))
-    if name not in OF_NAME:
+    if name not in DTYPE_OF_NAME:
         raise ModelError(
-            f"{path / 'config.json'}: found dtype {name!r}, expected one of {', '.join(OF_NAME)}."
+            f"{path / 'config.json'}: found dtype {name!r}, expected one of {', '.join(DTYPE_OF_NAME)}."
         )
-    return ModelSpec(path=str(path), bridge=bridge, dtype=OF_NAME[name])
+    return ModelSpec(path=str(path), bridge=bridge, dtype=DTYPE_OF_NAME[name])

@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore import heap
-from rlcore.spec import ModelSpec, Part
+from rlcore.api.part import ModelSpec, Part
+from rlcore.heap import settle_heap
 
 if TYPE_CHECKING:
-    from rlcore.data.batch import TrainBatch
+    from rlcore.api.batch import TrainBatch
+    from rlcore.api.model_hook import ModelHook
+    from rlcore.api.optimizer import OptimizerSettings
+    from rlcore.api.plugin_file import PluginFile
+    from rlcore.api.trainer import Roles, Staged, Stateful, TrainerRank
     from rlcore.engines.broadcast import Call
     from rlcore.engines.publish import Publisher
-    from rlcore.engines.publish_file import Location
-    from rlcore.interfaces.model_hooks import ModelHook
-    from rlcore.interfaces.trainer import Roles, Staged, Stateful, TrainerRank
-    from rlcore.plugins.files import PluginFile
-    from rlcore.settings import LearnerSettings, OptimizerSettings
+    from rlcore.engines.publish_file import WeightsLocation
+    from rlcore.learning.settings import LearnerSettings
 
 POLICY, REFERENCE, CRITIC = "policy", "reference", "critic"
 """The roles, and their folders in a checkpoint."""
@@ -71,7 +72,7 @@ class UpdateResult:
     """`metrics`: of the training step; `location`: where the new weights lie (rank 0 only), if anywhere."""
 
     metrics: Mapping[str, float]
-    location: Location | None
+    location: WeightsLocation | None
     write_seconds: float
 
 
@@ -82,12 +83,12 @@ class RankWorker:
         """`env`: for the libraries that are imported here, torch's OpenMP among them."""
         # Not Ray's `runtime_env`: a process that Ray has ready would be thrown away for a new one.
         os.environ.update(env)
+        from rlcore.api.plugin_file import install_plugin_files
         from rlcore.cpu.allocator import keep_memory
-        from rlcore.plugins.files import install
 
         keep_memory()
         # Classes of file plugins must be importable before anything that holds them is unpickled.
-        install(plugin_files)
+        install_plugin_files(plugin_files)
         self._rank = rank
         self._listener: socket.socket | None = None
         self._trainer: TrainerRank | None = None
@@ -134,10 +135,10 @@ class RankWorker:
         """Join the process group under the run's layout."""
         import torch
 
-        from rlcore.interfaces.trainer import Meeting
+        from rlcore.api.trainer import Rendezvous
 
         torch.set_num_threads(setup.threads)
-        meeting = Meeting(
+        meeting = Rendezvous(
             rank=setup.rank,
             world_size=setup.world_size,
             host=host,
@@ -181,7 +182,7 @@ class TrainWorker(RankWorker):
             rank=trainer.data,
         )
         self._publisher = setup.publisher
-        heap.settle()
+        settle_heap()
         return trainer.data.number
 
     def update(
@@ -204,11 +205,11 @@ class TrainWorker(RankWorker):
             write_seconds=time.perf_counter() - trained,
         )
 
-    def write_weights(self, version: int, whole: bool = False) -> Location | None:
+    def write_weights(self, version: int, whole: bool = False) -> WeightsLocation | None:
         """Lay the weights down for the engines (see `Publisher.write`); the location on rank 0."""
         tensors = self._policy.hf_tensors()
         if self._rank == 0:
-            location: Location = self._publisher.write(tensors, version, whole=whole)
+            location: WeightsLocation = self._publisher.write(tensors, version, whole=whole)
             return location
         for _ in tensors:  # every rank takes part in gathering
             pass
@@ -229,7 +230,7 @@ class TrainWorker(RankWorker):
 
 def _roles(setup: WorkerSetup, hooks: Sequence[ModelHook], *, critic: bool) -> Roles:
     """The models of a train worker; `critic`: it has that too, where there is one."""
-    from rlcore.interfaces.trainer import Roles
+    from rlcore.api.trainer import Roles
 
     own = setup.critic if critic else None
     return Roles(

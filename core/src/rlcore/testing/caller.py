@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlcore.chat.tool_calls import ToolFormat
+from rlcore.api.tool_calls import ToolFormat
 from rlcore.testing.chat import END, save_chat_tokenizer
 from rlcore.testing.tiny import make_qwen3
 

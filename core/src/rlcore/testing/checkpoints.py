@@ -32,7 +32,7 @@ _MODELS: Any = AutoModelForCausalLM  # transformers leaves much of it untyped
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reference:
+class HfReference:
     """What transformers makes of the n tokens of `LENGTHS`, sequence after sequence.
 
     `ids` int64 [N, longest], random where there is padding; `mask` bool [N, longest]; `logits` fp32 [n, V];
@@ -47,7 +47,7 @@ class Reference:
     gradients: dict[str, Tensor]
 
 
-def make_checkpoint(path: Path, config: PretrainedConfig, seed: int = 0) -> Reference:
+def make_checkpoint(path: Path, config: PretrainedConfig, seed: int = 0) -> HfReference:
     """Save a model of `config` at `path`, every persistent value of it random, in shards of `SHARD`."""
     logging.disable_progress_bar()
     torch.manual_seed(seed)
@@ -64,7 +64,7 @@ def make_checkpoint(path: Path, config: PretrainedConfig, seed: int = 0) -> Refe
     half = _MODELS.from_pretrained(path, dtype=torch.bfloat16).eval()
     with torch.no_grad():
         half_logits = half(ids, attention_mask=mask.long()).logits[mask].float()
-    return Reference(
+    return HfReference(
         ids=ids,
         mask=mask,
         logits=logits.detach(),

@@ -13,11 +13,11 @@ from typing import Any
 
 import psutil
 
+from rlcore.api.engine import EngineLaunch
+from rlcore.api.errors import EngineError
+from rlcore.api.part import Part
 from rlcore.engines.client import EngineClient
-from rlcore.engines.interface import EngineLaunch
-from rlcore.errors import EngineError
 from rlcore.runtime.supervisor import EngineSupervisor
-from rlcore.spec import Part
 
 TOKEN = f"-{secrets.token_hex(8)}"  # as one in 64 of those that a run draws begins
 NO_FIELDS: Mapping[str, Any] = MappingProxyType({})

@@ -19,8 +19,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.interfaces import AdvantageEstimator
+from rlcore.api.batch import TrainBatch
+from rlcore.api.training import AdvantageEstimator
 from rlcore.learning.preparation import prepare
 from rlcore.testing.tensors import NAN, responses
 

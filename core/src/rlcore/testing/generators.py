@@ -20,12 +20,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from rlcore.interfaces import ClosableGenerator, Generator, GroupGenerator
+from rlcore.api.generation import ClosableGenerator, Generator, GroupGenerator
+from rlcore.api.types import GenerationStatus, Prompt, Sample, Sampling
 from rlcore.rollout.buffer import DataBuffer, Draw
 from rlcore.rollout.context import EngineContext
 from rlcore.rollout.flow import ContinuingContext, Flow
 from rlcore.testing.token_engine import CountingReward, TokenEngine
-from rlcore.types import GenerationStatus, Prompt, Sample, Sampling
 
 FINISHED = {GenerationStatus.COMPLETED, GenerationStatus.TRUNCATED}
 COUNT = 3

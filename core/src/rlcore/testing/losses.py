@@ -21,9 +21,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.interfaces import Loss, LossInputs
-from rlcore.interfaces.trainer import TokenOutputs
+from rlcore.api.batch import TrainBatch
+from rlcore.api.trainer import TokenOutputs
+from rlcore.api.training import Loss, LossInputs
 from rlcore.learning.objective import WEIGHTED, Objective
 from rlcore.learning.preparation import prepare
 from rlcore.testing.tensors import INF, NAN, f64, loss_inputs, responses

@@ -14,10 +14,10 @@ from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import Any
 
-from rlcore.config.parts import TrainerConfig
+from rlcore.api.part_config import TrainerConfig
+from rlcore.api.records import Kind
 from rlcore.network import free_port
 from rlcore.plugins.loader import Switches, load
-from rlcore.plugins.records import Kind
 
 
 @functools.cache

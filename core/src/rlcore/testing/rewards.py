@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-from rlcore.config.base import NAME
+from rlcore.api.config import NAME
+from rlcore.api.part import RewardPart
+from rlcore.api.types import GenerationStatus, Json, Messages, Prompt, RewardStatus, Sample, Score
 from rlcore.rollout.judge import Failure, Outcome, judge
-from rlcore.spec import RewardPart
-from rlcore.types import GenerationStatus, Json, Messages, Prompt, RewardStatus, Sample, Score
 
 
 def sample(

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.interfaces import LossInputs, LossOutput
+from rlcore.api.batch import TrainBatch
+from rlcore.api.training import LossInputs, LossOutput
 
 NAN, INF = math.nan, math.inf
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from rlcore.data.batch import TrainBatch
-from rlcore.interfaces.trainer import LossResult, TokenOutputs
+from rlcore.api.batch import TrainBatch
+from rlcore.api.trainer import LossResult, TokenOutputs
 
 VOCAB_SIZE = 99
 ENTROPY_WEIGHT = 0.01

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlcore.interfaces import Completion
-from rlcore.types import Json, RewardStatus, Sample, Sampling, Score, Span
+from rlcore.api.generation import Completion
+from rlcore.api.types import Json, RewardStatus, Sample, Sampling, Score, Span
 
 START, END = "<|im_start|>", "<|im_end|>"
 CALLS = """# Tools

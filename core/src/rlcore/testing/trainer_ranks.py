@@ -9,19 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlcore.config.run import RunConfig
-from rlcore.data.batch import TrainBatch
-from rlcore.interfaces.trainer import (
-    LossResult,
-    Meeting,
-    Models,
-    Roles,
-    TokenOutputs,
-    TrainedPolicy,
-    Trainer,
-)
-from rlcore.settings import OptimizerSettings
-from rlcore.spec import ModelSpec, Part
+from rlcore.api.batch import TrainBatch
+from rlcore.api.optimizer import OptimizerSettings
+from rlcore.api.part import ModelSpec, Part
+from rlcore.api.run_config import RunConfig
+from rlcore.api.trainer import LossResult, Models, Rendezvous, Roles, TokenOutputs, TrainedPolicy, Trainer
 from rlcore.testing.tiny import random_batch
 
 SETTINGS = OptimizerSettings(lr=1e-2, adam_eps=1e-4, lr_schedule="linear", total_steps=8, weight_decay=0.1)
@@ -34,7 +26,7 @@ def build(port: int, part: Part, bridge: Part, path: str, **roles: Any) -> Model
     trainer: Trainer = part.build()
     fields = trainer.fields(RunConfig(), {}, gpu=torch.cuda.is_available())
     spec = ModelSpec(path=path, bridge=bridge, fields=fields)
-    rank = trainer.join(Meeting(rank=0, world_size=1, host="127.0.0.1", port=port, seed=3), fields)
+    rank = trainer.join(Rendezvous(rank=0, world_size=1, host="127.0.0.1", port=port, seed=3), fields)
     reference = spec if roles.get("reference") else None
     return rank.build(Roles(policy=spec, optimizer=SETTINGS, reference=reference))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from safetensors import safe_open
 
-from rlcore.spec import Part
+from rlcore.api.part import Part
 from rlcore.testing import trainer_ranks
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import make_qwen3
@@ -28,7 +28,7 @@ class TrainerConformance:
 
     def bridge(self) -> Part:
         """The bridge of Qwen3 for this trainer; the default fits one that needs no bridge."""
-        return Part(name="none", factory="rlcore.spec:Part")
+        return Part(name="none", factory="rlcore.api.part:Part")
 
     def asked(self, function: str, path: Path, *more: Any) -> Any:
         """What the one rank answers."""

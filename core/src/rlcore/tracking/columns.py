@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rlcore.types import Json
+from rlcore.api.types import Json
 
 _EVAL = ("eval/", "/score")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from rlcore.api.types import Json
 from rlcore.tracking.columns import COLUMNS, Column, cells, evaluations
 from rlcore.tracking.curve import MARKS, Points, curve
 from rlcore.tracking.metrics import read_metrics
-from rlcore.types import Json
 
 if TYPE_CHECKING:
     from rlcore.tracking.summary import Summary

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from rlcore.config.base import Config
-from rlcore.interfaces import RunInfo, Tracker
+from rlcore.api.config import Config
+from rlcore.api.tracker import RunInfo, Tracker
+from rlcore.api.types import Json, Sample
 from rlcore.tracking.metrics import MetricsFile, Row, write_lines
-from rlcore.types import Json, Sample
 
 METRICS = "metrics.jsonl"
 SAMPLES = "samples"

@@ -21,9 +21,9 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from rlcore.api.types import Json
 from rlcore.tracking.columns import Column, cells
 from rlcore.tracking.curve import MARKS
-from rlcore.types import Json
 
 SHOWN_STEPS = 12
 REFRESHES_PER_SECOND = 4

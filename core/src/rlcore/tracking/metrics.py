@@ -8,9 +8,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from rlcore.api.errors import CheckpointError
+from rlcore.api.types import Json
 from rlcore.checkpoint.folder import disk_sentence
-from rlcore.errors import CheckpointError
-from rlcore.types import Json
 
 Row = dict[str, Json]
 """The metrics of one step: `step`, `weight_version`, and names with a slash."""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from rlcore.interfaces import RunInfo, Tracker
+from rlcore.api.tracker import RunInfo, Tracker
+from rlcore.api.types import Json, Sample
 from rlcore.tracking.console import Display
-from rlcore.types import Json, Sample
 
 _log = logging.getLogger(__name__)
 

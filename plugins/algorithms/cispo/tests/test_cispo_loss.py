@@ -7,7 +7,7 @@ also those of public test suites, in which CISPO is applied to PPO's examples.
 import torch
 from torch import Tensor
 
-from rlcore.interfaces import LossInputs, LossOutput
+from rlcore.api.training import LossInputs, LossOutput
 from rlcore.testing.losses import LossConformance
 from rlcore.testing.tensors import INF, close, f64, gradient, loss_inputs
 from rlcore_cispo.config import CispoConfig

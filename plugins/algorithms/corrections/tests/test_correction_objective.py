@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.interfaces import Correction, Loss, LossInputs, LossOutput
-from rlcore.interfaces.trainer import TokenOutputs
+from rlcore.api.batch import TrainBatch
+from rlcore.api.trainer import TokenOutputs
+from rlcore.api.training import Correction, Loss, LossInputs, LossOutput
 from rlcore.learning.objective import Objective
 from rlcore_corrections.config import DecoupledConfig, IcePopConfig, MisConfig, OpsmConfig, TisConfig
 from rlcore_corrections.weights import Decoupled, IcePop, Mis, Opsm, Tis

@@ -9,8 +9,8 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from rlcore.config.base import Config
-from rlcore.interfaces import Correction, CorrectionInputs
+from rlcore.api.config import Config
+from rlcore.api.training import Correction, CorrectionInputs
 from rlcore_corrections.config import DecoupledConfig, IcePopConfig, MisConfig, OpsmConfig, TisConfig
 from rlcore_corrections.weights import Decoupled, IcePop, Mis, Opsm, Tis
 

@@ -14,15 +14,14 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.inputs import Input
-from rlcore.interfaces.trainer import TokenOutputs
+from rlcore.api.batch import TrainBatch
+from rlcore.api.inputs import Input, TrainsOn
+from rlcore.api.records import Algorithm, Kind
+from rlcore.api.trainer import TokenOutputs
 from rlcore.learning.objective import WEIGHTED, Objective
 from rlcore.learning.preparation import prepare
 from rlcore.plugins.loader import Switches, load
-from rlcore.plugins.records import Algorithm, Kind
 from rlcore.testing.losses import LossConformance
-from rlcore.trains_on import TrainsOn
 from rlcore_dpo import plugin
 from rlcore_dpo.config import DpoConfig
 from rlcore_dpo.loss import Dpo

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from rlcore.config.base import Config
-from rlcore.interfaces import Filter, Verdict
-from rlcore.plugins.records import Component, Kind
+from rlcore.api.config import Config
+from rlcore.api.part import Part
+from rlcore.api.records import Component, Kind
+from rlcore.api.scoring import Filter, Verdict
+from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Score, Span
 from rlcore.plugins.registry import check
-from rlcore.spec import Part
-from rlcore.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Score, Span
 from rlcore_filters import plugin
 from rlcore_filters.config import DuplicatesConfig, OverlongConfig, RewardRangeConfig, StalenessConfig
 from rlcore_filters.filters import Duplicates, Overlong, RewardRange, Staleness

@@ -8,7 +8,7 @@ import math
 
 from torch import Tensor
 
-from rlcore.interfaces import LossOutput
+from rlcore.api.training import LossOutput
 from rlcore.testing.losses import LossConformance
 from rlcore.testing.tensors import close, f64, gradient, loss_inputs
 from rlcore_grpo.config import PpoClipConfig

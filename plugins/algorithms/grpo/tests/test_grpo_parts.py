@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rlcore.config.base import Config
-from rlcore.plugins.records import Component
-from rlcore.spec import Part
+from rlcore.api.config import Config
+from rlcore.api.part import Part
+from rlcore.api.records import Component
+from rlcore.api.types import Group, Prompt, Sample, Score
 from rlcore.testing.estimators import EstimatorConformance
 from rlcore.testing.tensors import one_each, scored
-from rlcore.types import Group, Prompt, Sample, Score
 from rlcore_grpo import plugin
 from rlcore_grpo.advantage import GroupAdvantage
 from rlcore_grpo.config import GroupAdvantageConfig, PpoClipConfig
@@ -130,7 +130,7 @@ def test_each_component_is_made_from_its_defaults(component: Component) -> None:
 
 
 def test_recipes_name_parts_and_settings_that_exist() -> None:
-    from rlcore.config.run import RunConfig
+    from rlcore.api.run_config import RunConfig
 
     configs = {component.name: component.config for component in components()}
     recipes = list(plugin.rlcore_algorithms())

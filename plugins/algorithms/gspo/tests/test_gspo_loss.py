@@ -7,7 +7,7 @@ test suites, in which GSPO is applied to PPO's example.
 import torch
 from torch import Tensor
 
-from rlcore.interfaces import LossInputs, LossOutput
+from rlcore.api.training import LossInputs, LossOutput
 from rlcore.testing.losses import LossConformance
 from rlcore.testing.tensors import NAN, close, f64, gradient, loss_inputs, responses
 from rlcore_gspo.config import GspoConfig

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from rlcore.config.run import RunConfig
-from rlcore.errors import RunError
-from rlcore.spec import Part
+from rlcore.api.errors import RunError
+from rlcore.api.part import Part
+from rlcore.api.run_config import RunConfig
 from rlcore.testing.estimators import EstimatorConformance
 from rlcore.testing.tensors import one_each, scored
 from rlcore_grpo import plugin as grpo

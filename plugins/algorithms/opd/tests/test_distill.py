@@ -9,11 +9,11 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from rlcore.config.base import Config
-from rlcore.data.batch import TrainBatch
-from rlcore.inputs import TEACHER_TOP_LOG_PROBS, Input, TopTokens
-from rlcore.interfaces import LossInputs
-from rlcore.maths import where_live
+from rlcore.api.batch import TrainBatch
+from rlcore.api.config import Config
+from rlcore.api.inputs import TEACHER_TOP_LOG_PROBS, Input, TopTokens
+from rlcore.api.maths import where_live
+from rlcore.api.training import LossInputs
 from rlcore.testing.estimators import EstimatorConformance
 from rlcore.testing.losses import LossConformance
 from rlcore_opd import plugin

@@ -11,12 +11,12 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from rlcore.config.base import Config
-from rlcore.data.batch import TrainBatch
-from rlcore.inputs import Input
-from rlcore.interfaces import ValueInputs
-from rlcore.plugins.records import Component
-from rlcore.spec import Part
+from rlcore.api.batch import TrainBatch
+from rlcore.api.config import Config
+from rlcore.api.inputs import Input
+from rlcore.api.part import Part
+from rlcore.api.records import Component
+from rlcore.api.training import ValueInputs
 from rlcore.testing.estimators import EstimatorConformance
 from rlcore.testing.tensors import NAN, f64
 from rlcore_ppo import plugin

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.inputs import Input
+from rlcore.api.batch import TrainBatch
+from rlcore.api.inputs import Input
 from rlcore.testing.estimators import EstimatorConformance
 from rlcore_reinforce.advantage import (
     LeaveOneOut,

@@ -8,16 +8,16 @@ import torch
 from pydantic import ValidationError
 
 import rlcore_grpo.plugin
-from rlcore.config.base import Config
-from rlcore.config.parts import AdvantageConfig
-from rlcore.config.run import RunConfig
-from rlcore.data.batch import TrainBatch
-from rlcore.interfaces.trainer import TokenOutputs
+from rlcore.api.batch import TrainBatch
+from rlcore.api.config import Config
+from rlcore.api.part import Part
+from rlcore.api.part_config import AdvantageConfig
+from rlcore.api.records import Component, Kind
+from rlcore.api.run_config import RunConfig
+from rlcore.api.trainer import TokenOutputs
 from rlcore.learning.objective import Objective
 from rlcore.learning.preparation import prepare
-from rlcore.plugins.records import Component, Kind
 from rlcore.plugins.registry import check
-from rlcore.spec import Part
 from rlcore.testing.losses import LossConformance
 from rlcore.testing.tensors import f64, gradient, loss_inputs
 from rlcore_reinforce import plugin

@@ -5,7 +5,7 @@ The formula is that of https://arxiv.org/abs/2511.20347: (4 / tau) sigmoid(tau (
 
 from torch import Tensor
 
-from rlcore.interfaces import LossOutput
+from rlcore.api.training import LossOutput
 from rlcore.testing.losses import LossConformance
 from rlcore.testing.tensors import close, f64, gradient, loss_inputs
 from rlcore_sapo.config import SapoConfig

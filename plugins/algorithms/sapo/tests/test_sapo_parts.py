@@ -6,8 +6,8 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from rlcore.config.run import RunConfig
-from rlcore.spec import Part
+from rlcore.api.part import Part
+from rlcore.api.run_config import RunConfig
 from rlcore_grpo import plugin as grpo
 from rlcore_sapo import plugin
 from rlcore_sapo.config import SapoConfig

@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from rlcore.data.batch import TrainBatch
-from rlcore.interfaces.trainer import TokenOutputs
+from rlcore.api.batch import TrainBatch
+from rlcore.api.inputs import TrainsOn
+from rlcore.api.maths import Normalizer
+from rlcore.api.records import Algorithm, Kind
+from rlcore.api.trainer import TokenOutputs
 from rlcore.learning.objective import Objective
 from rlcore.learning.preparation import prepare
-from rlcore.maths import Normalizer
 from rlcore.plugins.loader import Switches, load
-from rlcore.plugins.records import Algorithm, Kind
 from rlcore.testing.losses import LossConformance
-from rlcore.trains_on import TrainsOn
 from rlcore_sft import plugin
 from rlcore_sft.config import SftConfig
 from rlcore_sft.loss import Sft

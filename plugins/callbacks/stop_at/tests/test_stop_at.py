@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rlcore.errors import ConfigError
-from rlcore.interfaces import Callback, RunControl
-from rlcore.plugins.records import Kind
+from rlcore.api.callback import Callback, RunControl
+from rlcore.api.errors import ConfigError
+from rlcore.api.records import Kind
 from rlcore.plugins.registry import check
 from rlcore_stop_at import plugin
 from rlcore_stop_at.callbacks import ReduceLr, StopAt

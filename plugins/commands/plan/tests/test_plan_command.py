@@ -113,9 +113,9 @@ def test_a_hub_id_is_read_by_its_config(
 
 
 FAMILY = """
-from rlcore.facts import decoder
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import ModelFamily
+from rlcore.api.model_facts import decoder
+from rlcore.api.hookspecs import hookimpl
+from rlcore.api.records import ModelFamily
 
 @hookimpl
 def rlcore_models():

@@ -10,12 +10,12 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
+from rlcore.api.batch import TrainBatch
+from rlcore.api.model_facts import ModelFacts
+from rlcore.api.optimizer import OptimizerSettings
+from rlcore.api.part import ModelSpec, Part
 from rlcore.compose.models import find
-from rlcore.data.batch import TrainBatch
-from rlcore.facts import Facts
 from rlcore.plugins.loader import load
-from rlcore.settings import OptimizerSettings
-from rlcore.spec import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import VOCAB_SIZE, policy_loss
 from rlcore_megatron.mcore import parallel
@@ -133,7 +133,7 @@ def _states(role: Role) -> tuple[int, int, int]:
     )
 
 
-def _saved_in_all(facts: Facts, layout: Layout, batch: Batch, stage: int) -> int:
+def _saved_in_all(facts: ModelFacts, layout: Layout, batch: Batch, stage: int) -> int:
     """What the hooks see: with recomputation the layers save all that they would, one after another."""
     if not layout.recompute:
         return saved(facts, layout, batch, stage)

@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from rlcore.api.part import ModelSpec, Part
+from rlcore.api.records import Kind, ModelFamily
 from rlcore.plugins.loader import load
-from rlcore.plugins.records import Kind, ModelFamily
-from rlcore.spec import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.streaming import Shape

@@ -16,7 +16,7 @@ import pytest
 from aiohttp.test_utils import TestServer
 from transformers import AutoTokenizer
 
-from rlcore.errors import ModelError
+from rlcore.api.errors import ModelError
 from rlcore.testing.engine_server import TOKEN, launch_of, serving
 from rlcore.testing.reward_models import CONTEXT, make_reward_model, reference_scores
 from rlcore_local.classifier import Classifier

@@ -8,8 +8,8 @@ import sys
 import pytest
 from launches import TOKEN, launch
 
-from rlcore.engines.interface import TOKEN_VARIABLE
-from rlcore.errors import ConfigError
+from rlcore.api.engine import TOKEN_VARIABLE
+from rlcore.api.errors import ConfigError
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlcore.errors import ModelError
+from rlcore.api.errors import ModelError
 from rlcore_local.weights import Weights
 
 PROMPTS = [[5, 6, 7], [8], [9, 10, 11, 12, 13, 14, 15], [5, 6, 7], [20, 21], [30, 31, 32, 33], [8], [40] * 20]

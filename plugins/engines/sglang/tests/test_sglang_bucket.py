@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlcore.engines.bucket import buckets, runs
+from rlcore.engines.bucket import bucket_names, buckets
 from rlcore.engines.publish_file import write_version
 from rlcore_sglang import bucket as sglang_bucket
 from rlcore_sglang.bucket import payloads
@@ -24,7 +24,7 @@ SIZES = {**dict(zip(ONE, (40, 60, 100, 40), strict=True)), LATENT.format(1, "q_a
 
 @pytest.mark.parametrize("limit", [1, 80, 100, 139, 140, 1000])
 def test_what_sglang_makes_one_matrix_of_is_never_apart(limit: int) -> None:
-    found = runs(SIZES, limit)
+    found = bucket_names(SIZES, limit)
     assert sorted(name for run in found for name in run) == sorted(SIZES)
     [of_one] = [run for run in found if ONE[0] in run]
     assert ONE[3] in of_one

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from launches import TOKEN, launch
 
-from rlcore.errors import ConfigError, MissingEngineError
+from rlcore.api.errors import ConfigError, MissingEngineError
 from rlcore.network import loopback_interface
 from rlcore_sglang import cpu, heads
 from rlcore_sglang.config import SglangConfig

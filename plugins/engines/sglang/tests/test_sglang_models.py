@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.errors import ModelError
+from rlcore.api.errors import ModelError
 from rlcore_sglang.models import FLASH, LATENT, PUBLISHED, check_model
 
 YARN = {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}

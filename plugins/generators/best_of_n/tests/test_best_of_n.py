@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from rlcore.interfaces import Generator
+from rlcore.api.generation import Generator
+from rlcore.api.part import Part
+from rlcore.api.types import GenerationStatus, Prompt, RewardStatus, Sample, Sampling
 from rlcore.rollout.context import EngineContext
-from rlcore.spec import Part
 from rlcore.testing.generators import GeneratorConformance
 from rlcore.testing.token_engine import CountingReward, TokenEngine
-from rlcore.types import GenerationStatus, Prompt, RewardStatus, Sample, Sampling
 from rlcore_best_of_n.config import BestOfNConfig
 from rlcore_best_of_n.generator import BestOfN
 from rlcore_best_of_n.plugin import rlcore_generators

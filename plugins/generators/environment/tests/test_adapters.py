@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from rlcore.errors import ConfigError
+from rlcore.api.errors import ConfigError
+from rlcore.api.types import GenerationStatus, Json, Prompt, Sample, Sampling
 from rlcore.rollout.context import EngineContext
 from rlcore.testing.token_engine import CountingReward, TokenEngine
-from rlcore.types import GenerationStatus, Json, Prompt, Sample, Sampling
 from rlcore_environment.adapters.gymnasium import GymnasiumEnvironment
 from rlcore_environment.adapters.verifiers import VerifiersEnvironment
 from rlcore_environment.config import EnvironmentConfig

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from rlcore.errors import ConfigError, MissingPackageError
-from rlcore.interfaces import Generator
+from rlcore.api.errors import ConfigError, MissingPackageError
+from rlcore.api.generation import Generator
+from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Sampling, Score
 from rlcore.rollout.batch import to_batch
 from rlcore.rollout.context import EngineContext
 from rlcore.rollout.judge import judge
 from rlcore.testing.generators import GeneratorConformance
 from rlcore.testing.token_engine import CountingReward, TokenEngine
-from rlcore.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Sampling, Score
 from rlcore_environment.config import EnvironmentConfig, EnvironmentRewardConfig, EpisodesConfig
 from rlcore_environment.generator import EnvironmentGenerator
 from rlcore_environment.protocol import Step

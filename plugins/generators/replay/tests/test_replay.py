@@ -7,14 +7,15 @@ from typing import ClassVar
 
 import pytest
 
-from rlcore.config.base import Config
-from rlcore.errors import DataError
-from rlcore.interfaces import Generator, RunInfo
+from rlcore.api.config import Config
+from rlcore.api.errors import DataError
+from rlcore.api.generation import Generator
+from rlcore.api.tracker import RunInfo
+from rlcore.api.types import RECORDED, GenerationStatus, Prompt, Sample, Sampling, Span
 from rlcore.rollout.context import EngineContext
 from rlcore.testing.generators import GeneratorConformance
 from rlcore.testing.token_engine import CountingReward, TokenEngine
 from rlcore.tracking.jsonl import Jsonl
-from rlcore.types import RECORDED, GenerationStatus, Prompt, Sample, Sampling, Span
 from rlcore_replay.config import ReplayConfig
 from rlcore_replay.generator import Replay
 

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import torch
 
+from rlcore.api.errors import ConfigError, EngineError
+from rlcore.api.generation import Completion, Generator
+from rlcore.api.maths import token_weights
+from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Sampling
 from rlcore.engines.client_http import RefusedError
-from rlcore.errors import ConfigError, EngineError
-from rlcore.interfaces import Completion, Generator
-from rlcore.maths import token_weights
 from rlcore.rollout.batch import to_batch
 from rlcore.rollout.context import EngineContext
 from rlcore.testing.generators import GeneratorConformance
 from rlcore.testing.token_engine import CountingReward, TokenEngine
-from rlcore.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Sampling
 from rlcore_session.config import SessionConfig
 from rlcore_session.generator import SessionGenerator
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlcore.errors import ConfigError
+from rlcore.api.errors import ConfigError
+from rlcore.api.types import GenerationStatus, Prompt, RewardStatus, Sample, Sampling
 from rlcore.rollout.context import EngineContext
 from rlcore.testing.token_engine import CountingReward, TokenEngine
-from rlcore.types import GenerationStatus, Prompt, RewardStatus, Sample, Sampling
 from rlcore_session.config import SessionConfig
 from rlcore_session.generator import SessionGenerator
 

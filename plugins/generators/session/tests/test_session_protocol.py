@@ -10,16 +10,16 @@ import anthropic
 import openai
 import pytest
 
-from rlcore.chat.render import render_prompt
-from rlcore.chat.tool_calls import ToolFormat
-from rlcore.data.tokens import load_tokenizer
+from rlcore.api.chat import render_prompt
+from rlcore.api.generation import Completion, GenerationContext
+from rlcore.api.tokens import load_tokenizer
+from rlcore.api.tool_calls import ToolFormat
+from rlcore.api.types import GenerationStatus, Prompt, Sample, Sampling
 from rlcore.engines.client_wire import completion
-from rlcore.interfaces import Completion, GenerationContext
 from rlcore.rollout.context import EngineContext
 from rlcore.testing.chat import END, save_chat_tokenizer
 from rlcore.testing.tiny import make_qwen3
 from rlcore.testing.token_engine import CountingReward, TokenEngine
-from rlcore.types import GenerationStatus, Prompt, Sample, Sampling
 from rlcore_local.testing import Local
 from rlcore_session.server import SessionServer
 from rlcore_session.session import Session

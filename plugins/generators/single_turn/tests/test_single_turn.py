@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from rlcore.config.base import Config
-from rlcore.data.tokens import Tokenizer
-from rlcore.interfaces import Completion, Generator, GroupGenerator
-from rlcore.spec import Part
+from rlcore.api.config import Config
+from rlcore.api.generation import Completion, Generator, GroupGenerator
+from rlcore.api.part import Part
+from rlcore.api.tokens import Tokenizer
+from rlcore.api.types import GenerationStatus, Prompt, Sample, Sampling, Span
 from rlcore.testing.generators import GeneratorConformance
-from rlcore.types import GenerationStatus, Prompt, Sample, Sampling, Span
 from rlcore_single_turn.generator import SingleTurn
 from rlcore_single_turn.plugin import rlcore_generators
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from rlcore.errors import ConfigError
-from rlcore.interfaces.model_hooks import ModelView
-from rlcore.plugins.records import Kind
+from rlcore.api.errors import ConfigError
+from rlcore.api.model_hook import ModelView
+from rlcore.api.records import Kind
 from rlcore.plugins.registry import check
 from rlcore_freeze import plugin
 from rlcore_freeze.config import FreezeConfig

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, DeepseekV3Config
 
-from rlcore.spec import Part
+from rlcore.api.part import Part
 from rlcore.testing.checkpoints import make_checkpoint, publish_fp8, tensors_of
 from rlcore.testing.ranks import run_ranks
 

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from transformers import Glm4MoeLiteConfig
 
-from rlcore.spec import Part
+from rlcore.api.part import Part
 from rlcore_local.testing import answers
 from rlcore_megatron.testing.bridges import EXPERT_LAYOUTS, ROPES, BridgeConformance
 

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from transformers import Qwen2Config, Qwen3Config
 
-from rlcore.spec import Part
+from rlcore.api.part import Part
 from rlcore_local.testing import answers
 from rlcore_megatron.testing.bridges import HEADS, LAYOUTS, ROPES, TIED, BridgeConformance, Choice
 

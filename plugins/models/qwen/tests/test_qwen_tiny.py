@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from rlcore.checkpoint.weights_check import check_weights
 from rlcore.presets import CHARACTERS, VOCABULARY
-from rlcore.runtime.weights_check import check_weights
 from rlcore_qwen.tiny import tiny
 
 

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from rlcore.spec import ModelSpec, Part
+from rlcore.api.part import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import make_qwen3
 

@@ -4,10 +4,10 @@ from typing import ClassVar
 
 import pytest
 
+from rlcore.api.part import RewardPart
+from rlcore.api.types import Json
 from rlcore.rollout.judge import Failure, judge
-from rlcore.spec import RewardPart
 from rlcore.testing.rewards import Case, RewardConformance, sample
-from rlcore.types import Json
 from rlcore_choice.config import MultipleChoiceConfig
 from rlcore_choice.reward import MultipleChoice
 

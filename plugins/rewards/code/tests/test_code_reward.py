@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rlcore.errors import ConfigError
+from rlcore.api.errors import ConfigError
+from rlcore.api.part import RewardPart
+from rlcore.api.types import Json
 from rlcore.rollout.judge import Failure, judge
-from rlcore.spec import RewardPart
 from rlcore.testing.rewards import Case, RewardConformance, sample
-from rlcore.types import Json
 from rlcore_code.config import CodeConfig
 from rlcore_code.reward import Code, program_of
 

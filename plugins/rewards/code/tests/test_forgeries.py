@@ -4,9 +4,9 @@ import textwrap
 
 import pytest
 
+from rlcore.api.types import Json, Score
 from rlcore.rollout.judge import judge
 from rlcore.testing.rewards import sample
-from rlcore.types import Json, Score
 from rlcore_code.config import CodeConfig
 from rlcore_code.reward import Code
 

@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from rlcore.api.part import RewardPart
+from rlcore.api.types import Json
 from rlcore.rollout.judge import Failure, judge
-from rlcore.spec import RewardPart
 from rlcore.testing.rewards import Case, RewardConformance, sample
-from rlcore.types import Json
 from rlcore_ifeval.config import IfevalConfig
 from rlcore_ifeval.instructions import CHECKS, sentences
 from rlcore_ifeval.language import language_of

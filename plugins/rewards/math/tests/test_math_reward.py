@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import pytest
 
+from rlcore.api.part import RewardPart
+from rlcore.api.types import Json, RewardStatus, Score
 from rlcore.rollout.judge import Failure, judge
 from rlcore.rollout.rewards import RewardPool
-from rlcore.spec import RewardPart
 from rlcore.testing.rewards import Case, RewardConformance, sample
-from rlcore.types import Json, RewardStatus, Score
 from rlcore_math.config import MathConfig
 from rlcore_math.limits import each
 from rlcore_math.plugin import rlcore_rewards

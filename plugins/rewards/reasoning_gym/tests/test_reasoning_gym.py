@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rlcore.errors import DataError
+from rlcore.api.errors import DataError
+from rlcore.api.part import RewardPart
+from rlcore.api.types import Prompt, Sample, Score
 from rlcore.rollout.judge import Failure, judge
-from rlcore.spec import RewardPart
 from rlcore.testing.rewards import Case, RewardConformance, sample
-from rlcore.types import Prompt, Sample, Score
 from rlcore_reasoning_gym.config import ReasoningGymConfig, ReasoningGymRewardConfig
 from rlcore_reasoning_gym.reward import ReasoningGymReward
 from rlcore_reasoning_gym.source import ReasoningGym
@@ -110,8 +110,8 @@ def test_what_reasoning_gym_has_not_is_refused(settings: dict[str, Any], reason:
 def test_the_refusal_without_the_package_has_the_pip_line() -> None:
     script = (
         "import sys; sys.modules['reasoning_gym'] = None\n"
-        "from rlcore.errors import PluginError\n"
-        "from rlcore.spec import Part\n"
+        "from rlcore.api.errors import PluginError\n"
+        "from rlcore.api.part import Part\n"
         "import rlcore_reasoning_gym.plugin\n"
         "try: Part(name='reasoning_gym', factory='rlcore_reasoning_gym.source:ReasoningGym').load()\n"
         "except PluginError as error: print(error)\n"

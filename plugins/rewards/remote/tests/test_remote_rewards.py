@@ -10,12 +10,12 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
-from rlcore.errors import ConfigError
+from rlcore.api.errors import ConfigError
+from rlcore.api.part import RewardPart
+from rlcore.api.types import Json, RewardStatus, Score
 from rlcore.rollout.judge import Failure, judge
 from rlcore.rollout.rewards import ERROR_KEY, RewardPool
-from rlcore.spec import RewardPart
 from rlcore.testing.rewards import Case, RewardConformance, sample
-from rlcore.types import Json, RewardStatus, Score
 from rlcore_remote import client
 from rlcore_remote.config import JudgeConfig, RemoteConfig, RewardModelConfig
 from rlcore_remote.judge import Judge

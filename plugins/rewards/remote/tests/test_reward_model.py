@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import pytest
 from transformers import AutoTokenizer
 
-from rlcore.errors import ConfigError, ModelError
+from rlcore.api.errors import ConfigError, ModelError
+from rlcore.api.part import RewardPart
+from rlcore.api.types import Sample
 from rlcore.rollout.judge import Failure, judge
-from rlcore.spec import RewardPart
 from rlcore.testing.engine_server import TOKEN, launch_of, serving
 from rlcore.testing.reward_models import CONTEXT, make_reward_model, reference_scores
 from rlcore.testing.rewards import Case, RewardConformance, sample
-from rlcore.types import Sample
 from rlcore_local.testing import LOCAL
 from rlcore_remote.config import RewardModelConfig
 from rlcore_remote.reward_model import RewardModel

@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
+from rlcore.api.types import GenerationStatus, Json, Score
 from rlcore.testing.rewards import sample
-from rlcore.types import GenerationStatus, Json, Score
 from rlcore_text.config import ExactMatchConfig, F1Config, FormatConfig, LengthRankConfig, TokenMatchConfig
 from rlcore_text.plugin import rlcore_rewards
 from rlcore_text.rewards import F1, ExactMatch, Format, LengthRank, TokenMatch

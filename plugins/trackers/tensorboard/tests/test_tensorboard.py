@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from rlcore.errors import MissingPackageError
-from rlcore.interfaces import RunInfo
-from rlcore.plugins.records import Kind
+from rlcore.api.errors import MissingPackageError
+from rlcore.api.records import Kind
+from rlcore.api.tracker import RunInfo
+from rlcore.api.types import Prompt, Sample, Score
 from rlcore.plugins.registry import check
 from rlcore.tracking.console import Display
 from rlcore.tracking.trackers import Trackers
-from rlcore.types import Prompt, Sample, Score
 from rlcore_tensorboard import plugin
 from rlcore_tensorboard.config import TensorboardConfig
 from rlcore_tensorboard.tracker import Tensorboard

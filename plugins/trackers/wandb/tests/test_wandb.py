@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rlcore.errors import ConfigError, MissingPackageError
-from rlcore.plugins.records import Kind
+from rlcore.api.errors import ConfigError, MissingPackageError
+from rlcore.api.records import Kind
 from rlcore.plugins.registry import check
 from rlcore_wandb import plugin
 from rlcore_wandb.config import WandbConfig
@@ -20,10 +20,10 @@ from rlcore_wandb.tracker import Wandb
 RUN = """
 import sys
 from pathlib import Path
-from rlcore.interfaces import RunInfo
+from rlcore import RunInfo
 from rlcore.tracking.console import Display
 from rlcore.tracking.trackers import Trackers
-from rlcore.types import Prompt, Sample, Score
+from rlcore.api.types import Prompt, Sample, Score
 from rlcore_wandb.config import WandbConfig
 from rlcore_wandb.tracker import Wandb
 

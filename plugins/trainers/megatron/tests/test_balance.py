@@ -7,10 +7,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from rlcore.data.batch import TrainBatch
-from rlcore.interfaces.trainer import LossResult, TokenOutputs
-from rlcore.settings import OptimizerSettings
-from rlcore.spec import ModelSpec, Part
+from rlcore.api.batch import TrainBatch
+from rlcore.api.optimizer import OptimizerSettings
+from rlcore.api.part import ModelSpec, Part
+from rlcore.api.trainer import LossResult, TokenOutputs
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import make_experts, random_batch
 from rlcore_megatron.mcore import parallel

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.errors import ConfigError
+from rlcore.api.errors import ConfigError
 from rlcore_megatron.mcore.fields import (
     DDP,
     HONORED,

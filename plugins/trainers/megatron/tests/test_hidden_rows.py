@@ -7,12 +7,11 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rlcore import limits
-from rlcore.settings import OptimizerSettings
-from rlcore.spec import ModelSpec, Part
+from rlcore.api.optimizer import OptimizerSettings
+from rlcore.api.part import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import make_qwen3, policy_loss, random_batch
-from rlcore_megatron.mcore import parallel
+from rlcore_megatron.mcore import parallel, rows
 from rlcore_megatron.mcore.fields import split
 from rlcore_megatron.mcore.logprobs import HiddenRows, Logits, vocab_parallel_log_probs, vocab_parallel_top
 from rlcore_megatron.mcore.role import Role
@@ -122,7 +121,7 @@ CASES: dict[str, tuple[int, dict[str, Any], bool]] = {
 
 def _run(rank: int, world: int, port: int, path: str, megatron: dict[str, Any], most: int) -> Any:
     parallel.start(rank, world, "127.0.0.1", port, **split(megatron).layout)
-    limits.MOST_LOGITS = most
+    rows.MOST_LOGITS = most  # type: ignore[attr-defined] - rows has it of rlcore
     part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
     role = Role(ModelSpec(path=path, bridge=part, fields=megatron), SETTINGS)
     widths: set[int] = set()

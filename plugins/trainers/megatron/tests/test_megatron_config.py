@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from runs import run_of
 
-from rlcore.errors import ConfigError, UserError
+from rlcore.api.errors import ConfigError, UserError
 from rlcore_megatron.config import MegatronConfig
 
 SIZES = {"megatron.tensor_model_parallel_size": "2", "megatron.pipeline_model_parallel_size": "2"}

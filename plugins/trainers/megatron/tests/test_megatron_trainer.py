@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from rlcore.config.run import RunConfig
-from rlcore.errors import ConfigError
+from rlcore.api.errors import ConfigError
+from rlcore.api.run_config import RunConfig
 from rlcore_megatron.config import MegatronConfig
 from rlcore_megatron.trainer import RECOMPUTE, MegatronTrainer
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcore.interfaces.model_hooks import ModelHook, ModelView
-from rlcore.settings import OptimizerSettings
-from rlcore.spec import ModelSpec, Part
+from rlcore.api.model_hook import ModelHook, ModelView
+from rlcore.api.optimizer import OptimizerSettings
+from rlcore.api.part import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import make_qwen3, policy_loss, random_batch
 from rlcore_megatron.mcore import parallel

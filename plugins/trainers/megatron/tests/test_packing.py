@@ -5,8 +5,8 @@ import random
 import pytest
 import torch
 
-from rlcore.data.batch import TrainBatch
-from rlcore.errors import DataError
+from rlcore.api.batch import TrainBatch
+from rlcore.api.errors import DataError
 from rlcore_megatron.mcore.packing import balance, check_longest, equal_bins, micro_batches, pack
 
 

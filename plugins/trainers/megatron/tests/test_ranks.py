@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from rlcore.errors import ConfigError
+from rlcore.api.errors import ConfigError
 from rlcore.testing.ranks import run_ranks
 from rlcore_megatron.mcore import parallel
 

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Glm4MoeConfig, Qwen3MoeConfig
 
-from rlcore.data.batch import ROUTED_EXPERTS, TrainBatch
+from rlcore.api.batch import ROUTED_EXPERTS, TrainBatch
+from rlcore.api.optimizer import OptimizerSettings
+from rlcore.api.part import ModelSpec, Part
+from rlcore.api.types import Prompt, Sample
 from rlcore.network import free_port
 from rlcore.rollout.routes import routed_experts
-from rlcore.settings import OptimizerSettings
-from rlcore.spec import ModelSpec, Part
 from rlcore.testing.checkpoints import make_checkpoint
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import policy_loss
-from rlcore.types import Prompt, Sample
 from rlcore_local.testing import Local
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.fields import split

@@ -18,12 +18,12 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 
+from rlcore.api.errors import CheckpointError
+from rlcore.api.optimizer import OptimizerSettings
+from rlcore.api.part import ModelSpec, Part
+from rlcore.api.trainer import StepResult
 from rlcore.checkpoint.folder import newest_complete, write_atomically
-from rlcore.errors import CheckpointError
-from rlcore.interfaces.trainer import StepResult
 from rlcore.network import free_port
-from rlcore.settings import OptimizerSettings
-from rlcore.spec import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import VOCAB_SIZE, make_qwen3, policy_loss, random_batch
 from rlcore_megatron.mcore import parallel

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcore.settings import OptimizerSettings
-from rlcore.spec import ModelSpec, Part
+from rlcore.api.optimizer import OptimizerSettings
+from rlcore.api.part import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import make_experts, policy_loss, random_batch
 from rlcore_megatron.mcore import parallel

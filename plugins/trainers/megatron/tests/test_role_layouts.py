@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.settings import OptimizerSettings
-from rlcore.spec import ModelSpec, Part
+from rlcore.api.batch import TrainBatch
+from rlcore.api.optimizer import OptimizerSettings
+from rlcore.api.part import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import make_qwen3, policy_loss, random_batch
 from rlcore_megatron.mcore import parallel

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from rlcore.errors import ModelError
+from rlcore.api.errors import ModelError
 from rlcore_megatron.mcore import fp8
 from rlcore_megatron.mcore.experts import each, grouped
 from rlcore_megatron.mcore.routing import Routing

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from rlcore.config.base import Config
-from rlcore.spec import ModelSpec, Part
+from rlcore.api.config import Config
+from rlcore.api.part import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import make_experts, random_batch
 from rlcore_megatron.mcore import parallel

@@ -1,6 +1,6 @@
 """The conformance suite, of the megatron trainer."""
 
-from rlcore.spec import Part
+from rlcore.api.part import Part
 from rlcore.testing.trainers import TrainerConformance
 from rlcore_megatron.config import MegatronConfig
 

@@ -3,10 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar
 
-from rlcore.config.parts import TrainerConfig
-from rlcore.config.run import RunConfig
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Component
+from rlcore import Component, RunConfig, TrainerConfig, hookimpl
 
 
 class PlainConfig(TrainerConfig):

@@ -16,29 +16,34 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from acme_plain.plugin import PlainConfig
-from rlcore.checkpoint.folder import write_atomically
-from rlcore.checkpoint.report import Report
-from rlcore.checkpoint.safetensors_stream import Entry, shards, write_shards
-from rlcore.config.run import RunConfig
-from rlcore.data.batch import TrainBatch
-from rlcore.dtypes import NAMES, torch_dtype
-from rlcore.errors import CheckpointError, ConfigError
-from rlcore.interfaces.model_hooks import ModelHook, ModelView
-from rlcore.interfaces.trainer import (
-    Advance,
+from rlcore import (
+    DTYPE_NAMES,
+    CheckpointError,
+    ConfigError,
+    ConversionReport,
     DataRank,
-    Meeting,
+    ModelHook,
     Models,
+    ModelSpec,
+    ModelView,
+    OptimizerSettings,
+    PluginFile,
     PolicyLoss,
+    ProgressCallback,
+    Rendezvous,
     Roles,
+    RunConfig,
+    SavedWeights,
     StepResult,
+    TensorEntry,
     TokenOutputs,
-    Weights,
+    TrainBatch,
+    learning_rate,
+    plan_shards,
+    torch_dtype,
+    write_atomically,
+    write_shards,
 )
-from rlcore.plugins.files import PluginFile
-from rlcore.schedule import learning_rate
-from rlcore.settings import OptimizerSettings
-from rlcore.spec import ModelSpec
 
 MODEL, MOMENTS, STATE, RANDOM = "model.safetensors", "moments.safetensors", "state.json", "random.safetensors"
 
@@ -245,7 +250,7 @@ class PlainTrainer:
     def fields(self, run: RunConfig, given: Mapping[str, Any], *, gpu: bool) -> Mapping[str, Any]:
         return {}
 
-    def join(self, meeting: Meeting, fields: Mapping[str, Any]) -> PlainRank:
+    def join(self, meeting: Rendezvous, fields: Mapping[str, Any]) -> PlainRank:
         if meeting.listener is not None:
             meeting.listener.close()
         random.seed(meeting.seed)
@@ -254,16 +259,18 @@ class PlainTrainer:
 
     def to_hf(
         self,
-        source: Weights,
+        source: SavedWeights,
         out: Path,
-        advance: Advance,
+        advance: ProgressCallback,
         ranks: int = 1,
         plugin_files: Sequence[PluginFile] = (),
-    ) -> Report:
+    ) -> ConversionReport:
         if out.exists():
             raise CheckpointError(f"{out}: exists already; name a directory that does not.")
         tensors = load_file(source.folder / MODEL)
-        files = shards((Entry(name, tuple(t.shape), t.dtype) for name, t in tensors.items()), 2**32)
+        files = plan_shards(
+            (TensorEntry(name, tuple(t.shape), t.dtype) for name, t in tensors.items()), 2**32
+        )
         total = sum(file.nbytes for file in files)
         with write_atomically(out, marked=False) as folder:
             report = write_shards(folder, files, iter(tensors.items()), lambda more: advance(more, total))
@@ -271,7 +278,9 @@ class PlainTrainer:
                 if file.is_file() and file.suffix in (".json", ".jinja", ".txt", ".model"):
                     shutil.copyfile(file, folder / file.name)
             config = json.loads((folder / "config.json").read_text())
-            (folder / "config.json").write_text(json.dumps({**config, "dtype": NAMES[source.spec.dtype]}))
+            (folder / "config.json").write_text(
+                json.dumps({**config, "dtype": DTYPE_NAMES[source.spec.dtype]})
+            )
             report.write(folder)
         return report
 
@@ -279,10 +288,10 @@ class PlainTrainer:
         self,
         spec: ModelSpec,
         out: Path,
-        advance: Advance,
+        advance: ProgressCallback,
         ranks: int = 1,
         plugin_files: Sequence[PluginFile] = (),
-    ) -> Report:
+    ) -> ConversionReport:
         raise ConfigError("The trainer 'plain' reads Hugging Face directories as they are.")
 
     def weights_in(self, path: Path) -> Path | None:

@@ -1,7 +1,6 @@
 """The policy gradient with clipped importance weights."""
 
-from rlcore.interfaces import LossInputs, LossOutput
-from rlcore.maths import importance_ratio, policy_gradient
+from rlcore import LossInputs, LossOutput, importance_ratio, policy_gradient
 from rlcore_cispo.config import CispoConfig
 
 

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from rlcore.config.parts import CorrectionConfig
+from rlcore import CorrectionConfig
 
 ENGINE = ("old", "rollout")
 POLICY = ("old", "new")

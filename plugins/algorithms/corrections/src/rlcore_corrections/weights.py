@@ -6,8 +6,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlcore.interfaces import CorrectionInputs, Weights
-from rlcore.maths import band_weights, segment_mean, segment_sum, truncated_weights, where_live
+from rlcore import (
+    CorrectionInputs,
+    TokenWeights,
+    band_weights,
+    segment_mean,
+    segment_sum,
+    truncated_weights,
+    where_live,
+)
 from rlcore_corrections.config import DecoupledConfig, IcePopConfig, MisConfig, OpsmConfig, TisConfig
 
 Level = Literal["token", "sequence", "geometric"]
@@ -33,11 +40,11 @@ class Tis:
     def __init__(self, config: TisConfig) -> None:
         self._config = config
 
-    def weigh(self, inputs: CorrectionInputs) -> Weights:
+    def weigh(self, inputs: CorrectionInputs) -> TokenWeights:
         low, high = self._config.low, self._config.high
         log_ratio_R = engine_log_ratio(inputs, "token")
         weights_R = truncated_weights(log_ratio_R, low, high)
-        return Weights(weights=weights_R, metrics=_metrics("tis", log_ratio_R, weights_R, low, high))
+        return TokenWeights(weights=weights_R, metrics=_metrics("tis", log_ratio_R, weights_R, low, high))
 
 
 class Mis:
@@ -52,7 +59,7 @@ class Mis:
     def __init__(self, config: MisConfig) -> None:
         self._config = config
 
-    def weigh(self, inputs: CorrectionInputs) -> Weights:
+    def weigh(self, inputs: CorrectionInputs) -> TokenWeights:
         config, low = self._config, self._config.lowest
         log_ratio_R = engine_log_ratio(inputs, config.level)
         if config.mode in ("truncate", "clip"):
@@ -66,7 +73,7 @@ class Mis:
             vetoed_R = self._vetoed(inputs, config.veto)
             weights_R = weights_R.masked_fill(vetoed_R, 0.0)
             metrics |= {"mis_weight": weights_R, "mis_vetoed": vetoed_R}
-        return Weights(weights=weights_R, metrics=metrics)
+        return TokenWeights(weights=weights_R, metrics=metrics)
 
     def _vetoed(self, inputs: CorrectionInputs, veto: float) -> Tensor:
         """Whether the token's sample has a live token whose ratio is below `veto`, bool [R]."""
@@ -84,11 +91,11 @@ class IcePop:
     def __init__(self, config: IcePopConfig) -> None:
         self._config = config
 
-    def weigh(self, inputs: CorrectionInputs) -> Weights:
+    def weigh(self, inputs: CorrectionInputs) -> TokenWeights:
         low, high = self._config.low, self._config.high
         log_ratio_R = engine_log_ratio(inputs, "token")
         weights_R = band_weights(log_ratio_R, low, high)
-        return Weights(weights=weights_R, metrics=_metrics("icepop", log_ratio_R, weights_R, low, high))
+        return TokenWeights(weights=weights_R, metrics=_metrics("icepop", log_ratio_R, weights_R, low, high))
 
 
 class Opsm:
@@ -100,13 +107,13 @@ class Opsm:
     def __init__(self, config: OpsmConfig) -> None:
         self._config = config
 
-    def weigh(self, inputs: CorrectionInputs) -> Weights:
+    def weigh(self, inputs: CorrectionInputs) -> TokenWeights:
         mask_R, segments_R = inputs.mask, inputs.segments
         moved_R = where_live(inputs.old_log_probs, mask_R) - where_live(inputs.log_probs, mask_R)
         moved_B = segment_mean(moved_R, mask_R, segments_R, inputs.samples)
         dropped_R = (inputs.advantages < 0) & (moved_B > self._config.delta)[segments_R]
         weights_R = torch.ones_like(moved_R).masked_fill(dropped_R, 0.0)
-        return Weights(weights=weights_R, metrics={"opsm_dropped": dropped_R})
+        return TokenWeights(weights=weights_R, metrics={"opsm_dropped": dropped_R})
 
 
 class Decoupled:
@@ -119,10 +126,10 @@ class Decoupled:
     def __init__(self, config: DecoupledConfig) -> None:
         self._high = math.inf if config.cap is None else config.cap
 
-    def weigh(self, inputs: CorrectionInputs) -> Weights:
+    def weigh(self, inputs: CorrectionInputs) -> TokenWeights:
         log_ratio_R = engine_log_ratio(inputs, "token")
         weights_R = band_weights(log_ratio_R, 0.0, self._high)
-        return Weights(
+        return TokenWeights(
             weights=weights_R, metrics=_metrics("decoupled", log_ratio_R, weights_R, 0.0, self._high)
         )
 

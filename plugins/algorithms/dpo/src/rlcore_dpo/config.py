@@ -4,9 +4,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rlcore.config.parts import LossConfig
-from rlcore.inputs import Input
-from rlcore.trains_on import TrainsOn
+from rlcore import Input, LossConfig, TrainsOn
 
 
 class DpoConfig(LossConfig):

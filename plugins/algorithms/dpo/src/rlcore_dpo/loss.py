@@ -3,9 +3,7 @@
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rlcore.inputs import Input
-from rlcore.interfaces import LossInputs, LossOutput
-from rlcore.maths import indices_of, segment_mean, segment_sum, where_live
+from rlcore import Input, LossInputs, LossOutput, indices_of, segment_mean, segment_sum, where_live
 from rlcore_dpo.config import DpoConfig
 
 # Shape suffixes: _R response tokens, _B samples, _P pairs, _PC pairs by (rejected, chosen).

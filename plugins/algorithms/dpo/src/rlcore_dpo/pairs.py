@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rlcore.errors import DataError
+from rlcore import DataError
 
 Row = dict[str, Any]
 

@@ -4,9 +4,7 @@ from collections.abc import Iterable
 
 import click
 
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Algorithm, Component
-from rlcore.trains_on import TrainsOn
+from rlcore import Algorithm, Component, TrainsOn, hookimpl
 from rlcore_dpo.config import DpoConfig
 from rlcore_dpo.pairs import pairs
 

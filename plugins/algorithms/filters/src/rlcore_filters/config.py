@@ -4,7 +4,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rlcore.config.parts import FilterConfig
+from rlcore import FilterConfig
 
 
 class OverlongConfig(FilterConfig):

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from rlcore.interfaces import Verdict
-from rlcore.types import GenerationStatus, Group, Sample, Score
+from rlcore import GenerationStatus, Group, Sample, Score, Verdict
 from rlcore_filters.config import DuplicatesConfig, OverlongConfig, RewardRangeConfig, StalenessConfig
 
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Component
+from rlcore import Component, hookimpl
 from rlcore_filters.config import DuplicatesConfig, OverlongConfig, RewardRangeConfig, StalenessConfig
 
 

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.maths import group_advantages, indices_of, rollout_rewards
+from rlcore import TrainBatch, group_advantages, indices_of, rollout_rewards
 from rlcore_grpo.config import GroupAdvantageConfig
 
 

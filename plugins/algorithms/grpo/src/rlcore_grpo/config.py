@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from rlcore.config.parts import AdvantageConfig, FilterConfig, LossConfig
+from rlcore import AdvantageConfig, FilterConfig, LossConfig
 
 
 class ZeroStdConfig(FilterConfig):

@@ -2,9 +2,7 @@
 
 from statistics import mean
 
-from rlcore.config.base import Config
-from rlcore.interfaces import Verdict
-from rlcore.types import Group
+from rlcore import Config, Group, Verdict
 
 
 class KeepAll:

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from rlcore.interfaces import LossInputs, LossOutput
-from rlcore.maths import importance_ratio
+from rlcore import LossInputs, LossOutput, importance_ratio
 from rlcore_grpo.config import PpoClipConfig
 
 

@@ -2,8 +2,7 @@
 
 import torch
 
-from rlcore.interfaces import LossInputs, LossOutput
-from rlcore.maths import log_ratio, segment_mean
+from rlcore import LossInputs, LossOutput, log_ratio, segment_mean
 from rlcore_gspo.config import GspoConfig
 
 

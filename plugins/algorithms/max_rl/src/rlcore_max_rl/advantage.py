@@ -3,9 +3,7 @@
 import torch
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.errors import RunError
-from rlcore.maths import group_advantages, group_mean, rollout_rewards
+from rlcore import RunError, TrainBatch, group_advantages, group_mean, rollout_rewards
 from rlcore_max_rl.config import MaxRlConfig
 
 

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from rlcore.config.parts import AdvantageConfig
+from rlcore import AdvantageConfig
 
 
 class MaxRlConfig(AdvantageConfig):

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from rlcore.config.base import Config
-from rlcore.data.batch import TrainBatch
+from rlcore import Config, TrainBatch
 
 
 class Zero:

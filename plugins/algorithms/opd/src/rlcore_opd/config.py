@@ -4,8 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from rlcore.config.parts import AdvantageConfig, LossConfig
-from rlcore.inputs import Input, TopTokens
+from rlcore import AdvantageConfig, Input, LossConfig, TopTokens
 
 
 class ZeroConfig(AdvantageConfig):

@@ -3,9 +3,7 @@
 import torch
 from torch import Tensor
 
-from rlcore.inputs import TEACHER_TOP_LOG_PROBS, Input
-from rlcore.interfaces import LossInputs, LossOutput
-from rlcore.maths import importance_ratio, where_live
+from rlcore import TEACHER_TOP_LOG_PROBS, Input, LossInputs, LossOutput, importance_ratio, where_live
 from rlcore_opd.config import DistillConfig
 
 SMALLEST = 1e-6

@@ -1,9 +1,6 @@
 """Advantages by a critic."""
 
-from rlcore.data.batch import TrainBatch
-from rlcore.inputs import Input
-from rlcore.interfaces import AdvantageOutput
-from rlcore.maths import gae
+from rlcore import AdvantageOutput, Input, TrainBatch, gae
 from rlcore_ppo.config import GaeConfig
 
 

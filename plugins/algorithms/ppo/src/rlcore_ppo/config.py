@@ -4,8 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from rlcore.config.parts import AdvantageConfig, ValueLossConfig
-from rlcore.inputs import Input
+from rlcore import AdvantageConfig, Input, ValueLossConfig
 
 
 class GaeConfig(AdvantageConfig):

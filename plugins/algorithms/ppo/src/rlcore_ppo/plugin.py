@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Algorithm, Component
+from rlcore import Algorithm, Component, hookimpl
 from rlcore_ppo.config import ClippedConfig, GaeConfig
 
 

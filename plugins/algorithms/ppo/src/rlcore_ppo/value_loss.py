@@ -2,7 +2,7 @@
 
 import torch
 
-from rlcore.interfaces import LossOutput, ValueInputs
+from rlcore import LossOutput, ValueInputs
 from rlcore_ppo.config import ClippedConfig
 
 

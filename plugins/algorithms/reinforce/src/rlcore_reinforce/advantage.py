@@ -5,10 +5,10 @@ Everything is computed in float64, so that the order of the sums does not show i
 
 from torch import Tensor
 
-from rlcore.config.base import Config
-from rlcore.data.batch import TrainBatch
-from rlcore.inputs import Input
-from rlcore.maths import (
+from rlcore import (
+    Config,
+    Input,
+    TrainBatch,
     discounted_sums,
     group_advantages,
     leave_one_out_baseline,
@@ -27,7 +27,7 @@ def returns(batch: TrainBatch, gamma: float) -> Tensor:
 
 
 def rollouts(batch: TrainBatch) -> tuple[Tensor, Tensor, Tensor]:
-    """`rlcore.maths.rollout_rewards` of the batch, in float64."""
+    """`rlcore.rollout_rewards` of the batch, in float64."""
     columns = batch.per_sample
     return rollout_rewards(columns["reward"].double(), columns["rollout"], columns["group"])
 

@@ -4,8 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from rlcore.config.parts import AdvantageConfig
-from rlcore.inputs import Input
+from rlcore import AdvantageConfig, Input
 
 GAMMA = "discount per live token; 1: none"
 

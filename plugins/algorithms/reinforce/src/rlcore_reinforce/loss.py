@@ -1,8 +1,6 @@
 """The plain policy-gradient loss."""
 
-from rlcore.config.base import Config
-from rlcore.interfaces import LossInputs, LossOutput
-from rlcore.maths import policy_gradient
+from rlcore import Config, LossInputs, LossOutput, policy_gradient
 
 
 class Reinforce:

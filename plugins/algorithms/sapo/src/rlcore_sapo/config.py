@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from rlcore.config.parts import LossConfig
+from rlcore import LossConfig
 
 
 class SapoConfig(LossConfig):

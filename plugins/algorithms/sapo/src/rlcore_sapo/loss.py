@@ -2,8 +2,7 @@
 
 import torch
 
-from rlcore.interfaces import LossInputs, LossOutput
-from rlcore.maths import importance_ratio
+from rlcore import LossInputs, LossOutput, importance_ratio
 from rlcore_sapo.config import SapoConfig
 
 

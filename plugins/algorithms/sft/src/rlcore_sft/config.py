@@ -2,8 +2,7 @@
 
 from typing import ClassVar
 
-from rlcore.config.parts import LossConfig
-from rlcore.trains_on import TrainsOn
+from rlcore import LossConfig, TrainsOn
 
 
 class SftConfig(LossConfig):

@@ -1,6 +1,6 @@
 """The negative log-likelihood."""
 
-from rlcore.interfaces import LossInputs, LossOutput
+from rlcore import LossInputs, LossOutput
 from rlcore_sft.config import SftConfig
 
 

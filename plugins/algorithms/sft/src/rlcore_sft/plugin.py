@@ -2,9 +2,7 @@
 
 from collections.abc import Iterable
 
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Algorithm, Component
-from rlcore.trains_on import TrainsOn
+from rlcore import Algorithm, Component, TrainsOn, hookimpl
 from rlcore_sft.config import SftConfig
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rlcore.errors import ConfigError, did_you_mean
-from rlcore.interfaces import Callback, RunControl
-from rlcore.types import Json
+from rlcore import Callback, ConfigError, Json, RunControl, did_you_mean
 from rlcore_stop_at.config import MetricConfig, ReduceLrConfig, StopAtConfig
 
 _EVALUATION = "eval/"

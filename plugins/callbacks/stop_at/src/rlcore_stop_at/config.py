@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from rlcore.config.base import Config
+from rlcore import Config
 
 
 class MetricConfig(Config):

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlcore.facts import Experts, Facts, Latent
-from rlcore.limits import MOST_LOGITS, ROWS_AT_ONCE
+from rlcore import MOST_LOGITS, ROWS_AT_ONCE, ExpertFacts, LatentFacts, ModelFacts
 from rlcore_plan.layout import Layout
 
 FLOAT, LONG = 4, 8
@@ -37,7 +36,7 @@ class Batch:
         return GATED_ON_CPU if self.on_cpu and self.bytes == FLOAT else GATED
 
 
-def saved(facts: Facts, layout: Layout, batch: Batch, stage: int) -> int:
+def saved(facts: ModelFacts, layout: Layout, batch: Batch, stage: int) -> int:
     """Bytes of one micro-batch on a rank of pipeline stage `stage`."""
     count = facts.layers // layout.pipeline
     layers = range(stage * count, (stage + 1) * count)
@@ -53,7 +52,7 @@ def saved(facts: Facts, layout: Layout, batch: Batch, stage: int) -> int:
     return total
 
 
-def workspace(facts: Facts, layout: Layout, batch: Batch, stage: int) -> int:
+def workspace(facts: ModelFacts, layout: Layout, batch: Batch, stage: int) -> int:
     """Bytes of what exists for a moment: the gradient of the logits.
 
     Where the logits are made in chunks, the output matrix's gradient in fp32, and of a chunk the logits, the
@@ -77,7 +76,7 @@ def _norm(size: int, batch: Batch, *, output: bool) -> int:
     return kept + size * batch.bytes if output else kept
 
 
-def _layer(facts: Facts, layout: Layout, batch: Batch, number: int) -> int:
+def _layer(facts: ModelFacts, layout: Layout, batch: Batch, number: int) -> int:
     split = _split(layout, batch)
     attention = (
         _latent(facts, facts.latent, layout, batch) if facts.latent else _attention(facts, layout, batch)
@@ -94,7 +93,7 @@ def _layer(facts: Facts, layout: Layout, batch: Batch, number: int) -> int:
     return total
 
 
-def _attention(facts: Facts, layout: Layout, batch: Batch) -> int:
+def _attention(facts: ModelFacts, layout: Layout, batch: Batch) -> int:
     heads, groups = facts.heads // layout.tensor, facts.groups // layout.tensor
     queries, keys = heads * facts.head, groups * facts.head
     each = (queries + 2 * keys) * batch.bytes  # what the linear layer gave: the values stay in it
@@ -106,13 +105,13 @@ def _attention(facts: Facts, layout: Layout, batch: Batch) -> int:
     return batch.tokens * each
 
 
-def _tables(facts: Facts, batch: Batch) -> int:
+def _tables(facts: ModelFacts, batch: Batch) -> int:
     """Token ids, and cosine and sine of their places."""
     turned = facts.latent.rotated if facts.latent else facts.head
     return batch.tokens * (LONG + (turned + turned // 2) * batch.bytes)
 
 
-def _head(facts: Facts, layout: Layout, batch: Batch) -> int:
+def _head(facts: ModelFacts, layout: Layout, batch: Batch) -> int:
     split = _split(layout, batch)
     in_chunks = _in_chunks(facts, layout, batch)
     total = split * _norm(facts.hidden, batch, output=False)
@@ -124,22 +123,22 @@ def _head(facts: Facts, layout: Layout, batch: Batch) -> int:
     return total + batch.rows * (facts.hidden * batch.bytes + LONG)
 
 
-def _logits(facts: Facts, layout: Layout, batch: Batch) -> int:
+def _logits(facts: ModelFacts, layout: Layout, batch: Batch) -> int:
     return batch.rows * _columns(facts, layout) * batch.bytes
 
 
-def _columns(facts: Facts, layout: Layout) -> int:
+def _columns(facts: ModelFacts, layout: Layout) -> int:
     """Tokens of the vocabulary on a rank."""
     return -(-facts.vocabulary // layout.tensor)
 
 
-def _in_chunks(facts: Facts, layout: Layout, batch: Batch) -> bool:
+def _in_chunks(facts: ModelFacts, layout: Layout, batch: Batch) -> bool:
     """Whether the logits never exist as a whole."""
     rows = batch.tokens if layout.sequence else batch.rows
     return rows * _columns(facts, layout) > MOST_LOGITS
 
 
-def _latent(facts: Facts, latent: Latent, layout: Layout, batch: Batch) -> int:
+def _latent(facts: ModelFacts, latent: LatentFacts, layout: Layout, batch: Batch) -> int:
     heads, size = facts.heads // layout.tensor, batch.bytes
     inner = latent.unrotated + latent.rotated
     each = latent.key_value * size + _norm(latent.key_value, batch, output=True)
@@ -150,7 +149,7 @@ def _latent(facts: Facts, latent: Latent, layout: Layout, batch: Batch) -> int:
     return batch.tokens * each
 
 
-def _mixture(facts: Facts, experts: Experts, layout: Layout, batch: Batch) -> int:
+def _mixture(facts: ModelFacts, experts: ExpertFacts, layout: Layout, batch: Batch) -> int:
     routed = _split(layout, batch) * experts.active  # on average: tokens spread over the experts evenly
     each = facts.hidden * 2 + batch.gated * experts.width
     total = routed * each * batch.bytes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlcore.facts import Facts
+from rlcore import ModelFacts
 from rlcore_cli.program import Program
 from rlcore_plan.memory import Workload, of_stage
 from rlcore_plan.published import read_facts
@@ -80,7 +80,7 @@ def _split(found: list[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
     return [one for one in found if one.fits], [one for one in found if not one.fits]
 
 
-def _summary(console: Console, model: str, facts: Facts, work: Workload) -> None:
+def _summary(console: Console, model: str, facts: ModelFacts, work: Workload) -> None:
     active = f", {active_parameters(facts) / 1e9:.1f} B of them active" if facts.experts else ""
     cache = cache_bytes(facts, work.dtype) * CACHE_TOKENS / GB
     console.print(f"[bold]{model}[/]: {parameters(facts) / 1e9:.2f} B parameters{active}, {work.dtype}.")
@@ -114,7 +114,7 @@ def _refused(candidates: list[Candidate]) -> Table:
     return table
 
 
-def _stages(facts: Facts, best: Candidate, work: Workload) -> Table:
+def _stages(facts: ModelFacts, best: Candidate, work: Workload) -> Table:
     """Every pipeline stage of the best layout, the same ones once."""
     layout, last = best.layout, best.layout.pipeline - 1
     table = _empty("stage", *PARTS, "work", "total GB")
@@ -154,7 +154,7 @@ def _flags(best: Candidate) -> str:
 
 
 def _report(
-    model: str, facts: Facts, machines: Machines, work: Workload, found: list[Candidate]
+    model: str, facts: ModelFacts, machines: Machines, work: Workload, found: list[Candidate]
 ) -> dict[str, Any]:
     layouts = []
     for one in found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rlcore.facts import Facts
+from rlcore import ModelFacts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class Layout:
         return ", ".join([*parts, f"DP {self.data}"])
 
 
-def objections(facts: Facts, layout: Layout) -> Iterator[str]:
+def objections(facts: ModelFacts, layout: Layout) -> Iterator[str]:
     """Why the trainer cannot divide the model so: one clause each."""
     tensor, pipeline = layout.tensor, layout.pipeline
     counts = {"attention heads": facts.heads, "intermediate size": facts.width}

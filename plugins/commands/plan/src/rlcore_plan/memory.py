@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rlcore.facts import Facts
+from rlcore import ModelFacts
 from rlcore_plan.activations import Batch, saved, workspace
 from rlcore_plan.buffers import lay_out
 from rlcore_plan.layout import Layout
@@ -46,7 +46,7 @@ class Memory:
         return self.weights + self.gradients + self.optimizer + self.activations + self.workspace
 
 
-def states(facts: Facts, layout: Layout, dtype: str, stage: int) -> tuple[int, int, int]:
+def states(facts: ModelFacts, layout: Layout, dtype: str, stage: int) -> tuple[int, int, int]:
     """Bytes of weights, gradients and optimizer states of a rank of `stage`: of the rank that has most."""
     weights = weights_of_stage(facts, layout, stage)
     dense = lay_out([one for one in weights if not one.is_expert], layout.shards)
@@ -56,7 +56,7 @@ def states(facts: Facts, layout: Layout, dtype: str, stage: int) -> tuple[int, i
     return numel * BYTES[dtype], numel * 4, owned * (MOMENTS + copies)
 
 
-def of_stage(facts: Facts, layout: Layout, work: Workload, stage: int) -> Memory:
+def of_stage(facts: ModelFacts, layout: Layout, work: Workload, stage: int) -> Memory:
     """The memory of a rank of `stage`; as many micro-batches are open as there are stages left."""
     weights, gradients, optimizer = states(facts, layout, work.dtype, stage)
     batch = work.batch(layout)
@@ -71,7 +71,7 @@ def of_stage(facts: Facts, layout: Layout, work: Workload, stage: int) -> Memory
     )
 
 
-def largest(facts: Facts, layout: Layout, work: Workload) -> Memory:
+def largest(facts: ModelFacts, layout: Layout, work: Workload) -> Memory:
     """The memory of the stage that needs most: the first one, the last one or one between them."""
     last = layout.pipeline - 1
     found = [of_stage(facts, layout, work, stage) for stage in sorted({0, min(1, last), last})]

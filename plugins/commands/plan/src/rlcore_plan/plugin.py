@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import click
 
-from rlcore.plugins.hookspecs import hookimpl
+from rlcore import hookimpl
 from rlcore_plan.command import plan
 
 

@@ -7,12 +7,19 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from rlcore.compose.models import claimant, families, hub_config, read_config_file
-from rlcore.errors import ModelError, PluginError, did_you_mean
-from rlcore.facts import Facts
-from rlcore.plugins.records import ModelFamily
-from rlcore.plugins.registry import Registry
-from rlcore.spec import Part
+from rlcore import (
+    ModelError,
+    ModelFacts,
+    ModelFamily,
+    Part,
+    PluginError,
+    Registry,
+    claimant,
+    did_you_mean,
+    families,
+    hub_config,
+    read_config_file,
+)
 
 
 def sizes(registry: Registry) -> dict[str, Path]:
@@ -40,7 +47,7 @@ def read_config(model: str, registry: Registry) -> Mapping[str, Any]:
     return read_config_file(path, f"--model {model}")
 
 
-def read_facts(model: str, registry: Registry) -> Facts:
+def read_facts(model: str, registry: Registry) -> ModelFacts:
     """Of the same. ModelError; PluginError where the family's plugin cannot be loaded."""
     config, at = read_config(model, registry), f"--model {model}"
     family = claimant(config, registry, at).record
@@ -50,7 +57,7 @@ def read_facts(model: str, registry: Registry) -> Facts:
         raise ModelError(f"{at}: cannot plan for {family.name!r}, expected one of {', '.join(plannable)}.")
     read = Part(name=family.name, factory=family.facts).load()
     try:
-        facts: Facts = read(config)
+        facts: ModelFacts = read(config)
     except KeyError as error:
         raise ModelError(f"{at}: {error} is missing.") from error
     except (TypeError, ValueError, ZeroDivisionError) as error:

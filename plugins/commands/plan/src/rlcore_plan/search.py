@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlcore.errors import ConfigError
-from rlcore.facts import Facts
+from rlcore import ConfigError, ModelFacts
 from rlcore_plan.layout import Layout, objections
 from rlcore_plan.memory import BYTES, Memory, Workload, largest
 from rlcore_plan.weights import parameters
@@ -47,7 +46,7 @@ class Candidate:
         return not self.reason
 
 
-def judge(facts: Facts, layout: Layout, work: Workload, machines: Machines) -> Candidate:
+def judge(facts: ModelFacts, layout: Layout, work: Workload, machines: Machines) -> Candidate:
     """Whether `layout` can be, and fits."""
     for objection in objections(facts, layout):
         return Candidate(layout=layout, memory=None, reason=objection)
@@ -57,7 +56,7 @@ def judge(facts: Facts, layout: Layout, work: Workload, machines: Machines) -> C
 
 
 def search(
-    facts: Facts, machines: Machines, work: Workload, fixed: Mapping[str, int], recompute: bool | None
+    facts: ModelFacts, machines: Machines, work: Workload, fixed: Mapping[str, int], recompute: bool | None
 ) -> list[Candidate]:
     """Every layout with the sizes in `fixed`, the best first: what fits, and is the least divided.
 
@@ -73,7 +72,7 @@ def search(
     return sorted(found, key=_rank)
 
 
-def _check(facts: Facts, machines: Machines, fixed: Mapping[str, int]) -> None:
+def _check(facts: ModelFacts, machines: Machines, fixed: Mapping[str, int]) -> None:
     """Refuse a size that is given and that no other size could mend."""
     for name, size in fixed.items():
         if size > machines.gpus:
@@ -84,7 +83,7 @@ def _check(facts: Facts, machines: Machines, fixed: Mapping[str, int]) -> None:
             raise ConfigError(f"{FLAGS[name]}: {objection}.")
 
 
-def _layouts(facts: Facts, machines: Machines, fixed: Mapping[str, int]) -> Iterator[Layout]:
+def _layouts(facts: ModelFacts, machines: Machines, fixed: Mapping[str, int]) -> Iterator[Layout]:
     tensors = _powers(min(machines.per_node, facts.heads))
     pipelines = [size for size in range(1, facts.layers + 1) if facts.layers % size == 0]
     count = facts.experts.count if facts.experts else 1
@@ -131,11 +130,11 @@ def _rank(candidate: Candidate) -> tuple[int, ...]:
     return (0, int(layout.recompute), pieces, layout.pipeline, layout.tensor, memory.total)
 
 
-def publication_bytes(facts: Facts, work: Workload) -> int:
+def publication_bytes(facts: ModelFacts, work: Workload) -> int:
     """Bytes that reach an engine with each publication: every weight once."""
     return parameters(facts) * BYTES[work.dtype]
 
 
-def cache_bytes(facts: Facts, dtype: str) -> int:
+def cache_bytes(facts: ModelFacts, dtype: str) -> int:
     """Bytes of an engine's KV cache for one token, on all its GPUs together."""
     return facts.cache_values * BYTES[dtype]

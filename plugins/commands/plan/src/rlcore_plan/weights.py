@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rlcore.facts import Experts, Facts, Latent
+from rlcore import ExpertFacts, LatentFacts, ModelFacts
 from rlcore_plan.layout import Layout
 
 
@@ -19,29 +19,29 @@ class Weight:
     is_shared: bool = False
 
 
-def whole(facts: Facts) -> list[Weight]:
+def whole(facts: ModelFacts) -> list[Weight]:
     """The whole model on one rank."""
     return stage(facts, Layout(world=1), 0)
 
 
-def parameters(facts: Facts) -> int:
+def parameters(facts: ModelFacts) -> int:
     """All of them; tied embeddings count once, heads of multi-token prediction do not."""
     return sum(weight.numel for weight in whole(facts))
 
 
-def active_parameters(facts: Facts) -> int:
+def active_parameters(facts: ModelFacts) -> int:
     """Those that one token meets."""
     idle = sum(weight.numel for weight in whole(facts) if weight.is_expert)
     experts = facts.experts
     return parameters(facts) - (idle - idle * experts.active // experts.count if experts else 0)
 
 
-def stage(facts: Facts, layout: Layout, number: int) -> list[Weight]:
+def stage(facts: ModelFacts, layout: Layout, number: int) -> list[Weight]:
     """What each rank of pipeline stage `number` has. Stages have equally many layers."""
     return list(_stage(facts, layout, number))
 
 
-def _stage(facts: Facts, layout: Layout, number: int) -> Iterator[Weight]:
+def _stage(facts: ModelFacts, layout: Layout, number: int) -> Iterator[Weight]:
     tensor, last = layout.tensor, layout.pipeline - 1
     vocabulary = -(-facts.vocabulary // tensor)  # padded to a multiple of the tensor-parallel size
     if number == 0:
@@ -56,7 +56,7 @@ def _stage(facts: Facts, layout: Layout, number: int) -> Iterator[Weight]:
             yield Weight("output", vocabulary * facts.hidden, is_shared=facts.tied)
 
 
-def _attention(facts: Facts, tensor: int) -> Iterator[Weight]:
+def _attention(facts: ModelFacts, tensor: int) -> Iterator[Weight]:
     hidden = facts.hidden
     if facts.latent is not None:
         yield from _latent(facts, facts.latent, tensor)
@@ -74,7 +74,7 @@ def _attention(facts: Facts, tensor: int) -> Iterator[Weight]:
         yield Weight("k_norm", facts.head)
 
 
-def _latent(facts: Facts, latent: Latent, tensor: int) -> Iterator[Weight]:
+def _latent(facts: ModelFacts, latent: LatentFacts, tensor: int) -> Iterator[Weight]:
     hidden, heads = facts.hidden, facts.heads // tensor
     query = heads * (latent.unrotated + latent.rotated)
     yield Weight("attention_norm", hidden)
@@ -90,7 +90,7 @@ def _latent(facts: Facts, latent: Latent, tensor: int) -> Iterator[Weight]:
     yield Weight("kv_up_norm", latent.key_value)
 
 
-def _mlp(facts: Facts, layout: Layout, layer: int) -> Iterator[Weight]:
+def _mlp(facts: ModelFacts, layout: Layout, layer: int) -> Iterator[Weight]:
     experts = facts.experts
     if experts is not None and layer >= experts.first_dense:
         yield from _mixture(facts, experts, layout)
@@ -103,7 +103,7 @@ def _mlp(facts: Facts, layout: Layout, layer: int) -> Iterator[Weight]:
         yield Weight("post_mlp_norm", facts.hidden)
 
 
-def _mixture(facts: Facts, experts: Experts, layout: Layout) -> Iterator[Weight]:
+def _mixture(facts: ModelFacts, experts: ExpertFacts, layout: Layout) -> Iterator[Weight]:
     hidden, held = facts.hidden, experts.count // layout.expert
     yield Weight("mlp_norm", hidden)
     yield Weight("router", experts.count * hidden)

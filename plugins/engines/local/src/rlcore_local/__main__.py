@@ -5,8 +5,7 @@ import sys
 import threading
 import time
 
-from rlcore.cpu.allocator import keep_memory
-from rlcore.errors import RlcoreError
+from rlcore import RlcoreError, keep_memory
 from rlcore_local.settings import parse_settings, read_token
 
 PARENT_CHECK_SECONDS = 0.5

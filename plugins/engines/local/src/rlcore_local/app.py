@@ -37,7 +37,7 @@ class Informs(Protocol):
 
 
 ABILITIES = ("seeds", "seeds_siblings", "min_p", "tensor_checksums", "sessions")
-"""What rlcore's client may ask beyond SGLang's protocol (`rlcore.engines.client_wire.Capabilities`)."""
+"""What rlcore's client may ask beyond SGLang's protocol (`rlcore.Capabilities`)."""
 
 
 def information(server: Informs) -> dict[str, Handler]:

@@ -7,9 +7,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 from transformers.modeling_layers import GenericForSequenceClassification
 
-from rlcore.dtypes import torch_dtype
-from rlcore.engines.classifiers import CLASSIFIER_HEAD
-from rlcore.errors import ModelError
+from rlcore import CLASSIFIER_HEAD, ModelError, torch_dtype
 from rlcore_local.loading import context_length_of, load_config, load_tokenizer, load_weights
 from rlcore_local.settings import Settings
 

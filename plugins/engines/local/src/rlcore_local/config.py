@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rlcore.config.parts import EngineConfig
+from rlcore import EngineConfig
 
 
 class LocalConfig(EngineConfig):

@@ -8,14 +8,22 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rlcore.engines import ways
-from rlcore.engines.classifiers import CLASSIFIER_HEAD, classifier_of, is_decoder
-from rlcore.engines.interface import TOKEN_VARIABLE, Command, Engine, EngineLaunch
-from rlcore.errors import ModelError
+from rlcore import (
+    CLASSIFIER_HEAD,
+    TOKEN_VARIABLE,
+    Engine,
+    EngineLaunch,
+    ModelError,
+    ServerCommand,
+    classifier_of,
+    far_ways,
+    is_decoder,
+    publisher_of,
+)
 from rlcore_local.config import LocalConfig
 
 if TYPE_CHECKING:
-    from rlcore.engines.publish import Publisher
+    from rlcore import Publisher
 
 
 class LocalEngine(Engine[LocalConfig]):
@@ -33,7 +41,7 @@ class LocalEngine(Engine[LocalConfig]):
                 f"(Qwen3{CLASSIFIER_HEAD}, …)."
             )
 
-    def command(self, launch: EngineLaunch) -> Command:
+    def command(self, launch: EngineLaunch) -> ServerCommand:
         self.check(launch.fields, table=launch.table)
         threads = self.config.threads or launch.threads
         options = {
@@ -50,14 +58,14 @@ class LocalEngine(Engine[LocalConfig]):
         argv = (sys.executable, "-P", "-m", "rlcore_local", *_flat(options))
         # Trainer and engine take turns on the same cores: who waits spins for microseconds only.
         openmp = {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": "1500"}
-        return Command(argv=argv, env={TOKEN_VARIABLE: launch.token, **openmp})
+        return ServerCommand(argv=argv, env={TOKEN_VARIABLE: launch.token, **openmp})
 
     def far_ways(self, *, spanning: bool) -> Sequence[str]:
-        return ways.far_ways(["broadcast"], spanning=spanning)
+        return far_ways(["broadcast"], spanning=spanning)
 
     def publisher(self, *, weights_dir: str, model_path: str, dtype: str) -> Publisher:
         config, root = self.config, Path(weights_dir)
-        return ways.publisher_of(
+        return publisher_of(
             config.publish,
             root,
             Path(model_path),

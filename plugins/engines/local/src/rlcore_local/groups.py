@@ -9,9 +9,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from rlcore.blocking import call_in_thread
-from rlcore.engines.group import Group
-from rlcore.errors import EngineError
+from rlcore import BroadcastGroup, EngineError, call_in_thread
 from rlcore_local.bodies import Body, UpdateBody
 from rlcore_local.requests import RequestError
 from rlcore_local.weights import DTYPES
@@ -58,15 +56,15 @@ class Groups:
     """The groups that this server is in, by name."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, BroadcastGroup] = {}
 
     async def join(self, body: JoinBody) -> None:
         """Meet the trainer. `RequestError` where it does not come."""
         if body.group_name in self._groups:
             raise RequestError(f"group_name: {body.group_name!r} is a group already")
 
-        def meet() -> Group:
-            return Group(
+        def meet() -> BroadcastGroup:
+            return BroadcastGroup(
                 body.group_name,
                 body.master_address,
                 body.master_port,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name that everyone knows
 
-from rlcore.cpu.kernels import times_transposed
+from rlcore import times_transposed
 from rlcore_local.decoder import Prompt
 
 LEAN_FAMILIES = frozenset({"llama", "qwen2", "qwen3"})

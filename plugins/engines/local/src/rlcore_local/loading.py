@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from rlcore.errors import ModelError
+from rlcore import ModelError
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 

@@ -12,10 +12,7 @@ from typing import Any
 import torch
 from aiohttp import web
 
-from rlcore import heap
-from rlcore.dtypes import torch_dtype
-from rlcore.engines.classifiers import classifier_of
-from rlcore.errors import ConfigError
+from rlcore import ConfigError, classifier_of, settle_heap, torch_dtype
 from rlcore_local import classify
 from rlcore_local.loading import load_config, load_tokenizer
 from rlcore_local.scheduler import Scheduler
@@ -44,7 +41,7 @@ async def _serve(settings: Settings, token: str) -> None:
         await site.start()
     except OSError as error:
         raise ConfigError(f"--host {settings.host} --port {settings.port}: {error.strerror}.") from error
-    heap.settle()
+    settle_heap()
     print(json.dumps({"port": runner.addresses[0][1]}), flush=True)
     await asyncio.Event().wait()
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from rlcore.config.base import Config
-from rlcore.errors import ConfigError
+from rlcore import Config, ConfigError
 from rlcore_local.requests import explain
 
 TOKEN_VARIABLE = "RLCORE_ENGINE_TOKEN"

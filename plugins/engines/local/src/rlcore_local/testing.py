@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rlcore.spec import Part
+from rlcore import Part
 from rlcore_local.config import LocalConfig
 from rlcore_local.requests import SamplingParams
 from rlcore_local.scheduler import Scheduler

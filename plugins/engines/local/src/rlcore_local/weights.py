@@ -13,9 +13,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
-from rlcore.checksums import checksum
-from rlcore.engines import delta
-from rlcore.errors import DeltaError, ModelError
+from rlcore import DeltaError, ModelError, apply_delta, checksum
 from rlcore_local.decoder import Decoder
 from rlcore_local.generic import GenericDecoder, is_generic
 from rlcore_local.lean import LeanDecoder, is_lean
@@ -113,7 +111,7 @@ class Weights:
     def update_from_delta(self, file: Path, version: str) -> None:
         """Replace what `file` changes of version `version`, held. `RequestError`: nothing was changed."""
         try:
-            new = dict(delta.changed(file, self.tensors(), version))
+            new = dict(apply_delta(file, self.tensors(), version))
         except DeltaError as error:
             raise RequestError(str(error)) from error
         self._replace(new, complete=False)

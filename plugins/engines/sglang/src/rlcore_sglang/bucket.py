@@ -18,8 +18,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from rlcore.engines.bucket import flat, runs
-from rlcore.engines.publish_file import layout
+from rlcore import bucket_names, flatten_tensors, tensor_layout
 
 SGLANG_CLASS = "sglang.srt.weight_sync.tensor_bucket", "FlattenedTensorMetadata"
 
@@ -50,10 +49,11 @@ class _Pickler(pickle._Pickler):
 def payloads(file: str, limit_bytes: int) -> Iterator[str]:
     """The tensors of a safetensors file in flattened buckets of `limit_bytes`, divided by `runs`."""
     sizes = {
-        name: math.prod(shape) * getattr(torch, dtype).itemsize for name, dtype, shape, _ in layout(file)
+        name: math.prod(shape) * getattr(torch, dtype).itemsize
+        for name, dtype, shape, _ in tensor_layout(file)
     }
     with safe_open(file, framework="pt") as opened:
-        for run in runs(sizes, limit_bytes):
+        for run in bucket_names(sizes, limit_bytes):
             yield payload([(name, opened.get_tensor(name)) for name in run])
 
 
@@ -65,6 +65,6 @@ def payload(tensors: list[tuple[str, Tensor]]) -> str:
         metadata.append(FlattenedTensorMetadata(name, tensor.shape, tensor.dtype, start, end, tensor.nbytes))
         start = end
     buffer = io.BytesIO()
-    whole = flat(tensor for _, tensor in tensors)
+    whole = flatten_tensors(tensor for _, tensor in tensors)
     _Pickler(buffer, protocol=4).dump({"flattened_tensor": whole, "metadata": metadata})
     return base64.b64encode(buffer.getbuffer()).decode()

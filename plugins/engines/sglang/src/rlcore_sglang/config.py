@@ -5,8 +5,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from rlcore.config.base import absolute
-from rlcore.config.parts import EngineConfig
+from rlcore import EngineConfig, absolute_path
 
 
 class SglangConfig(EngineConfig):
@@ -49,4 +48,4 @@ class SglangConfig(EngineConfig):
     @classmethod
     def _absolute(cls, python: str | None) -> str | None:
         """A name without a folder is looked up in PATH, as a shell does."""
-        return absolute(python) if python and "/" in python else python
+        return absolute_path(python) if python and "/" in python else python

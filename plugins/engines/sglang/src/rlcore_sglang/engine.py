@@ -8,16 +8,23 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rlcore.dtypes import NAMES
-from rlcore.engines import ways
-from rlcore.engines.interface import TOKEN_VARIABLE, Command, Engine, EngineLaunch
-from rlcore.network import stay_on
+from rlcore import (
+    DTYPE_NAMES,
+    MEGABYTE,
+    TOKEN_VARIABLE,
+    Engine,
+    EngineLaunch,
+    ServerCommand,
+    far_ways,
+    publisher_of,
+    stay_on,
+)
 from rlcore_sglang import cpu, heads, launch_server, models
 from rlcore_sglang import fields as server_fields
 from rlcore_sglang.config import SglangConfig
 
 if TYPE_CHECKING:
-    from rlcore.engines.publish import Publisher
+    from rlcore import Publisher
 
 CLASSIFIER = {"is_embedding": True}
 """ServerArgs of a sequence classifier."""
@@ -43,7 +50,7 @@ class SglangEngine(Engine[SglangConfig]):
     def check_model(self, hf_config: Mapping[str, Any]) -> None:
         models.check_model(hf_config, on_gpu=_has_gpu())
 
-    def command(self, launch: EngineLaunch) -> Command:
+    def command(self, launch: EngineLaunch) -> ServerCommand:
         env = self._environment()
         server_fields.require_version(self.config.python, env)
         known = server_fields.server_fields(self.config.python, env)
@@ -58,7 +65,7 @@ class SglangEngine(Engine[SglangConfig]):
             "--model-path": launch.model_path,
             "--host": launch.host,
             "--port": launch.port,
-            "--dtype": NAMES[self.dtype(launch.dtype)],
+            "--dtype": DTYPE_NAMES[self.dtype(launch.dtype)],
             "--context-length": launch.context_length,
             "--random-seed": launch.seed,
         }
@@ -66,7 +73,7 @@ class SglangEngine(Engine[SglangConfig]):
             options |= {"--node-rank": launch.node, "--dist-init-addr": launch.meeting}
         argv = [*_flat(options), *server_fields.arguments({**defaults, **given}, known)]
         python = self.config.python or sys.executable
-        return Command(
+        return ServerCommand(
             argv=(python, "-P", launch_server.__file__, *argv),
             env={TOKEN_VARIABLE: launch.token, **env, **stay_on(_meeting_host(launch))},
         )
@@ -78,16 +85,16 @@ class SglangEngine(Engine[SglangConfig]):
         return server_fields.nodes_of(fields)
 
     def far_ways(self, *, spanning: bool) -> Sequence[str]:
-        return ["tensor", *ways.far_ways(["broadcast"], spanning=spanning)]
+        return ["tensor", *far_ways(["broadcast"], spanning=spanning)]
 
     def publisher(self, *, weights_dir: str, model_path: str, dtype: str) -> Publisher:
         config, root = self.config, Path(weights_dir)
         if config.publish == "tensor":
             from rlcore_sglang.publish import TensorPublisher
 
-            bucket_bytes = config.bucket_mb * ways.MEGABYTE
+            bucket_bytes = config.bucket_mb * MEGABYTE
             return TensorPublisher(root=root, dtype=self.dtype(dtype), bucket_bytes=bucket_bytes)
-        return ways.publisher_of(
+        return publisher_of(
             config.publish,
             root,
             Path(model_path),

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlcore.config.layers import flag_name
-from rlcore.errors import ConfigError, MissingEngineError, did_you_mean
+from rlcore import ConfigError, MissingEngineError, did_you_mean, flag_name
 from rlcore_sglang import dump_fields
 
 OLDEST, NEWEST_EXCLUDED = (0, 5, 12), (0, 6)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore.engines.classifiers import CLASSIFIER_HEAD, REWARD_HEAD, classifier_of, is_decoder
-from rlcore.errors import ModelError
+from rlcore import CLASSIFIER_HEAD, REWARD_HEAD, ModelError, classifier_of, is_decoder
 
 LATENT = "DeepseekV3ForCausalLM"
 FLASH = "Glm4MoeLiteForCausalLM"

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterable
 
-from rlcore.machine import has_gpu
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Component
+from rlcore import Component, has_gpu, hookimpl
 from rlcore_sglang.config import SglangConfig
 
 

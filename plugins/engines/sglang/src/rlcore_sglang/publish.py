@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlcore.engines.client import EngineClient
-from rlcore.engines.publish import Files
-from rlcore.engines.publish_file import Location
+from rlcore import EngineClient, FilePublisher, WeightsLocation
 from rlcore_sglang.bucket import payloads
 
 
 @dataclass(frozen=True, kw_only=True)
-class TensorPublisher(Files):
+class TensorPublisher(FilePublisher):
     """In buckets, from a driver that sees `root`."""
 
     bucket_bytes: int
 
-    async def _send(self, client: EngineClient, location: Location) -> None:
+    async def _send(self, client: EngineClient, location: WeightsLocation) -> None:
         await client.begin_weight_update()
         previous: str | None = None
         for payload in payloads(location.file, self.bucket_bytes):

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from rlcore.interfaces import GenerationContext
-from rlcore.trajectory import answered
-from rlcore.types import GenerationStatus, RewardStatus, Sample
+from rlcore import GenerationContext, GenerationStatus, RewardStatus, Sample, answered
 from rlcore_best_of_n.config import BestOfNConfig
 
 

@@ -4,9 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rlcore.config.base import Config
-from rlcore.config.parts import RewardConfig
-from rlcore.types import Json
+from rlcore import Config, Json, RewardConfig
 
 
 class EnvironmentConfig(Config):

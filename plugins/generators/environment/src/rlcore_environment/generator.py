@@ -9,11 +9,18 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from rlcore.blocking import call_in_thread
-from rlcore.chat.render import render_prompt, render_suffix
-from rlcore.interfaces import Completion, GenerationContext
-from rlcore.trajectory import Trajectory
-from rlcore.types import GenerationStatus, Json, Messages, Sample
+from rlcore import (
+    Completion,
+    GenerationContext,
+    GenerationStatus,
+    Json,
+    Messages,
+    Sample,
+    Trajectory,
+    call_in_thread,
+    render_prompt,
+    render_suffix,
+)
 from rlcore_environment.config import EnvironmentConfig
 from rlcore_environment.make import factory
 from rlcore_environment.protocol import TURNS, ClosableEnvironment, Environment, Step

@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable
 
-from rlcore.errors import ConfigError, MissingPackageError
+from rlcore import ConfigError, MissingPackageError
 from rlcore_environment.config import EnvironmentConfig
 from rlcore_environment.protocol import Environment
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Component, Source
+from rlcore import Component, Source, hookimpl
 from rlcore_environment.config import EnvironmentConfig, EnvironmentRewardConfig, EpisodesConfig
 
 

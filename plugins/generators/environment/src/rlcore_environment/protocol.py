@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from rlcore.types import Sample
+from rlcore import Sample
 
 TURNS = "environment_turns"
 """In a sample's metadata: [place of the turn's last token, its reward] of each turn."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlcore.types import Sample, Score
+from rlcore import Sample, Score
 from rlcore_environment.config import EnvironmentRewardConfig
 from rlcore_environment.protocol import TURNS
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from rlcore.errors import DataError
-from rlcore.interfaces import Prompts
-from rlcore.types import Messages, Prompt
+from rlcore import DataError, Messages, Prompt, Prompts
 from rlcore_environment.config import EpisodesConfig
 
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from rlcore.config.base import Config, absolute
+from rlcore import Config, absolute_path
 
 
 class ReplayConfig(Config):
@@ -17,4 +17,4 @@ class ReplayConfig(Config):
         "fail", description="a sample that was not saved fails, or the engine answers"
     )
 
-    _absolute = field_validator("path")(absolute)
+    _absolute = field_validator("path")(absolute_path)

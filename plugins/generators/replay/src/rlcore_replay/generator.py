@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from rlcore.interfaces import GenerationContext
-from rlcore.trajectory import answered
-from rlcore.types import RECORDED, GenerationStatus, Sample, Span
+from rlcore import RECORDED, GenerationContext, GenerationStatus, Sample, Span, answered
 from rlcore_replay.config import ReplayConfig
 from rlcore_replay.samples import Archive, Saved
 

@@ -9,12 +9,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, TypeAdapter, ValidationError, model_validator
 
-from rlcore.errors import DataError
-from rlcore.types import GenerationStatus, Json
+from rlcore import DataError, GenerationStatus, Json
 
 
 class Saved(BaseModel):
-    """The tokens of one sample; see `rlcore.types.Sample`."""
+    """The tokens of one sample; see `rlcore.Sample`."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -19,8 +19,7 @@ from typing import Any, Protocol
 
 import psutil
 
-from rlcore.errors import ConfigError
-from rlcore.types import Json, Prompt
+from rlcore import ConfigError, Json, Prompt
 
 INHERITED = frozenset(
     {

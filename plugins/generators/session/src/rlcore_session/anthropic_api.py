@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlcore.types import Json
+from rlcore import Json
 from rlcore_session.chats import ApiError, Ask, Turn, text_of
 from rlcore_session.openai_api import asks_sampling, positive
 

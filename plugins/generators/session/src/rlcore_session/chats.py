@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlcore.interfaces import Completion
-from rlcore.types import Json
+from rlcore import Completion, Json
 
 
 class ApiError(Exception):

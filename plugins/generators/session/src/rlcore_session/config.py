@@ -4,8 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from rlcore.chat.tool_calls import ToolFormat
-from rlcore.config.base import Config, absolute
+from rlcore import Config, ToolFormat, absolute_path
 
 
 class SessionConfig(Config):
@@ -36,7 +35,7 @@ class SessionConfig(Config):
     @classmethod
     def _found_again(cls, agent: str) -> str:
         place, colon, name = agent.rpartition(":")
-        return f"{absolute(place)}{colon}{name}" if place.endswith(".py") else agent
+        return f"{absolute_path(place)}{colon}{name}" if place.endswith(".py") else agent
 
     @model_validator(mode="after")
     def _one_agent(self) -> Self:

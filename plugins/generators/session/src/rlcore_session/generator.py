@@ -7,10 +7,15 @@ import logging
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 
-from rlcore.chat.render import compile_template
-from rlcore.data.tokens import Tokenizer
-from rlcore.interfaces import GenerationContext
-from rlcore.types import GenerationStatus, RewardStatus, Sample, Score
+from rlcore import (
+    GenerationContext,
+    GenerationStatus,
+    RewardStatus,
+    Sample,
+    Score,
+    Tokenizer,
+    compile_template,
+)
 from rlcore_session.agents import AgentError, AgentSession, find_agent
 from rlcore_session.config import SessionConfig
 from rlcore_session.server import SessionServer

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from rlcore.types import Json
+from rlcore import Json
 from rlcore_session.chats import ApiError, Ask, Turn, text_of
 
 NEUTRAL: Mapping[str, tuple[Json, ...]] = {

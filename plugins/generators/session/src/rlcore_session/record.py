@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rlcore.chat.render import render_prompt, render_suffix
-from rlcore.data.tokens import Tokenizer
-from rlcore.interfaces import Completion
-from rlcore.types import GenerationStatus, Sample, Span
+from rlcore import Completion, GenerationStatus, Sample, Span, Tokenizer, render_prompt, render_suffix
 from rlcore_session.chats import Ask, Turn, chat_keys, next_key
 
 

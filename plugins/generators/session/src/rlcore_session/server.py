@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from rlcore.interfaces import GenerationContext
+from rlcore import GenerationContext
 from rlcore_session import anthropic_api, openai_api
 from rlcore_session.chats import ApiError, Ask
 from rlcore_session.session import Session

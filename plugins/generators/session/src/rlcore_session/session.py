@@ -8,12 +8,21 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rlcore.chat.render import template_text
-from rlcore.chat.tool_calls import Parsed, ToolFormat, parse_tool_calls, tool_format
-from rlcore.errors import DataError, ModelError, RlcoreError
-from rlcore.interfaces import Completion, GenerationContext
-from rlcore.trajectory import turn_seed
-from rlcore.types import Json, Sample
+from rlcore import (
+    Completion,
+    DataError,
+    GenerationContext,
+    Json,
+    ModelError,
+    ParsedToolCalls,
+    RlcoreError,
+    Sample,
+    ToolFormat,
+    parse_tool_calls,
+    template_text,
+    tool_format,
+    turn_seed,
+)
 from rlcore_session.chats import ApiError, Ask, Call, Turn
 from rlcore_session.record import Plan, Record
 
@@ -147,7 +156,7 @@ class Session:
             raise ApiError(400, f"{error} (--generator.tool-format)") from error
 
     def _said(self, ask: Ask, completion: Completion, number: int) -> Turn:
-        parsed = Parsed(content=completion.text, calls=())
+        parsed = ParsedToolCalls(content=completion.text, calls=())
         if ask.tools:
             assert self._format is not None, "a request with tools finds the format"
             parsed = parse_tool_calls(completion.text, self._format, ask.tools)

@@ -2,10 +2,7 @@
 
 from collections.abc import Sequence
 
-from rlcore.config.base import Config
-from rlcore.interfaces import GenerationContext
-from rlcore.trajectory import answered
-from rlcore.types import Sample
+from rlcore import Config, GenerationContext, Sample, answered
 
 
 class SingleTurn:

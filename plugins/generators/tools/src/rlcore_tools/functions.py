@@ -12,9 +12,7 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticSchemaGenerationError
 
-from rlcore.blocking import call_in_thread
-from rlcore.errors import ConfigError
-from rlcore.types import Json
+from rlcore import ConfigError, Json, call_in_thread
 from rlcore_tools.toolbox import BadCallError
 
 _PARAMETER = re.compile(r"^\s+(\w+)(?: \([^)]*\))?: (.+(?:\n {8,}.+)*)", re.MULTILINE)

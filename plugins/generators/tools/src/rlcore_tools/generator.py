@@ -8,13 +8,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from rlcore.chat.render import render_prompt, render_suffix, template_text
-from rlcore.chat.tool_calls import Parsed, ToolCall, ToolFormat, parse_tool_calls, tool_format
-from rlcore.data.tokens import CHECKED_AHEAD, Tokenizer
-from rlcore.errors import DataError
-from rlcore.interfaces import Completion, GenerationContext
-from rlcore.trajectory import Trajectory
-from rlcore.types import GenerationStatus, Json, Messages, Prompt, Sample
+from rlcore import (
+    CHECKED_AHEAD,
+    Completion,
+    DataError,
+    GenerationContext,
+    GenerationStatus,
+    Json,
+    Messages,
+    ParsedToolCalls,
+    Prompt,
+    Sample,
+    Tokenizer,
+    ToolCall,
+    ToolFormat,
+    Trajectory,
+    parse_tool_calls,
+    render_prompt,
+    render_suffix,
+    template_text,
+    tool_format,
+)
 from rlcore_tools import functions
 from rlcore_tools.config import ToolsConfig
 from rlcore_tools.servers import Server
@@ -103,7 +117,7 @@ class Tools:
         config = self._config
         return Toolbox([*self._functions, *more], timeout=config.call_timeout, most=config.max_result_chars)
 
-    async def _called(self, box: Toolbox, parsed: Parsed, log: Log) -> list[Result]:
+    async def _called(self, box: Toolbox, parsed: ParsedToolCalls, log: Log) -> list[Result]:
         """The result of each call, and of each that is none; calls of one answer run at once."""
         most = self._config.max_calls
         results = list(await asyncio.gather(*(box.call(call) for call in parsed.calls[:most])))

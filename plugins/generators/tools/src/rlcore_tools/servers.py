@@ -9,8 +9,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore.errors import MissingPackageError, PluginError
-from rlcore.types import Json
+from rlcore import Json, MissingPackageError, PluginError
 from rlcore_tools.toolbox import BadCallError
 
 

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from rlcore.chat.tool_calls import ToolCall
-from rlcore.errors import ConfigError, did_you_mean
-from rlcore.types import Json
+from rlcore import ConfigError, Json, ToolCall, did_you_mean
 
 _log = logging.getLogger(__name__)
 

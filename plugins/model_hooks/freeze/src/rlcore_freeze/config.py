@@ -4,7 +4,7 @@ import re
 
 from pydantic import Field, field_validator
 
-from rlcore.config.base import Config
+from rlcore import Config
 
 
 class FreezeConfig(Config):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rlcore.errors import ConfigError
-from rlcore.interfaces.model_hooks import ModelHook, ModelView
+from rlcore import ConfigError, ModelHook, ModelView
 from rlcore_freeze.config import FreezeConfig
 
 FLAG = "--model-hook.freeze.pattern"

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore.facts import Facts, decoder, experts_of, latent_of
+from rlcore import ModelFacts, decoder_facts, expert_facts, latent_facts
 
 
-def deepseek_v3(config: Mapping[str, Any]) -> Facts:
+def deepseek_v3(config: Mapping[str, Any]) -> ModelFacts:
     """DeepSeek-V3, V3.1 and R1: latent attention and experts."""
-    return decoder(config, latent=latent_of(config), experts=experts_of(config))
+    return decoder_facts(config, latent=latent_facts(config), experts=expert_facts(config))

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterable
 
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import ModelFamily
-from rlcore.presets import SUGGESTS
+from rlcore import TINY_SUGGESTS, ModelFamily, hookimpl
 
 
 @hookimpl
@@ -26,5 +24,5 @@ def rlcore_models() -> Iterable[ModelFamily]:
         trainer="megatron",
         architectures=(),
         preset="rlcore_deepseek.tiny:tiny",
-        suggests=SUGGESTS,
+        suggests=TINY_SUGGESTS,
     )

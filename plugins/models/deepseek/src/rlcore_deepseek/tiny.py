@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from rlcore.presets import SIZES, write_tiny
+from rlcore import TINY_SIZES, write_tiny_model
 
 CONFIG: dict[str, Any] = {
     "architectures": ["DeepseekV3ForCausalLM"],
     "model_type": "deepseek_v3",
-    **SIZES,
-    "num_key_value_heads": SIZES["num_attention_heads"],
+    **TINY_SIZES,
+    "num_key_value_heads": TINY_SIZES["num_attention_heads"],
     "q_lora_rank": None,
     "kv_lora_rank": 32,
     "qk_nope_head_dim": 16,
@@ -31,7 +31,7 @@ CONFIG: dict[str, Any] = {
         "rope_type": "yarn",
         "rope_theta": 10000.0,
         "factor": 1.0,
-        "original_max_position_embeddings": SIZES["max_position_embeddings"],
+        "original_max_position_embeddings": TINY_SIZES["max_position_embeddings"],
     },
     "moe_layer_freq": 1,
     "topk_method": "noaux_tc",
@@ -41,4 +41,4 @@ CONFIG: dict[str, Any] = {
 
 def tiny(directory: str | Path, seed: int = 0) -> Path:
     """Write the model's Hugging Face directory; returns it. The same seed gives the same bytes."""
-    return write_tiny(directory, CONFIG, seed)
+    return write_tiny_model(directory, CONFIG, seed)

@@ -4,21 +4,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rlcore.facts import Facts, decoder, experts_of, latent_of
+from rlcore import ModelFacts, decoder_facts, expert_facts, latent_facts
 
 
-def glm4(config: Mapping[str, Any]) -> Facts:
+def glm4(config: Mapping[str, Any]) -> ModelFacts:
     """GLM-4: norms stand behind attention and MLP too."""
-    return decoder(config, sandwich=True)
+    return decoder_facts(config, sandwich=True)
 
 
-def glm4_moe(config: Mapping[str, Any]) -> Facts:
+def glm4_moe(config: Mapping[str, Any]) -> ModelFacts:
     """GLM-4.5 to 4.7."""
-    return decoder(config, experts=experts_of(config))
+    return decoder_facts(config, experts=expert_facts(config))
 
 
-def glm4_moe_lite(config: Mapping[str, Any]) -> Facts:
+def glm4_moe_lite(config: Mapping[str, Any]) -> ModelFacts:
     """GLM-4.7-Flash, whose first layer is dense where `mlp_layer_types` does not say more."""
     dense = (config.get("mlp_layer_types") or ["dense"]).count("dense")
-    experts = replace(experts_of(config), first_dense=dense)
-    return decoder(config, latent=latent_of(config), experts=experts)
+    experts = replace(expert_facts(config), first_dense=dense)
+    return decoder_facts(config, latent=latent_facts(config), experts=experts)

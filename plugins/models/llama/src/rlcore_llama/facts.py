@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore.facts import Facts, decoder
+from rlcore import ModelFacts, decoder_facts
 
 
-def llama(config: Mapping[str, Any]) -> Facts:
+def llama(config: Mapping[str, Any]) -> ModelFacts:
     """Llama 2 and 3."""
-    return decoder(config)
+    return decoder_facts(config)

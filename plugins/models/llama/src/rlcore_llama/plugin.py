@@ -2,9 +2,7 @@
 
 from collections.abc import Iterable
 
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import ModelFamily
-from rlcore.presets import SUGGESTS
+from rlcore import TINY_SUGGESTS, ModelFamily, hookimpl
 
 
 @hookimpl
@@ -19,5 +17,5 @@ def rlcore_models() -> Iterable[ModelFamily]:
         facts="rlcore_llama.facts:llama",
         sizes="rlcore_llama:sizes",
         preset="rlcore_llama.tiny:tiny",
-        suggests=SUGGESTS,
+        suggests=TINY_SUGGESTS,
     )

@@ -4,7 +4,7 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
-from rlcore.errors import ModelError
+from rlcore import ModelError
 from rlcore_megatron.mcore.backend import Linears
 from rlcore_megatron.mcore.bridge import MBridge
 from rlcore_megatron.mcore.linear import BiasedLinear

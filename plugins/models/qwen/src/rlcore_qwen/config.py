@@ -1,6 +1,6 @@
 """Settings of the bridge."""
 
-from rlcore.config.base import Config
+from rlcore import Config
 
 
 class QwenConfig(Config):

@@ -3,19 +3,19 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore.facts import Facts, decoder, experts_of
+from rlcore import ModelFacts, decoder_facts, expert_facts
 
 
-def qwen2(config: Mapping[str, Any]) -> Facts:
+def qwen2(config: Mapping[str, Any]) -> ModelFacts:
     """Qwen2 and Qwen2.5: queries, keys and values always have biases."""
-    return decoder(config, qkv_bias=True)
+    return decoder_facts(config, qkv_bias=True)
 
 
-def qwen3(config: Mapping[str, Any]) -> Facts:
+def qwen3(config: Mapping[str, Any]) -> ModelFacts:
     """Qwen3: queries and keys are normalized."""
-    return decoder(config, qk_norm=True)
+    return decoder_facts(config, qk_norm=True)
 
 
-def qwen3_moe(config: Mapping[str, Any]) -> Facts:
+def qwen3_moe(config: Mapping[str, Any]) -> ModelFacts:
     """Qwen3 with experts."""
-    return decoder(config, qk_norm=True, experts=experts_of(config))
+    return decoder_facts(config, qk_norm=True, experts=expert_facts(config))

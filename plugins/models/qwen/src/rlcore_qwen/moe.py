@@ -5,7 +5,7 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
-from rlcore.errors import ModelError
+from rlcore import ModelError
 from rlcore_megatron.mcore.moe_bridge import MoeBridge
 from rlcore_megatron.mcore.routing import Routing
 

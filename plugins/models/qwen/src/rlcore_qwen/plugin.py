@@ -2,9 +2,7 @@
 
 from collections.abc import Iterable
 
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import ModelFamily
-from rlcore.presets import SUGGESTS
+from rlcore import TINY_SUGGESTS, ModelFamily, hookimpl
 from rlcore_qwen.config import QwenConfig
 
 
@@ -21,7 +19,7 @@ def rlcore_models() -> Iterable[ModelFamily]:
         facts="rlcore_qwen.facts:qwen3",
         sizes="rlcore_qwen:sizes",
         preset="rlcore_qwen.tiny:tiny",
-        suggests=SUGGESTS,
+        suggests=TINY_SUGGESTS,
     )
     yield ModelFamily(
         name="qwen2",

@@ -4,19 +4,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rlcore.presets import SIZES, write_tiny
+from rlcore import TINY_SIZES, write_tiny_model
 
 CONFIG: dict[str, Any] = {
     "architectures": ["Qwen3ForCausalLM"],
     "model_type": "qwen3",
-    **SIZES,
+    **TINY_SIZES,
     "use_sliding_window": False,
 }
 
 
 def tiny(directory: str | Path, seed: int = 0) -> Path:
     """Write the model's Hugging Face directory; returns it. The same seed gives the same bytes."""
-    return write_tiny(directory, CONFIG, seed, _shapes())
+    return write_tiny_model(directory, CONFIG, seed, _shapes())
 
 
 def _shapes() -> Iterator[tuple[str, tuple[int, ...]]]:

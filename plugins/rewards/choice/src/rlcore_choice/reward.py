@@ -8,7 +8,7 @@ that is a letter alone: `B`, `(B)`, `B.`, `**B**`.
 import re
 from collections.abc import Sequence
 
-from rlcore.types import Json, Sample, Score
+from rlcore import Json, Sample, Score
 from rlcore_choice.config import MultipleChoiceConfig
 
 CHOICES = "choices"

@@ -4,8 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from rlcore.config.base import absolute
-from rlcore.config.parts import RewardConfig
+from rlcore import RewardConfig, absolute_path
 
 
 class CodeConfig(RewardConfig):
@@ -30,4 +29,4 @@ class CodeConfig(RewardConfig):
         "only: they may then do what you may, delete files, kill processes and read the environment too",
     )
 
-    _absolute = field_validator("python")(absolute)
+    _absolute = field_validator("python")(absolute_path)

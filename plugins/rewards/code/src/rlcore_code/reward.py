@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlcore.errors import ConfigError
-from rlcore.types import Json, Sample, Score
+from rlcore import ConfigError, Json, Sample, Score
 from rlcore_code import seccomp
 from rlcore_code.config import CodeConfig
 from rlcore_code.sandbox import Finished, Sandbox, SandboxError

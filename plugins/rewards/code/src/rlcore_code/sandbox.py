@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rlcore.errors import ConfigError
+from rlcore import ConfigError
 from rlcore_code.config import CodeConfig
 
 Files = Mapping[str, str]

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from rlcore.config.parts import RewardConfig
+from rlcore import RewardConfig
 
 
 class IfevalConfig(RewardConfig):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from rlcore.types import Json, Sample, Score
+from rlcore import Json, Sample, Score
 from rlcore_ifeval.config import IfevalConfig
 from rlcore_ifeval.instructions import CHECKS
 

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from rlcore.config.parts import RewardConfig
+from rlcore import RewardConfig
 
 
 class MathConfig(RewardConfig):

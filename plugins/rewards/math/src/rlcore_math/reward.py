@@ -11,7 +11,7 @@ from typing import Any
 
 from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
-from rlcore.types import Json, Sample, Score
+from rlcore import Json, Sample, Score
 from rlcore_math.config import MathConfig
 from rlcore_math.limits import each
 

@@ -4,8 +4,7 @@ from typing import Any
 
 from pydantic import Field
 
-from rlcore.config.base import Config
-from rlcore.config.parts import RewardConfig
+from rlcore import Config, RewardConfig
 
 
 class ReasoningGymConfig(Config):

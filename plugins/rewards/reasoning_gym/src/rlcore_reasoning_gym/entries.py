@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from rlcore.errors import DataError
-from rlcore.types import Json
+from rlcore import DataError, Json
 
 try:
     import reasoning_gym

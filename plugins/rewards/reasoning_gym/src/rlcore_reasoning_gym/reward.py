@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from rlcore.types import Sample, Score
+from rlcore import Sample, Score
 from rlcore_reasoning_gym.config import ReasoningGymRewardConfig
 from rlcore_reasoning_gym.entries import entry_of
 

@@ -2,10 +2,7 @@
 
 from collections.abc import Iterator
 
-from rlcore.data.split import content_hash, share
-from rlcore.errors import DataError
-from rlcore.interfaces import Prompts
-from rlcore.types import Messages, Prompt
+from rlcore import DataError, Messages, Prompt, Prompts, content_hash, content_share
 from rlcore_reasoning_gym.config import ReasoningGymConfig
 from rlcore_reasoning_gym.entries import KEY, dataset
 
@@ -32,7 +29,7 @@ class ReasoningGym:
         held_out: dict[str, list[Prompt]] = {name: [] for name in names}
         for name in names:
             for prompt in self._entries(name):
-                chosen = share(content_hash(prompt.text)) < self._config.held_out
+                chosen = content_share(content_hash(prompt.text)) < self._config.held_out
                 (held_out[name] if chosen else train).append(prompt)
         return Prompts(train=train, held_out={name: rows for name, rows in held_out.items() if rows})
 

@@ -12,9 +12,7 @@ from typing import Any, TypeGuard
 
 import aiohttp
 
-from rlcore.config.servers import AsksServer
-from rlcore.errors import ConfigError
-from rlcore.types import Json
+from rlcore import AsksServer, ConfigError, Json
 from rlcore_remote.config import ServerConfig
 
 MAX_ANSWER_BYTES = 1 << 20

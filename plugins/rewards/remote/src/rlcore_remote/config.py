@@ -7,8 +7,7 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from rlcore.config.parts import RewardConfig
-from rlcore.config.servers import AsksChat, AsksScores, frozen_name
+from rlcore import AsksChat, AsksScores, RewardConfig, frozen_name
 
 
 class ServerConfig(RewardConfig):

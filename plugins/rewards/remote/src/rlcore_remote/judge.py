@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlcore.types import Json, Sample, Score
+from rlcore import Json, Sample, Score
 from rlcore_remote.client import Client, ServerError, token
 from rlcore_remote.config import JudgeConfig
 

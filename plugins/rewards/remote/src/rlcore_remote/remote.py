@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlcore.types import Json, Sample, Score
+from rlcore import Json, Sample, Score
 from rlcore_remote.client import Client, ServerError, number, token
 from rlcore_remote.config import RemoteConfig
 

@@ -6,10 +6,7 @@ from typing import Any
 
 from transformers import AutoTokenizer  # noqa: F401 - its seconds are spent once, before workers are forked
 
-from rlcore.chat.render import render_chat
-from rlcore.data.tokens import Tokenizer, load_tokenizer
-from rlcore.errors import ModelError
-from rlcore.types import Json, Sample, Score
+from rlcore import Json, ModelError, Sample, Score, Tokenizer, load_tokenizer, render_chat
 from rlcore_remote.client import Client, ServerError, number, token
 from rlcore_remote.config import RewardModelConfig
 from rlcore_remote.judge import as_text

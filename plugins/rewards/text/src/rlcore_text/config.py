@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from rlcore.config.parts import RewardConfig
+from rlcore import RewardConfig
 
 
 class ExactMatchConfig(RewardConfig):

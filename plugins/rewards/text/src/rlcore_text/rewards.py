@@ -10,8 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 
-from rlcore.labels import answers
-from rlcore.types import GenerationStatus, Sample, Score
+from rlcore import GenerationStatus, Sample, Score, accepted_answers
 from rlcore_text.config import ExactMatchConfig, F1Config, FormatConfig, LengthRankConfig, TokenMatchConfig
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -27,7 +26,9 @@ class _LabelReward(ABC):
 
     def _best(self, sample: Sample) -> Score:
         ended = sample.status is GenerationStatus.COMPLETED
-        scores = [self._compare(sample.text, answer, ended) for answer in answers(sample.prompt.label)]
+        scores = [
+            self._compare(sample.text, answer, ended) for answer in accepted_answers(sample.prompt.label)
+        ]
         return max(scores, key=lambda score: score.value)
 
     @abstractmethod

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from rlcore.config.base import Config
+from rlcore import Config
 
 
 class TensorboardConfig(Config):

@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlcore.errors import MissingPackageError
-from rlcore.interfaces import RunInfo, Tracker
-from rlcore.types import Json, Sample
+from rlcore import Json, MissingPackageError, RunInfo, Sample, Tracker
 from rlcore_tensorboard.config import TensorboardConfig
 
 if TYPE_CHECKING:

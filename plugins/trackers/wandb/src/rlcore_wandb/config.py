@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rlcore.config.base import Config
+from rlcore import Config
 
 
 class WandbConfig(Config):

@@ -9,9 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlcore.errors import ConfigError, MissingPackageError
-from rlcore.interfaces import RunInfo, Tracker
-from rlcore.types import Json, Sample
+from rlcore import ConfigError, Json, MissingPackageError, RunInfo, Sample, Tracker
 from rlcore_wandb.config import WandbConfig
 
 ID = Path("wandb") / "id"

@@ -6,13 +6,10 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rlcore.compose.model_fit import experts_of
-from rlcore.config.layers import flag_name
-from rlcore.config.parts import TrainerConfig
-from rlcore.errors import ConfigError
+from rlcore import ConfigError, TrainerConfig, expert_count, flag_name
 
 if TYPE_CHECKING:
-    from rlcore.config.run import RunConfig
+    from rlcore import RunConfig
 
 TABLE = "megatron"
 TENSOR, PIPELINE = "tensor_model_parallel_size", "pipeline_model_parallel_size"
@@ -102,7 +99,7 @@ def _virtual_complaints(fields: Mapping[str, Any], layers: Any) -> Iterator[str]
 
 def _expert_complaints(fields: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
     """A model with experts is divided differently; a dense one has none to divide."""
-    experts, parts, tensor = experts_of(config), _size(fields, EXPERT), _size(fields, TENSOR)
+    experts, parts, tensor = expert_count(config), _size(fields, EXPERT), _size(fields, TENSOR)
     if not experts:
         if BALANCE in fields:
             yield f"{_flag(BALANCE)}: the model has no experts; leave it out."

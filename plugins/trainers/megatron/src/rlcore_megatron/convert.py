@@ -11,17 +11,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlcore.checkpoint.folder import MARKER, write_atomically
-from rlcore.checkpoint.report import Report
-from rlcore.dtypes import NAMES
-from rlcore.errors import CheckpointError
-from rlcore.interfaces.trainer import Advance, Weights
-from rlcore.runtime.weights_check import check_weights
-from rlcore.spec import ModelSpec
+from rlcore import (
+    COMPLETE_MARKER,
+    DTYPE_NAMES,
+    CheckpointError,
+    ConversionReport,
+    ModelSpec,
+    ProgressCallback,
+    SavedWeights,
+    check_weights,
+    write_atomically,
+)
 from rlcore_megatron.shares import Done, ToDist, ToHf, one_rank, run_shares
 
 if TYPE_CHECKING:
-    from rlcore.plugins.files import PluginFile
+    from rlcore import PluginFile
 
 WEIGHTS = "weights"
 """The folder of the weights in a directory that `to_dist` made."""
@@ -33,17 +37,17 @@ MAX_PIECE_BYTES = 1024**3
 
 def is_dist(path: Path) -> bool:
     """Whether `path` is a directory that `to_dist` made."""
-    return (path / WEIGHTS).is_dir() and (path / MARKER).is_file()
+    return (path / WEIGHTS).is_dir() and (path / COMPLETE_MARKER).is_file()
 
 
 def to_hf(
-    source: Weights,
+    source: SavedWeights,
     out: Path,
-    advance: Advance,
+    advance: ProgressCallback,
     max_shard_bytes: int = MAX_SHARD_BYTES,
     ranks: int = 1,
     plugin_files: Sequence[PluginFile] = (),
-) -> Report:
+) -> ConversionReport:
     """Write the new directory `out`, as transformers and engines load it, in the dtype of the run.
 
     Config, tokenizer, chat template and generation config come from `source.spec.path`. The directory
@@ -53,11 +57,11 @@ def to_hf(
     """
     _check_new(out)
     with one_rank():
-        from rlcore.checkpoint.safetensors_stream import shards, write_index
+        from rlcore import plan_shards, write_shard_index
         from rlcore_megatron.mcore.streaming import Shape
 
         shape = Shape.of(source.spec)
-        files = shards((entry for _, entry in shape.plan()), max_shard_bytes)
+        files = plan_shards((entry for _, entry in shape.plan()), max_shard_bytes)
         total = sum(file.nbytes for file in files)
         _check_space(out, total)
         with write_atomically(out, marked=False) as folder:
@@ -65,18 +69,18 @@ def to_hf(
             done = run_shares(
                 job, shape, min(ranks, len(files)), lambda more: advance(more, total), plugin_files
             )
-            write_index(folder, files)
+            write_shard_index(folder, files)
             return _complete(folder, source.spec, done)
 
 
 def to_dist(
     spec: ModelSpec,
     out: Path,
-    advance: Advance,
+    advance: ProgressCallback,
     ranks: int = 1,
     plugin_files: Sequence[PluginFile] = (),
     max_piece_bytes: int = MAX_PIECE_BYTES,
-) -> Report:
+) -> ConversionReport:
     """Write the new directory `out`: the weights of a Hugging Face directory as `torch_dist`.
 
     Any parallel layout reads its part of them alone (`--weights OUT`). Errors as of `to_hf`; ModelError where
@@ -100,14 +104,14 @@ def to_dist(
             return _complete(folder, spec, done)
 
 
-def _complete(folder: Path, spec: ModelSpec, done: Sequence[Done]) -> Report:
+def _complete(folder: Path, spec: ModelSpec, done: Sequence[Done]) -> ConversionReport:
     """Add what is not weights, and the report of all shares."""
     from rlcore_megatron.mcore.weights import carry
 
-    report = Report()
+    report = ConversionReport()
     for one in done:
         report.add(one.report)
-    carry(Path(spec.path), folder, NAMES[spec.dtype])
+    carry(Path(spec.path), folder, DTYPE_NAMES[spec.dtype])
     report.write(folder)
     return report
 

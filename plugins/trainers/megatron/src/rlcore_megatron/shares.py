@@ -16,13 +16,10 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from rlcore.checkpoint.report import Report
-from rlcore.errors import RlcoreError, RunError
-from rlcore.plugins.files import PluginFile, install
-from rlcore.spec import ModelSpec
+from rlcore import ConversionReport, ModelSpec, PluginFile, RlcoreError, RunError, install_plugin_files
 
 if TYPE_CHECKING:
-    from rlcore.checkpoint.safetensors_stream import Shard
+    from rlcore import SafetensorsShard
     from rlcore_megatron.mcore.streaming import Shape
     from rlcore_megatron.mcore.torch_dist_stream import Written
 
@@ -33,7 +30,7 @@ T = TypeVar("T")
 class Done:
     """What one share wrote. `written`: of a checkpoint, what completes it."""
 
-    report: Report
+    report: ConversionReport
     written: Written | None = None
 
 
@@ -54,10 +51,10 @@ class ToHf(Job):
     spec: ModelSpec
     weights: Path
     folder: Path
-    shards: Sequence[Shard]
+    shards: Sequence[SafetensorsShard]
 
     def run(self, shape: Shape, rank: int, ranks: int, advance: Callable[[int], None]) -> Done:
-        from rlcore.checkpoint.safetensors_stream import write_shards
+        from rlcore import write_shards
 
         mine = share(self.shards, [shard.nbytes for shard in self.shards], rank, ranks)
         coming = {entry.name for shard in mine for entry in shard.entries}
@@ -77,7 +74,7 @@ class ToDist(Job):
     piece_bytes: int
 
     def run(self, shape: Shape, rank: int, ranks: int, advance: Callable[[int], None]) -> Done:
-        report = Report()
+        report = ConversionReport()
         shape.keep(share(list(shape.sizes), list(shape.sizes.values()), rank, ranks))
         written = shape.load_into(self.folder, report, advance, rank, self.piece_bytes)
         return Done(report=report, written=written)
@@ -167,7 +164,7 @@ def _main(end: Connection, plugin_files: Sequence[PluginFile], pickled: bytes, r
 
             from rlcore_megatron.mcore.streaming import Shape
 
-            install(plugin_files)
+            install_plugin_files(plugin_files)
             job: Job = pickle.loads(pickled)
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // ranks))
             said = job.run(Shape.of(job.spec), rank, ranks, end.send)

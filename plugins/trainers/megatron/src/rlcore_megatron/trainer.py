@@ -6,15 +6,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.errors import ConfigError
+from rlcore import ConfigError
 from rlcore_megatron.config import MegatronConfig
 
 if TYPE_CHECKING:
-    from rlcore.checkpoint.report import Report
-    from rlcore.config.run import RunConfig
-    from rlcore.interfaces.trainer import Advance, Meeting, TrainerRank, Weights
-    from rlcore.plugins.files import PluginFile
-    from rlcore.spec import ModelSpec
+    from rlcore import (
+        ConversionReport,
+        ModelSpec,
+        PluginFile,
+        ProgressCallback,
+        Rendezvous,
+        RunConfig,
+        SavedWeights,
+        TrainerRank,
+    )
 
 RECOMPUTE = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 """Only the input of each layer is kept for the backward pass: memory for a third more arithmetic."""
@@ -45,7 +50,7 @@ class MegatronTrainer:
         recompute = gpu and not any(name.startswith("recompute_") for name in given)
         return {**(RECOMPUTE if recompute else {}), **checked}
 
-    def join(self, meeting: Meeting, fields: Mapping[str, Any]) -> TrainerRank:
+    def join(self, meeting: Rendezvous, fields: Mapping[str, Any]) -> TrainerRank:
         """Makes megatron-core importable in this process, too."""
         from rlcore_megatron.mcore.rank import join
 
@@ -53,12 +58,12 @@ class MegatronTrainer:
 
     def to_hf(
         self,
-        source: Weights,
+        source: SavedWeights,
         out: Path,
-        advance: Advance,
+        advance: ProgressCallback,
         ranks: int = 1,
         plugin_files: Sequence[PluginFile] = (),
-    ) -> Report:
+    ) -> ConversionReport:
         """One tensor at a time."""
         from rlcore_megatron.convert import to_hf
 
@@ -68,10 +73,10 @@ class MegatronTrainer:
         self,
         spec: ModelSpec,
         out: Path,
-        advance: Advance,
+        advance: ProgressCallback,
         ranks: int = 1,
         plugin_files: Sequence[PluginFile] = (),
-    ) -> Report:
+    ) -> ConversionReport:
         """As `torch_dist`."""
         from rlcore_megatron.convert import to_dist
 

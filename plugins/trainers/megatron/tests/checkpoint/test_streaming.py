@@ -18,13 +18,12 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from transformers import AutoModelForCausalLM
 
-from rlcore.checkpoint.report import FILE
+from rlcore.api.errors import CheckpointError
+from rlcore.api.optimizer import OptimizerSettings
+from rlcore.api.part import ModelSpec, Part
+from rlcore.api.trainer import CHECKSUMS_FILE, SavedWeights
 from rlcore.checksums import checksum
-from rlcore.errors import CheckpointError
-from rlcore.interfaces.trainer import Weights
 from rlcore.runtime.weights_source import of_model
-from rlcore.settings import OptimizerSettings
-from rlcore.spec import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import make_experts, make_qwen3
 from rlcore_megatron.convert import WEIGHTS, to_dist, to_hf
@@ -92,8 +91,8 @@ def _weights(folder: Path) -> dict[str, torch.Tensor]:
     return {name: one for file in folder.glob("*.safetensors") for name, one in load_file(file).items()}
 
 
-def _source(folder: Path) -> Weights:
-    return Weights(spec=of_model(folder, QWEN), folder=folder / WEIGHTS)
+def _source(folder: Path) -> SavedWeights:
+    return SavedWeights(spec=of_model(folder, QWEN), folder=folder / WEIGHTS)
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -112,7 +111,7 @@ def test_there_and_back_is_the_same_to_the_last_bit(tmp_path: Path, tied: bool) 
     )
     index = json.loads((out / "model.safetensors.index.json").read_text())
     assert index["weight_map"].keys() == before.keys()
-    report = json.loads((out / FILE).read_text())
+    report = json.loads((out / CHECKSUMS_FILE).read_text())
     assert report["tensors"] == {name: checksum(tensor) for name, tensor in before.items()}
     for name, file in report["files"].items():
         content = (out / name).read_bytes()
@@ -143,8 +142,8 @@ def test_ranks_share_the_work_and_give_the_same_bytes(tmp_path: Path) -> None:
     steps: list[tuple[int, int]] = []
     spec = of_model(model, GLM)
 
-    def source(folder: Path) -> Weights:
-        return Weights(spec=spec, folder=folder / "d" / WEIGHTS)
+    def source(folder: Path) -> SavedWeights:
+        return SavedWeights(spec=spec, folder=folder / "d" / WEIGHTS)
 
     calls = [("to_dist", (spec, one / "d")), ("to_hf", (source(one), one / "h", 40_000))]
     run_ranks(_in_one_process, 1, calls)
@@ -155,8 +154,10 @@ def test_ranks_share_the_work_and_give_the_same_bytes(tmp_path: Path) -> None:
     assert {name[:4] for name in dist.files} == {"__0_", "__1_"}
     sizes = [file["bytes"] for file in dist.files.values()]
     assert max(sizes) < 0.7 * sum(sizes)
-    assert dist.tensors == json.loads((one / "d" / FILE).read_text())["tensors"]
-    assert (two / "h" / FILE).read_bytes() == (one / "h" / FILE).read_bytes(), "the digest of each file"
+    assert dist.tensors == json.loads((one / "d" / CHECKSUMS_FILE).read_text())["tensors"]
+    assert (two / "h" / CHECKSUMS_FILE).read_bytes() == (one / "h" / CHECKSUMS_FILE).read_bytes(), (
+        "the digest of each file"
+    )
     for file in (one / "h").iterdir():
         assert (two / "h" / file.name).read_bytes() == file.read_bytes()
     before, after = _weights(model), _weights(two / "h")
@@ -173,7 +174,7 @@ def _layers_in_pieces(rank: int, world: int, port: int, root: str, piece_bytes: 
     """The checksums of a checkpoint whose layers of experts are divided, and how many pieces one has."""
     model, out = Path(root) / "m", Path(root) / "pieces"
     report = to_dist(of_model(model, GLM), out, _unseen, max_piece_bytes=piece_bytes)
-    to_hf(Weights(spec=of_model(model, GLM), folder=out / WEIGHTS), Path(root) / "h", _unseen, 40_000)
+    to_hf(SavedWeights(spec=of_model(model, GLM), folder=out / WEIGHTS), Path(root) / "h", _unseen, 40_000)
     entries = FileSystemReader(str(out / WEIGHTS)).read_metadata().state_dict_metadata
     [experts] = [entry for name, entry in entries.items() if name.endswith("mlp.experts.linear_fc1.weight")]
     assert isinstance(experts, TensorStorageMetadata)
@@ -187,7 +188,7 @@ def test_a_layer_of_experts_is_never_whole_in_memory(tmp_path: Path) -> None:
     [found] = run_ranks(_layers_in_pieces, 1, str(tmp_path), 4 * matrix + 100)
     assert found["pieces"] == [4, 2]
     run_ranks(_in_one_process, 1, [("to_dist", (of_model(model, GLM), tmp_path / "whole"))])
-    assert found["tensors"] == json.loads((tmp_path / "whole" / FILE).read_text())["tensors"]
+    assert found["tensors"] == json.loads((tmp_path / "whole" / CHECKSUMS_FILE).read_text())["tensors"]
     before, after = _weights(model), _weights(tmp_path / "h")
     assert after.keys() == before.keys()
     assert all(torch.equal(after[name], before[name]) for name in before)
@@ -236,7 +237,7 @@ def _refuses(rank: int, world: int, port: int, root: str) -> bool:
     to_dist(of_model(model, QWEN), good, _unseen)
     make_qwen3(bad, intermediate_size=64)
     with pytest.raises(CheckpointError, match="is no checkpoint of this model"):
-        to_hf(Weights(spec=of_model(bad, QWEN), folder=good / WEIGHTS), out, _unseen)
+        to_hf(SavedWeights(spec=of_model(bad, QWEN), folder=good / WEIGHTS), out, _unseen)
     data = good / WEIGHTS / "__0_0.distcp"
     data.write_bytes(data.read_bytes()[:5000])
     with pytest.raises(CheckpointError, match="cannot be read"):

@@ -5,17 +5,18 @@ from typing import Any
 import pytest
 import torch
 
-from rlcore.data.batch import TrainBatch
-from rlcore.inputs import Input
-from rlcore.interfaces import Loss
+from rlcore.api.batch import TrainBatch
+from rlcore.api.inputs import Input
+from rlcore.api.maths import Normalizer
+from rlcore.api.optimizer import OptimizerSettings
+from rlcore.api.part import ModelSpec, Part
+from rlcore.api.training import Loss
+from rlcore.api.types import Group, Prompt, Sample
 from rlcore.learning.learner import Learner
-from rlcore.maths import Normalizer
+from rlcore.learning.settings import LearnerSettings
 from rlcore.rollout.batch import split, to_batch
-from rlcore.settings import LearnerSettings, OptimizerSettings
-from rlcore.spec import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import VOCAB_SIZE, make_qwen3
-from rlcore.types import Group, Prompt, Sample
 from rlcore_dpo.config import DpoConfig
 from rlcore_dpo.loss import Dpo
 from rlcore_megatron.mcore import parallel

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 import torch
 
-from rlcore.data.batch import TrainBatch
-from rlcore.errors import LogProbGapError
-from rlcore.interfaces import AdvantageEstimator
+from rlcore.api.batch import TrainBatch
+from rlcore.api.errors import LogProbGapError
+from rlcore.api.optimizer import OptimizerSettings
+from rlcore.api.part import ModelSpec, Part
+from rlcore.api.training import AdvantageEstimator
 from rlcore.learning.learner import Learner
-from rlcore.settings import LearnerSettings, OptimizerSettings
-from rlcore.spec import ModelSpec, Part
+from rlcore.learning.settings import LearnerSettings
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import make_qwen3, random_batch
 from rlcore_grpo.advantage import GroupAdvantage

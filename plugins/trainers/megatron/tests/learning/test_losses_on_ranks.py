@@ -14,17 +14,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlcore.config.base import Config
-from rlcore.data.batch import TrainBatch
-from rlcore.inputs import TEACHER_TOP_LOG_PROBS, TOP_IDS, Input
-from rlcore.interfaces import Correction, Loss
-from rlcore.interfaces.trainer import StepResult
+from rlcore.api.batch import TrainBatch
+from rlcore.api.config import Config
+from rlcore.api.inputs import TEACHER_TOP_LOG_PROBS, TOP_IDS, Input
+from rlcore.api.maths import Normalizer
+from rlcore.api.optimizer import OptimizerSettings
+from rlcore.api.part import ModelSpec, Part
+from rlcore.api.trainer import StepResult
+from rlcore.api.training import Correction, Loss
 from rlcore.learning.objective import Objective
 from rlcore.learning.preparation import prepare
+from rlcore.learning.settings import KlSettings
 from rlcore.learning.value_objective import ValueObjective, with_value_weights
-from rlcore.maths import Normalizer
-from rlcore.settings import KlSettings, OptimizerSettings
-from rlcore.spec import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import VOCAB_SIZE, make_qwen3, random_batch
 from rlcore_cispo.config import CispoConfig

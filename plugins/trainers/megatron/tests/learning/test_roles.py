@@ -10,13 +10,14 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.errors import RunError
-from rlcore.inputs import Input
-from rlcore.interfaces import AdvantageOutput
+from rlcore.api.batch import TrainBatch
+from rlcore.api.errors import RunError
+from rlcore.api.inputs import Input
+from rlcore.api.optimizer import OptimizerSettings
+from rlcore.api.part import ModelSpec, Part
+from rlcore.api.training import AdvantageOutput
 from rlcore.learning.learner import Learner
-from rlcore.settings import KlSettings, LearnerSettings, OptimizerSettings
-from rlcore.spec import ModelSpec, Part
+from rlcore.learning.settings import KlSettings, LearnerSettings
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import make_qwen3, random_batch
 from rlcore_grpo.config import PpoClipConfig

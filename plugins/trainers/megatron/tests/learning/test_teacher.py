@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from rlcore.config.base import Config
-from rlcore.data.batch import TrainBatch
-from rlcore.inputs import Input
-from rlcore.interfaces import AdvantageEstimator, AdvantageOutput
+from rlcore.api.batch import TrainBatch
+from rlcore.api.config import Config
+from rlcore.api.inputs import Input
+from rlcore.api.optimizer import OptimizerSettings
+from rlcore.api.part import ModelSpec, Part
+from rlcore.api.training import AdvantageEstimator, AdvantageOutput
 from rlcore.learning.learner import Learner
+from rlcore.learning.settings import LearnerSettings
 from rlcore.learning.teacher import WithTeacher
-from rlcore.settings import LearnerSettings, OptimizerSettings
-from rlcore.spec import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import VOCAB_SIZE, make_qwen3, random_batch
 from rlcore_grpo.config import PpoClipConfig

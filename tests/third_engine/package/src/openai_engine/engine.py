@@ -7,12 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from openai_engine.plugin import OpenAiConfig
-from rlcore.engines.client import EngineClient, PauseMode
-from rlcore.engines.client_wire import Capabilities
-from rlcore.engines.interface import TOKEN_VARIABLE, Command, Engine, EngineLaunch
-from rlcore.errors import ConfigError
-from rlcore.interfaces import Completion
-from rlcore.types import Sampling, Span
+from rlcore import (
+    TOKEN_VARIABLE,
+    Capabilities,
+    Completion,
+    ConfigError,
+    Engine,
+    EngineClient,
+    EngineLaunch,
+    PauseMode,
+    Sampling,
+    ServerCommand,
+    Span,
+)
 
 FIELDS = {"seed_offset": int}
 
@@ -21,6 +28,7 @@ class OpenAiEngine(Engine[OpenAiConfig]):
     """A server with OpenAI's protocol, which loads new weights from a folder between two requests."""
 
     name = "openai"
+    client = f"{__name__}:OpenAiClient"
     aborts = False
     takes_weights_under_way = False
     serves_frozen = False
@@ -31,15 +39,11 @@ class OpenAiEngine(Engine[OpenAiConfig]):
             if name not in FIELDS or not str(value).isdecimal():
                 raise ConfigError(f"--openai.{name}: found {value!r}, expected seed_offset with a number.")
 
-    def command(self, launch: EngineLaunch) -> Command:
+    def command(self, launch: EngineLaunch) -> ServerCommand:
         """The server of this package."""
         argv = [sys.executable, "-m", "openai_engine.server", launch.model_path, launch.host]
         argv += [str(launch.port), str(launch.fields.get("seed_offset", 0))]
-        return Command(argv=tuple(argv), env={TOKEN_VARIABLE: launch.token, "OMP_NUM_THREADS": "1"})
-
-    def client(self, url: str, token: str | None, **options: Any) -> EngineClient:
-        """Speaks OpenAI's protocol."""
-        return OpenAiClient(url, token, **options)
+        return ServerCommand(argv=tuple(argv), env={TOKEN_VARIABLE: launch.token, "OMP_NUM_THREADS": "1"})
 
 
 class BareEngine(OpenAiEngine):

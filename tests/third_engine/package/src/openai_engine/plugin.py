@@ -3,9 +3,7 @@
 from collections.abc import Iterable
 from typing import ClassVar
 
-from rlcore.config.parts import EngineConfig
-from rlcore.plugins.hookspecs import hookimpl
-from rlcore.plugins.records import Component
+from rlcore import Component, EngineConfig, hookimpl
 
 
 class OpenAiConfig(EngineConfig):

@@ -6,9 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore.blocking import call_in_thread
-from rlcore.errors import ConfigError
-from rlcore.types import Json, Sample
+from rlcore import ConfigError, Json, Sample, call_in_thread
 from rlcore_environment.protocol import Step
 
 

@@ -8,8 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlcore.errors import ConfigError
-from rlcore.types import Json, Sample
+from rlcore import ConfigError, Json, Sample
 from rlcore_environment.protocol import Step
 
 

@@ -22,7 +22,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
 from torch.nn import functional
 
-from rlcore.data.batch import ranges
+from rlcore import token_ranges
 from rlcore_megatron.mcore.context import Piece, Share
 from rlcore_megatron.mcore.rotary import Rotary, rotate
 
@@ -104,7 +104,7 @@ class Pack:
         """int64 [total]: the tokens, part after part; None where they lie so already."""
         starts = torch.tensor([start for _, found in self._groups for start, _ in found])
         lengths = torch.tensor([length for (length, _), found in self._groups for _ in found])
-        order = ranges(starts, lengths)
+        order = token_ranges(starts, lengths)
         assert order.numel() == self.total, "the pieces of a pack, padding included, must fill it"
         is_sorted = bool((order == torch.arange(self.total)).all())
         return None if is_sorted else order.to(self.starts.device)
@@ -124,7 +124,7 @@ class Pack:
         pieces = torch.tensor(self.pieces, device=self.starts.device)
         _, lengths, before, count = pieces.unbind(1)
         ends_q, ends_k = (functional.pad(x.cumsum(0), (1, 0)).int() for x in (lengths, lengths + count))
-        return ends_q, ends_k, ranges(before, lengths + count)
+        return ends_q, ends_k, token_ranges(before, lengths + count)
 
     @cached_property
     def _groups(self) -> list[tuple[tuple[int, int], list[tuple[int, int]]]]:
@@ -140,7 +140,7 @@ class Pack:
 
     def _positions_of_pieces(self) -> Tensor:
         _, lengths, _, before = torch.tensor(sorted(self.pieces)).unbind(1)
-        return ranges(before, lengths).to(self.starts.device)
+        return token_ranges(before, lengths).to(self.starts.device)
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Part:
 
 def _runs(starts: list[int], length: int, device: torch.device) -> Tensor:
     begin = torch.tensor(starts)
-    return ranges(begin, torch.full_like(begin, length)).to(device)
+    return token_ranges(begin, torch.full_like(begin, length)).to(device)
 
 
 def causal(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float) -> Tensor:

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor, nn
 
-from rlcore.data.batch import TrainBatch
+from rlcore import TrainBatch
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.packing import Pack

@@ -15,8 +15,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig
 
-from rlcore.config.base import Config
-from rlcore.errors import ConfigError, ModelError
+from rlcore import Config, ConfigError, ModelError
 from rlcore_megatron.mcore import fp8, heads, parallel, transfer
 from rlcore_megatron.mcore.backend import Linears, block_spec
 from rlcore_megatron.mcore.imports import device

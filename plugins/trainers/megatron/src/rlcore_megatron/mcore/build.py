@@ -10,8 +10,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor, nn
 from transformers import PretrainedConfig
 
-from rlcore.dtypes import torch_dtype
-from rlcore.spec import ModelSpec
+from rlcore import ModelSpec, torch_dtype
 from rlcore_megatron.mcore import fields
 from rlcore_megatron.mcore.bridge import ModelBridge
 from rlcore_megatron.mcore.saving import load_weights

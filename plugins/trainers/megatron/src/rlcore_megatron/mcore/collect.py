@@ -9,7 +9,7 @@ import torch.distributed as dist
 from megatron.core import parallel_state as mpu
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
+from rlcore import TrainBatch
 from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.packing import Bins
 

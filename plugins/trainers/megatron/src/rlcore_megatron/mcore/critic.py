@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.interfaces.trainer import StepResult, ValueFunction
+from rlcore import StepResult, TrainBatch, ValueFunction
 from rlcore_megatron.mcore.logprobs import Logits
 from rlcore_megatron.mcore.narrowing import whole
 from rlcore_megatron.mcore.packing import Pack

@@ -16,7 +16,7 @@ from megatron.core.optimizer import OptimizerConfig
 from megatron.core.transformer.transformer_config import TransformerConfig
 from pydantic import Field, TypeAdapter, ValidationError
 
-from rlcore.errors import ConfigError, did_you_mean
+from rlcore import ConfigError, did_you_mean
 
 LAYOUT = (
     "tensor_model_parallel_size",

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from transformers import PretrainedConfig
 
-from rlcore.errors import ModelError
+from rlcore import ModelError
 from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.latent import Latent
 from rlcore_megatron.mcore.moe_bridge import ExpertNames, SharedExpertsBridge

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.nn import functional
 
-from rlcore.cpu import kernels
+from rlcore import fits_kernel, kernel_linear, kernel_swiglu
 from rlcore_megatron.mcore.norms import norm_weight, rms_norm
 
 
@@ -92,9 +92,9 @@ def _on_cpu(
     **_: Any,
 ) -> Tensor | None:
     """What megatron's function of these arguments returns; None where the CPU's kernel does not fit."""
-    if sequence_parallel or not kernels.fits(input):
+    if sequence_parallel or not fits_kernel(input):
         return None
-    out = kernels.linear(input, weight, tp_group if allreduce_dgrad else None)
+    out = kernel_linear(input, weight, tp_group if allreduce_dgrad else None)
     return out if bias is None else out + bias
 
 
@@ -112,7 +112,7 @@ class GatedMLP(MLP):  # type: ignore[misc] # megatron-core is untyped
 
     def forward(self, hidden_states: Tensor, per_token_scale: Tensor | None = None, **settings: Any) -> Any:
         """Megatron's (output, bias) pair."""
-        if not self._is_swiglu or per_token_scale is not None or not kernels.fits(hidden_states):
+        if not self._is_swiglu or per_token_scale is not None or not fits_kernel(hidden_states):
             return super().forward(hidden_states, per_token_scale=per_token_scale, **settings)
         gate_up, bias = self.linear_fc1(hidden_states)
-        return self.linear_fc2(kernels.swiglu(gate_up if bias is None else gate_up + bias))
+        return self.linear_fc2(kernel_swiglu(gate_up if bias is None else gate_up + bias))

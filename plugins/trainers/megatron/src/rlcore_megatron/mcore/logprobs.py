@@ -16,8 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from rlcore.cpu import kernels
-from rlcore.limits import ROWS_AT_ONCE
+from rlcore import ROWS_AT_ONCE, times_transposed
 
 _CHUNK_ELEMENTS = 1 << 22
 """Logits that are held in fp32 at once where the caller names no chunk: 16 MiB."""
@@ -123,7 +122,7 @@ def _rows_at_once(logits: Logits) -> int:
 def _reader(logits: Logits, columns: int) -> _Read:
     if isinstance(logits, HiddenRows):
         hidden_TH, matrix_CH = logits.hidden, logits.matrix[:columns]
-        return lambda part: kernels.times_transposed(hidden_TH[part], matrix_CH)
+        return lambda part: times_transposed(hidden_TH[part], matrix_CH)
     logits_TV = logits
     return lambda part: logits_TV[part, :columns]
 
@@ -178,7 +177,7 @@ class _FromHidden(torch.autograd.Function):
         read = _reader(HiddenRows(hidden=hidden_TH, matrix=matrix_VH), settings.columns)
         for part, grad in _gradients(read, kept, grads, settings):
             mine = grad.to(hidden_TH.dtype)
-            out_TH[part] = kernels.times_transposed(mine, matrix_CH.t())
+            out_TH[part] = times_transposed(mine, matrix_CH.t())
             if hidden_TH.dtype == torch.float32:
                 out_CH.addmm_(mine.t(), hidden_TH[part])
             else:

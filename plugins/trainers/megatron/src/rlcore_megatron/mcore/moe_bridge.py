@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from mbridge.core import LLMBridge
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 
-from rlcore.errors import ConfigError
+from rlcore import ConfigError
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.backend import block_spec
 from rlcore_megatron.mcore.bridge import MBridge

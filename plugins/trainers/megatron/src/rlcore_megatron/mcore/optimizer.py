@@ -15,8 +15,7 @@ from megatron.core.optimizer.clip_grads import clip_grad_by_total_norm_fp32
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-from rlcore.errors import ConfigError
-from rlcore.settings import OptimizerSettings
+from rlcore import ConfigError, OptimizerSettings
 
 __all__ = [
     "Adam",

@@ -11,8 +11,7 @@ from megatron.core.packed_seq_params import PackedSeqParams
 from torch import Tensor
 from torch.nn import functional
 
-from rlcore.data.batch import ROUTED_EXPERTS, TrainBatch, ranges
-from rlcore.errors import DataError
+from rlcore import ROUTED_EXPERTS, DataError, TrainBatch, token_ranges
 from rlcore_megatron.mcore.attention import keep_pieces
 from rlcore_megatron.mcore.context import Piece
 
@@ -146,7 +145,7 @@ def pack(
         position_ids=torch.cat([layout.positions, torch.arange(padding)])[None].to(device),
         params=params,
         rows=layout.rows.to(device),
-        targets=part.tokens[ranges(first, part.response_lengths)].to(device),
+        targets=part.tokens[token_ranges(first, part.response_lengths)].to(device),
         routes=_routes(part, layout.source, padding).to(device) if replay else None,
     )
 
@@ -178,8 +177,8 @@ def _sequences(part: TrainBatch) -> _Layout:
     starts = torch.cumsum(part.lengths, 0) - part.lengths
     return _Layout(
         source=torch.arange(int(part.tokens.numel())),
-        positions=ranges(torch.zeros_like(starts), part.lengths),
-        rows=ranges(starts + part.prompt_lengths - 1, part.response_lengths),
+        positions=token_ranges(torch.zeros_like(starts), part.lengths),
+        rows=token_ranges(starts + part.prompt_lengths - 1, part.response_lengths),
         extents=part.lengths,
         pieces=[],
     )
@@ -209,11 +208,11 @@ def _trees(part: TrainBatch) -> _Layout:
     before_start = torch.stack([torch.zeros_like(prompts), trunk_start], dim=1).flatten()
     table = torch.stack([starts, lengths, before_start, before], dim=1)[lengths > 0]
     # The first response token is predicted by the prompt's last token, the others by the branch.
-    rows = ranges(branch_start - 1, responses)
+    rows = token_ranges(branch_start - 1, responses)
     rows[(torch.cumsum(responses, 0) - responses)[responses > 0]] = (trunk_start + prompts - 1)[responses > 0]
     return _Layout(
-        source=ranges(sources, lengths),
-        positions=ranges(offsets, lengths),
+        source=token_ranges(sources, lengths),
+        positions=token_ranges(offsets, lengths),
         rows=rows,
         extents=torch.zeros_like(members).index_add_(0, tree, trunk + branch),
         pieces=[(a, b, c, d) for a, b, c, d in table.tolist()],

@@ -13,8 +13,7 @@ import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 
-from rlcore.errors import ConfigError
-from rlcore.network import listen, stay_on
+from rlcore import ConfigError, listen, stay_on
 from rlcore_megatron.mcore.rng import set_seed
 
 _STOP_SECONDS = 30.0

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 
-from rlcore.interfaces.trainer import DataRank, Meeting, Models, Reference, Roles
+from rlcore import DataRank, Models, ReferencePolicy, Rendezvous, Roles
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.critic import Critic
 from rlcore_megatron.mcore.fields import split
@@ -18,7 +18,7 @@ from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.swapped import SwappedRole, load_host_weights
 
 
-def join(meeting: Meeting, fields: Mapping[str, Any]) -> MegatronRank:
+def join(meeting: Rendezvous, fields: Mapping[str, Any]) -> MegatronRank:
     """Join the process group under the layout of `fields`."""
     parallel.start(
         meeting.rank,
@@ -61,7 +61,7 @@ class MegatronRank:
             writers=self._writers,
             hooks=roles.hooks,
         )
-        reference: Reference | None = None
+        reference: ReferencePolicy | None = None
         if swapped is not None:
             reference = SwappedRole(policy, swapped)
         elif roles.reference:

@@ -14,8 +14,7 @@ import torch
 from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.transformer.transformer_layer import TransformerLayer
 
-from rlcore.data.batch import ROUTED_EXPERTS, TrainBatch
-from rlcore.errors import RunError
+from rlcore import ROUTED_EXPERTS, RunError, TrainBatch
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.balance import balanced_of
 from rlcore_megatron.mcore.packing import Pack

@@ -14,12 +14,7 @@ from megatron.core.distributed import finalize_model_grads
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.interfaces.model_hooks import ModelHook
-from rlcore.interfaces.trainer import PolicyLoss, StepResult
-from rlcore.schedule import learning_rate
-from rlcore.settings import OptimizerSettings
-from rlcore.spec import ModelSpec
+from rlcore import ModelHook, ModelSpec, OptimizerSettings, PolicyLoss, StepResult, TrainBatch, learning_rate
 from rlcore_megatron.mcore.balance import KIND, keep_balanced, scale_of, take_value
 from rlcore_megatron.mcore.build import build_model
 from rlcore_megatron.mcore.collect import in_order, on_every_stage, sum_over_ranks

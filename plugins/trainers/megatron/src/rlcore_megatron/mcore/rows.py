@@ -10,7 +10,7 @@ import torch
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
 
-from rlcore import limits
+from rlcore import MOST_LOGITS
 from rlcore_megatron.mcore.heads import VocabularyHead
 from rlcore_megatron.mcore.logprobs import HiddenRows, Logits
 from rlcore_megatron.mcore.packing import Pack
@@ -57,7 +57,7 @@ class RowSelector:
 
     def _is_large(self, head: VocabularyHead, part: Pack) -> bool:
         rows = part.rows.numel() if self._early else part.tokens.shape[1]
-        return bool(rows * head.output_size_per_partition > limits.MOST_LOGITS)
+        return bool(rows * head.output_size_per_partition > MOST_LOGITS)
 
     def _narrow(self, module: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         assert self._rows is not None

@@ -13,8 +13,7 @@ from megatron.core import parallel_state as mpu
 from megatron.core.dist_checkpointing.mapping import ShardedObject
 from megatron.core.utils import unwrap_model
 
-from rlcore.checkpoint.unpickle import read_tensors
-from rlcore.errors import CheckpointError
+from rlcore import CheckpointError, read_tensors
 from rlcore_megatron.mcore import torch_dist
 from rlcore_megatron.mcore.rng import random_states, set_random_states
 

@@ -6,7 +6,7 @@ import torch
 from megatron.core import parallel_state as mpu
 from torch import Tensor
 
-from rlcore.interfaces.trainer import TokenOutputs
+from rlcore import TokenOutputs
 from rlcore_megatron.mcore.logprobs import Logits, vocab_parallel_log_probs, vocab_parallel_top
 from rlcore_megatron.mcore.narrowing import whole
 from rlcore_megatron.mcore.packing import Pack

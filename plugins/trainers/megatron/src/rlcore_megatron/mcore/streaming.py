@@ -10,11 +10,7 @@ import torch
 from megatron.core.dist_checkpointing.mapping import ShardedTensor
 from torch import Tensor, nn
 
-from rlcore.checkpoint.report import Report
-from rlcore.checkpoint.safetensors_stream import Entry
-from rlcore.checksums import Checksum
-from rlcore.dtypes import torch_dtype
-from rlcore.spec import ModelSpec
+from rlcore import Checksum, ConversionReport, ModelSpec, TensorEntry, torch_dtype
 from rlcore_megatron.mcore import fields
 from rlcore_megatron.mcore.bridge import ModelBridge
 from rlcore_megatron.mcore.meta import on_meta
@@ -58,7 +54,7 @@ class Shape:
             owner, _, own = name.rpartition(".")
             setattr(self.chunk.get_submodule(owner), own, None)
 
-    def plan(self) -> list[tuple[str, Entry]]:
+    def plan(self) -> list[tuple[str, TensorEntry]]:
         """What `export` will give, and the name of megatron's tensor that each is made of."""
         last = ""
 
@@ -68,7 +64,7 @@ class Shape:
             return tensor
 
         return [
-            (last, Entry(name, tuple(tensor.shape), tensor.dtype))
+            (last, TensorEntry(name, tuple(tensor.shape), tensor.dtype))
             for name, tensor in self.bridge.export([self.chunk], noted)
         ]
 
@@ -82,7 +78,7 @@ class Shape:
     def load_into(
         self,
         folder: Path,
-        report: Report,
+        report: ConversionReport,
         advance: Callable[[int], None],
         rank: int,
         piece_bytes: int,
@@ -169,7 +165,7 @@ class _Pieces:
         self,
         shape: Shape,
         writer: Writer,
-        report: Report,
+        report: ConversionReport,
         advance: Callable[[int], None],
         piece_bytes: int,
     ) -> None:

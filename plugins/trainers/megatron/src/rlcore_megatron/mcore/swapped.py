@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.spec import ModelSpec
+from rlcore import ModelSpec, TrainBatch
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.saving import StagedRole
 

@@ -44,9 +44,7 @@ from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadat
 from torch.distributed.checkpoint.state_dict_loader import load as load_tensors
 from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
 
-from rlcore.checkpoint.folder import disk_sentence
-from rlcore.checkpoint.unpickle import read_pickle, read_tensors
-from rlcore.errors import CheckpointError
+from rlcore import CheckpointError, disk_sentence, read_pickle, read_tensors
 
 State = dict[str, Any]
 """Nested dicts of megatron's sharded tensors, and of plain values that are the same on every rank."""

@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.metadata import MetadataIndex
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from torch.distributed.checkpoint.state_dict_loader import load
 
-from rlcore.checkpoint.report import Hashing, Report, hashing
+from rlcore import ConversionReport, HashingFile, hashing_file
 from rlcore_megatron.mcore import torch_dist
 
 Sharded: TypeAlias = Any
@@ -104,14 +104,14 @@ class Writer:
     `rank`: of the process among those that write the checkpoint together, each its own files.
     """
 
-    def __init__(self, folder: Path, report: Report, rank: int) -> None:
+    def __init__(self, folder: Path, report: ConversionReport, rank: int) -> None:
         self._folder = folder
         self._report = report
         self._rank = rank
         self._items: list[WriteItem] = []
         self._places: dict[MetadataIndex, _StorageInfo] = {}
         self._stack = ExitStack()
-        self._stream: Hashing | None = None
+        self._stream: HashingFile | None = None
         self._count = 0
 
     def __enter__(self) -> Writer:
@@ -136,12 +136,12 @@ class Writer:
             self._places[item.index] = _StorageInfo(name, begin, stream.size - begin)
             self._items.append(item)
 
-    def _file(self) -> tuple[Hashing, str]:
+    def _file(self) -> tuple[HashingFile, str]:
         if self._stream is None or self._stream.size >= FILE_BYTES:
             self._stack.close()
             self._count += 1
             file = self._folder / self._name()
-            self._stream = self._stack.enter_context(hashing(file, self._report))
+            self._stream = self._stack.enter_context(hashing_file(file, self._report))
         return self._stream, self._name()
 
     def _name(self) -> str:

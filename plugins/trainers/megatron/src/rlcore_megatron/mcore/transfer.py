@@ -18,7 +18,7 @@ import torch.distributed as dist
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from rlcore.errors import ModelError
+from rlcore import ModelError
 from rlcore_megatron.mcore import fp8, parallel
 from rlcore_megatron.mcore.imports import device
 

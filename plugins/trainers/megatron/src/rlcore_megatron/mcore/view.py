@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rlcore.interfaces.model_hooks import ModelView
+from rlcore import ModelView
 from rlcore_megatron.mcore.build import Built
 
 

@@ -15,10 +15,7 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.tensor_parallel import gather_from_tensor_model_parallel_region
 from torch import Tensor
 
-from rlcore.data.batch import TrainBatch
-from rlcore.errors import UserError
-from rlcore.interfaces.trainer import Weights
-from rlcore.spec import ModelSpec, Part
+from rlcore import ModelSpec, Part, SavedWeights, TrainBatch, UserError
 from rlcore.testing.checkpoints import weighted_loss
 from rlcore_megatron import convert
 from rlcore_megatron.mcore import parallel
@@ -87,7 +84,7 @@ def save_again(rank: int, size: int, port: int, bridge: Part, root: Path, out: P
         with tempfile.TemporaryDirectory() as folder:
             middle = Path(folder) / "checkpoint"
             convert.to_dist(spec, middle, _unseen)
-            source = Weights(spec=spec, folder=middle / convert.WEIGHTS)
+            source = SavedWeights(spec=spec, folder=middle / convert.WEIGHTS)
             convert.to_hf(source, out / path.name, _unseen, SHARD_BYTES)
 
 

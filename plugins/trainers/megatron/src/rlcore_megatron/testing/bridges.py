@@ -25,12 +25,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
-from rlcore.data.batch import TrainBatch
-from rlcore.network import free_port
-from rlcore.spec import Part
+from rlcore import Part, TrainBatch, free_port
 from rlcore.testing.checkpoints import (
     CARRIED,
-    Reference,
+    HfReference,
     index_of,
     make_checkpoint,
     same_shape_pairs,
@@ -80,7 +78,7 @@ class Models:
     def __init__(self, root: Path, configs: Mapping[str, PretrainedConfig]) -> None:
         self.root = root / "models"
         made = root / "made"  # the gradients are saved beside the models
-        self.references: dict[str, Reference] = {}
+        self.references: dict[str, HfReference] = {}
         self.root.mkdir()
         for seed, (name, config) in enumerate(configs.items()):
             self.references[name] = make_checkpoint(made / name, config, seed)

@@ -1,0 +1,152 @@
+"""Messages to token ids by the tokenizer's chat template, never over tokens that were sampled.
+
+A chat grows by what the model sampled and by what others say. `render_prompt` makes the ids of its begin;
+after each answer, `render_suffix` makes those of the new messages alone, which follow the sampled ids as they
+are: prompt + sampled + suffix is the next prompt.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from rlcore.api.errors import DataError
+from rlcore.api.tokens import Tokenizer
+from rlcore.api.tool_calls import DEEPSEEK_BEGIN
+from rlcore.api.types import Json, Messages
+
+Tools = Sequence[Mapping[str, Json]]
+"""JSON schemas as chat templates take them: `{"type": "function", "function": {"name": …, …}}`."""
+
+_SEAM = "rlcoreseam"
+"""Stands where the sampled text would: what the template writes behind it is the suffix."""
+
+
+def template_text(tokenizer: Tokenizer) -> str | None:
+    """The source of the tokenizer's chat template, if it has one."""
+    found = getattr(tokenizer, "chat_template", None)
+    if isinstance(found, Mapping):
+        return found.get("tool_use") or found.get("default")
+    return found
+
+
+def compile_template(tokenizer: Tokenizer) -> None:
+    """Has the chat template compiled: tens of milliseconds, in which all others would wait for the first."""
+    with suppress(DataError):  # a template that refuses this chat has been compiled all the same
+        render_prompt(tokenizer, [{"role": "user", "content": ""}])
+
+
+def render_prompt(
+    tokenizer: Tokenizer,
+    messages: Messages,
+    tools: Tools = (),
+    options: Mapping[str, Json] | None = None,
+) -> tuple[int, ...]:
+    """Ids of `messages` and of the begin of the assistant's next one.
+
+    `options`: further variables of the template (`enable_thinking`). Raises `DataError` where the template
+    cannot write them.
+    """
+    return _ids(tokenizer, _render(tokenizer, messages, tools, options))
+
+
+def render_chat(tokenizer: Tokenizer, messages: Messages, tools: Tools = ()) -> tuple[int, ...]:
+    """Ids of `messages` as a whole chat, with nothing to follow. Raises as `render_prompt` does."""
+    return _ids(tokenizer, _render(tokenizer, messages, tools, None, generation=False))
+
+
+def render_suffix(
+    tokenizer: Tokenizer,
+    before: Messages,
+    new: Messages,
+    *,
+    sampled: Sequence[int],
+    tools: Tools = (),
+    options: Mapping[str, Json] | None = None,
+) -> tuple[int, ...]:
+    """Ids that follow `sampled`: the end of the assistant's turn, `new`, and the begin of its next one.
+
+    `before`: the chat so far; its last message is the assistant's that was sampled, whose content is not
+    looked at. An end-of-turn token that the model sampled is not repeated; where it was cut off before, it
+    is written. A stop token other than the template's stays, as it was sampled, and the template's follows.
+    """
+    if not before or before[-1].get("role") != "assistant" or not new:
+        raise DataError("A chat goes on after a message of the assistant, with at least one new message.")
+    seam = _SEAM
+    while any(seam in json.dumps(message) for message in (*before, *new)):
+        seam += "x"
+    chat = [*before[:-1], {"role": "assistant", "content": seam}, *new]
+    _, found, text = _render(tokenizer, chat, tools, options).rpartition(seam)
+    if not found:
+        raise DataError("The chat template leaves out what the assistant says before another message.")
+    ids = _ids(tokenizer, text)
+    return ids[1:] if ids and _ended(tokenizer, sampled, ids[0]) else ids
+
+
+def _ended(tokenizer: Tokenizer, sampled: Sequence[int], end: int) -> bool:
+    """Whether the model itself wrote `end`, which is a special token and not text that looks alike."""
+    return bool(sampled) and sampled[-1] == end and not tokenizer.decode([end], skip_special_tokens=True)
+
+
+def _render(
+    tokenizer: Tokenizer,
+    messages: Messages,
+    tools: Tools,
+    options: Mapping[str, Json] | None,
+    *,
+    generation: bool = True,
+) -> str:
+    as_text = DEEPSEEK_BEGIN in (template_text(tokenizer) or "")
+    chat: list[Mapping[str, Json]] = [_plain(one, arguments_as_text=as_text) for one in messages]
+    variables: dict[str, Any] = {**(options or {}), **({"tools": list(tools)} if tools else {})}
+    try:
+        return str(
+            tokenizer.apply_chat_template(
+                chat, add_generation_prompt=generation, tokenize=False, return_dict=False, **variables
+            )
+        )
+    except Exception as error:  # a template raises jinja2's own errors, a missing one ValueError
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise DataError(f"The tokenizer cannot format the chat: {reason}") from error
+
+
+def _ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
+    return tuple(tokenizer.encode(text, add_special_tokens=False))
+
+
+def _plain(message: Mapping[str, Json], *, arguments_as_text: bool) -> dict[str, Json]:
+    """`message` as templates expect it: text as one string, arguments of calls as objects, or as JSON."""
+    plain = {key: value for key, value in message.items() if value is not None}
+    plain["content"] = _text(message.get("content"))
+    if calls := plain.get("tool_calls"):
+        plain["tool_calls"] = [_plain_call(call, as_text=arguments_as_text) for call in calls]
+    else:
+        plain.pop("tool_calls", None)  # some templates ask whether the key is there
+    return plain
+
+
+def _text(content: Json) -> str:
+    if isinstance(content, list):
+        kinds = {part.get("type") for part in content} - {"text"}
+        if kinds:
+            raise DataError(f"A message holds {', '.join(map(repr, sorted(kinds)))}; expected text alone.")
+        return "".join(part["text"] for part in content)
+    return "" if content is None else str(content)
+
+
+def _plain_call(call: Mapping[str, Json], *, as_text: bool) -> dict[str, Json]:
+    function = dict(call["function"])
+    arguments = function.get("arguments") or {}
+    if as_text:
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        function["arguments"] = text
+    elif isinstance(arguments, str):
+        try:
+            function["arguments"] = json.loads(arguments)
+        except ValueError as error:
+            raise DataError(f"The arguments of a tool call are no JSON: {error}.") from error
+    else:
+        function["arguments"] = arguments
+    return {"type": "function", **call, "function": function}

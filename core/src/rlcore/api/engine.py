@@ -1,0 +1,133 @@
+"""Kind `engine`: what core asks of one, and what it says of a server that it wants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Generic
+
+from typing_extensions import TypeVar
+
+from rlcore.api.errors import ConfigError
+from rlcore.api.part import load
+from rlcore.api.part_config import EngineConfig
+
+TOKEN_VARIABLE = "RLCORE_ENGINE_TOKEN"
+
+C = TypeVar("C", bound=EngineConfig, default=EngineConfig, covariant=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineLaunch:
+    """One server that a run wants.
+
+    `dtype`: the run's, "fp32" or "bf16". `context_length`: most tokens of prompt and response; None: the
+    model's own. `weights_dir`: where publications lie; None: there are none. `fields`: the server's own, as
+    the user gave them in `table`. `token` never reaches argv. `threads`: of a train worker, for an engine
+    that computes on the same CPUs. `shares_gpu`: with a trainer. `classifier`: of a sequence classifier.
+    `node`: of an engine of several, whose processes meet at `meeting`, HOST:PORT of the first one.
+    """
+
+    model_path: str
+    host: str
+    port: int
+    token: str = field(repr=False)
+    dtype: str
+    context_length: int | None
+    seed: int
+    weights_dir: str | None
+    log_path: str
+    threads: int = 1
+    shares_gpu: bool = False
+    classifier: bool = False
+    node: int = 0
+    meeting: str | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    table: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerCommand:
+    """A command line, and what is added to the environment."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(repr=False)
+
+
+class Engine(Generic[C]):
+    """How servers of one kind are started, asked and given weights: an author derives from it.
+
+    Made from its config, in the driver and beside each server; importing its module costs little. What is
+    not overridden suits a server on the CPU that takes no fields of its own, and speaks the protocol of
+    `rlcore.EngineClient`.
+    """
+
+    name: ClassVar[str]
+    """`--engine`."""
+    client: ClassVar[str] = "rlcore.engines.client:EngineClient"
+    """The factory of what asks its servers: `rlcore.EngineClient`, or a class that derives from it."""
+    health: ClassVar[str] = "/health"
+    """The path that answers 200 once the server is ready."""
+    routing_fields: ClassVar[Mapping[str, Any] | None] = None
+    """Fields that make the server give the experts that it chose; None: it cannot."""
+    loads_by_transformers: ClassVar[bool] = True
+    """Whether transformers knows the shapes of every model that the server loads."""
+    gives_log_probs: ClassVar[bool] = True
+    """Whether it tells the log-prob of each token that it samples."""
+    aborts: ClassVar[bool] = True
+    """Whether it ends a request that is under way, and gives what was sampled."""
+    takes_weights_under_way: ClassVar[bool] = True
+    """Whether requests that are under way go on with new weights."""
+    serves_frozen: ClassVar[bool] = True
+    """Whether it serves frozen models: chats, and log-probs of a text."""
+
+    def __init__(self, config: C) -> None:
+        self.config = config
+
+    def command(self, launch: EngineLaunch) -> ServerCommand:
+        """The server's command. Raises as `check` does."""
+        raise NotImplementedError
+
+    def check_fields(self, fields: Mapping[str, Any], *, table: str | None = None) -> None:
+        """A UserError where it has no such fields, whether or not it is installed.
+
+        `table`: that of the user; None: its own.
+        """
+        for name in fields:
+            raise ConfigError(
+                f"--{table or self.config.table}.{name} has no effect with --engine {self.name}."
+            )
+
+    def check(self, fields: Mapping[str, Any], *, table: str | None = None) -> None:
+        """Before any process starts: a UserError where the engine is missing or `fields` are not its own."""
+        self.check_fields(fields, table=table)
+
+    def check_model(self, hf_config: Mapping[str, Any]) -> None:
+        """A UserError where the server could not load a model of this config.json."""
+
+    def devices(self, fields: Mapping[str, Any]) -> int:
+        """GPUs of one engine whose server has `fields`, where there are any; 0: it computes on the CPU."""
+        return 0
+
+    def nodes(self, fields: Mapping[str, Any]) -> int:
+        """Hosts, or parts of one, that share an engine, with a server process on each. Raises as `check`."""
+        return 1
+
+    def dtype(self, run_dtype: str) -> str:
+        """The precision of the engine's weights."""
+        return self.config.dtype or run_dtype
+
+    def publisher(self, *, weights_dir: str, model_path: str, dtype: str) -> Any:
+        """The `rlcore.Publisher` that brings new weights into the server; `dtype` is the run's."""
+        publisher = load("rlcore.engines.publish:DiskPublisher", self.name)
+        return publisher(root=Path(weights_dir), dtype=self.dtype(dtype), model_path=Path(model_path))
+
+    def far_ways(self, *, spanning: bool) -> Sequence[str]:
+        """Those of `--engine.publish` that reach it on another host; `spanning`: on several."""
+        return ()
+
+    @property
+    def copies(self) -> int:
+        """Whole versions of the weights that its publisher's folder holds at most."""
+        return int(load("rlcore.engines.ways:copies", self.name)(self.config.publish))

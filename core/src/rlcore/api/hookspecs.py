@@ -1,0 +1,291 @@
+"""The hooks. Each registration hook yields records; each docstring holds an example that runs."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import pluggy
+
+from rlcore.api.records import Algorithm, Component, ModelFamily, Source
+
+if TYPE_CHECKING:
+    import click
+
+PROJECT = "rlcore"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def rlcore_algorithms() -> Iterable[Algorithm]:
+    """Yield recipes, chosen by `--algo NAME`.
+
+    Called once, when the registry is built.
+
+    >>> from rlcore import hookimpl
+    >>> from rlcore import Algorithm
+    >>> @hookimpl
+    ... def rlcore_algorithms():
+    ...     yield Algorithm(
+    ...         name="my_grpo",
+    ...         summary="GRPO that keeps every group",
+    ...         paper="https://arxiv.org/abs/2402.03300",
+    ...         parts={"advantage": "grpo", "loss": "ppo_clip", "filter": []},
+    ...         settings={"group_size": 16},
+    ...         tables={"loss": {"clip_high": 0.28}},
+    ...     )
+    >>> [recipe.name for recipe in rlcore_algorithms()]
+    ['my_grpo']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_advantages() -> Iterable[Component]:
+    """Yield advantage estimators (`rlcore.AdvantageEstimator`), chosen by `--advantage NAME`.
+
+    >>> from rlcore import hookimpl
+    >>> from rlcore import Component
+    >>> @hookimpl
+    ... def rlcore_advantages():
+    ...     yield Component(name="raw", factory="my_package.advantages:Raw", summary="the reward itself")
+    >>> [component.name for component in rlcore_advantages()]
+    ['raw']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_losses() -> Iterable[Component]:
+    """Yield losses (`rlcore.Loss`), chosen by `--loss NAME`.
+
+    >>> from rlcore import hookimpl
+    >>> from rlcore import Component
+    >>> @hookimpl
+    ... def rlcore_losses():
+    ...     yield Component(name="plain", factory="my_package.losses:Plain", summary="-A * log-prob")
+    >>> [component.name for component in rlcore_losses()]
+    ['plain']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_value_losses() -> Iterable[Component]:
+    """Yield losses of a critic (`rlcore.ValueLoss`), chosen by `--value-loss NAME`.
+
+    >>> from rlcore import hookimpl
+    >>> from rlcore import Component
+    >>> @hookimpl
+    ... def rlcore_value_losses():
+    ...     yield Component(name="square", factory="my_package.values:Square", summary="(V - R)^2")
+    >>> [component.name for component in rlcore_value_losses()]
+    ['square']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_corrections() -> Iterable[Component]:
+    """Yield corrections (`rlcore.Correction`), chosen by `--correction NAME` (repeatable).
+
+    >>> from rlcore import hookimpl
+    >>> from rlcore import Component
+    >>> @hookimpl
+    ... def rlcore_corrections():
+    ...     yield Component(name="fade", factory="my_package.fade:Fade", summary="trust stale tokens less")
+    >>> [component.name for component in rlcore_corrections()]
+    ['fade']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_generators() -> Iterable[Component]:
+    """Yield rollout generators (`rlcore.Generator`), chosen by `--generator NAME`.
+
+    >>> from rlcore import hookimpl
+    >>> from rlcore import Component
+    >>> @hookimpl
+    ... def rlcore_generators():
+    ...     yield Component(name="debate", factory="my_package.debate:Debate", summary="two turns")
+    >>> [component.name for component in rlcore_generators()]
+    ['debate']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_rewards() -> Iterable[Component]:
+    """Yield rewards (`rlcore.Reward`), chosen by `--reward NAME[=WEIGHT]`
+    (repeatable).
+
+    >>> from rlcore import hookimpl
+    >>> from rlcore import Component
+    >>> @hookimpl
+    ... def rlcore_rewards():
+    ...     yield Component(name="brevity", factory="my_package.brevity:Brevity", summary="1 / length")
+    >>> [component.name for component in rlcore_rewards()]
+    ['brevity']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_filters() -> Iterable[Component]:
+    """Yield group filters (`rlcore.Filter`), chosen by `--filter NAME` (repeatable).
+
+    >>> from rlcore import hookimpl
+    >>> from rlcore import Component
+    >>> @hookimpl
+    ... def rlcore_filters():
+    ...     yield Component(name="short", factory="my_package.filters:Short", summary="drop long groups")
+    >>> [component.name for component in rlcore_filters()]
+    ['short']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_models() -> Iterable[ModelFamily]:
+    """Yield model bridges, found from `config.json` or by name, each for a trainer, which says what they do.
+
+    >>> from rlcore import hookimpl
+    >>> from rlcore import ModelFamily
+    >>> @hookimpl
+    ... def rlcore_models():
+    ...     yield ModelFamily(
+    ...         name="newmodel",
+    ...         factory="my_package.bridge:NewModelBridge",
+    ...         summary="the NewModel family",
+    ...         trainer="mine", architectures=("NewModelForCausalLM",),
+    ...     )
+    >>> [family.architectures for family in rlcore_models()]
+    [('NewModelForCausalLM',)]
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_engines() -> Iterable[Component]:
+    """Yield generation engines (`rlcore.Engine`), chosen by `--engine NAME`.
+
+    >>> from rlcore import hookimpl
+    >>> from rlcore import Component
+    >>> @hookimpl
+    ... def rlcore_engines():
+    ...     yield Component(name="mine", factory="my_package.engine:MyEngine", summary="my own server")
+    >>> [component.name for component in rlcore_engines()]
+    ['mine']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_trainers() -> Iterable[Component]:
+    """Yield trainers (`rlcore.Trainer`), chosen by `--trainer NAME`.
+
+    >>> from rlcore import hookimpl
+    >>> from rlcore import Component
+    >>> @hookimpl
+    ... def rlcore_trainers():
+    ...     yield Component(name="mine", factory="my_package.trainer:MyTrainer", summary="my own trainer")
+    >>> [component.name for component in rlcore_trainers()]
+    ['mine']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_sources() -> Iterable[Source]:
+    """Yield prompt sources (`rlcore.PromptSource`), chosen by `--task NAME` or `--data PATH`.
+
+    >>> from rlcore import hookimpl
+    >>> from rlcore import Source
+    >>> @hookimpl
+    ... def rlcore_sources():
+    ...     yield Source(
+    ...         name="parity",
+    ...         factory="my_package.parity:Parity",
+    ...         summary="is the number of ones even?",
+    ...         suggests={"reward": ["exact_match"]},
+    ...     )
+    >>> [source.name for source in rlcore_sources()]
+    ['parity']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_producers() -> Iterable[Component]:
+    """Yield producers of rollouts (`rlcore.Producer`), chosen by `--producer NAME`.
+
+    >>> from rlcore import hookimpl
+    >>> from rlcore import Component
+    >>> @hookimpl
+    ... def rlcore_producers():
+    ...     yield Component(name="tree", factory="my_package.tree:Tree", summary="searches a tree of answers")
+    >>> [component.name for component in rlcore_producers()]
+    ['tree']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_model_hooks() -> Iterable[Component]:
+    """Yield model hooks (`rlcore.ModelHook`), chosen by `--model-hook NAME`
+    (repeatable).
+
+    >>> from rlcore import hookimpl
+    >>> from rlcore import Component
+    >>> @hookimpl
+    ... def rlcore_model_hooks():
+    ...     yield Component(name="probe", factory="my_package.probe:Probe", summary="measures activations")
+    >>> [component.name for component in rlcore_model_hooks()]
+    ['probe']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_trackers() -> Iterable[Component]:
+    """Yield trackers (`rlcore.Tracker`), chosen by `--tracker NAME` (repeatable).
+
+    >>> from rlcore import hookimpl
+    >>> from rlcore import Component
+    >>> @hookimpl
+    ... def rlcore_trackers():
+    ...     yield Component(name="post", factory="my_package.post:Post", summary="posts every reward")
+    >>> [component.name for component in rlcore_trackers()]
+    ['post']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_callbacks() -> Iterable[Component]:
+    """Yield callbacks (`rlcore.Callback`), chosen by `--callback NAME` (repeatable).
+
+    >>> from rlcore import hookimpl
+    >>> from rlcore import Component
+    >>> @hookimpl
+    ... def rlcore_callbacks():
+    ...     yield Component(name="nap", factory="my_package.nap:Nap", summary="ends the run at night")
+    >>> [component.name for component in rlcore_callbacks()]
+    ['nap']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_commands() -> "Iterable[click.Command]":
+    """Yield commands of the `rlcore` program. Called when the program starts; must import little.
+
+    >>> import click
+    >>> from rlcore import hookimpl
+    >>> @hookimpl
+    ... def rlcore_commands():
+    ...     yield click.Command("hello", callback=lambda: click.echo("hello"))
+    >>> [command.name for command in rlcore_commands()]
+    ['hello']
+    """
+    raise NotImplementedError

@@ -1,0 +1,84 @@
+"""What travels to a worker: factories by name, configs by value. Workers build no plugin manager."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
+
+from rlcore.api.config import Config
+from rlcore.api.errors import PluginError
+from rlcore.api.part_config import RewardConfig
+
+C = TypeVar("C", bound=Config, default=Config, covariant=True)
+
+
+def load(factory: str, name: str) -> Any:
+    """The attribute that `factory` ("package.module:attribute") names, imported now.
+
+    PluginError where there is none; `name`: of the part that it belongs to.
+    """
+    module, _, attribute = factory.partition(":")
+    try:
+        target = importlib.import_module(module)
+        for piece in attribute.split("."):
+            target = getattr(target, piece)
+    except (ImportError, AttributeError) as error:
+        raise PluginError(f"{name!r} cannot be loaded from {factory!r}: {error}.") from error
+    return target
+
+
+def _no_settings() -> Any:
+    return Config()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part(Generic[C]):
+    """One selected component: `factory` is `package.module:attribute`, called with its config."""
+
+    name: str
+    factory: str
+    config: C = field(default_factory=_no_settings)
+
+    def load(self) -> Any:
+        """The attribute that `factory` names, imported now."""
+        return load(self.factory, self.name)
+
+    def flat(self, table: str) -> dict[str, Any]:
+        """The settings of its config by their dotted names, those of `table`."""
+        return {f"{table}.{key}": value for key, value in self.config.model_dump(mode="json").items()}
+
+    def build(self, **known: Any) -> Any:
+        """`factory(config, **known)`."""
+        return self.load()(self.config, **known)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardPart(Part[RewardConfig]):
+    """One of a run's rewards. `weight`: what its scores are multiplied by in the sum; 0 only measures.
+
+    `ranked`: of siblings, the rank counts in place of the score.
+    """
+
+    config: RewardConfig = field(default_factory=RewardConfig)
+    weight: float = 1.0
+    ranked: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec:
+    """A model as a worker builds it.
+
+    `path`: a local Hugging Face directory (config.json, tokenizer, safetensors). `dtype`: "fp32" or "bf16".
+    `fields`: of the trainer's own table, as `Trainer.fields` gave them. `weights`: a folder of the model in a
+    checkpoint, which is read in place of the directory's safetensors.
+    """
+
+    path: str
+    bridge: Part
+    dtype: str = "fp32"
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    weights: str | None = None

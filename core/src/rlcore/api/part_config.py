@@ -1,0 +1,184 @@
+"""What the config of a part tells core about it: one base for each kind that core asks anything of.
+
+A config class derives from the base of its kind; the kinds without one here (generator, model, source,
+tracker) derive from `rlcore.Config`. A class variable holds however the part is set; what depends
+on settings is a method or a property, which a config overrides.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from rlcore.api.config import Config
+from rlcore.api.inputs import Input, TopTokens, TrainsOn
+from rlcore.api.run_config import RunConfig
+
+
+class GroupConfig(Config):
+    """Of what sees the samples of a prompt together."""
+
+    min_group_size: ClassVar[int] = 1
+    """The smallest group that the part works with; 2 where it compares siblings."""
+
+    def needed_group_size(self) -> int:
+        """`min_group_size`, unless a setting changes what the part does with a group of one."""
+        return self.min_group_size
+
+
+class RewardConfig(GroupConfig):
+    """Kind `reward`."""
+
+    needs_label: ClassVar[bool] = False
+    """It compares with the prompt's label, so that a prompt without one is refused before the run starts."""
+
+    value_range: ClassVar[tuple[float, float] | None] = None
+    """The least and the greatest value of its scores and their parts; another one is a failure, no score."""
+
+
+class FilterConfig(GroupConfig):
+    """Kind `filter`."""
+
+    of_asynchrony: ClassVar[bool] = False
+    """All groups of a synchronous run are alike to it."""
+
+    @property
+    def lowers_rewards(self) -> bool:
+        """It takes something from a reward, which may get below 0."""
+        return False
+
+
+class ProducerConfig(Config):
+    """Kind `producer`."""
+
+    trains_on: ClassVar[frozenset[TrainsOn]] = frozenset({TrainsOn.ROLLOUTS})
+    """The runs that it makes rollouts for."""
+
+    asynchronous: ClassVar[bool | None] = None
+    """Whether it is for asynchronous runs alone, or for synchronous ones alone; None: for both."""
+
+    @classmethod
+    def suits(cls, trains_on: TrainsOn, asynchronous: bool) -> bool:
+        """Whether it makes the rollouts of such a run."""
+        return trains_on in cls.trains_on and cls.asynchronous in (None, asynchronous)
+
+
+class BatchConfig(GroupConfig):
+    """Of what works on the train batch."""
+
+    needs: ClassVar[frozenset[Input]] = frozenset()
+    """The columns that the part reads and that cost a forward pass or a generation."""
+
+    trains_on: ClassVar[frozenset[TrainsOn]] = frozenset({TrainsOn.ROLLOUTS})
+    """The runs that it can be a part of."""
+
+
+class AdvantageConfig(BatchConfig):
+    """Kind `advantage`."""
+
+    from_zero: ClassVar[bool] = False
+    """A reward below 0 has no meaning to it."""
+
+    idle: ClassVar[bool] = False
+    """Its advantages are all 0: nothing is learned by the rewards."""
+
+    normalizes: ClassVar[bool] = False
+    """It gives its advantages mean 0 and variance 1 over the batch itself."""
+
+
+class LossConfig(BatchConfig):
+    """Kind `loss`."""
+
+    reads_advantages: ClassVar[bool] = True
+    """It learns by the advantages, and through them by the rewards."""
+
+    @property
+    def top_tokens(self) -> TopTokens | None:
+        """The likeliest tokens of each position, where it compares them with the teacher's."""
+        return None
+
+
+class ValueLossConfig(BatchConfig):
+    """Kind `value_loss`."""
+
+
+class CorrectionConfig(BatchConfig):
+    """Kind `correction`."""
+
+    compares: ClassVar[tuple[str, str] | None] = None
+    """The two of `new`, `old` and `rollout` that it compares, whose equality idles it."""
+
+    @property
+    def weighs(self) -> bool:
+        """Its weights stand for the ratio that it compares; else they leave tokens out."""
+        return False
+
+
+class PassingConfig(Config):
+    """Of a part whose library has settings of its own, which pass through by their own names.
+
+    `--<table>.<field>` sets them, as does the table `[<table>]` of a file.
+    """
+
+    table: ClassVar[str] = ""
+    """What the user calls the library; empty: it takes no such fields."""
+
+    fields_of: ClassVar[str] = ""
+    """Whose fields they are, for the help: `any field of …`."""
+
+    synonyms: ClassVar[Mapping[str, str]] = {}
+    """What other frameworks call one of them: `{"tp": "tensor_model_parallel_size"}`."""
+
+
+class EngineConfig(PassingConfig):
+    """Kind `engine`: what core reads of `--engine.*`."""
+
+    dtype: Literal["fp32", "bf16"] | None = Field(
+        default=None, description="Precision of the engine's weights; the run's where not given."
+    )
+    publish: str = Field(default="disk", description="How new weights reach the server.")
+    port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="Port of the first engine, the others take the next ones; free ones where not given.",
+    )
+    start_limit_s: float = Field(
+        default=120.0, gt=0, description="Seconds that the server may take until it answers."
+    )
+    stop_grace_s: float = Field(
+        default=5.0, ge=0, description="Seconds that the server may take to end before it is killed."
+    )
+
+
+class TrainerConfig(PassingConfig):
+    """Kind `trainer`. `fields` below: those of `table` as the user gave them, texts where they are flags."""
+
+    libraries: ClassVar[tuple[str, ...]] = ()
+    """Distributions whose version may change a run's numbers."""
+
+    preload: ClassVar[tuple[str, ...]] = ()
+    """Modules that a process may import before it becomes a rank."""
+
+    layout_fields: ClassVar[frozenset[str]] = frozenset()
+    """Fields that only divide the work: a resumed run may change them."""
+
+    needs_bridge: ClassVar[bool] = True
+    """It trains the models for which a plugin has a bridge; else any that transformers loads."""
+
+    def model_ranks(self, fields: Mapping[str, Any]) -> int:
+        """Ranks that hold one copy of the model together. ConfigError."""
+        return 1
+
+    def complaints(self, run: RunConfig, fields: Mapping[str, Any], roles: Collection[str]) -> Iterable[str]:
+        """What of the run does not fit the trainer, a sentence each. `roles`: of `critic`, `reference` and
+
+        `teacher`, those that the run has.
+        """
+        return ()
+
+    def model_complaints(
+        self, run: RunConfig, fields: Mapping[str, Any], hf_config: Mapping[str, Any]
+    ) -> Iterable[str]:
+        """What does not fit the model of this config.json."""
+        return ()

@@ -1,0 +1,146 @@
+"""Prompts to token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from rlcore.api.errors import DataError, MissingPackageError, ModelError
+from rlcore.api.types import Json, Prompt
+
+CHECKED_AHEAD = 10_000
+"""Prompts of a set that `PromptEncoder.check` looks at; a later one that does not fit is left out."""
+
+TOKENIZER_FILES = ("tokenizer.json", "vocab*", "*.model", "*.tiktoken")
+
+
+class Tokenizer(Protocol):
+    """What rlcore uses of a `transformers` tokenizer."""
+
+    @property
+    def eos_token(self) -> str | None: ...
+
+    @property
+    def eos_token_id(self) -> int | None: ...
+
+    def __len__(self) -> int: ...
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str: ...
+
+    def apply_chat_template(
+        self,
+        conversation: list[Mapping[str, Json]],
+        *,
+        add_generation_prompt: bool,
+        tokenize: bool,
+        return_dict: bool,
+        **variables: Any,
+    ) -> Any:
+        """`variables`: what the template may use beside the messages, such as `tools`."""
+        ...
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """The tokenizer of a local Hugging Face directory; no code of that directory is run."""
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{path}: its tokenizer needs transformers, which is not installed: pip install 'rlcore[models]'."
+        ) from error
+
+    if not Path(path).is_dir():
+        raise ModelError(f"{path}: no such model directory.")
+    if not any(file for pattern in TOKENIZER_FILES for file in Path(path).glob(pattern)):
+        # transformers makes an empty tokenizer of a directory without one
+        raise ModelError(f"{path}: holds no tokenizer, expected {TOKENIZER_FILES[0]}.")
+    try:
+        found = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # the tokenizers package raises bare Exception for a file that it cannot read
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ModelError(f"{path}: the tokenizer cannot be loaded: {reason}") from error
+    return cast(Tokenizer, found)
+
+
+def vocabulary(path: str | Path) -> dict[str, int]:
+    """Token → id, of the tokenizer of a local Hugging Face directory."""
+    found: dict[str, int] = cast(Any, load_tokenizer(path)).get_vocab()
+    return found
+
+
+class PromptEncoder:
+    """Text becomes ids without special tokens; messages go through the tokenizer's chat template."""
+
+    def __init__(self, tokenizer: Tokenizer, max_prompt_tokens: int) -> None:
+        self.tokenizer = tokenizer
+        self._limit = max_prompt_tokens
+        self._shows_tools = False
+
+    @classmethod
+    def load(cls, path: str | Path, *, max_prompt_tokens: int) -> PromptEncoder:
+        """With the tokenizer of a local Hugging Face directory."""
+        return cls(load_tokenizer(path), max_prompt_tokens)
+
+    def encode(self, prompt: Prompt) -> tuple[int, ...]:
+        """Token ids of `prompt`, `checked`."""
+        return self.checked(prompt, self._ids(prompt))
+
+    def checked(self, prompt: Prompt, ids: tuple[int, ...]) -> tuple[int, ...]:
+        """`ids`, those of `prompt`. Raises `DataError` naming it where they are too many, or none."""
+        if not ids:
+            raise DataError(f"The prompt {prompt.prompt_id!r} has no tokens.")
+        if len(ids) > self._limit:
+            raise DataError(
+                f"The prompt {prompt.prompt_id!r} has {len(ids)} tokens;"
+                f" --max-prompt-tokens allows {self._limit}."
+            )
+        return ids
+
+    def check(self, prompts: Iterable[Prompt]) -> None:
+        """Raise now what `encode` would raise later, for the first `CHECKED_AHEAD` prompts.
+
+        Text of no more bytes than tokens are allowed is passed over: tokens have at least a byte, but for
+        rare normalizers, whose prompts `encode` still refuses.
+        """
+        for prompt in islice(prompts, CHECKED_AHEAD):
+            if not isinstance(prompt.text, str) or len(prompt.text.encode()) > self._limit:
+                self.encode(prompt)
+
+    def _ids(self, prompt: Prompt) -> tuple[int, ...]:
+        if isinstance(prompt.text, str):
+            return tuple(self.tokenizer.encode(prompt.text, add_special_tokens=False))
+        messages = list(prompt.text)
+        if prompt.tools and not self._shows_tools:
+            bare = replace(prompt, tools=())
+            texts = [self.template(one, messages, generation=True, tokenize=False) for one in (prompt, bare)]
+            if texts[0] == texts[1]:
+                raise DataError(
+                    f"The prompt {prompt.prompt_id!r} has tools, but the chat template of the tokenizer shows"
+                    " none; expected a model that was made for tools."
+                )
+            self._shows_tools = True
+        return tuple(self.template(prompt, messages, generation=True, tokenize=True))
+
+    def template(
+        self, prompt: Prompt, messages: list[Mapping[str, Json]], *, generation: bool, tokenize: bool
+    ) -> Any:
+        """Ids or text of `messages`. Raises `DataError` naming `prompt` where the chat template fails."""
+        variables = {"tools": list(prompt.tools)} if prompt.tools else {}
+        try:
+            return self.tokenizer.apply_chat_template(
+                messages,
+                add_generation_prompt=generation,
+                tokenize=tokenize,
+                return_dict=False,
+                **variables,
+            )
+        except Exception as error:  # a template raises jinja2's own errors, a missing one ValueError
+            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            raise DataError(
+                f"The prompt {prompt.prompt_id!r} is a chat that the tokenizer cannot format: {reason}"
+            ) from error

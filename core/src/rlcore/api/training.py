@@ -1,0 +1,142 @@
+"""What the parts of an algorithm implement. Nothing here imports torch: a config may look at it.
+
+Shape suffixes: B samples, R response tokens of all samples of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rlcore.api.batch import TrainBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdvantageOutput:
+    """What an estimator that reads a critic gives: advantages, and the returns that the critic learns."""
+
+    advantages: Tensor
+    returns: Tensor
+
+
+class AdvantageEstimator(Protocol):
+    """Kind `advantage`: sees the whole batch, whatever the data-parallel size."""
+
+    def estimate(self, batch: TrainBatch) -> Tensor | AdvantageOutput:
+        """Advantages, float32 [R]; with returns (float32 [R]) where the run has a critic.
+
+        `batch.per_sample["reward"]` float32 [B], `batch.per_sample["group"]` and `["rollout"]` int64 [B];
+        `batch.per_token["rewards"]` float32 [R] (a scalar reward sits on the last live token) and
+        `["loss_mask"]` float32 [R]; the columns (`rlcore.Input`) that the part's config `needs`.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossInputs:
+    """One micro-batch of whole samples, response tokens only.
+
+    `log_probs` [R] carries the gradient; `old_log_probs` [R] are the trainer's before the update,
+    `rollout_log_probs` [R] the engine's; `advantages` [R]; `mask` [R] 0 or 1; `segments` int64 [R] the
+    sample of each token; `samples` = B. `entropy` [R] is there where the run asked for it, `top_log_probs`
+    [R, K], with gradient, where the loss's config has `top_tokens`. `batch` holds every further column. Where
+    the responses were given, nobody sampled them: old and rollout log-probs are `log_probs`, detached, and
+    the advantages 0; of pairs, `batch.per_sample["chosen"]` int64 [B] is 1 for the chosen response of its
+    `group` and 0 for the rejected one.
+    """
+
+    log_probs: Tensor
+    old_log_probs: Tensor
+    rollout_log_probs: Tensor
+    advantages: Tensor
+    mask: Tensor
+    segments: Tensor
+    samples: int
+    entropy: Tensor | None
+    batch: TrainBatch
+    top_log_probs: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossOutput:
+    """`per_token` [R]: the loss of each token; core owns mask, denominator and sum.
+
+    `metrics`: named values [R], logged as `train/<name>`, averaged over live tokens. `weighted`: likewise,
+    but averaged as the loss is, with the weights of its tokens.
+    """
+
+    per_token: Tensor
+    metrics: Mapping[str, Tensor] = field(default_factory=dict)
+    weighted: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class Loss(Protocol):
+    """Kind `loss`: a pure function from inputs to per-token losses."""
+
+    def __call__(self, inputs: LossInputs) -> LossOutput: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueInputs:
+    """One micro-batch of whole samples, response tokens only.
+
+    `values` [R] carries the gradient: the critic's, of the state before each token; `old_values` [R] are
+    those before the update; `returns` [R] what they should be; `mask` [R] 0 or 1. `batch` holds every
+    further column.
+    """
+
+    values: Tensor
+    old_values: Tensor
+    returns: Tensor
+    mask: Tensor
+    batch: TrainBatch
+
+
+class ValueLoss(Protocol):
+    """Kind `value_loss`: what the critic is trained on, token by token; its mean is taken over live tokens.
+
+    Metrics are logged as `critic/<name>`.
+    """
+
+    def __call__(self, inputs: ValueInputs) -> LossOutput: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrectionInputs:
+    """One micro-batch of whole samples, response tokens only; nothing here carries a gradient.
+
+    `log_probs` [R] are the trainer's now, `old_log_probs` [R] the trainer's before the update,
+    `rollout_log_probs` [R] the engine's; `advantages` [R]; `mask` [R] 0 or 1; `segments` int64 [R] the
+    sample of each token; `samples` = B.
+    """
+
+    log_probs: Tensor
+    old_log_probs: Tensor
+    rollout_log_probs: Tensor
+    advantages: Tensor
+    mask: Tensor
+    segments: Tensor
+    samples: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenWeights:
+    """`weights` [R], at least 0: what the loss of each token is multiplied by; 0 leaves the token out.
+
+    No weight changes a denominator. `metrics`: as those of `LossOutput`.
+    """
+
+    weights: Tensor
+    metrics: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class Correction(Protocol):
+    """Kind `correction`: makes up for tokens that another policy, or another engine, has sampled."""
+
+    def weigh(self, inputs: CorrectionInputs) -> TokenWeights:
+        """A pure function of the samples themselves: it must not depend on their neighbors."""
+        ...

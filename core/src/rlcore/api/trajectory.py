@@ -1,0 +1,119 @@
+"""What generators make of an engine's answers: one answer is a response, or several turns are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from rlcore.api.generation import Completion, GenerationContext
+from rlcore.api.types import GenerationStatus, Sample, Span
+
+FINISHED = {
+    "stop": GenerationStatus.COMPLETED,
+    "length": GenerationStatus.TRUNCATED,
+    "abort": GenerationStatus.ABORTED,
+}
+"""What an engine's finish reason says of a sample that ends with that answer."""
+
+
+def answered(sample: Sample, completion: Completion) -> Sample:
+    """`sample` with the completion as its response."""
+    return sample.but(
+        response_ids=completion.token_ids,
+        loss_mask=(1,) * len(completion.token_ids),
+        log_probs=completion.log_probs,
+        text=completion.text,
+        spans=completion.spans,
+        status=FINISHED[completion.finish_reason],
+        routed_experts=completion.routed_experts,
+    )
+
+
+class Trajectory:
+    """What the policy sampled, and what tools or an environment wrote in between; nothing is tokenised twice.
+
+    Prompt and response together are at most the prompt and `ctx.sampling.max_tokens` tokens long.
+    """
+
+    def __init__(self, ctx: GenerationContext, sample: Sample, used: int = 0) -> None:
+        """`used`: tokens of the limit that the sample's prompt has taken, beyond what its source gave."""
+        self._ctx = ctx
+        self._sample = sample
+        self._limit = ctx.sampling.max_tokens - used
+        self._turns = 0
+
+    @property
+    def turns(self) -> int:
+        """Answers of the policy."""
+        return self._turns
+
+    @property
+    def room(self) -> int:
+        """Tokens that may still be added."""
+        return self._limit - len(self._sample.response_ids)
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Prompt and response."""
+        return self._sample.prompt_ids + self._sample.response_ids
+
+    @property
+    def length(self) -> int:
+        """Tokens of the response so far."""
+        return len(self._sample.response_ids)
+
+    async def answer(self, most: int | None = None) -> Completion:
+        """The policy's next turn, at most `most` tokens, asked of the engine; there must be room."""
+        sample, left = self._sample, self.room if most is None else min(most, self.room)
+        assert left > 0, "whoever asks looks at the room"
+        rid = f"{sample.rollout_id}-{sample.attempt}.{self._turns}"
+        (done,) = await self._ctx.complete(
+            self.tokens,
+            seed=turn_seed(sample.seed, self._turns),
+            rid=rid,
+            sampling=replace(self._ctx.sampling, max_tokens=left),
+        )
+        self._turns += 1
+        self._append(done.token_ids, 1, done.log_probs, done.spans)
+        if done.token_ids:
+            self._sample = replace(self._sample, routed_experts=done.routed_experts)
+        return done
+
+    def observe(self, ids: Sequence[int]) -> bool:
+        """Add tokens that nobody sampled; they are not trained on. False: there is no room for them."""
+        if len(ids) > self.room:
+            return False
+        self._append(tuple(ids), 0, (0.0,) * len(ids), ())
+        return True
+
+    def end(self, status: GenerationStatus, text: str, **changes: Any) -> Sample:
+        """The sample, with `text` as what a reward reads; `changes` are further fields of it."""
+        return replace(self._sample, status=status, text=text, **changes)
+
+    def _append(
+        self, ids: tuple[int, ...], mask: int, log_probs: tuple[float, ...], spans: Sequence[Span]
+    ) -> None:
+        sample = self._sample
+        self._sample = replace(
+            sample,
+            response_ids=sample.response_ids + ids,
+            loss_mask=sample.loss_mask + (mask,) * len(ids),
+            log_probs=sample.log_probs + log_probs,
+            spans=_joined(sample, spans),
+        )
+
+
+def turn_seed(seed: int, turn: int) -> int:
+    """The seed of an answer: turns must not repeat each other's chance."""
+    return (seed + 0x9E3779B1 * turn) % 2**31
+
+
+def _joined(sample: Sample, spans: Sequence[Span]) -> tuple[Span, ...]:
+    """What was observed counts to the answer before it, or to the first one."""
+    found = list(sample.spans)
+    for span in spans:
+        start = len(sample.response_ids) + span.start if found else 0
+        if not found or found[-1].version != span.version:
+            found.append(Span(start=start, version=span.version))
+    return tuple(found)

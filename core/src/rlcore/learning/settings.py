@@ -1,0 +1,58 @@
+"""What the learner is told."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rlcore.api.inputs import Input, TopTokens
+from rlcore.api.maths import KlKind, Normalizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class KlSettings:
+    """The KL to the reference. `coef` 0: it is measured, and trained on nowhere.
+
+    `place`: it is added to the loss of each token, or taken from its reward before the advantages.
+    `unbiased`: in the loss, times the ratio of the new to the old policy, which carries a gradient too
+    (https://arxiv.org/abs/2512.02556, section 3.1).
+    """
+
+    coef: float = 0.0
+    estimator: KlKind = "k3"
+    place: Literal["loss", "reward"] = "loss"
+    unbiased: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerSettings:
+    """Plain values, for they travel to the worker.
+
+    `needs`: the inputs that the parts read, `critic_needs` those that the critic's returns are made of;
+    `top_tokens`: what the loss compares with the teacher beside the sampled tokens. `sampled`: the policy
+    sampled the responses; else the data gave them, without log-probs of an engine. `distill_coef`: of the KL
+    to the teacher in the advantages. `rollout_as_old`: the engine's log-probs serve as the old ones.
+    `critic_warmup_steps`: the first steps, which leave the policy as it is. `reference_is_initial`: the first
+    step must find the policy equal to the reference. `whole`: the engine samples from the whole distribution
+    (`RunConfig.samples_whole`). `max_kl_engine`: bound of the largest gap in fp32. `folder`: of the run; a
+    batch whose loss is not finite is saved there.
+    """
+
+    minibatches: int
+    normalizer: Normalizer
+    max_response_tokens: int
+    temperature: float
+    tokens_per_rank: int
+    dtype: Literal["fp32", "bf16"]
+    folder: str
+    entropy_coef: float = 0.0
+    sampled: bool = True
+    rollout_as_old: bool = False
+    needs: frozenset[Input] = frozenset()
+    critic_needs: frozenset[Input] = frozenset()
+    top_tokens: TopTokens | None = None
+    distill_coef: float = 0.0
+    whiten_advantages: bool = False
+    kl: KlSettings = KlSettings()
+    reference_is_initial: bool = False
+    critic_warmup_steps: int = 0
+    whole: bool = True
+    max_kl_engine: float = 1e-4

@@ -1,0 +1,126 @@
+"""The public names of rlcore with their signatures, one block a name: `tests/packaging/public_names.txt`.
+
+python scripts/public_names.py            print them
+python scripts/public_names.py --write    and keep them
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import rlcore
+
+MADE = ("model_post_init",)
+"""Methods that pydantic adds."""
+KEPT = Path(__file__).resolve().parents[1] / "tests/packaging/public_names.txt"
+
+
+def described() -> str:
+    """Every public name, in alphabetical order."""
+    names = sorted(name for name in rlcore.__all__ if name != "__version__")
+    return "\n".join(line for name in names for line in _lines(name, getattr(rlcore, name))) + "\n"
+
+
+def _lines(name: str, value: Any) -> Iterator[str]:
+    if inspect.isclass(value):
+        bases = [base.__name__ for base in value.__bases__ if base is not object]
+        yield f"class {name}({', '.join(bases)})"
+        yield from (f"    {line}" for line in _members(value))
+    elif inspect.isfunction(value):
+        yield f"{name}{_signature(value)}"
+    else:
+        yield f"{name} = {_plain(value)}"
+
+
+def _members(kind: type[Any]) -> Iterator[str]:
+    """What the class itself defines and offers: enum members, fields, methods, class variables."""
+    if issubclass(kind, Enum):
+        yield from (f"{member.name} = {member.value!r}" for member in kind)
+        return
+    if is_dataclass(kind):
+        yield from (
+            f"{field.name}: {_named(field.type)}{'' if _is_required(field) else ' = …'}"
+            for field in fields(kind)
+        )
+    elif "__annotations__" in vars(kind):
+        values = vars(kind) | {name: "…" for name in getattr(kind, "model_fields", ())}
+        for name, annotation in vars(kind)["__annotations__"].items():
+            if not name.startswith("_"):
+                yield f"{name}: {_named(annotation)}{' = …' if name in values else ''}"
+    for name, member in vars(kind).items():
+        if name in MADE or (name.startswith("_") and (name != "__init__" or is_dataclass(kind))):
+            continue
+        function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+        if isinstance(member, property):
+            yield f"{name}: property{_signature(member.fget)}"
+        elif inspect.isfunction(function) and (name != "__init__" or function.__module__ == kind.__module__):
+            yield f"{name}{_signature(function)}"
+
+
+def _is_required(field: Any) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _signature(function: Any) -> str:
+    """As it is written; the value of a default does not matter, that there is one does."""
+    signature = inspect.signature(function)
+    parameters = [
+        parameter.replace(
+            annotation=_Written(_named(parameter.annotation)),
+            default=parameter.default if parameter.default is inspect.Parameter.empty else _Written("…"),
+        )
+        if parameter.annotation is not inspect.Parameter.empty
+        else parameter
+        for parameter in signature.parameters.values()
+    ]
+    returns = signature.return_annotation
+    if returns is not inspect.Parameter.empty:
+        returns = _Written(_named(returns))
+    return str(signature.replace(parameters=parameters, return_annotation=returns))
+
+
+class _Written(str):
+    """A text that `inspect` shows without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _named(annotation: Any) -> str:
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return re.sub(r"\b(?:[a-z_]\w*\.)+(?=\w)", "", text)
+
+
+def _plain(value: Any) -> str:
+    """A constant as Python writes it; of anything else, its type."""
+    text = repr(value)
+    try:
+        ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return _named(text) if hasattr(value, "__origin__") else type(value).__name__
+    return text
+
+
+def main() -> None:
+    """See the top."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--write", action="store_true")
+    text = described()
+    if parser.parse_args().write:
+        KEPT.write_text(text)
+    else:
+        print(text, end="")
+
+
+if __name__ == "__main__":
+    main()
