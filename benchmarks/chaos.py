@@ -29,9 +29,9 @@ from rlcore.api.tokens import PromptEncoder
 from rlcore.api.types import Json, Prompt, Sampling, Span
 from rlcore.data.cursor import PromptCursor
 from rlcore.data.cursors import cursor_of
-from rlcore.rollout.produce import SamplingProducer
+from rlcore.rollout.asynchronous import AsynchronousRollouts
 from rlcore.rollout.rewards import RewardPool
-from rlcore.rollout.stream import Stream
+from rlcore.rollout.sampling_producer import SamplingProducer
 from rlcore.testing.token_engine import ByteTokenizer
 from rlcore_tools.config import ToolsConfig
 from rlcore_tools.generator import Tools
@@ -115,7 +115,7 @@ async def _run(args: argparse.Namespace) -> Row:
     part = RewardPart(name="chaos", factory="chaos_parts:ChaosReward")
     with RewardPool([part], workers=args.reward_workers, timeout=run.reward_timeout) as rewards:
         producer = SamplingProducer(
-            Stream,
+            AsynchronousRollouts,
             run=run,
             cursor=cursor_of(prompts, run),
             encoder=PromptEncoder(ByteTokenizer(), run.max_prompt_tokens),

@@ -35,9 +35,7 @@ from rlcore.network import free_port
 from rlcore_grpo.advantage import GroupAdvantage
 from rlcore_grpo.config import GroupAdvantageConfig, PpoClipConfig
 from rlcore_grpo.loss import PpoClip
-from rlcore_megatron.mcore import logprobs, parallel
-from rlcore_megatron.mcore import role as role_module
-from rlcore_megatron.mcore import scoring as scoring_module
+from rlcore_megatron.mcore import logprobs, parallel, role as role_module, scoring as scoring_module
 from rlcore_megatron.mcore.rank import data_rank
 from rlcore_megatron.mcore.role import Role
 from rlcore_qwen.config import QwenConfig

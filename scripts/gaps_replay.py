@@ -20,7 +20,7 @@ from rlcore.api.part import ModelSpec, Part
 from rlcore.api.records import Kind
 from rlcore.api.types import Prompt, Sample
 from rlcore.plugins.loader import load
-from rlcore.rollout.routes import routed_experts
+from rlcore.rollout.expert_replay import routed_experts
 from rlcore.testing.checkpoints import make_checkpoint
 from rlcore.testing.ranks import run_ranks
 from rlcore_local.testing import Local

@@ -17,7 +17,7 @@ from rlcore.api.tracker import Tracker
 from rlcore.api.types import Prompt, Sample, Score
 from rlcore.learning.metrics import METRICS, ROLE_METRICS
 from rlcore.plugins.loader import Switches, load
-from rlcore.rollout.mix import Mix
+from rlcore.rollout.reward_mix import RewardMix
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -65,7 +65,9 @@ def test_the_plugin_of_one_file_works(tmp_path: Path) -> None:
     part = RewardPart(name="last_word", factory=entry.component.factory, config=config)
     prompt = Prompt(prompt_id="p", text="say seven", label="seven")
     fresh = Sample(prompt=prompt, prompt_ids=(1,), group_id=0, index=0, rollout_id="r")
-    found = Mix([part]).judge([replace(fresh, text=text) for text in ("it is seven", "seven it is", "")])
+    found = RewardMix([part]).score(
+        [replace(fresh, text=text) for text in ("it is seven", "seven it is", "")]
+    )
     assert [one.value for one in found if isinstance(one, Score)] == [1.0, 0.0, 0.0]
 
 

@@ -10,7 +10,6 @@ from rlcore.api.producer import Producer, ProducerContext, Rollout
 from rlcore.api.records import Component, Source
 from rlcore.api.sources import Prompts
 from rlcore.api.types import Json, Prompt
-from rlcore.rollout.producers import rounds
 
 
 class Half:
@@ -19,7 +18,7 @@ class Half:
     samples = True
 
     def __init__(self, config: Config, context: ProducerContext) -> None:
-        self._inner: Producer = rounds(config, context)
+        self._inner: Producer = synchronous_producer(config, context)
 
     async def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
         async with aclosing(self._inner.run(done, steps)) as rollouts:

@@ -18,7 +18,7 @@ from rlcore.engines.client import EngineClient
 from rlcore.engines.external import ExternalLauncher, Wanted, check_all
 from rlcore.engines.fleet import Fleet
 from rlcore.engines.publish import DiskPublisher
-from rlcore.engines.slot import EngineSlot, Health, Spares
+from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
 from rlcore.network import free_port
 
 CONTEXT = 1024
@@ -54,7 +54,7 @@ async def test_it_gets_weights_by_disk_and_outlives_the_run(
     publisher = DiskPublisher(root=tmp_path, dtype="fp32", model_path=tiny_models[0])
     launcher = ExternalLauncher(client, limit_s=LIMIT_S)
     health, spares = Health(every_s=0.2, limit_s=LIMIT_S), Spares(limit=0)
-    slot = EngineSlot("Engine 0", launcher, publisher, health=health, spares=spares)
+    slot = SupervisedEngine("Engine 0", launcher, publisher, health=health, spares=spares)
     await slot.start()
     tensors = load_file(tiny_models[1] / "model.safetensors")
     await slot.load(publisher.write(tensors.items(), 3))

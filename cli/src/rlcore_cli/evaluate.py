@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlcore.compose.alone import (
+from rlcore.compose.evaluation_only import (
     CHOICES,
     evaluation_flags,
     resolve_evaluation,

@@ -9,8 +9,7 @@ import click
 
 from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError
-from rlcore.compose.evals import EVAL
-from rlcore.compose.evals import PARTS as EVAL_PARTS
+from rlcore.compose.evals import EVAL, PARTS as EVAL_PARTS
 from rlcore.compose.flags import Flag, flags
 from rlcore.compose.frozen import FROZEN
 from rlcore.compose.selection import CHOICES, REPEATED, Selection, table_owners

@@ -9,7 +9,7 @@ import pytest
 
 from rlcore.api.errors import ConfigError
 from rlcore.api.run_config import RunConfig
-from rlcore.compose.engine_fit import engine_complaints
+from rlcore.compose.engine_checks import engine_complaints
 from rlcore.network import is_free
 from rlcore.runtime.engine_checks import check_ports
 

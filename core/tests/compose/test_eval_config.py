@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlcore.api.errors import UserError
-from rlcore.compose.alone import evaluation_flags, resolve_evaluation, select_evaluation, unknown
+from rlcore.compose.evaluation_only import evaluation_flags, resolve_evaluation, select_evaluation, unknown
 from rlcore.compose.flags import flags
 from rlcore.compose.resolved import Inference, Resolved
 from rlcore.compose.selection import Selection

@@ -12,7 +12,7 @@ from runs import installed, run_of
 
 from rlcore.api.errors import ConfigError
 from rlcore.api.server_config import AsksChat, AsksScores
-from rlcore.compose.alone import resolve_evaluation, select_evaluation
+from rlcore.compose.evaluation_only import resolve_evaluation, select_evaluation
 from rlcore.compose.frozen import fields_of, frozen_models
 from rlcore.compose.resolve import resolve
 from rlcore.compose.resolved import Resolved

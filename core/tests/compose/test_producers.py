@@ -16,9 +16,9 @@ Make = Callable[..., Resolved]
 @pytest.mark.parametrize(
     ("flags", "name"),
     [
-        ({}, "rounds"),
-        ({"max_staleness": "1"}, "stream"),
-        ({"max_staleness": "1", "partial_rollouts": True}, "stream"),
+        ({}, "synchronous"),
+        ({"max_staleness": "1"}, "asynchronous"),
+        ({"max_staleness": "1", "partial_rollouts": True}, "asynchronous"),
     ],
 )
 def test_the_default_is_what_suits_the_run(make: Make, flags: dict[str, Any], name: str) -> None:
@@ -28,14 +28,14 @@ def test_the_default_is_what_suits_the_run(make: Make, flags: dict[str, Any], na
 
 
 def test_given_responses_have_a_producer_of_their_own() -> None:
-    assert run_of("sft").producer.name == "given"
-    assert run_of("dpo").producer.name == "given"
+    assert run_of("sft").producer.name == "offline"
+    assert run_of("dpo").producer.name == "offline"
 
 
 def test_what_a_run_leaves_behind_can_be_made_asynchronous(make: Make, write: Callable[[str], Path]) -> None:
     file = write(make().to_toml())
     assert make({}, file) == make()
-    assert make({"max_staleness": "2"}, file).producer.name == "stream"
+    assert make({"max_staleness": "2"}, file).producer.name == "asynchronous"
 
 
 def test_a_plugin_may_make_the_rollouts(make: Make, write: Callable[[str], Path]) -> None:
@@ -47,16 +47,25 @@ def test_a_plugin_may_make_the_rollouts(make: Make, write: Callable[[str], Path]
     }
     assert make({}, write(resolved.to_toml())) == resolved
     assert make({"producer": "tree", "max_staleness": "1"}).producer.name == "tree"
-    assert make({"producer": "none"}).producer.name == "rounds"
+    assert make({"producer": "none"}).producer.name == "synchronous"
 
 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ({"producer": "stream"}, r"'stream', .* of a synchronous run on rollouts; expected rounds or tree"),
-        ({"producer": "rounds", "max_staleness": "1"}, "of an asynchronous run on rollouts; expected stream"),
-        ({"producer": "given"}, "'given', which does not make the rollouts of a synchronous run"),
-        ({"producer": "forest"}, r"--producer: found 'forest', expected one of given, rounds, stream, tree"),
+        (
+            {"producer": "asynchronous"},
+            r"'asynchronous', .* of a synchronous run on rollouts; expected synchronous or tree",
+        ),
+        (
+            {"producer": "synchronous", "max_staleness": "1"},
+            "of an asynchronous run on rollouts; expected asynchronous",
+        ),
+        ({"producer": "offline"}, "'offline', which does not make the rollouts of a synchronous run"),
+        (
+            {"producer": "forest"},
+            r"--producer: found 'forest', expected one of asynchronous, offline, synchronous, tree",
+        ),
         ({"producer.width": "3"}, r"belongs to producer 'tree', but none is chosen"),
     ],
 )

@@ -4,8 +4,7 @@ import json
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rlcore.api.errors import CheckpointError
 from rlcore.api.types import Prompt

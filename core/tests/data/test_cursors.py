@@ -7,8 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rlcore.api.errors import CheckpointError
 from rlcore.api.run_config import RunConfig
@@ -16,15 +15,17 @@ from rlcore.api.sources import Cursor, Prompts
 from rlcore.api.types import Prompt
 from rlcore.data.cursor import PromptCursor
 from rlcore.data.cursors import CurriculumCursor, MixCursor, cursor_of
-from rlcore.data.mix import Mix, Portion
+from rlcore.data.source_mix import Portion, SourceMix
 
 
 def prompts(name: str, count: int) -> list[Prompt]:
     return [Prompt(prompt_id=f"{name}/row-{number}", text="t") for number in range(count)]
 
 
-def mix(weights: dict[str, float], count: int = 7) -> Mix:
-    return Mix([Portion(name=name, weight=w, prompts=prompts(name, count)) for name, w in weights.items()])
+def mix(weights: dict[str, float], count: int = 7) -> SourceMix:
+    return SourceMix(
+        [Portion(name=name, weight=w, prompts=prompts(name, count)) for name, w in weights.items()]
+    )
 
 
 def ids(taken: list[tuple[Prompt, int]]) -> list[tuple[str, int]]:

@@ -17,7 +17,7 @@ from rlcore.data.config import FileConfig
 from rlcore.data.cursor import PromptCursor
 from rlcore.data.files import FileSource
 from rlcore.data.lazy import LazyPrompts
-from rlcore.data.mix import Mix
+from rlcore.data.source_mix import SourceMix
 
 ROWS = [{"prompt": f"q{number}", "label": number} for number in range(60)]
 
@@ -97,7 +97,7 @@ def test_a_malformed_row_is_found_at_once(tmp_path: Path, streaming: bool) -> No
 def test_a_mix_names_its_prompts(tmp_path: Path, streaming: bool) -> None:
     a, b = write(tmp_path / "a.jsonl"), write(tmp_path / "b.parquet")
     found = read((f"x={a}[:40]:3", f"y={b}"), streaming=streaming, eval_fraction=0.2)
-    assert isinstance(found.train, Mix)
+    assert isinstance(found.train, SourceMix)
     assert [(one.name, one.weight) for one in found.train.portions] == [("x", 3), ("y", 1)]
     assert set(found.held_out) == {"x", "y"}
     ids = [prompt.prompt_id for prompt in [*found.train, *found.held_out["x"], *found.held_out["y"]]]

@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rlcore.api.errors import EngineError
+from rlcore.engines.broadcast_group import BroadcastGroup
+from rlcore.engines.broadcast_sender import BroadcastSender
 from rlcore.engines.bucket import Bucket, buckets, flatten_tensors
-from rlcore.engines.group import BroadcastGroup
-from rlcore.engines.sender import Sender
 
 HOST = "127.0.0.1"
 LIMIT_S = 60.0
@@ -61,7 +61,7 @@ class Receiver(threading.Thread):
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_every_rank_of_an_engine_gets_every_bucket(ranks: int) -> None:
-    sender, plan = Sender(), buckets(tensors(), 130)
+    sender, plan = BroadcastSender(), buckets(tensors(), 130)
     sender.hold(tensors(), 5)
     whole = [flatten_tensors(tensors()[name] for name in one.names) for one in plan]
     host, port = sender.open("g", "localhost")
@@ -82,14 +82,14 @@ def test_every_rank_of_an_engine_gets_every_bucket(ranks: int) -> None:
 
 
 def test_an_engine_that_does_not_come_is_told_in_time() -> None:
-    sender = Sender()
+    sender = BroadcastSender()
     sender.open("lonely", HOST)
     with pytest.raises(EngineError, match="group lonely of trainer and engine failed: "):
         sender.join("lonely", 2, "gloo", 1.0)
 
 
 def test_the_newest_versions_are_held_and_can_be_saved(tmp_path: Path) -> None:
-    sender = Sender()
+    sender = BroadcastSender()
     for version in (3, 4, 5):
         sender.hold({"a": torch.full((2,), float(version))}, version)
     for version in (5, 4):

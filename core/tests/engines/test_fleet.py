@@ -16,7 +16,7 @@ from rlcore.engines.client import EngineClient, together
 from rlcore.engines.fleet import Fleet
 from rlcore.engines.publish import SharedMemoryPublisher
 from rlcore.engines.publish_file import WeightsLocation
-from rlcore.engines.slot import EngineSlot, Health, Spares
+from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
 from rlcore.testing.engine_server import TOKEN, HereLauncher
 from rlcore_local.testing import LOCAL
 
@@ -42,12 +42,12 @@ def launchers(model: Path, tmp_path: Path, relay: Any) -> list[HereLauncher]:
 
 
 @pytest.fixture
-async def slots(launchers: list[HereLauncher], tmp_path: Path) -> AsyncIterator[list[EngineSlot]]:
+async def slots(launchers: list[HereLauncher], tmp_path: Path) -> AsyncIterator[list[SupervisedEngine]]:
     """All with the same weights, other than those that the servers start with."""
     publisher = SharedMemoryPublisher(root=tmp_path, dtype="fp32")
     health, spares = Health(every_s=0.5, limit_s=10.0), Spares(limit=ENGINES)
     made = [
-        EngineSlot(f"Engine {index}", launcher, publisher, health=health, spares=spares)
+        SupervisedEngine(f"Engine {index}", launcher, publisher, health=health, spares=spares)
         for index, launcher in enumerate(launchers)
     ]
     try:
@@ -59,7 +59,7 @@ async def slots(launchers: list[HereLauncher], tmp_path: Path) -> AsyncIterator[
 
 @pytest.mark.full
 async def test_what_lost_engines_leave_undone_is_done_by_the_last(
-    slots: list[EngineSlot], launchers: list[HereLauncher], relay: Any, location: WeightsLocation
+    slots: list[SupervisedEngine], launchers: list[HereLauncher], relay: Any, location: WeightsLocation
 ) -> None:
     faults: list[Callable[[], object]] = [
         lambda: launchers[0].server().send_signal(signal.SIGKILL),

@@ -11,7 +11,7 @@ import aiohttp
 from transformers import AutoTokenizer
 
 from rlcore.engines.fleet import Fleet
-from rlcore.engines.slot import EngineSlot, Health, Spares
+from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
 from rlcore.network import HeldPort
 from rlcore.runtime.frozen import FrozenEngine
 from rlcore.testing.engine_server import TOKEN, HereLauncher
@@ -39,7 +39,7 @@ async def test_it_is_replaced_at_its_address(model: Path, tmp_path: Path) -> Non
     held, spares = HeldPort(), Spares(limit=1)
     launcher = HereLauncher(LOCAL, model, tmp_path, port=held.number)
     health = Health(every_s=0.5, limit_s=60.0)
-    slot = EngineSlot("Frozen model 'judge'", launcher, None, health=health, spares=spares)
+    slot = SupervisedEngine("Frozen model 'judge'", launcher, None, health=health, spares=spares)
     try:
         await slot.start()
         engine = FrozenEngine(Fleet([slot]))

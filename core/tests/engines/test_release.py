@@ -16,7 +16,7 @@ from rlcore.engines.client import EngineClient
 from rlcore.engines.fleet import Fleet
 from rlcore.engines.publish import SharedMemoryPublisher
 from rlcore.engines.publish_file import write_version
-from rlcore.engines.slot import EngineSlot, Health, Spares
+from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
 from rlcore_local.process import start
 from rlcore_local.server import make_app
 from rlcore_local.settings import Settings
@@ -92,7 +92,7 @@ async def test_released_before_training_and_taken_again_around_the_weights(
     publisher = SharedMemoryPublisher(root=tmp_path, dtype="fp32")
     first, second = (write_version(tmp_path, tensors.items(), version, dtype="fp32") for version in (1, 2))
     health, spares = Health(every_s=600.0, limit_s=60.0), Spares(limit=1)
-    slot = EngineSlot("Engine 0", launcher, publisher, health=health, spares=spares)
+    slot = SupervisedEngine("Engine 0", launcher, publisher, health=health, spares=spares)
     (engine,) = Fleet([slot]).clients
     calls = launcher.calls
     async with asyncio.timeout(LIMIT_S):

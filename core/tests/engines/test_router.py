@@ -14,7 +14,7 @@ from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient, together
 from rlcore.engines.publish import SharedMemoryPublisher
 from rlcore.engines.router import RoutedEngine, Router, require_router
-from rlcore.engines.slot import EngineSlot, Health, Spares
+from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
 from rlcore.testing.engine_server import TOKEN, HereLauncher
 from rlcore_local.testing import LOCAL
 from rlcore_qwen.tiny import tiny
@@ -57,7 +57,7 @@ async def test_groups_stay_together_and_a_lost_engine_is_replaced(tmp_path: Path
         launcher = HereLauncher(LOCAL, model, tmp_path / name)
         publisher = SharedMemoryPublisher(root=tmp_path, dtype="fp32")
         health = Health(every_s=600.0, limit_s=60.0)
-        slot = EngineSlot(name, launcher, publisher, health=health, spares=spares, registry=router)
+        slot = SupervisedEngine(name, launcher, publisher, health=health, spares=spares, registry=router)
         launchers.append(launcher)
         slots.append(slot)
     async with asyncio.timeout(LIMIT_S):
@@ -76,7 +76,7 @@ async def test_groups_stay_together_and_a_lost_engine_is_replaced(tmp_path: Path
 
 
 async def _check(
-    engines: list[RoutedEngine], slots: list[EngineSlot], launchers: list[HereLauncher], spares: Spares
+    engines: list[RoutedEngine], slots: list[SupervisedEngine], launchers: list[HereLauncher], spares: Spares
 ) -> None:
     before = [await _served(launcher) for launcher in launchers]
     answers = await together(_ask(engines, group) for group in range(GROUPS))

@@ -17,11 +17,11 @@ from rlcore.api.tokens import PromptEncoder
 from rlcore.api.types import Json, Prompt, RewardStatus, Sample, Sampling, Score, Span
 from rlcore.data.cursors import cursor_of
 from rlcore.engines.client_http import RefusedError
+from rlcore.rollout.asynchronous import AsynchronousRollouts
 from rlcore.rollout.context import greedy
 from rlcore.rollout.evaluate import EvalResult, Evaluation, Evaluator
-from rlcore.rollout.produce import SamplingProducer
-from rlcore.rollout.rounds import Rounds
-from rlcore.rollout.stream import Stream
+from rlcore.rollout.sampling_producer import SamplingProducer
+from rlcore.rollout.synchronous import SynchronousRollouts
 from rlcore_single_turn.generator import SingleTurn
 
 EOS = 10
@@ -172,7 +172,7 @@ class World:
             "rewards": self.rewards,
         }
         options = {name: value for name, value in self.options.items() if name != "prompts"}
-        how = Stream if self.run.is_asynchronous else Rounds
+        how = AsynchronousRollouts if self.run.is_asynchronous else SynchronousRollouts
         return SamplingProducer(how, **{**given, **options})
 
     def publish(self, version: int) -> None:

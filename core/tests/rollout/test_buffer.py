@@ -3,8 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rlcore.api.errors import RunError
 from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Score, Span

@@ -27,9 +27,9 @@ from rlcore.data.cursors import cursor_of
 from rlcore.data.tasks import Copy
 from rlcore.engines.client import EngineClient
 from rlcore.engines.publish import SharedMemoryPublisher, publish
-from rlcore.rollout.produce import SamplingProducer
-from rlcore.rollout.rounds import Rounds
-from rlcore.rollout.stream import Stream
+from rlcore.rollout.asynchronous import AsynchronousRollouts
+from rlcore.rollout.sampling_producer import SamplingProducer
+from rlcore.rollout.synchronous import SynchronousRollouts
 from rlcore_local.process import start
 from rlcore_local.server import make_app
 from rlcore_local.settings import Settings
@@ -146,7 +146,7 @@ async def test_nothing_is_lost_and_nothing_is_doubled(
     async with asyncio.timeout(300.0):
         while step < run.steps:
             made = SamplingProducer(
-                Stream if run.is_asynchronous else Rounds,
+                AsynchronousRollouts if run.is_asynchronous else SynchronousRollouts,
                 run=run,
                 cursor=cursor_of(PROMPTS, run),
                 encoder=PromptEncoder.load(model, max_prompt_tokens=16),

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlcore.api.scoring import Verdict
 from rlcore.api.types import Group, Prompt
-from rlcore.data.mix import Mix, Portion
+from rlcore.data.source_mix import Portion, SourceMix
 
 MakeWorld = Callable[..., Any]
 
@@ -20,9 +20,11 @@ def prompts(name: str, count: int) -> list[Prompt]:
     return [Prompt(prompt_id=f"{name}/row-{i}", text=f"{i:03d}", label="") for i in range(count)]
 
 
-def mix() -> Mix:
+def mix() -> SourceMix:
     portions = [("a", 3.0, 9), ("b", 1.0, 6)]
-    return Mix([Portion(name=name, weight=w, prompts=prompts(name, count)) for name, w, count in portions])
+    return SourceMix(
+        [Portion(name=name, weight=w, prompts=prompts(name, count)) for name, w, count in portions]
+    )
 
 
 def world_of_mix(make_world: MakeWorld, **options: Any) -> Any:

@@ -6,8 +6,7 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rlcore.api.errors import DataError
 from rlcore.api.types import GenerationStatus, Json, Prompt, RewardStatus, Sample, Sampling, Score

@@ -14,8 +14,8 @@ from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Samp
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.context import EngineContext
 from rlcore.rollout.generators import build_generator
-from rlcore.rollout.group import GroupMaker, Outcome, Versions, new_samples
-from rlcore.rollout.measure import Tally
+from rlcore.rollout.group import GroupMaker, GroupOutcome, Versions, new_samples
+from rlcore.rollout.metrics import Tally
 from rlcore.testing.generators import GeneratorConformance
 from rlcore.testing.token_engine import CountingReward, TokenEngine
 
@@ -107,9 +107,9 @@ async def test_the_reward_is_not_asked_about_a_group_that_comes_scored() -> None
     )[0]
     own = replace(sample, reward_status=RewardStatus.SCORED, score=Score(value=0.5))
 
-    def outcome(*samples: Sample) -> Outcome:
+    def outcome(*samples: Sample) -> GroupOutcome:
         group = Group(group_id=0, prompt=sample.prompt, samples=samples)
-        return Outcome(group=group, reason=None, aborted=0, failed=0, generated=0.0)
+        return GroupOutcome(group=group, reason=None, aborted=0, failed=0, generated=0.0)
 
     maker = GroupMaker(built("one_answer"), CountingReward(), 0)
     assert (await maker.score(outcome(own, own))).group.samples == (own, own)

@@ -11,7 +11,7 @@ from rlcore.api.inputs import Input
 from rlcore.api.types import Group, Prompt, RewardStatus, Sample, Score
 from rlcore.rollout.baseline import with_baseline
 from rlcore.rollout.batch import to_batch
-from rlcore.rollout.group import Outcome
+from rlcore.rollout.group import GroupOutcome
 
 MakeWorld = Callable[..., Any]
 LIMIT_S = 30.0
@@ -43,14 +43,14 @@ async def test_its_reward_is_known_to_the_samples(make_world: MakeWorld) -> None
 def test_rewards_of_tokens_are_summed() -> None:
     """The baseline is the return of the greedy response, as the samples' own returns are sums of tokens."""
 
-    def outcome(*scores: Score) -> Outcome:
+    def outcome(*scores: Score) -> GroupOutcome:
         prompt = Prompt(prompt_id="p", text="?")
         samples = tuple(
             Sample(prompt=prompt, prompt_ids=(1,), group_id=0, index=i, rollout_id=str(i), score=score)
             for i, score in enumerate(scores)
         )
         made = Group(group_id=0, prompt=prompt, samples=samples)
-        return Outcome(group=made, reason=None, aborted=0, failed=0, generated=0.0)
+        return GroupOutcome(group=made, reason=None, aborted=0, failed=0, generated=0.0)
 
     greedy = outcome(Score(value=9.0, per_token=(0.5, 1.0)), Score(value=3.0))
     known = with_baseline(outcome(Score(value=0.0), Score(value=1.0)), greedy)

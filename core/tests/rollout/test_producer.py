@@ -11,7 +11,7 @@ from rlcore.api.errors import PluginError, StaleWeightsError
 from rlcore.api.generation import GenerationContext
 from rlcore.api.scoring import Verdict
 from rlcore.api.types import GenerationStatus, Group, RewardStatus, Sample, Sampling, Span
-from rlcore.rollout.measure import COUNTED, Tally
+from rlcore.rollout.metrics import COUNTED, Tally
 
 MakeWorld = Callable[..., Any]
 LIMIT_S = 30.0

@@ -23,9 +23,9 @@ from rlcore.api.part_config import RewardConfig
 from rlcore.api.plugin_file import PluginFile, import_plugin_file
 from rlcore.api.types import Prompt, RewardStatus, Sample, Score
 from rlcore.plugins.files import read
-from rlcore.rollout.judge import Failure, judge
-from rlcore.rollout.nursery import Nursery
+from rlcore.rollout.reward_fork_server import RewardForkServer
 from rlcore.rollout.rewards import ERROR_KEY, RewardPool
+from rlcore.rollout.score_check import Failure, checked_scores
 
 PLUGIN = '''
 import os, re, signal, sys, time
@@ -206,20 +206,22 @@ async def test_a_worker_imports_no_torch(plugin: PluginFile) -> None:
         assert_unscored(await rewards.score(group("prints_torch")), RewardStatus.FAILED, "False")
 
 
-def test_a_child_of_an_earlier_nursery_ended_as_nobody_knows(plugin: PluginFile) -> None:
-    """And the nursery that is asked lives on."""
-    nursery = Nursery([RewardPart(name="obedient", factory=f"{plugin.module}:Obedient")], [plugin])
-    stranger = nursery.fork()
-    nursery._end()  # as where it did not answer in time
-    child = nursery.fork()
-    assert nursery.reap(stranger) is None
+def test_a_child_of_an_earlier_fork_server_ended_as_nobody_knows(plugin: PluginFile) -> None:
+    """And the fork_server that is asked lives on."""
+    fork_server = RewardForkServer(
+        [RewardPart(name="obedient", factory=f"{plugin.module}:Obedient")], [plugin]
+    )
+    stranger = fork_server.fork()
+    fork_server._end()  # as where it did not answer in time
+    child = fork_server.fork()
+    assert fork_server.reap(stranger) is None
     for one in (stranger, child):
         one.kill()
     assert child.wait(30)
-    assert nursery.reap(child) == -signal.SIGKILL
+    assert fork_server.reap(child) == -signal.SIGKILL
     for one in (stranger, child):
         one.close()
-    nursery.stop()
+    fork_server.stop()
 
 
 def test_a_reward_that_cannot_be_built_stops_the_start(plugin: PluginFile) -> None:
@@ -230,14 +232,15 @@ def test_a_reward_that_cannot_be_built_stops_the_start(plugin: PluginFile) -> No
 
 DRIVER = """
 import asyncio, json, sys
-from rlcore.plugins.files import import_content, read
+from rlcore import import_plugin_file
+from rlcore.plugins.files import read
 from pathlib import Path
 from rlcore.rollout.rewards import RewardPool
 from rlcore.api.part import RewardPart
 from rlcore.api.types import Prompt, Sample
 
 file = read(Path(sys.argv[1]))
-import_content(file)
+import_plugin_file(file)
 rewards = RewardPool(
     [RewardPart(name="r", factory=f"{file.module}:Obedient")], workers=1, timeout=600, plugin_files=[file]
 )
@@ -294,7 +297,7 @@ class Number:
 def test_scores_become_plain_floats() -> None:
     odd = Score(value=Number(), per_token=(1, True), parts={"a": 2})  # type: ignore[arg-type]  # on purpose
     plain = Score(value=0.5, per_token=(1.0, 1.0), parts={"a": 2.0})
-    assert judge(Fixed(odd), group("", size=1)) == [plain]
+    assert checked_scores(Fixed(odd), group("", size=1)) == [plain]
 
 
 @pytest.mark.parametrize(
@@ -310,7 +313,7 @@ def test_scores_become_plain_floats() -> None:
     ],
 )
 def test_one_bad_score_fails_its_sample_alone(score: object, reason: str) -> None:
-    bad, good = judge(Fixed(score, Score(value=1)), group(""))
+    bad, good = checked_scores(Fixed(score, Score(value=1)), group(""))
     assert isinstance(bad, Failure)
     assert reason in bad.reason
     assert good == Score(value=1.0)
@@ -321,7 +324,7 @@ def test_one_bad_score_fails_its_sample_alone(score: object, reason: str) -> Non
 )
 def test_a_score_outside_of_its_range_fails_its_sample_alone(score: Score) -> None:
     ends = Score(value=1.0, parts={"a": 0.0})
-    bad, good = judge(Fixed(score, ends), group(""), (0, 1))
+    bad, good = checked_scores(Fixed(score, ends), group(""), (0, 1))
     assert isinstance(bad, Failure)
     assert bad.kind == "number"
     assert good == ends
@@ -331,14 +334,14 @@ def test_a_value_for_a_masked_token_is_no_score() -> None:
     """It would be lost."""
     tool = replace(group("")[0], loss_mask=(1, 0))
     lost, kept = (Score(value=1.0, per_token=values) for values in ((0.5, 0.5), (0.5, 0.0)))
-    [outcome] = judge(Fixed(lost), [tool])
+    [outcome] = checked_scores(Fixed(lost), [tool])
     assert isinstance(outcome, Failure)
     assert "a value for response token 1, which is masked" in outcome.reason
-    assert judge(Fixed(kept), [tool]) == [kept]
+    assert checked_scores(Fixed(kept), [tool]) == [kept]
 
 
 def test_a_wrong_number_of_scores_fails_the_group() -> None:
-    outcomes = judge(Fixed(Score(value=1)), group("", size=3))
+    outcomes = checked_scores(Fixed(Score(value=1)), group("", size=3))
     assert [outcome.reason for outcome in outcomes if isinstance(outcome, Failure)] == [
         "the reward gave 1 scores for 3 samples"
     ] * 3

@@ -19,9 +19,9 @@ from rlcore.data.tasks import Copy
 from rlcore.engines.client import EngineClient
 from rlcore.rollout.batch import to_batch
 from rlcore.rollout.evaluate import Evaluation, Evaluator
-from rlcore.rollout.produce import SamplingProducer
 from rlcore.rollout.rewards import RewardPool
-from rlcore.rollout.rounds import Rounds
+from rlcore.rollout.sampling_producer import SamplingProducer
+from rlcore.rollout.synchronous import SynchronousRollouts
 from rlcore.testing.engine_server import TOKEN, launch_of, serving
 from rlcore_local.testing import LOCAL
 from rlcore_qwen.tiny import tiny
@@ -59,7 +59,7 @@ async def client(server: str, model: Path) -> AsyncIterator[EngineClient]:
 
 def producer(model: Path, client: EngineClient, rewards: RewardPool, version: int = 1) -> SamplingProducer:
     return SamplingProducer(
-        Rounds,
+        SynchronousRollouts,
         run=RUN,
         cursor=cursor_of(PROMPTS.train, RUN),
         encoder=PromptEncoder.load(model, max_prompt_tokens=16),

@@ -11,7 +11,7 @@ from rlcore.runtime.cluster import Cluster, connect
 from rlcore.runtime.placement import Placement, bundles_of, check_frozen, check_ways, cpus_of, place
 from rlcore.runtime.prepare import prepare
 from rlcore.runtime.prepared import FrozenModel, Prepared
-from rlcore.runtime.trainer import Slot
+from rlcore.runtime.trainer import BundleSlot
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"
 BROADCAST = {"engine.publish": "broadcast"}
@@ -23,8 +23,8 @@ class Two:
     address, here = f"{HERE}:6379", HERE
 
 
-def slot(host: str) -> Slot:
-    return Slot(bundle=(None, 0), gpus=0, host=host, is_here=host == HERE)
+def slot(host: str) -> BundleSlot:
+    return BundleSlot(bundle=(None, 0), gpus=0, host=host, is_here=host == HERE)
 
 
 @pytest.mark.parametrize(

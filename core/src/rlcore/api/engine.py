@@ -130,4 +130,4 @@ class Engine(Generic[C]):
     @property
     def copies(self) -> int:
         """Whole versions of the weights that its publisher's folder holds at most."""
-        return int(load("rlcore.engines.ways:copies", self.name)(self.config.publish))
+        return int(load("rlcore.engines.publishers:copies", self.name)(self.config.publish))

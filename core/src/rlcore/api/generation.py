@@ -48,7 +48,7 @@ class GenerationContext(Protocol):
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The model's, for `rlcore.chat`: chat templates, tool calls."""
+        """The model's, for `rlcore.render_prompt` and its siblings: chat templates, tool calls."""
         ...
 
     async def complete(

@@ -21,8 +21,7 @@ def rlcore_algorithms() -> Iterable[Algorithm]:
 
     Called once, when the registry is built.
 
-    >>> from rlcore import hookimpl
-    >>> from rlcore import Algorithm
+    >>> from rlcore import Algorithm, hookimpl
     >>> @hookimpl
     ... def rlcore_algorithms():
     ...     yield Algorithm(
@@ -43,8 +42,7 @@ def rlcore_algorithms() -> Iterable[Algorithm]:
 def rlcore_advantages() -> Iterable[Component]:
     """Yield advantage estimators (`rlcore.AdvantageEstimator`), chosen by `--advantage NAME`.
 
-    >>> from rlcore import hookimpl
-    >>> from rlcore import Component
+    >>> from rlcore import Component, hookimpl
     >>> @hookimpl
     ... def rlcore_advantages():
     ...     yield Component(name="raw", factory="my_package.advantages:Raw", summary="the reward itself")
@@ -58,8 +56,7 @@ def rlcore_advantages() -> Iterable[Component]:
 def rlcore_losses() -> Iterable[Component]:
     """Yield losses (`rlcore.Loss`), chosen by `--loss NAME`.
 
-    >>> from rlcore import hookimpl
-    >>> from rlcore import Component
+    >>> from rlcore import Component, hookimpl
     >>> @hookimpl
     ... def rlcore_losses():
     ...     yield Component(name="plain", factory="my_package.losses:Plain", summary="-A * log-prob")
@@ -73,8 +70,7 @@ def rlcore_losses() -> Iterable[Component]:
 def rlcore_value_losses() -> Iterable[Component]:
     """Yield losses of a critic (`rlcore.ValueLoss`), chosen by `--value-loss NAME`.
 
-    >>> from rlcore import hookimpl
-    >>> from rlcore import Component
+    >>> from rlcore import Component, hookimpl
     >>> @hookimpl
     ... def rlcore_value_losses():
     ...     yield Component(name="square", factory="my_package.values:Square", summary="(V - R)^2")
@@ -88,8 +84,7 @@ def rlcore_value_losses() -> Iterable[Component]:
 def rlcore_corrections() -> Iterable[Component]:
     """Yield corrections (`rlcore.Correction`), chosen by `--correction NAME` (repeatable).
 
-    >>> from rlcore import hookimpl
-    >>> from rlcore import Component
+    >>> from rlcore import Component, hookimpl
     >>> @hookimpl
     ... def rlcore_corrections():
     ...     yield Component(name="fade", factory="my_package.fade:Fade", summary="trust stale tokens less")
@@ -103,8 +98,7 @@ def rlcore_corrections() -> Iterable[Component]:
 def rlcore_generators() -> Iterable[Component]:
     """Yield rollout generators (`rlcore.Generator`), chosen by `--generator NAME`.
 
-    >>> from rlcore import hookimpl
-    >>> from rlcore import Component
+    >>> from rlcore import Component, hookimpl
     >>> @hookimpl
     ... def rlcore_generators():
     ...     yield Component(name="debate", factory="my_package.debate:Debate", summary="two turns")
@@ -119,8 +113,7 @@ def rlcore_rewards() -> Iterable[Component]:
     """Yield rewards (`rlcore.Reward`), chosen by `--reward NAME[=WEIGHT]`
     (repeatable).
 
-    >>> from rlcore import hookimpl
-    >>> from rlcore import Component
+    >>> from rlcore import Component, hookimpl
     >>> @hookimpl
     ... def rlcore_rewards():
     ...     yield Component(name="brevity", factory="my_package.brevity:Brevity", summary="1 / length")
@@ -134,8 +127,7 @@ def rlcore_rewards() -> Iterable[Component]:
 def rlcore_filters() -> Iterable[Component]:
     """Yield group filters (`rlcore.Filter`), chosen by `--filter NAME` (repeatable).
 
-    >>> from rlcore import hookimpl
-    >>> from rlcore import Component
+    >>> from rlcore import Component, hookimpl
     >>> @hookimpl
     ... def rlcore_filters():
     ...     yield Component(name="short", factory="my_package.filters:Short", summary="drop long groups")
@@ -149,8 +141,7 @@ def rlcore_filters() -> Iterable[Component]:
 def rlcore_models() -> Iterable[ModelFamily]:
     """Yield model bridges, found from `config.json` or by name, each for a trainer, which says what they do.
 
-    >>> from rlcore import hookimpl
-    >>> from rlcore import ModelFamily
+    >>> from rlcore import ModelFamily, hookimpl
     >>> @hookimpl
     ... def rlcore_models():
     ...     yield ModelFamily(
@@ -169,8 +160,7 @@ def rlcore_models() -> Iterable[ModelFamily]:
 def rlcore_engines() -> Iterable[Component]:
     """Yield generation engines (`rlcore.Engine`), chosen by `--engine NAME`.
 
-    >>> from rlcore import hookimpl
-    >>> from rlcore import Component
+    >>> from rlcore import Component, hookimpl
     >>> @hookimpl
     ... def rlcore_engines():
     ...     yield Component(name="mine", factory="my_package.engine:MyEngine", summary="my own server")
@@ -184,8 +174,7 @@ def rlcore_engines() -> Iterable[Component]:
 def rlcore_trainers() -> Iterable[Component]:
     """Yield trainers (`rlcore.Trainer`), chosen by `--trainer NAME`.
 
-    >>> from rlcore import hookimpl
-    >>> from rlcore import Component
+    >>> from rlcore import Component, hookimpl
     >>> @hookimpl
     ... def rlcore_trainers():
     ...     yield Component(name="mine", factory="my_package.trainer:MyTrainer", summary="my own trainer")
@@ -199,8 +188,7 @@ def rlcore_trainers() -> Iterable[Component]:
 def rlcore_sources() -> Iterable[Source]:
     """Yield prompt sources (`rlcore.PromptSource`), chosen by `--task NAME` or `--data PATH`.
 
-    >>> from rlcore import hookimpl
-    >>> from rlcore import Source
+    >>> from rlcore import Source, hookimpl
     >>> @hookimpl
     ... def rlcore_sources():
     ...     yield Source(
@@ -219,8 +207,7 @@ def rlcore_sources() -> Iterable[Source]:
 def rlcore_producers() -> Iterable[Component]:
     """Yield producers of rollouts (`rlcore.Producer`), chosen by `--producer NAME`.
 
-    >>> from rlcore import hookimpl
-    >>> from rlcore import Component
+    >>> from rlcore import Component, hookimpl
     >>> @hookimpl
     ... def rlcore_producers():
     ...     yield Component(name="tree", factory="my_package.tree:Tree", summary="searches a tree of answers")
@@ -235,8 +222,7 @@ def rlcore_model_hooks() -> Iterable[Component]:
     """Yield model hooks (`rlcore.ModelHook`), chosen by `--model-hook NAME`
     (repeatable).
 
-    >>> from rlcore import hookimpl
-    >>> from rlcore import Component
+    >>> from rlcore import Component, hookimpl
     >>> @hookimpl
     ... def rlcore_model_hooks():
     ...     yield Component(name="probe", factory="my_package.probe:Probe", summary="measures activations")
@@ -250,8 +236,7 @@ def rlcore_model_hooks() -> Iterable[Component]:
 def rlcore_trackers() -> Iterable[Component]:
     """Yield trackers (`rlcore.Tracker`), chosen by `--tracker NAME` (repeatable).
 
-    >>> from rlcore import hookimpl
-    >>> from rlcore import Component
+    >>> from rlcore import Component, hookimpl
     >>> @hookimpl
     ... def rlcore_trackers():
     ...     yield Component(name="post", factory="my_package.post:Post", summary="posts every reward")
@@ -265,8 +250,7 @@ def rlcore_trackers() -> Iterable[Component]:
 def rlcore_callbacks() -> Iterable[Component]:
     """Yield callbacks (`rlcore.Callback`), chosen by `--callback NAME` (repeatable).
 
-    >>> from rlcore import hookimpl
-    >>> from rlcore import Component
+    >>> from rlcore import Component, hookimpl
     >>> @hookimpl
     ... def rlcore_callbacks():
     ...     yield Component(name="nap", factory="my_package.nap:Nap", summary="ends the run at night")

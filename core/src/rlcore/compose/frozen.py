@@ -22,7 +22,7 @@ FROZEN = "frozen"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Use:
+class FrozenUse:
     """A setting that asks the frozen model `name`.
 
     `at`: its flag. `config`: of the reward that it belongs to; None: it is the teacher's.
@@ -73,17 +73,17 @@ def with_absolute_paths(given: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def uses(chosen: Inference) -> Iterator[Use]:
+def uses(chosen: Inference) -> Iterator[FrozenUse]:
     """Every setting that asks a frozen model."""
     name = frozen_name(chosen.run.teacher_url)
     if name is not None:
-        yield Use(at="--teacher-url", name=name, config=None)
+        yield FrozenUse(at="--teacher-url", name=name, config=None)
     rewards: list[tuple[str, Part]] = [(f"reward.{part.name}", part) for part in chosen.rewards]
     rewards += [(f"eval.{one.name}.reward", one.reward) for one in chosen.evals if one.reward is not None]
     for table, part in rewards:
         config = part.config
         if isinstance(config, AsksServer) and (name := frozen_name(config.url)) is not None:
-            yield Use(at=flag_name(f"{table}.url"), name=name, config=config)
+            yield FrozenUse(at=flag_name(f"{table}.url"), name=name, config=config)
 
 
 def fields_of(name: str, chosen: Inference) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from rlcore.plugins.registry import Entry, Registry
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class FoundModel:
     """What `--model` stands for. `path`: its directory (of a hub id: config.json alone so far)."""
 
     entry: Entry
@@ -27,18 +27,18 @@ class Found:
         return self.entry.record
 
 
-def find(name: str, registry: Registry, asked: str) -> Found:
+def find(name: str, registry: Registry, asked: str) -> FoundModel:
     """The family of `name`. Raises `ModelError`."""
     if name in registry.names(Kind.MODEL):
         return _preset(name, registry, asked)
     if Path(name).is_dir():
         path = str(Path(name).resolve())
-        return Found(entry=_claimant(path, registry, asked), name=path, path=path)
+        return FoundModel(entry=_claimant(path, registry, asked), name=path, path=path)
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise ModelError(f"{asked}: found {name!r}, which is no directory.")
     if "/" in name:
         path = hub_config(name, asked)
-        return Found(entry=_claimant(path, registry, asked), name=name, path=path, hub=True)
+        return FoundModel(entry=_claimant(path, registry, asked), name=name, path=path, hub=True)
     presets = [family.name for family in families(registry) if family.preset]
     raise ModelError(
         f"{asked}: found {name!r}, expected a Hugging Face directory, a hub id (OWNER/NAME) or one of "
@@ -78,9 +78,9 @@ def read_config_file(file: Path, asked: str) -> Mapping[str, Any]:
     return config
 
 
-def _preset(name: str, registry: Registry, asked: str) -> Found:
+def _preset(name: str, registry: Registry, asked: str) -> FoundModel:
     entry = registry.find(Kind.MODEL, name, asked)
-    found = Found(entry=entry, name=name, path=None)
+    found = FoundModel(entry=entry, name=name, path=None)
     if found.family.preset is None:
         raise ModelError(f"{asked}: {name!r} has no preset, expected a directory or a hub id of that family.")
     return found

@@ -13,11 +13,11 @@ from rlcore.api.plugin_file import PluginFile
 from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.evals import EvalChoice, EvalSet
-from rlcore.compose.fit import fit
 from rlcore.compose.lookup import DATA_SOURCE
-from rlcore.compose.offers import Offers
 from rlcore.compose.resolved import ModelChoice, Resolved
+from rlcore.compose.run_checks import fit
 from rlcore.compose.selection import Selection, with_table
+from rlcore.compose.suggestions import Suggestions
 from rlcore.config import layers
 from rlcore.config.evals import EvalConfig
 from rlcore.config.layers import Setting
@@ -65,7 +65,7 @@ def resolve(
         plugins=dict(plugins),
         plugin_files=tuple(plugin_files),
     )
-    return fit(resolved, settings, Offers(selection.registry))
+    return fit(resolved, settings, Suggestions(selection.registry))
 
 
 def _producer(selection: Selection, settings: Mapping[str, Setting], run: RunConfig) -> Part[Any]:

@@ -17,7 +17,7 @@ from rlcore.api.run_config import RunConfig
 from rlcore.compose.evals import EVAL, EvalChoice
 from rlcore.compose.frozen import FROZEN
 from rlcore.compose.lookup import DATA_SOURCE
-from rlcore.compose.models import Found
+from rlcore.compose.models import FoundModel
 from rlcore.config import layers
 from rlcore.config.evals import EvalConfig
 from rlcore.config.layers import Layer, Setting
@@ -112,7 +112,7 @@ class Selection:
     entries: Mapping[Kind, Entry]
     lists: Mapping[Kind, tuple[Entry, ...]]
     weights: Mapping[str, float]
-    model: Found | None
+    model: FoundModel | None
     evals: tuple[EvalChoice, ...] = ()
 
     @property

@@ -6,19 +6,19 @@ from rlcore.api.inputs import TrainsOn
 from rlcore.api.part_config import ProducerConfig
 
 
-class RoundsConfig(ProducerConfig):
+class SynchronousConfig(ProducerConfig):
     """Of `rounds`."""
 
     asynchronous: ClassVar[bool | None] = False
 
 
-class StreamConfig(ProducerConfig):
+class AsynchronousConfig(ProducerConfig):
     """Of `stream`."""
 
     asynchronous: ClassVar[bool | None] = True
 
 
-class GivenConfig(ProducerConfig):
+class OfflineConfig(ProducerConfig):
     """Of `given`."""
 
     trains_on: ClassVar[frozenset[TrainsOn]] = frozenset({TrainsOn.RESPONSES, TrainsOn.PAIRS})

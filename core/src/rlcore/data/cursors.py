@@ -9,7 +9,7 @@ from rlcore.api.errors import CheckpointError
 from rlcore.api.sources import Cursor, DrawingSource, PromptSource, content_hash, content_share
 from rlcore.api.types import Json, Prompt
 from rlcore.data.cursor import PromptCursor
-from rlcore.data.mix import Mix
+from rlcore.data.source_mix import SourceMix
 
 if TYPE_CHECKING:
     from rlcore.api.run_config import RunConfig
@@ -21,7 +21,7 @@ _NEWEST = 0.5
 
 def cursor_of(prompts: Sequence[Prompt], run: RunConfig, source: PromptSource | None = None) -> Cursor:
     """The cursor that a run draws `prompts` with. `source`: where they come from; it may bring its own."""
-    if isinstance(prompts, Mix):
+    if isinstance(prompts, SourceMix):
         parts = {portion.name: cursor_of(portion.prompts, run) for portion in prompts.portions}
         return MixCursor(parts, {portion.name: portion.weight for portion in prompts.portions})
     if isinstance(source, DrawingSource):

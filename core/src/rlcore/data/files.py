@@ -12,7 +12,6 @@ from rlcore.api.types import Json, Messages, Prompt
 from rlcore.data.config import FileConfig
 from rlcore.data.lazy import LazyPrompts, chosen, sliced
 from rlcore.data.locations import Location
-from rlcore.data.mix import Mix, Portion
 from rlcore.data.rows import (
     Row,
     answer_text,
@@ -24,6 +23,7 @@ from rlcore.data.rows import (
     tools,
     whole_chat,
 )
+from rlcore.data.source_mix import Portion, SourceMix
 from rlcore.data.storage import row_file
 
 _Parse = Callable[[Row, str, str], Prompt]
@@ -61,7 +61,9 @@ class FileSource:
         parts = [(one, *self._portion(one, parse)) for one in locations]
         train: Sequence[Prompt] = parts[0][1]
         if locations[0].name:
-            train = Mix([Portion(name=one.name, weight=one.weight, prompts=rows) for one, rows, _ in parts])
+            train = SourceMix(
+                [Portion(name=one.name, weight=one.weight, prompts=rows) for one, rows, _ in parts]
+            )
         if config.eval_path is not None:
             location = Location.parse(config.eval_path)
             held_out = self._read(location, "eval", partial(self._held_out, parse))

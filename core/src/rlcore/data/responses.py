@@ -16,7 +16,7 @@ CHECKED_AHEAD = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class EncodedResponse:
     """A response to learn. `loss_mask`: 1 on the tokens that the policy is to say, stop tokens included."""
 
     prompt_ids: tuple[int, ...]
@@ -36,7 +36,7 @@ class ResponseEncoder:
         self._tokenizer = encoder.tokenizer
         self._limit = max_response_tokens
 
-    def encode(self, prompt: Prompt, response: str | Messages) -> list[Given]:
+    def encode(self, prompt: Prompt, response: str | Messages) -> list[EncodedResponse]:
         """`response` to `prompt`, cut at `max_response_tokens`.
 
         One, with every trained message of a chat; but where the template rewrites earlier messages as the
@@ -92,13 +92,13 @@ class ResponseEncoder:
 
     def _given(
         self, prompt: Prompt, prompt_ids: tuple[int, ...], ids: tuple[int, ...], mask: tuple[int, ...]
-    ) -> Given:
+    ) -> EncodedResponse:
         if not any(mask[: self._limit]):
             raise DataError(
                 f"The prompt {prompt.prompt_id!r}: no token to train on is left within the "
                 f"{self._limit} tokens that --max-response-tokens allows."
             )
-        return Given(
+        return EncodedResponse(
             prompt_ids=prompt_ids,
             response_ids=ids[: self._limit],
             loss_mask=mask[: self._limit],

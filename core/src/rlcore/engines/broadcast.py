@@ -11,16 +11,16 @@ from uuid import uuid4
 
 from torch import Tensor
 
+from rlcore.engines.broadcast_sender import BroadcastSender
 from rlcore.engines.bucket import buckets
 from rlcore.engines.client import EngineClient, together
 from rlcore.engines.publish import FilePublisher
 from rlcore.engines.publish_file import WeightsLocation, ready, summed
-from rlcore.engines.sender import Sender
 
 Call = Literal["open", "join", "send", "close", "save"]
-"""What the driver asks of the trainer's `Sender`."""
+"""What the driver asks of the trainer's `BroadcastSender`."""
 Ask = Callable[..., Awaitable[Any]]
-"""`ask(call, *arguments)`: calls the trainer's `Sender` beside its training."""
+"""`ask(call, *arguments)`: calls the trainer's `BroadcastSender` beside its training."""
 
 
 @dataclass(kw_only=True)
@@ -35,15 +35,15 @@ class Link:
 class BroadcastPublisher(FilePublisher):
     """For engines whose host reaches the trainer's.
 
-    The driver asks the server to receive a bucket while the trainer's copy of this, through its `Sender`,
-    broadcasts it. `backend`: nccl or gloo. `limit_s`: for a server to join, and for a bucket. `root` is used
-    for `directory` alone.
+    The driver asks the server to receive a bucket. Meanwhile the trainer's copy of this broadcasts it, by its
+    `BroadcastSender`. `backend`: nccl or gloo. `limit_s`: for a server to join, and for a bucket. `root` is
+    used for `directory` alone.
     """
 
     bucket_bytes: int
     backend: str
     limit_s: float
-    sender: Sender = field(default_factory=Sender)
+    sender: BroadcastSender = field(default_factory=BroadcastSender)
     link: Link = field(default_factory=Link)
 
     def connect(self, ask: Ask) -> None:

@@ -15,8 +15,8 @@ from rlcore.api.types import Sampling
 from rlcore.engines import client_wire as wire
 from rlcore.engines.bucket import Bucket
 from rlcore.engines.client_http import Http, RefusedError
-from rlcore.engines.client_session import Session
 from rlcore.engines.client_wire import ABORT, GENERATE, Capabilities
+from rlcore.engines.joint_requests import JointRequests
 
 _log = logging.getLogger(__name__)
 ROUTING_HEADER = "X-SMG-Routing-Key"
@@ -74,7 +74,7 @@ class EngineClient:
         self._routed_experts = routed_experts
         self._capabilities = capabilities
         self._running: dict[str, list[str]] = {}
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, JointRequests] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -378,7 +378,7 @@ class EngineClient:
         """As `_answered`, in company."""
         session = self._sessions.get(name)
         if session is None or not session.takes_more:
-            session = self._sessions[name] = Session(
+            session = self._sessions[name] = JointRequests(
                 self._http,
                 name,
                 timeout_s=self._timeout_s,

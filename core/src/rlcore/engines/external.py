@@ -73,7 +73,7 @@ def _differences(
 
 
 class ExternalLauncher:
-    """A slot's server (`rlcore.engines.slot.Launcher`) that others look after: waited for, left alone."""
+    """A server that others look after (a `supervised_engine.Launcher`): waited for, and left alone."""
 
     def __init__(self, client: EngineClient, *, limit_s: float) -> None:
         """`limit_s`: for a server that is lost to be back."""

@@ -11,7 +11,7 @@ from rlcore.api.errors import EngineError
 from rlcore.api.generation import Completion
 from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient
-from rlcore.engines.slot import EngineSlot, Life, LostError
+from rlcore.engines.supervised_engine import LostError, RunningServer, SupervisedEngine
 from rlcore.engines.turn import Place, Turn
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ class Fleet:
     an undisturbed run.
     """
 
-    def __init__(self, slots: Sequence[EngineSlot]) -> None:
+    def __init__(self, slots: Sequence[SupervisedEngine]) -> None:
         self._slots = tuple(slots)
         self._turns: dict[tuple[int, str], Turn] = {}
         self._repeats: set[asyncio.Task[None]] = set()
@@ -72,7 +72,7 @@ class Fleet:
             self._has_sessions = can.sessions
         return self._has_sessions
 
-    async def _found(self, home: int) -> tuple[EngineSlot, Life]:
+    async def _found(self, home: int) -> tuple[SupervisedEngine, RunningServer]:
         """The first server from `home` on."""
         while True:
             for slot in self._from(home):
@@ -98,7 +98,7 @@ class Fleet:
             task.add_done_callback(self._repeats.discard)
         return slot, life, name
 
-    async def _free(self, turn: Turn, home: int) -> tuple[EngineSlot, Life]:
+    async def _free(self, turn: Turn, home: int) -> tuple[SupervisedEngine, RunningServer]:
         """The first server from `home` on that has no session under way."""
         while True:
             busy: list[Turn] = []
@@ -112,14 +112,14 @@ class Fleet:
             coming = [slot.serving() for slot in self._slots if slot.life is None]
             await first([*coming, *(one.over.wait() for one in busy)])
 
-    def _on(self, life: Life) -> Iterator[Turn]:
+    def _on(self, life: RunningServer) -> Iterator[Turn]:
         """The sessions under way there."""
         for turn in self._turns.values():
             place = turn.place
             if place is not None and place.done() and not place.exception() and place.result()[1] is life:
                 yield turn
 
-    def _from(self, home: int) -> tuple[EngineSlot, ...]:
+    def _from(self, home: int) -> tuple[SupervisedEngine, ...]:
         return self._slots[home:] + self._slots[:home]
 
     @staticmethod
@@ -132,7 +132,7 @@ class Fleet:
 class FleetEngine:
     """One engine of a run, as generators ask it (`rlcore.GenerationClient`)."""
 
-    def __init__(self, fleet: Fleet, home: int, slot: EngineSlot) -> None:
+    def __init__(self, fleet: Fleet, home: int, slot: SupervisedEngine) -> None:
         self._fleet = fleet
         self._home = home
         self._slot = slot

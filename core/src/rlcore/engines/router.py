@@ -18,7 +18,7 @@ from rlcore.engines.client import EngineClient, together
 from rlcore.engines.client_http import Http, RefusedError, UnreachableError
 from rlcore.engines.fleet import first
 from rlcore.engines.process import ServerProcess
-from rlcore.engines.slot import SERVER_FAULT, EngineSlot
+from rlcore.engines.supervised_engine import SERVER_FAULT, SupervisedEngine
 from rlcore.network import free_port
 
 HOST = "127.0.0.1"
@@ -34,7 +34,7 @@ def require_router() -> None:
 
 
 class Router:
-    """The process, and the list of its workers (`rlcore.engines.slot.Registry`).
+    """The process, and the list of its workers (`rlcore.engines.supervised_engine.ServerRegistry`).
 
     It distributes and nothing else: health checks, retries and replacements are the slots'. Control calls
     never go through it, since it knows none of them.
@@ -105,7 +105,9 @@ class RoutedEngine:
     router's: they are passed over.
     """
 
-    def __init__(self, slot: EngineSlot, slots: Sequence[EngineSlot], client: EngineClient) -> None:
+    def __init__(
+        self, slot: SupervisedEngine, slots: Sequence[SupervisedEngine], client: EngineClient
+    ) -> None:
         """`slot`: whose requests `abort` ends; `client`: of the router."""
         self._slot = slot
         self._slots = slots

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from rlcore.engines.client import EngineClient
-from rlcore.engines.slot import EngineSlot, Life
+from rlcore.engines.supervised_engine import RunningServer, SupervisedEngine
 
 Ask = Callable[[EngineClient, str | None], Awaitable[object]]
 """A request to a server, under the name of a session."""
-Place = tuple[EngineSlot, Life, str]
+Place = tuple[SupervisedEngine, RunningServer, str]
 """Which server answers, in whose slot, and the session's name there."""
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from rlcore.api.hookspecs import hookimpl
 from rlcore.api.records import Component, Source
-from rlcore.config.producers import GivenConfig, RoundsConfig, StreamConfig
+from rlcore.config.producers import AsynchronousConfig, OfflineConfig, SynchronousConfig
 from rlcore.data.config import AddConfig, DigitsConfig, FileConfig
 
 
@@ -12,24 +12,24 @@ from rlcore.data.config import AddConfig, DigitsConfig, FileConfig
 def rlcore_producers() -> Iterable[Component]:
     """How rollouts are made: the one that suits the run is its default."""
     yield Component(
-        name="rounds",
-        factory="rlcore.rollout.producers:rounds",
+        name="synchronous",
+        factory="rlcore.rollout.producers:synchronous_producer",
         summary="generation and training take turns",
-        config=RoundsConfig,
+        config=SynchronousConfig,
         default=True,
     )
     yield Component(
-        name="stream",
-        factory="rlcore.rollout.producers:stream",
+        name="asynchronous",
+        factory="rlcore.rollout.producers:asynchronous_producer",
         summary="generation and training at the same time",
-        config=StreamConfig,
+        config=AsynchronousConfig,
         default=True,
     )
     yield Component(
-        name="given",
-        factory="rlcore.rollout.producers:given",
+        name="offline",
+        factory="rlcore.rollout.producers:offline_producer",
         summary="the responses that the data give",
-        config=GivenConfig,
+        config=OfflineConfig,
         default=True,
     )
 

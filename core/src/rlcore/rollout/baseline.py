@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from rlcore.api.inputs import Input
 from rlcore.api.types import Score
-from rlcore.rollout.group import CRASHED, Outcome
+from rlcore.rollout.group import CRASHED, GroupOutcome
 
 
-def with_baseline(outcome: Outcome, greedy: Outcome) -> Outcome:
+def with_baseline(outcome: GroupOutcome, greedy: GroupOutcome) -> GroupOutcome:
     """`outcome` whose samples know the reward of `greedy`, one sample (or one split trajectory), scored.
 
     Where the greedy response failed, or got no reward, nothing of the group can be trained on:

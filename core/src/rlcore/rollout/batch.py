@@ -16,7 +16,7 @@ from rlcore.api.errors import PluginError
 from rlcore.api.types import Group, Sample
 from rlcore.learning.minibatch import assign_minibatches
 from rlcore.rollout.columns import extra_columns, metadata_columns
-from rlcore.rollout.routes import routed_experts
+from rlcore.rollout.expert_replay import routed_experts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,7 +41,7 @@ def to_batch(
     (of the first token). An extra of a sample is a per-token column where it has one entry for each response
     token, and a per-sample column where it is a number. `metadata`: numbers of the prompts' metadata that
     become per-sample columns. `routing`: layers and experts of a token, where the batch shall have the column
-    `ROUTED_EXPERTS` (`rlcore.rollout.routes`).
+    `ROUTED_EXPERTS` (`rlcore.rollout.expert_replay`).
 
     Samples without spans were given by the data: they have no log-probs, rewards, version or extras, but
     `chosen`, int64, 1 for the first response to each prompt and 0 for the second; each group is a `unit`.

@@ -11,7 +11,7 @@ from rlcore.api.tokens import Tokenizer
 from rlcore.api.types import Sample, Sampling
 
 
-class Gate:
+class StartBarrier:
     """Lets the first requests of a round go to their engine together, so that each run batches them alike.
 
     Each of the `members` joins or leaves. When all have, those that joined get the name of their session.
@@ -96,7 +96,7 @@ class Engines:
         self._rounds += 1
         engines = len(self.clients)
         gates = [
-            Gate(f"{self._name}{self._rounds}", len(range(place, count, engines)) * len(each))
+            StartBarrier(f"{self._name}{self._rounds}", len(range(place, count, engines)) * len(each))
             if together
             else None
             for place in range(engines)
@@ -127,7 +127,7 @@ class EngineContext:
         tokenizer: Tokenizer,
         sampling: Sampling,
         scorer: GroupScorer,
-        gate: Gate | None = None,
+        gate: StartBarrier | None = None,
         *,
         context_length: int = UNBOUNDED,
     ) -> None:

@@ -16,9 +16,9 @@ from rlcore.api.types import EVALUATION, GenerationStatus, Prompt, Sample, Sampl
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.context import Engines
 from rlcore.rollout.group import Versions
-from rlcore.rollout.measure import generator_means, mean, part_means
-from rlcore.rollout.rounds import make_all
-from rlcore.rollout.workshop import Maker
+from rlcore.rollout.metrics import generator_means, mean, part_means
+from rlcore.rollout.pipeline import GroupPipeline
+from rlcore.rollout.synchronous import make_all
 
 if TYPE_CHECKING:
     from rlcore.config.evals import EvalConfig
@@ -101,7 +101,7 @@ class Evaluator:
         if not one.prompts:
             raise DataError(f"The set {one.name!r} has no prompts to evaluate on.")
         outcomes = await make_all(
-            Maker(
+            GroupPipeline(
                 run=self._run,
                 encoder=self._encoder,
                 generator=one.generator,

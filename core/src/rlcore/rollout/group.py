@@ -29,7 +29,7 @@ UNUSABLE = frozenset({GenerationStatus.ABORTED, GenerationStatus.FAILED})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class GroupOutcome:
     """What became of a draw.
 
     `reason`: why `group` is not to be trained on (None: it is). `aborted` and `failed` count trajectories,
@@ -61,7 +61,7 @@ class Outcome:
     @classmethod
     def unanswered(
         cls, draw: Draw, fresh: Sequence[Sample], reason: str, error: PluginError | None = None
-    ) -> Outcome:
+    ) -> GroupOutcome:
         """Of `fresh` samples that got no answer. `error`: of the generator that failed on them."""
         samples = tuple(replace(sample, status=GenerationStatus.FAILED) for sample in fresh)
         return cls(
@@ -137,7 +137,7 @@ class GroupMaker:
 
     async def generate(
         self, ctx: GenerationContext, draw: Draw, fresh: Sequence[Sample], versions: Callable[[], Versions]
-    ) -> Outcome:
+    ) -> GroupOutcome:
         """The pending samples `fresh` of `draw`, answered.
 
         What was aborted or failed is generated once more (`attempt` + 1, another seed); what is still amiss
@@ -157,7 +157,7 @@ class GroupMaker:
         samples = [sample for trajectory in trajectories for sample in trajectory]
         generated = time.perf_counter()
         versions().check(sample for sample in samples if sample.status not in UNUSABLE)
-        return Outcome(
+        return GroupOutcome(
             group=Group(group_id=draw.group_id, prompt=draw.prompt, samples=tuple(samples), epoch=draw.epoch),
             reason=next((sample.status.value for sample in bad.values()), None),
             aborted=sum(sample.status is GenerationStatus.ABORTED for sample in amiss),
@@ -240,7 +240,7 @@ class GroupMaker:
         seed = sample_seed(self._run_seed, draw.prompt.prompt_id, sample.index, attempt, draw.epoch)
         return replace(sample, attempt=attempt, seed=seed)
 
-    async def score(self, outcome: Outcome) -> Outcome:
+    async def score(self, outcome: GroupOutcome) -> GroupOutcome:
         """`outcome` scored, unless it is amiss already; once more where a sample got no score.
 
         Where the generator scored all samples, the reward is not asked.

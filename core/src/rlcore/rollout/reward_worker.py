@@ -1,6 +1,6 @@
 """The processes in which rewards run: one that imports them, and forks those that build and use them.
 
-The first is started by `rlcore.rollout.nursery.Nursery` with two descriptors, a socket and a leash. Frames
+The first is started by `RewardForkServer` with two descriptors, a socket and a leash. Frames
 are 8 bytes of length and a pickle. The first frames in: the limit of memory, the contents of the plugin
 files, and the parts; then commands. Command 0 comes with a socket and a leash for the child that is forked,
 and is answered by the child's process id; any other number is that of a child that has ended, answered by how
@@ -28,8 +28,8 @@ from typing import Any
 from rlcore.api.errors import PluginError
 from rlcore.api.part import RewardPart
 from rlcore.api.plugin_file import install_plugin_files
-from rlcore.rollout.judge import Failure, failure_of
-from rlcore.rollout.mix import Mix
+from rlcore.rollout.reward_mix import RewardMix
+from rlcore.rollout.score_check import Failure, failure_of
 
 _LENGTH = struct.Struct("!Q")
 COMMAND = struct.Struct("!q")
@@ -125,7 +125,7 @@ def _nurse(control: socket.socket) -> socket.socket | None:
 
 
 def _ended(pid: int) -> int | None:
-    """How a child ended; None for one of a nursery that was before this one."""
+    """How a child ended; None for one of a fork_server that was before this one."""
     try:
         return os.waitpid(pid, 0)[1]
     except ChildProcessError:
@@ -142,7 +142,7 @@ def _reap_all() -> None:
 def _work(connection: socket.socket, parts: Sequence[RewardPart], failure: Failure | None) -> None:
     """Build the rewards, then answer group by group until the connection is closed."""
     try:
-        mix = Mix(parts) if failure is None else None
+        mix = RewardMix(parts) if failure is None else None
     except PluginError as error:
         mix, failure = None, Failure(kind="build", reason=str(error))
     send_frame(connection, failure)
@@ -153,4 +153,4 @@ def _work(connection: socket.socket, parts: Sequence[RewardPart], failure: Failu
             samples = receive_frame(connection)
         except EOFError:
             return
-        send_frame(connection, mix.judge(samples))
+        send_frame(connection, mix.score(samples))

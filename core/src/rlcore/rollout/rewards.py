@@ -17,9 +17,9 @@ from rlcore.api.errors import PluginError, RlcoreError, RunError
 from rlcore.api.part import RewardPart
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.types import RewardStatus, Sample
-from rlcore.rollout.judge import Failure, Outcome
-from rlcore.rollout.nursery import START_LIMIT_S, Child, Nursery
+from rlcore.rollout.reward_fork_server import START_LIMIT_S, RewardForkServer, RewardProcess
 from rlcore.rollout.reward_worker import receive_frame, send_frame
+from rlcore.rollout.score_check import Failure, ScoreOrFailure
 
 EXIT_GRACE_S = 1.0
 """Seconds that a process has to end once its connection is closed, so that its exit code is known."""
@@ -51,8 +51,8 @@ class RewardPool:
         plugin_files: Sequence[PluginFile] = (),
     ) -> None:
         self._name = _named(parts)
-        self._nursery = Nursery(parts, plugin_files, memory_gib)
-        self._workers = [_Worker(self._nursery, self._name, timeout) for _ in range(workers)]
+        self._fork_server = RewardForkServer(parts, plugin_files, memory_gib)
+        self._workers = [_Worker(self._fork_server, self._name, timeout) for _ in range(workers)]
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="reward")
         self._logged: set[str] = set()
@@ -88,7 +88,7 @@ class RewardPool:
         """Kills the workers with all their children. May be called again."""
         for worker in self._workers:
             worker.kill()
-        self._nursery.stop()
+        self._fork_server.stop()
         self._threads.shutdown(cancel_futures=True)
         for worker in self._workers:
             worker.release()
@@ -102,14 +102,14 @@ class RewardPool:
     ) -> None:
         self.stop()
 
-    def _exchange(self, samples: list[Sample]) -> list[Outcome]:
+    def _exchange(self, samples: list[Sample]) -> list[ScoreOrFailure]:
         worker = self._idle.get()  # there are as many threads as workers, so one is idle
         try:
             return worker.judge(samples)
         finally:
             self._idle.put(worker)
 
-    def _settle(self, sample: Sample, outcome: Outcome) -> Sample:
+    def _settle(self, sample: Sample, outcome: ScoreOrFailure) -> Sample:
         if not isinstance(outcome, Failure):
             return sample.but(reward_status=RewardStatus.SCORED, score=outcome)
         self._report(sample, outcome)
@@ -143,15 +143,15 @@ class _Worker:
     `kill` alone may come from another thread, at any moment, and is final.
     """
 
-    def __init__(self, nursery: Nursery, name: str, timeout: float) -> None:
-        self._nursery, self._name, self._timeout = nursery, name, timeout
-        self._child: Child | None = None
+    def __init__(self, fork_server: RewardForkServer, name: str, timeout: float) -> None:
+        self._fork_server, self._name, self._timeout = fork_server, name, timeout
+        self._child: RewardProcess | None = None
         self._killed = False
         self._lock = threading.Lock()
 
     def launch(self) -> None:
         """Forks the process without waiting for its rewards. Raises RunError once the worker was killed."""
-        child = self._nursery.fork()
+        child = self._fork_server.fork()
         with self._lock:
             self._child = child
             if self._killed:
@@ -169,7 +169,7 @@ class _Worker:
             self._end(0)
             raise PluginError(failure.reason)
 
-    def judge(self, samples: list[Sample]) -> list[Outcome]:
+    def judge(self, samples: list[Sample]) -> list[ScoreOrFailure]:
         """What the reward says of each sample, or for each the reason why it says nothing."""
         try:
             if self._child is None:
@@ -193,11 +193,11 @@ class _Worker:
             self._child.close()
             self._child = None
 
-    def _ask(self, samples: list[Sample]) -> list[Outcome]:
+    def _ask(self, samples: list[Sample]) -> list[ScoreOrFailure]:
         deadline = time.monotonic() + self._timeout
         try:
             self._send(samples, self._timeout)
-            outcomes: list[Outcome] = self._receive(deadline - time.monotonic())
+            outcomes: list[ScoreOrFailure] = self._receive(deadline - time.monotonic())
         except TimeoutError:
             self._end(0)
             reason = f"the reward took longer than {self._timeout:g} s for its group (--reward-timeout)"
@@ -226,7 +226,7 @@ class _Worker:
         with self._lock:
             if self._killed:
                 return "the reward pool was stopped"
-        code = self._nursery.reap(self._child)
+        code = self._fork_server.reap(self._child)
         with self._lock:
             child, self._child = self._child, None
         child.close()

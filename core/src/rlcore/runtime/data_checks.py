@@ -10,7 +10,7 @@ from rlcore.api.errors import DataError
 from rlcore.api.inputs import TrainsOn
 from rlcore.api.sources import PairSource, ResponseSource
 from rlcore.rollout.columns import check_metadata
-from rlcore.rollout.mix import CHECKED_AHEAD, check_choices, check_machine
+from rlcore.rollout.reward_mix import CHECKED_AHEAD, check_choices, check_machine
 
 if TYPE_CHECKING:
     from rlcore.api.part import RewardPart
@@ -33,9 +33,9 @@ def check_answered(
 
 def train_sets(resolved: Resolved, train: Sequence[Prompt]) -> dict[str, Sequence[Prompt]]:
     """What is trained on, by a name for errors: each source of a mix."""
-    from rlcore.data.mix import Mix
+    from rlcore.data.source_mix import SourceMix
 
-    if isinstance(train, Mix):
+    if isinstance(train, SourceMix):
         return {f"--data {portion.name}": portion.prompts for portion in train.portions}
     return {str(resolved.flat().get("data") or f"--task {resolved.source.name}"): train}
 

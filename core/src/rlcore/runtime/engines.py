@@ -15,7 +15,7 @@ from rlcore.runtime.cluster import Cluster
 from rlcore.runtime.run_folder import writing
 from rlcore.runtime.servers import LOGS, Servers
 from rlcore.runtime.setup import cpu_threads
-from rlcore.runtime.trainer import Slot, TrainerGroup
+from rlcore.runtime.trainer import BundleSlot, TrainerGroup
 
 if TYPE_CHECKING:
     from rlcore.api.engine import EngineLaunch
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rlcore.engines.publish import Publisher
     from rlcore.engines.publish_file import WeightsLocation
     from rlcore.engines.router import RoutedEngine, Router
-    from rlcore.engines.slot import Launcher
+    from rlcore.engines.supervised_engine import Launcher
     from rlcore.runtime.placement import Nodes
     from rlcore.runtime.prepared import Served
     from rlcore.runtime.supervisor import RayLauncher
@@ -42,7 +42,7 @@ class EngineGroup:
         from rlcore.engines.external import ExternalLauncher
         from rlcore.engines.fleet import Fleet
         from rlcore.engines.publish import DiskPublisher
-        from rlcore.engines.slot import Spares
+        from rlcore.engines.supervised_engine import Spares
 
         self._prepared = prepared
         self._part = prepared.resolved.engine
@@ -176,7 +176,7 @@ class EngineGroup:
             capabilities=capabilities,
         )
 
-    def _launch(self, index: int, node: int, slot: Slot) -> EngineLaunch:
+    def _launch(self, index: int, node: int, slot: BundleSlot) -> EngineLaunch:
         from rlcore.api.engine import EngineLaunch
 
         prepared = self._prepared

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from rlcore.compose.resolved import Inference
     from rlcore.engines.client import EngineClient
     from rlcore.engines.fleet import Fleet
-    from rlcore.engines.slot import EngineSlot, Spares
+    from rlcore.engines.supervised_engine import Spares, SupervisedEngine
     from rlcore.runtime.cluster import Cluster
     from rlcore.runtime.evals import PreparedEval
     from rlcore.runtime.prepared import FrozenModel, Served
-    from rlcore.runtime.trainer import Slot
+    from rlcore.runtime.trainer import BundleSlot
 
 _HOST = "127.0.0.1"
 
@@ -34,7 +34,7 @@ PartT = TypeVar("PartT", bound="Part[Any]")
 class FrozenGroup:
     """A slot for each frozen model, at an address that outlives its servers: rewards know no other."""
 
-    def __init__(self, cluster: Cluster, slots: Sequence[Slot], served: Served, spares: Spares) -> None:
+    def __init__(self, cluster: Cluster, slots: Sequence[BundleSlot], served: Served, spares: Spares) -> None:
         """`spares`: those of the whole run."""
         self._served = served
         self._token = secrets.token_urlsafe(32)
@@ -87,7 +87,7 @@ class FrozenGroup:
         (path,) = (model.path for model in self._served.frozen if model.name == name)
         return replace(part, config=config.served(address, self._token, path))
 
-    def _slot(self, model: FrozenModel, slot: Slot) -> EngineSlot:
+    def _slot(self, model: FrozenModel, slot: BundleSlot) -> SupervisedEngine:
         name = f"Frozen model {model.name!r}"
         launcher = self._servers.launcher(name, (slot,), [self._launch(model)], self._servers.client)
         return self._servers.slot(name, launcher)

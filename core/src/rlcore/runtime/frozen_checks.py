@@ -11,7 +11,7 @@ from rlcore.api.server_config import AsksScores
 from rlcore.api.tokens import load_tokenizer
 from rlcore.checkpoint.weights_check import check_weights
 from rlcore.compose import models
-from rlcore.compose.frozen import Use, fields_of, frozen_models, uses
+from rlcore.compose.frozen import FrozenUse, fields_of, frozen_models, uses
 from rlcore.engines.classifiers import classifier_of, scores_of
 from rlcore.runtime.prepared import FrozenModel
 from rlcore.runtime.role_models import check_tokenizer
@@ -32,7 +32,7 @@ def prepare_frozen(chosen: Inference, policy: Path) -> tuple[FrozenModel, ...]:
     )
 
 
-def _prepared(name: str, given: str, chosen: Inference, policy: Path, asked: list[Use]) -> FrozenModel:
+def _prepared(name: str, given: str, chosen: Inference, policy: Path, asked: list[FrozenUse]) -> FrozenModel:
     at = f"--frozen {name}={given}"
     path, engine, fields = _directory(at, given), chosen.engine.build(), fields_of(name, chosen)
     engine.check(fields, table=f"frozen.{name}")
@@ -59,7 +59,7 @@ def _prepared(name: str, given: str, chosen: Inference, policy: Path, asked: lis
     return FrozenModel(name=name, path=str(path), fields=fields, classifier=classifier is not None)
 
 
-def _check_kind(at: str, use: Use, classifier: str | None) -> None:
+def _check_kind(at: str, use: FrozenUse, classifier: str | None) -> None:
     """Scores are asked of a sequence classifier, and everything else of a model that generates."""
     if isinstance(use.config, AsksScores) == (classifier is not None):
         return
@@ -75,12 +75,12 @@ def _check_kind(at: str, use: Use, classifier: str | None) -> None:
     )
 
 
-def _is_templated(use: Use) -> bool:
+def _is_templated(use: FrozenUse) -> bool:
     """Whether the chat template of the model is used: a teacher gets tokens."""
     return not use.config.template if isinstance(use.config, AsksScores) else use.config is not None
 
 
-def _check_scores(at: str, use: Use, asked: AsksScores, config: Mapping[str, Any]) -> None:
+def _check_scores(at: str, use: FrozenUse, asked: AsksScores, config: Mapping[str, Any]) -> None:
     """One of the scores is asked for."""
     count, flag = scores_of(config), f"{use.at.removesuffix('url')}label"
     if asked.label is None and count != 1:

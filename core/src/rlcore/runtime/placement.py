@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlcore.api.errors import ConfigError
-from rlcore.runtime.trainer import Slot
+from rlcore.runtime.trainer import BundleSlot
 
 if TYPE_CHECKING:
     from rlcore.api.run_config import RunConfig
@@ -20,7 +20,7 @@ _SHARED = 0.5
 
 Bundle = Mapping[str, float]
 """What is reserved at once, on one host: CPUs and GPUs, in Ray's names."""
-Nodes = tuple[Slot, ...]
+Nodes = tuple[BundleSlot, ...]
 """Of one engine: a slot for each of its nodes, the first being asked."""
 
 
@@ -29,10 +29,10 @@ class Placement:
     """A slot for each train worker, each worker that has only a critic and each frozen model; those of each
     engine."""
 
-    workers: list[Slot]
-    critics: list[Slot]
+    workers: list[BundleSlot]
+    critics: list[BundleSlot]
     engines: list[Nodes]
-    frozen: list[Slot]
+    frozen: list[BundleSlot]
 
 
 def bundles_of(prepared: Prepared) -> list[Bundle]:
@@ -84,7 +84,7 @@ def place(cluster: Cluster, prepared: Prepared) -> Placement:
     return placement
 
 
-def check_frozen(cluster: Cluster, slots: Sequence[Slot]) -> None:
+def check_frozen(cluster: Cluster, slots: Sequence[BundleSlot]) -> None:
     """`ConfigError` where a frozen model would not be where it is asked: here, on the loopback."""
     for slot in slots:
         if not slot.is_here:
@@ -153,7 +153,7 @@ def _is_colocated(prepared: Prepared) -> bool:
     return is_asked and _engine_gpus(prepared) > 0
 
 
-def place_engines(cluster: Cluster, served: Served) -> tuple[list[Nodes], list[Slot]]:
+def place_engines(cluster: Cluster, served: Served) -> tuple[list[Nodes], list[BundleSlot]]:
     """The devices of engines without a trainer beside them, whose weights are those of the model's files; and
     those of frozen models.
     """
@@ -176,21 +176,21 @@ def _beside_frozen(served: Served, bundles: Sequence[Bundle]) -> list[Bundle]:
 
 def _slots_beside(
     cluster: Cluster, served: Served, bundles: Sequence[Bundle], what: str
-) -> tuple[list[Slot], list[Slot]]:
+) -> tuple[list[BundleSlot], list[BundleSlot]]:
     """Slots of the frozen models, and those of the other `bundles`."""
     frozen = len(served.frozen)
     slots = _slots(cluster, bundles, f"{what}, with frozen models," if frozen else what)
     return slots[:frozen], slots[frozen:]
 
 
-def _slots(cluster: Cluster, bundles: Sequence[Bundle], what: str) -> list[Slot]:
+def _slots(cluster: Cluster, bundles: Sequence[Bundle], what: str) -> list[BundleSlot]:
     """A slot for each of `bundles`. Among equal ones those here come first, and those of a host together."""
     group, here = cluster.place(bundles, what), cluster.here
     slots = [
-        Slot(bundle=(group, index), gpus=bundle.get("GPU", 0), host=host, is_here=host == here)
+        BundleSlot(bundle=(group, index), gpus=bundle.get("GPU", 0), host=host, is_here=host == here)
         for index, (bundle, host) in enumerate(zip(bundles, cluster.hosts(group), strict=True))
     ]
-    by_gpus: dict[float, Iterator[Slot]] = {
+    by_gpus: dict[float, Iterator[BundleSlot]] = {
         gpus: iter(
             sorted((one for one in slots if one.gpus == gpus), key=lambda one: (not one.is_here, one.host))
         )
@@ -205,7 +205,7 @@ def _node(served: Served) -> dict[str, float]:
     return {"CPU": 1, "GPU": gpus / _nodes(served)} if gpus else {"CPU": 1}
 
 
-def _by_engine(slots: Sequence[Slot], nodes: int) -> list[Nodes]:
+def _by_engine(slots: Sequence[BundleSlot], nodes: int) -> list[Nodes]:
     return [tuple(slots[start : start + nodes]) for start in range(0, len(slots), nodes)]
 
 

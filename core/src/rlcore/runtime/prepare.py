@@ -13,7 +13,7 @@ from rlcore.api.inputs import TrainsOn
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.server_config import frozen_name
 from rlcore.checkpoint.weights_check import check_weights
-from rlcore.compose.model_fit import check_context, check_model
+from rlcore.compose.model_checks import check_context, check_model
 from rlcore.compose.models import read_config
 from rlcore.rollout.generators import Generators
 from rlcore.rollout.teacher import check_vocabulary

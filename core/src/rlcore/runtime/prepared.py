@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.api.inputs import TrainsOn
-from rlcore.compose.model_fit import TOP_EXPERTS
+from rlcore.compose.model_checks import TOP_EXPERTS
 
 if TYPE_CHECKING:
     from rlcore.api.callback import Callback

@@ -13,7 +13,7 @@ from rlcore.api.part import ModelSpec
 from rlcore.checkpoint.folder import read_marker
 from rlcore.checkpoint.weights_check import check_weights, shapes_in
 from rlcore.compose import models
-from rlcore.compose.model_fit import check_model
+from rlcore.compose.model_checks import check_model
 from rlcore.config import toml
 from rlcore.runtime.run_folder import MODEL_DIR, RUN_TOML
 from rlcore.runtime.state import FILE

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rlcore.runtime.state import RunState
 
 
-class Trainer(Protocol):
+class SavesModels(Protocol):
     """What a saver asks of the train workers."""
 
     async def stage(self, roles: Sequence[str]) -> None:
@@ -36,7 +36,7 @@ class Saver:
     def __init__(
         self,
         *,
-        trainer: Trainer,
+        trainer: SavesModels,
         root: Path,
         roles: Sequence[str],
         keep: int,

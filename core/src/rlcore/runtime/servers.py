@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rlcore.engines.client import EngineClient
     from rlcore.engines.client_wire import Capabilities
     from rlcore.engines.publish import Publisher
-    from rlcore.engines.slot import EngineSlot, Launcher, Registry, Spares
+    from rlcore.engines.supervised_engine import Launcher, ServerRegistry, Spares, SupervisedEngine
     from rlcore.runtime.cluster import Cluster
     from rlcore.runtime.placement import Nodes
 
@@ -38,14 +38,16 @@ class Servers:
         launcher: Launcher,
         publisher: Publisher | None = None,
         *,
-        registry: Registry | None = None,
-    ) -> EngineSlot:
-        """See `EngineSlot`; its health is held to the run's limits."""
-        from rlcore.engines.slot import EngineSlot, Health
+        registry: ServerRegistry | None = None,
+    ) -> SupervisedEngine:
+        """See `SupervisedEngine`; its health is held to the run's limits."""
+        from rlcore.engines.supervised_engine import Health, SupervisedEngine
 
         run = self._resolved.run
         health = Health(every_s=run.engine_health_every, limit_s=run.engine_health_limit)
-        return EngineSlot(name, launcher, publisher, health=health, spares=self.spares, registry=registry)
+        return SupervisedEngine(
+            name, launcher, publisher, health=health, spares=self.spares, registry=registry
+        )
 
     def launcher(
         self,

@@ -76,7 +76,7 @@ class EngineSupervisor:
 
 
 class RayLauncher:
-    """Starts each server of an engine (`rlcore.engines.slot.Launcher`), with a supervisor on each node."""
+    """Starts each server of an engine (a `supervised_engine.Launcher`), with a supervisor on each node."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ from rlcore.runtime.prepare import left_out, prepare
 from rlcore.runtime.provenance import versions
 from rlcore.runtime.resume import first_state, newest_checkpoint, resumed_state
 from rlcore.runtime.run_folder import run_folder, write_settings
-from rlcore.runtime.session import STOPPING, Session
+from rlcore.runtime.run_processes import STOPPING, RunProcesses
 from rlcore.runtime.signals import sigterm_raises
 from rlcore.tracking.summary import Summary
 
@@ -56,7 +56,7 @@ def train(
             cpus = cpus_of(bundles_of(prepared))
             cluster = stack.enter_context(connect(ray_address, cpus=cpus, gpus=torch.cuda.device_count()))
             placement = place(cluster, prepared)
-        session = Session(
+        session = RunProcesses(
             prepared=prepared, state=state, cluster=cluster, placement=placement, console=console
         )
 

@@ -30,7 +30,7 @@ TRAINING, CRITICS = "Train worker", "Critic worker"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slot:
+class BundleSlot:
     """Where a rank, or a node of an engine, runs: a bundle of a placement group and its share of a GPU.
 
     `host`: its address in the cluster; `is_here`: whether that is this process's.
@@ -53,15 +53,15 @@ class TrainerGroup:
     def __init__(
         self,
         cluster: Cluster,
-        slots: Sequence[Slot],
+        slots: Sequence[BundleSlot],
         files: Sequence[PluginFile],
         env: Mapping[str, str],
-        critics: Sequence[Slot] = (),
+        critics: Sequence[BundleSlot] = (),
     ) -> None:
         """`critics`: as many slots again, for the ranks of a critic that has workers of its own; or none."""
         self._cluster = cluster
 
-        def actor(cls: type, rank: int, slot: Slot) -> Any:
+        def actor(cls: type, rank: int, slot: BundleSlot) -> Any:
             return cluster.actor(cls, rank, files, env, cpus=1, gpus=slot.gpus, bundle=slot.bundle)
 
         self._actors = [actor(TrainWorker, rank, slot) for rank, slot in enumerate(slots)]

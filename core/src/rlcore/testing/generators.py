@@ -24,7 +24,7 @@ from rlcore.api.generation import ClosableGenerator, Generator, GroupGenerator
 from rlcore.api.types import GenerationStatus, Prompt, Sample, Sampling
 from rlcore.rollout.buffer import DataBuffer, Draw
 from rlcore.rollout.context import EngineContext
-from rlcore.rollout.flow import ContinuingContext, Flow
+from rlcore.rollout.request_gate import ContinuingContext, RequestGate
 from rlcore.testing.token_engine import CountingReward, TokenEngine
 
 FINISHED = {GenerationStatus.COMPLETED, GenerationStatus.TRUNCATED}
@@ -225,8 +225,8 @@ class GeneratorConformance(ABC):
         requests = engine.requests
         return first, requests, await self._all(self.generator(), ctx, engine)
 
-    def _continuing(self, engine: TokenEngine) -> tuple[Flow, ContinuingContext]:
-        buffer, flow = DataBuffer(1), Flow([engine])
+    def _continuing(self, engine: TokenEngine) -> tuple[RequestGate, ContinuingContext]:
+        buffer, flow = DataBuffer(1), RequestGate([engine])
         buffer.start([Draw(group_id=0, prompt=self.prompt(), epoch=0)])
         return flow, ContinuingContext(
             engine, engine.tokenizer, self._sampling, CountingReward(), flow, buffer, 0

@@ -37,7 +37,7 @@ SEEDS = range(3)
 
 
 @dataclass(frozen=True)
-class Found:
+class LossResults:
     """Of a whole batch: the loss, its gradient in (log-probs, entropies), [R, 2], and sums of the metrics."""
 
     total: Tensor
@@ -208,7 +208,7 @@ class LossConformance(ABC):
         )
         return self.columns(prepare(batch, _Given(), normalizer="per_rollout", constant=7, minibatches=1))
 
-    def _run(self, batch: TrainBatch, bins: Sequence[Sequence[int]] | None = None) -> Found:
+    def _run(self, batch: TrainBatch, bins: Sequence[Sequence[int]] | None = None) -> LossResults:
         """Summed over the micro-batches `bins` (default: one)."""
         leaves = [batch.per_token[name].clone().requires_grad_() for name in ("new_log_probs", "entropy")]
         objective, whole = Objective(self.loss()), batch.with_columns({"slot": torch.arange(len(leaves[0]))})
@@ -222,7 +222,7 @@ class LossConformance(ABC):
             for name, value in result.metrics.items():
                 sums[name] = sums.get(name, 0.0) + float(value)
         slopes = torch.autograd.grad(total, leaves, materialize_grads=True)
-        return Found(total.detach(), torch.stack(slopes, 1), sums)
+        return LossResults(total.detach(), torch.stack(slopes, 1), sums)
 
     def _total(self, batch: TrainBatch, new_R: Tensor) -> Tensor:
         chosen_RK = self._chosen(new_R, batch.per_token["loss_mask"])
@@ -287,7 +287,7 @@ def _draw(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def _same(found: Found, expected: Found) -> None:
+def _same(found: LossResults, expected: LossResults) -> None:
     torch.testing.assert_close(found.total, expected.total, atol=1e-12, rtol=1e-9)
     torch.testing.assert_close(found.gradient, expected.gradient, atol=1e-12, rtol=1e-9)
     assert found.metrics.keys() == expected.metrics.keys()

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from rlcore.api.config import NAME
 from rlcore.api.part import RewardPart
 from rlcore.api.types import GenerationStatus, Json, Messages, Prompt, RewardStatus, Sample, Score
-from rlcore.rollout.judge import Failure, Outcome, judge
+from rlcore.rollout.score_check import Failure, ScoreOrFailure, checked_scores
 
 
 def sample(
@@ -101,8 +101,8 @@ class RewardConformance(ABC):
         [outcome] = self._judge([replace(first, text="", response_ids=(), loss_mask=())])
         assert isinstance(outcome, Score), outcome
 
-    def _judge(self, samples: Sequence[Sample]) -> list[Outcome]:
-        return judge(self.reward, samples, self.part.config.value_range)
+    def _judge(self, samples: Sequence[Sample]) -> list[ScoreOrFailure]:
+        return checked_scores(self.reward, samples, self.part.config.value_range)
 
     def _scores(self) -> list[Score]:
         outcomes = [self._judge([case.sample])[0] for case in self.cases]

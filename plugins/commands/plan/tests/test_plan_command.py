@@ -113,7 +113,7 @@ def test_a_hub_id_is_read_by_its_config(
 
 
 FAMILY = """
-from rlcore.api.model_facts import decoder
+from rlcore import decoder_facts
 from rlcore.api.hookspecs import hookimpl
 from rlcore.api.records import ModelFamily
 
@@ -126,7 +126,7 @@ def rlcore_models():
     )
 
 def facts(config):
-    return decoder(config, qk_norm=True)
+    return decoder_facts(config, qk_norm=True)
 """
 OWN = {"architectures": ["OwnForCausalLM"], "vocab_size": 10, "hidden_size": 8, "intermediate_size": 16}
 OWN |= {"num_hidden_layers": 1, "num_attention_heads": 2}

@@ -11,7 +11,7 @@ from rlcore.api.generation import Generator
 from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Sampling, Score
 from rlcore.rollout.batch import to_batch
 from rlcore.rollout.context import EngineContext
-from rlcore.rollout.judge import judge
+from rlcore.rollout.score_check import checked_scores
 from rlcore.testing.generators import GeneratorConformance
 from rlcore.testing.token_engine import CountingReward, TokenEngine
 from rlcore_environment.config import EnvironmentConfig, EnvironmentRewardConfig, EpisodesConfig
@@ -101,7 +101,7 @@ def test_observations_are_masked_and_turns_have_rewards() -> None:
 def test_the_reward_of_a_turn_reaches_its_last_token(credit: str) -> None:
     found, _ = play()
     reward = EnvironmentReward(EnvironmentRewardConfig.model_validate({"credit": credit}))
-    (score,) = judge(reward, [found])  # what core demands of per-token rewards holds
+    (score,) = checked_scores(reward, [found])  # what core demands of per-token rewards holds
     assert isinstance(score, Score)
     assert score.value == 5
     scored = Sample(**{**vars(found), "score": score, "reward_status": RewardStatus.SCORED})

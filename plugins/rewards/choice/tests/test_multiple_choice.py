@@ -6,7 +6,7 @@ import pytest
 
 from rlcore.api.part import RewardPart
 from rlcore.api.types import Json
-from rlcore.rollout.judge import Failure, judge
+from rlcore.rollout.score_check import Failure, checked_scores
 from rlcore.testing.rewards import Case, RewardConformance, sample
 from rlcore_choice.config import MultipleChoiceConfig
 from rlcore_choice.reward import MultipleChoice
@@ -55,5 +55,7 @@ def test_a_lone_letter_may_be_too_little() -> None:
 )
 def test_a_label_that_is_no_option_is_no_score(label: Json, choices: Json) -> None:
     metadata = {} if choices is None else {"choices": choices}
-    [outcome] = judge(MultipleChoice(MultipleChoiceConfig()), [sample("A", label, metadata=metadata)])
+    [outcome] = checked_scores(
+        MultipleChoice(MultipleChoiceConfig()), [sample("A", label, metadata=metadata)]
+    )
     assert isinstance(outcome, Failure)

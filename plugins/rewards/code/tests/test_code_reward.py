@@ -8,7 +8,7 @@ import pytest
 from rlcore.api.errors import ConfigError
 from rlcore.api.part import RewardPart
 from rlcore.api.types import Json
-from rlcore.rollout.judge import Failure, judge
+from rlcore.rollout.score_check import Failure, checked_scores
 from rlcore.testing.rewards import Case, RewardConformance, sample
 from rlcore_code.config import CodeConfig
 from rlcore_code.reward import Code, program_of
@@ -83,7 +83,7 @@ def test_a_failing_program_with_right_output_has_failed(share: Code) -> None:
     "label", [None, "", [], [1], {}, {"inputs": [], "outputs": []}, {"inputs": "1", "outputs": "1"}]
 )
 def test_a_label_without_tests_is_no_score(share: Code, label: Json) -> None:
-    [outcome] = judge(share, [sample("print(1)", label)])
+    [outcome] = checked_scores(share, [sample("print(1)", label)])
     assert isinstance(outcome, Failure)
     assert "holds no tests" in outcome.reason
 
@@ -110,7 +110,7 @@ def test_an_interpreter_of_ones_own_must_be_one() -> None:
 
 def test_tests_may_hold_any_text(share: Code) -> None:
     label: dict[str, Any] = {"inputs": ["ä\u2028\ud83d\n"], "outputs": [json.dumps("ä")]}
-    [outcome] = judge(
+    [outcome] = checked_scores(
         share, [sample("import json\nprint(json.dumps(input()[0], ensure_ascii=False))", label)]
     )
     assert not isinstance(outcome, Failure)

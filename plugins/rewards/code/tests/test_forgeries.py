@@ -5,7 +5,7 @@ import textwrap
 import pytest
 
 from rlcore.api.types import Json, Score
-from rlcore.rollout.judge import judge
+from rlcore.rollout.score_check import checked_scores
 from rlcore.testing.rewards import sample
 from rlcore_code.config import CodeConfig
 from rlcore_code.reward import Code
@@ -377,7 +377,7 @@ def reward() -> Code:
 def score(reward: Code, source: str, label: Json) -> Score:
     """Judged as a worker judges it, beside a sibling that is right about nothing and has a score too."""
     block = f"```python\n{textwrap.dedent(source)}\n```"
-    outcomes = judge(reward, [sample(block, label), sample("pass", label, index=1)])
+    outcomes = checked_scores(reward, [sample(block, label), sample("pass", label, index=1)])
     assert all(isinstance(one, Score) for one in outcomes), outcomes
     first = outcomes[0]
     assert isinstance(first, Score)

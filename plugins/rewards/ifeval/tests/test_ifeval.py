@@ -7,7 +7,7 @@ import pytest
 
 from rlcore.api.part import RewardPart
 from rlcore.api.types import Json
-from rlcore.rollout.judge import Failure, judge
+from rlcore.rollout.score_check import Failure, checked_scores
 from rlcore.testing.rewards import Case, RewardConformance, sample
 from rlcore_ifeval.config import IfevalConfig
 from rlcore_ifeval.instructions import CHECKS, sentences
@@ -169,7 +169,7 @@ def test_a_language_is_told_from_the_others(text: str, language: str) -> None:
 
 def test_an_unknown_language_is_no_score() -> None:
     metadata = asks("language:response_language", language="tlh")
-    [outcome] = judge(Ifeval(IfevalConfig()), [sample("nuqneH", metadata=metadata)])
+    [outcome] = checked_scores(Ifeval(IfevalConfig()), [sample("nuqneH", metadata=metadata)])
     assert isinstance(outcome, Failure)
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from rlcore.api.part import RewardPart
 from rlcore.api.types import Json, RewardStatus, Score
-from rlcore.rollout.judge import Failure, judge
 from rlcore.rollout.rewards import RewardPool
+from rlcore.rollout.score_check import Failure, checked_scores
 from rlcore.testing.rewards import Case, RewardConformance, sample
 from rlcore_math.config import MathConfig
 from rlcore_math.limits import each
@@ -56,7 +56,7 @@ def test_decimals_say_how_close_numbers_must_be(decimals: int, value: float) -> 
 
 @pytest.mark.parametrize("label", [True, {"answer": 1}, "", None])
 def test_a_label_without_mathematics_is_no_score(label: Json) -> None:
-    [outcome] = judge(Math(MathConfig()), [sample("1", label)])
+    [outcome] = checked_scores(Math(MathConfig()), [sample("1", label)])
     assert isinstance(outcome, Failure)
     assert "label" in outcome.reason
 

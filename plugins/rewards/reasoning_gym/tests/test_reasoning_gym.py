@@ -9,7 +9,7 @@ import pytest
 from rlcore.api.errors import DataError
 from rlcore.api.part import RewardPart
 from rlcore.api.types import Prompt, Sample, Score
-from rlcore.rollout.judge import Failure, judge
+from rlcore.rollout.score_check import Failure, checked_scores
 from rlcore.testing.rewards import Case, RewardConformance, sample
 from rlcore_reasoning_gym.config import ReasoningGymConfig, ReasoningGymRewardConfig
 from rlcore_reasoning_gym.reward import ReasoningGymReward
@@ -77,7 +77,7 @@ def test_a_right_answer_scores_1_and_a_wrong_one_less() -> None:
 
 
 def test_a_prompt_of_another_source_is_no_score() -> None:
-    [outcome] = judge(ReasoningGymReward(ReasoningGymRewardConfig()), [sample("4", "4")])
+    [outcome] = checked_scores(ReasoningGymReward(ReasoningGymRewardConfig()), [sample("4", "4")])
     assert isinstance(outcome, Failure)
     assert "none of the source reasoning_gym" in outcome.reason
 

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from rlcore.api.errors import ConfigError
 from rlcore.api.part import RewardPart
 from rlcore.api.types import Json, RewardStatus, Score
-from rlcore.rollout.judge import Failure, judge
 from rlcore.rollout.rewards import ERROR_KEY, RewardPool
+from rlcore.rollout.score_check import Failure, checked_scores
 from rlcore.testing.rewards import Case, RewardConformance, sample
 from rlcore_remote import client
 from rlcore_remote.config import JudgeConfig, RemoteConfig, RewardModelConfig
@@ -112,7 +112,7 @@ def completion(text: str | None) -> Json:
 
 
 def failed(reward: Remote | Judge | RewardModel) -> str:
-    [outcome] = judge(reward, [sample("4", "4")])
+    [outcome] = checked_scores(reward, [sample("4", "4")])
     assert isinstance(outcome, Failure), outcome
     return outcome.reason
 

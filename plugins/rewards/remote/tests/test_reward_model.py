@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 from rlcore.api.errors import ConfigError, ModelError
 from rlcore.api.part import RewardPart
 from rlcore.api.types import Sample
-from rlcore.rollout.judge import Failure, judge
+from rlcore.rollout.score_check import Failure, checked_scores
 from rlcore.testing.engine_server import TOKEN, launch_of, serving
 from rlcore.testing.reward_models import CONTEXT, make_reward_model, reference_scores
 from rlcore.testing.rewards import Case, RewardConformance, sample
@@ -53,7 +53,7 @@ def chat_scores(model: Path, chats: Sequence[Sequence[dict[str, str]]]) -> list[
 
 
 def failed(reward: RewardModel, *samples: Sample) -> str:
-    outcome = judge(reward, samples or [sample("4")])[0]
+    outcome = checked_scores(reward, samples or [sample("4")])[0]
     assert isinstance(outcome, Failure), outcome
     return outcome.reason
 

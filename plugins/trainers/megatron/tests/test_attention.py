@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 from transformers import Glm4Config, LlamaConfig
-from transformers.models.glm4.modeling_glm4 import Glm4RotaryEmbedding
-from transformers.models.glm4.modeling_glm4 import apply_rotary_pos_emb as turn_neighbors
+from transformers.models.glm4.modeling_glm4 import Glm4RotaryEmbedding, apply_rotary_pos_emb as turn_neighbors
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
 from rlcore_megatron.mcore.attention import Pack, causal

@@ -13,10 +13,10 @@ from rlcore_megatron.mcore.fields import (
     OPTIMIZER,
     OWNED,
     TRANSFORMER,
+    _types as megatron_types,
     check_fields,
     split,
 )
-from rlcore_megatron.mcore.fields import _types as megatron_types
 
 
 def test_text_becomes_the_type_of_the_field() -> None:

@@ -15,7 +15,7 @@ from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.types import Prompt, Sample
 from rlcore.network import free_port
-from rlcore.rollout.routes import routed_experts
+from rlcore.rollout.expert_replay import routed_experts
 from rlcore.testing.checkpoints import make_checkpoint
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import policy_loss

@@ -12,8 +12,7 @@ from rlcore import Part
 from rlcore_local.config import LocalConfig
 from rlcore_local.requests import SamplingParams
 from rlcore_local.scheduler import Scheduler
-from rlcore_local.sequences import Sequence as Sampled
-from rlcore_local.sequences import noise_key
+from rlcore_local.sequences import Sequence as Sampled, noise_key
 from rlcore_local.weights import Weights
 
 END = 2

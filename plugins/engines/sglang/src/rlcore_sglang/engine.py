@@ -19,8 +19,7 @@ from rlcore import (
     publisher_of,
     stay_on,
 )
-from rlcore_sglang import cpu, heads, launch_server, models
-from rlcore_sglang import fields as server_fields
+from rlcore_sglang import cpu, fields as server_fields, heads, launch_server, models
 from rlcore_sglang.config import SglangConfig
 
 if TYPE_CHECKING:

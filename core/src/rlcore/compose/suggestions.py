@@ -13,7 +13,7 @@ from rlcore.plugins.registry import Entry, Registry
 
 
 @dataclass(frozen=True)
-class Offers:
+class Suggestions:
     """Suggestions, each as the end of a sentence: `; add --algo x or --algo y`, or what to do without any."""
 
     registry: Registry

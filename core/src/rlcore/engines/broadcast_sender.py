@@ -1,4 +1,4 @@
-"""`Sender`: the trainer's side of a broadcast."""
+"""`BroadcastSender`: the trainer's side of a broadcast."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from torch import Tensor
 
 from rlcore.api.errors import EngineError
+from rlcore.engines.broadcast_group import BroadcastGroup
 from rlcore.engines.bucket import Bucket, flatten_tensors
-from rlcore.engines.group import BroadcastGroup
 from rlcore.engines.publish_file import discard, save_whole, versions, written
 from rlcore.network import listen, own_address
 
@@ -18,7 +18,7 @@ KEPT_VERSIONS = 2
 """The newest, and the one that an engine may still be starting with."""
 
 
-class Sender:
+class BroadcastSender:
     """Keeps the newest versions in host memory, and broadcasts them to engines, each in a group of its own.
 
     Of groups of their own, an engine that dies breaks none of the others'. `hold` is called by one thread,

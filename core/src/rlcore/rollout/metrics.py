@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rlcore.api.inputs import Input
 from rlcore.api.types import RECORDED, GenerationStatus, Group, Sample
-from rlcore.rollout.group import CRASHED, Outcome
+from rlcore.rollout.group import CRASHED, GroupOutcome
 
 GREEDY = Input.GREEDY_REWARD.value
 COUNTED = ("aborted", "failed", "reward_failed", "reward_timed_out")
-"""Of an `Outcome`; in the metrics of each rollout, 0 included."""
+"""Of an `GroupOutcome`; in the metrics of each rollout, 0 included."""
 
 
 class Tally:
@@ -23,7 +23,7 @@ class Tally:
         self._dropped: Counter[str] = Counter()
         self._scored: dict[int, tuple[Sample, ...]] = {}
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: GroupOutcome) -> None:
         """What became of one draw, filters and the end of a prompt that crashes apart."""
         for name in COUNTED:
             self._counts[name] += getattr(outcome, name)

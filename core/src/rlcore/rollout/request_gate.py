@@ -1,4 +1,4 @@
-"""`Flow`: whether requests may be under way, for all engines of a run."""
+"""`RequestGate`: whether requests may be under way, for all engines of a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ABORT_AGAIN_S = 0.05
 """An engine may get a request after it was told to abort them all."""
 
 
-class Flow:
+class RequestGate:
     """A door in front of the engines: closed, it lets no request through."""
 
     def __init__(self, clients: Sequence[GenerationClient]) -> None:
@@ -80,7 +80,7 @@ class ContinuingContext(EngineContext):
         tokenizer: Tokenizer,
         sampling: Sampling,
         scorer: GroupScorer,
-        flow: Flow,
+        flow: RequestGate,
         buffer: DataBuffer,
         group_id: int,
         *,

@@ -13,9 +13,9 @@ from rlcore.api.errors import ConfigError, DataError, PluginError
 from rlcore.api.part import RewardPart
 from rlcore.api.part_config import RewardConfig
 from rlcore.api.types import Json, Prompt, Sample, Score
-from rlcore.rollout.judge import Failure, Outcome
-from rlcore.rollout.measure import part_means
-from rlcore.rollout.mix import Mix, check_choices, check_machine, ranked
+from rlcore.rollout.metrics import part_means
+from rlcore.rollout.reward_mix import RewardMix, check_choices, check_machine, ranked
+from rlcore.rollout.score_check import Failure, ScoreOrFailure
 
 
 class Length:
@@ -105,31 +105,31 @@ def group(*masks: tuple[int, ...], reward: Json = None) -> list[Sample]:
 
 
 def test_one_reward_keeps_the_names_of_its_parts() -> None:
-    assert Mix([part("length", 0.5)]).judge(group((1, 1), (1,))) == [
+    assert RewardMix([part("length", 0.5)]).score(group((1, 1), (1,))) == [
         Score(value=1.0, parts={"even": 1.0}),
         Score(value=0.5, parts={"even": 0.0}),
     ]
 
 
 def test_several_are_added_by_weight_and_each_is_a_part() -> None:
-    [score] = Mix([part("length", 0.5), part("picky", -2)]).judge(group((1, 1, 1)))
+    [score] = RewardMix([part("length", 0.5), part("picky", -2)]).score(group((1, 1, 1)))
     assert score == Score(value=1.5 - 2, parts={"length": 3.0, "length/even": 0.0, "picky": 1.0})
 
 
 def test_a_weight_of_0_only_measures() -> None:
-    [score] = Mix([part("length", 0), part("picky")]).judge(group((1,)))
+    [score] = RewardMix([part("length", 0), part("picky")]).score(group((1,)))
     assert score == Score(value=1.0, parts={"length": 1.0, "length/even": 0.0, "picky": 1.0})
 
 
 def test_a_scalar_joins_rewards_of_tokens_on_the_last_live_one() -> None:
-    [score] = Mix([part("tokens", 2), part("length", 0.5)]).judge(group((1, 0, 1, 0)))
+    [score] = RewardMix([part("tokens", 2), part("length", 0.5)]).score(group((1, 0, 1, 0)))
     assert isinstance(score, Score)
     assert score.per_token == (2.0, 0.0, 4.0, 0.0)
     assert score.value == 2 * 2 + 0.5 * 4 == sum(score.per_token)
 
 
 def test_a_reward_sees_its_whole_group() -> None:
-    scores = Mix([part("place"), part("picky")]).judge(group((1,), (1,), (1,), (1,)))
+    scores = RewardMix([part("place"), part("picky")]).score(group((1,), (1,), (1,), (1,)))
     assert [score.value for score in scores if isinstance(score, Score)] == [1.0, 1.25, 1.5, 1.75]
 
 
@@ -137,7 +137,7 @@ def test_a_reward_sees_its_whole_group() -> None:
     ("asked", "value"), [(None, 3.0), ("length", 2.0), (["picky"], 1.0), (["picky", "length"], 3.0)]
 )
 def test_metadata_choose_the_rewards_of_a_prompt(asked: Json, value: float) -> None:
-    [score] = Mix([part("length"), part("picky")]).judge(group((1, 1), reward=asked))
+    [score] = RewardMix([part("length"), part("picky")]).score(group((1, 1), reward=asked))
     assert isinstance(score, Score)
     assert score.value == value
     names = {name for name in score.parts if "/" not in name}
@@ -153,7 +153,7 @@ def test_a_choice_of_what_is_not_there_is_no_score(asked: Json) -> None:
         DataError, match=r"'p' has the metadata reward .*expected one or several .*\(length\)"
     ):
         check_choices(prompts, [part("length")])
-    [outcome] = Mix([part("length")]).judge(group((1,), reward=asked))
+    [outcome] = RewardMix([part("length")]).score(group((1,), reward=asked))
     assert isinstance(outcome, Failure)
 
 
@@ -172,7 +172,7 @@ def test_a_prompt_without_a_label_for_a_reward_that_compares() -> None:
 
 
 def test_a_failure_of_one_reward_is_that_of_its_sample_alone() -> None:
-    bad, good = Mix([part("length"), part("picky")]).judge(group((), (1,)))
+    bad, good = RewardMix([part("length"), part("picky")]).score(group((), (1,)))
     assert isinstance(bad, Failure)
     assert bad.reason.startswith("picky: the value of a score is nan")
     assert good == Score(value=2.0, parts={"length": 1.0, "length/even": 0.0, "picky": 1.0})
@@ -180,7 +180,7 @@ def test_a_failure_of_one_reward_is_that_of_its_sample_alone() -> None:
 
 def test_a_reward_that_cannot_be_built_is_named() -> None:
     with pytest.raises(PluginError, match=r"^Reward 'broken' cannot be built: OSError: no dictionary\.$"):
-        Mix([part("length"), part("broken")])
+        RewardMix([part("length"), part("broken")])
 
 
 def test_a_reward_may_refuse_the_machine() -> None:
@@ -191,7 +191,7 @@ def test_a_reward_may_refuse_the_machine() -> None:
 
 def test_the_metrics_of_parts_are_documented() -> None:
     samples = group((1, 1), (1,))
-    outcomes = Mix([part("length"), part("picky")]).judge(samples)
+    outcomes = RewardMix([part("length"), part("picky")]).score(samples)
     scores = [outcome for outcome in outcomes if isinstance(outcome, Score)]
     means = part_means(replace(s, score=score) for s, score in zip(samples, scores, strict=True))
     assert means == {"reward/length": 1.5, "reward/length/even": 0.5, "reward/picky": 1.0}
@@ -201,14 +201,14 @@ def test_the_metrics_of_parts_are_documented() -> None:
 
 def test_a_rank_counts_in_place_of_the_score() -> None:
     by_rank = replace(part("length", 2.0), ranked=True)
-    scores = Mix([by_rank]).judge(group((1, 1), (1,), (1, 1), (1, 1, 1)))
+    scores = RewardMix([by_rank]).score(group((1, 1), (1,), (1, 1), (1, 1, 1)))
     assert [one.value for one in scores if isinstance(one, Score)] == [1.0, 0.0, 1.0, 2.0]
     assert [one.parts["value"] for one in scores if isinstance(one, Score)] == [2.0, 1.0, 2.0, 3.0]
 
 
 def test_a_rank_joins_another_reward_and_knows_no_siblings_without_a_score() -> None:
     by_rank = replace(part("length"), ranked=True)
-    bad, *good = Mix([by_rank, part("picky", 0.5)]).judge(group((), (1,), (1, 1)))
+    bad, *good = RewardMix([by_rank, part("picky", 0.5)]).score(group((), (1,), (1, 1)))
     assert isinstance(bad, Failure)
     assert [one.value for one in good if isinstance(one, Score)] == [0.5 + 0.5, 1.0 + 0.5]
     assert [one.parts["length"] for one in good if isinstance(one, Score)] == [1.0, 2.0]
@@ -216,12 +216,12 @@ def test_a_rank_joins_another_reward_and_knows_no_siblings_without_a_score() -> 
 
 def test_ranks_are_of_those_that_have_a_score() -> None:
     failure = Failure(kind="k", reason="r")
-    outcomes: list[Outcome] = [
+    outcomes: list[ScoreOrFailure] = [
         failure,
         Score(value=3.0, per_token=(3.0,)),
         Score(value=-1.0),
         Score(value=3.0),
     ]
     assert ranked(outcomes) == [failure, Score(value=0.75), Score(value=0.0), Score(value=0.75)]
-    alone: list[Outcome] = [failure, Score(value=7.0)]
+    alone: list[ScoreOrFailure] = [failure, Score(value=7.0)]
     assert ranked(alone) == alone

@@ -17,14 +17,14 @@ from rlcore.api.types import RECORDED, Group, Sample, Sampling
 from rlcore.engines.client import ended
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.context import Engines, greedy
-from rlcore.rollout.flow import ContinuingContext, Flow
 from rlcore.rollout.group import Versions
-from rlcore.rollout.measure import Tally, staleness_metrics
-from rlcore.rollout.supply import Supply
-from rlcore.rollout.workshop import Workshop
+from rlcore.rollout.metrics import Tally, staleness_metrics
+from rlcore.rollout.pipeline import RolloutPipeline
+from rlcore.rollout.prompt_queue import PromptQueue
+from rlcore.rollout.request_gate import ContinuingContext, RequestGate
 
 
-class Stream:
+class AsynchronousRollouts:
     """Keeps as many groups in progress as can still be trained on before they are too old.
 
     A group is in progress from the moment that it is drawn until the weights that it was trained into are
@@ -35,19 +35,19 @@ class Stream:
     def __init__(
         self,
         run: RunConfig,
-        supply: Supply,
+        queue: PromptQueue,
         engines: Engines,
-        workshop: Workshop,
+        pipeline: RolloutPipeline,
         sampling: Sampling,
         version: int,
     ) -> None:
         self._run = run
-        self._supply = supply
-        self._buffer = supply.buffer
+        self._queue = queue
+        self._buffer = queue.buffer
         self._engines = engines
-        self._workshop = workshop
+        self._pipeline = pipeline
         self._sampling = sampling
-        self._flow = Flow(engines.clients)
+        self._flow = RequestGate(engines.clients)
         self._version = self._newest = version
         # The version that each task began with. A group may have two: one has crashed and not been told of.
         self._begun: dict[asyncio.Task[None], int] = {}
@@ -106,7 +106,7 @@ class Stream:
         """Start as many groups as there is room for."""
         present = len(self._begun) + len(self._buffer.waiting())
         room = self._bound - self._beyond_refills - self._training
-        for draw in self._supply.draw(max(0, min(room, self._unplanned) - present)):
+        for draw in self._queue.draw(max(0, min(room, self._unplanned) - present)):
             self._start(draw)
 
     @property
@@ -138,7 +138,7 @@ class Stream:
                 engine,
                 self._engines.tokenizer,
                 sampling,
-                self._workshop.scorer,
+                self._pipeline.scorer,
                 self._flow,
                 self._buffer,
                 draw.group_id,
@@ -149,12 +149,12 @@ class Stream:
             return Versions(oldest=begun, newest=self._newest)
 
         ctx, count = context(self._sampling), self._run.group_size
-        if self._workshop.baseline:
+        if self._pipeline.baseline:
             beside = context(greedy(self._sampling))
-            outcome = await self._workshop.make_with_baseline(draw, ctx, beside, versions, count=count)
+            outcome = await self._pipeline.make_with_baseline(draw, ctx, beside, versions, count=count)
         else:
-            outcome = await self._workshop.make(draw, ctx, versions, count=count)
-        self._workshop.settle(outcome, self._tally, at_once=min(self._bound, self._unplanned))
+            outcome = await self._pipeline.make(draw, ctx, versions, count=count)
+        self._pipeline.settle(outcome, self._tally, at_once=min(self._bound, self._unplanned))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._begun[task]
@@ -233,7 +233,7 @@ class Stream:
             "rollout/groups_in_flight": len(self._begun),
             "rollout/groups_waiting": len(self._buffer.waiting()),
             "rollout/tokens_discarded": discarded,
-            **self._supply.metrics(),
+            **self._queue.metrics(),
         }
 
 

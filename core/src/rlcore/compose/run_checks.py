@@ -9,13 +9,12 @@ from pathlib import Path
 from rlcore.api.errors import ConfigError
 from rlcore.api.inputs import Input, TrainsOn
 from rlcore.api.run_config import RunConfig
-from rlcore.compose.engine_fit import engine_complaints
+from rlcore.compose.engine_checks import engine_complaints
 from rlcore.compose.frozen import with_absolute_paths
-from rlcore.compose.frozen_fit import frozen_complaints
-from rlcore.compose.model_fit import check_model
+from rlcore.compose.frozen_checks import frozen_complaints
+from rlcore.compose.model_checks import check_model
 from rlcore.compose.models import read_config
-from rlcore.compose.offers import Offers
-from rlcore.compose.part_fit import (
+from rlcore.compose.part_checks import (
     advantage_complaints,
     correction_complaints,
     given_complaints,
@@ -23,13 +22,14 @@ from rlcore.compose.part_fit import (
     reward_complaints,
 )
 from rlcore.compose.resolved import Inference, Resolved
-from rlcore.compose.role_fit import role_complaints
+from rlcore.compose.role_checks import role_complaints
 from rlcore.compose.sentences import unread
-from rlcore.compose.teacher_fit import teacher_complaints
+from rlcore.compose.suggestions import Suggestions
+from rlcore.compose.teacher_checks import teacher_complaints
 from rlcore.config.layers import Setting
 
 
-def fit(resolved: Resolved, settings: Mapping[str, Setting], offers: Offers) -> Resolved:
+def fit(resolved: Resolved, settings: Mapping[str, Setting], offers: Suggestions) -> Resolved:
     """`resolved` with derived defaults filled in (ranks), after every check. Raises `ConfigError`.
 
     `offers`: what a refusal may suggest.
@@ -55,7 +55,7 @@ def _absolute(run: RunConfig) -> dict[str, str | tuple[str, ...]]:
 
 
 def _complaints(
-    resolved: Resolved, settings: Mapping[str, Setting], parallel: int, offers: Offers
+    resolved: Resolved, settings: Mapping[str, Setting], parallel: int, offers: Suggestions
 ) -> Iterator[str]:
     run = resolved.run
     longest = run.max_prompt_tokens + run.max_response_tokens

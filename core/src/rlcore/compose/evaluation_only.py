@@ -15,9 +15,8 @@ from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.compose import evals, frozen, models
 from rlcore.compose.evals import EVAL
-from rlcore.compose.fit import eval_complaints
 from rlcore.compose.flags import Flag, flags, of_config
-from rlcore.compose.frozen_fit import frozen_complaints
+from rlcore.compose.frozen_checks import frozen_complaints
 from rlcore.compose.lookup import find_entry, listed, reward_weights, several, text_of
 from rlcore.compose.resolve import (
     pass_through,
@@ -28,6 +27,7 @@ from rlcore.compose.resolve import (
     resolve_rewards,
 )
 from rlcore.compose.resolved import Inference
+from rlcore.compose.run_checks import eval_complaints
 from rlcore.compose.select import default_choices
 from rlcore.compose.selection import Selection
 from rlcore.config import layers

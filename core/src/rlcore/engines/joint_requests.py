@@ -1,4 +1,4 @@
-"""`Session`: generation requests that begin together, sent as one."""
+"""`JointRequests`: generation requests that begin together, sent as one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlcore.engines.client_wire import GENERATE
 
 
 @dataclass(frozen=True, eq=False)
-class Member:
+class JointMember:
     """The body of one request, and its answers to be."""
 
     body: Mapping[str, Any]
@@ -29,7 +29,7 @@ class Member:
         return rid
 
 
-class Session:
+class JointRequests:
     """The requests of the session "NAME/N" to a `local` server.
 
     When the last of the N has come they go out as one, in the order of their rid, and each has its answers as
@@ -58,7 +58,7 @@ class Session:
         self._spawn = spawn
         self._size = int(size)
         self._timeout_s = timeout_s
-        self._members: list[Member] = []
+        self._members: list[JointMember] = []
         self._sending: asyncio.Task[None] | None = None
 
     @property
@@ -70,16 +70,16 @@ class Session:
     def _is_left(self) -> bool:
         return all(one.answers.done() for one in self._members)
 
-    def join(self, body: Mapping[str, Any]) -> Member:
+    def join(self, body: Mapping[str, Any]) -> JointMember:
         """Add a request; the last one sends them all. `answers` must follow."""
-        member = Member(body)
+        member = JointMember(body)
         self._members.append(member)
         if len(self._members) == self._size:
             self._sending = self._spawn(self._send())
             self._sending.add_done_callback(self._sent)
         return member
 
-    async def answers(self, member: Member) -> list[Any]:
+    async def answers(self, member: JointMember) -> list[Any]:
         """Those to the samples of one request. Raises EngineError."""
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -96,7 +96,7 @@ class Session:
         """Nobody needs to wait for the others any more."""
         self._fail(UnreachableError(f"The client of the engine at {self._http.url} was closed."))
 
-    def _give_up(self, sending: asyncio.Task[None], member: Member) -> None:
+    def _give_up(self, sending: asyncio.Task[None], member: JointMember) -> None:
         """Nobody waits for `member`: the server is told, or the connection is cut with the last one."""
         if self._is_left:
             sending.cancel()
@@ -122,7 +122,7 @@ class Session:
                 async for line in lines:
                     self._settle(members[line["index"]], line)
 
-    def _settle(self, member: Member, line: Mapping[str, Any]) -> None:
+    def _settle(self, member: JointMember, line: Mapping[str, Any]) -> None:
         if member.answers.done():
             return
         if "error" in line:

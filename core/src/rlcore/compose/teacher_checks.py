@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 from rlcore.api.inputs import Input, TopTokens
 from rlcore.api.run_config import RunConfig
 from rlcore.api.server_config import frozen_name
-from rlcore.compose.offers import Offers
+from rlcore.compose.suggestions import Suggestions
 
 
 def teacher_complaints(
-    run: RunConfig, readers: list[str], top: TopTokens | None, offers: Offers
+    run: RunConfig, readers: list[str], top: TopTokens | None, offers: Suggestions
 ) -> Iterator[str]:
     """`readers`: what reads the teacher's log-probs, in words; `top`: what the loss compares beside them."""
     given = [

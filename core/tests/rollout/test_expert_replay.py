@@ -13,8 +13,8 @@ from rlcore.api.generation import Completion
 from rlcore.api.types import Group, Prompt, Sample, Sampling, Score, Span
 from rlcore.engines import client_wire as wire
 from rlcore.rollout.batch import split, to_batch
+from rlcore.rollout.expert_replay import routed_experts
 from rlcore.rollout.partial import join
-from rlcore.rollout.routes import routed_experts
 
 LAYERS, TOP = 2, 3
 

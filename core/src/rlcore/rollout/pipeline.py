@@ -1,4 +1,4 @@
-"""`Maker` and `Workshop`: one draw made into a group; and judged, and booked in the buffer."""
+"""`GroupPipeline` and `RolloutPipeline`: one draw made into a group; and judged, and booked in the buffer."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from rlcore.rollout.baseline import with_baseline
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.columns import check_metadata
 from rlcore.rollout.context import EngineContext
-from rlcore.rollout.group import CRASHED, UNFIT, GroupMaker, Outcome, Versions, new_samples
-from rlcore.rollout.measure import Tally
-from rlcore.rollout.supply import Supply
+from rlcore.rollout.group import CRASHED, UNFIT, GroupMaker, GroupOutcome, Versions, new_samples
+from rlcore.rollout.metrics import Tally
+from rlcore.rollout.prompt_queue import PromptQueue
 
 _log = logging.getLogger(__name__)
 
 
-class Maker:
+class GroupPipeline:
     """Makes scored groups: what synchronous and asynchronous runs, and evaluations, have in common."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Maker:
         *,
         count: int,
         prefix: str = "",
-    ) -> Outcome:
+    ) -> GroupOutcome:
         """`count` samples of a draw, generated and scored.
 
         A generator that fails is an outcome, and so is a prompt that no run takes, or that lacks what
@@ -63,12 +63,12 @@ class Maker:
         except DataError as error:
             ctx.close()
             _log.warning("%s It is left out.", error)
-            return Outcome.unanswered(draw, fresh_of(()), UNFIT)
+            return GroupOutcome.unanswered(draw, fresh_of(()), UNFIT)
         try:
             made = await self._maker.generate(ctx, draw, fresh, versions)
         except PluginError as error:
             _log.warning("Prompt %r, group %d: %s", draw.prompt.prompt_id, draw.group_id, error)
-            made = Outcome.unanswered(draw, fresh, CRASHED, error)
+            made = GroupOutcome.unanswered(draw, fresh, CRASHED, error)
         finally:
             ctx.close()
         return await self._maker.score(made)
@@ -81,7 +81,7 @@ class Maker:
         versions: Callable[[], Versions],
         *,
         count: int,
-    ) -> Outcome:
+    ) -> GroupOutcome:
         """As `make`; the samples know the reward of the response that `greedy` gives to their prompt."""
         made, baseline = await together(
             [
@@ -92,7 +92,7 @@ class Maker:
         return with_baseline(made, baseline)
 
 
-class Workshop(Maker):
+class RolloutPipeline(GroupPipeline):
     """Also judges the groups of a run that trains, and books them in the buffer."""
 
     def __init__(
@@ -103,19 +103,19 @@ class Workshop(Maker):
         generator: Generator,
         rewards: GroupScorer,
         filters: Sequence[Filter],
-        supply: Supply,
+        queue: PromptQueue,
         baseline: bool = False,
     ) -> None:
         """`baseline`: a greedy response is made beside each group to train on, for its reward."""
         super().__init__(run=run, encoder=encoder, generator=generator, rewards=rewards)
         self._filters = filters
         self.baseline = baseline
-        self._supply = supply
-        self._buffer = supply.buffer
+        self._queue = queue
+        self._buffer = queue.buffer
         self._failing: set[int] = set()
         self._has_scored = False
 
-    def settle(self, outcome: Outcome, tally: Tally, *, at_once: int) -> Group | None:
+    def settle(self, outcome: GroupOutcome, tally: Tally, *, at_once: int) -> Group | None:
         """Book what became of a draw in flight; the group that waits to be trained on, if it does.
 
         A crashed one is generated again, until `max_attempts` have crashed. Raises the error of a draw where
@@ -136,7 +136,7 @@ class Workshop(Maker):
                 tally.drop(CRASHED)
             return None
         if outcome.reason is None:
-            self._supply.scored(outcome.group)
+            self._queue.scored(outcome.group)
         group = self._filtered(outcome.group, tally) if outcome.reason is None else None
         if group is None:
             self._buffer.drop(group_id)

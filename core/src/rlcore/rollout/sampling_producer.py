@@ -14,16 +14,19 @@ from rlcore.api.scoring import Filter
 from rlcore.api.sources import Cursor
 from rlcore.api.tokens import PromptEncoder
 from rlcore.api.types import Json, Sampling
+from rlcore.rollout.asynchronous import AsynchronousRollouts
 from rlcore.rollout.buffer import DataBuffer
 from rlcore.rollout.context import Engines
-from rlcore.rollout.rounds import Rounds
-from rlcore.rollout.stream import Stream
-from rlcore.rollout.supply import Supply
-from rlcore.rollout.workshop import Workshop
+from rlcore.rollout.pipeline import RolloutPipeline
+from rlcore.rollout.prompt_queue import PromptQueue
+from rlcore.rollout.synchronous import SynchronousRollouts
 
 
 class Rollouts(Protocol):
-    """How rollouts are made: by `Rounds`, in turns with the consumer, or by `Stream`, at the same time."""
+    """How rollouts are made: in turns with the consumer (`SynchronousRollouts`), or at the same time
+
+    (`AsynchronousRollouts`).
+    """
 
     def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
         """Rollouts of the steps `done` + 1 to `steps`."""
@@ -53,7 +56,7 @@ class SamplingProducer:
 
     def __init__(
         self,
-        rollouts: type[Rounds] | type[Stream],
+        rollouts: type[SynchronousRollouts] | type[AsynchronousRollouts],
         *,
         run: RunConfig,
         cursor: Cursor,
@@ -74,14 +77,14 @@ class SamplingProducer:
         self._engines = Engines(clients, encoder.tokenizer, run.engine_concurrency, context_length=length)
         # What is in progress, what came back, and a batch that is too old.
         buffer = DataBuffer(run.prompts_per_step * (run.max_staleness + 2 + math.ceil(run.over_sample)))
-        self._supply = Supply(cursor, buffer)
-        self._workshop = Workshop(
+        self._queue = PromptQueue(cursor, buffer)
+        self._pipeline = RolloutPipeline(
             run=run,
             encoder=encoder,
             generator=generator,
             rewards=rewards,
             filters=filters,
-            supply=self._supply,
+            queue=self._queue,
             baseline=baseline,
         )
         self.sampling = Sampling(
@@ -92,7 +95,7 @@ class SamplingProducer:
             min_p=run.min_p,
             stop=run.stop,
         )
-        parts = (run, self._supply, self._engines, self._workshop, self.sampling, version)
+        parts = (run, self._queue, self._engines, self._pipeline, self.sampling, version)
         self._rollouts: Rollouts = rollouts(*parts)
 
     async def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
@@ -125,8 +128,8 @@ class SamplingProducer:
 
     def state(self) -> dict[str, Json]:
         """Cursor and buffer as JSON: everything that was drawn and not handed over, and what comes next."""
-        return self._supply.state()
+        return self._queue.state()
 
     def load(self, state: Mapping[str, Json]) -> None:
         """Go on where `state` was taken. Raises `CheckpointError` where the data are not the same."""
-        self._supply.load(state)
+        self._queue.load(state)

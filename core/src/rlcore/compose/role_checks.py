@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping
 
 from rlcore.api.inputs import Input
 from rlcore.api.records import Kind
-from rlcore.compose.offers import Offers
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.sentences import unread, unread_flags
+from rlcore.compose.suggestions import Suggestions
 from rlcore.config.layers import Setting
 
 
-def role_complaints(resolved: Resolved, settings: Mapping[str, Setting], offers: Offers) -> Iterator[str]:
+def role_complaints(
+    resolved: Resolved, settings: Mapping[str, Setting], offers: Suggestions
+) -> Iterator[str]:
     """The critic and the reference: there where something needs them, and only there."""
     run, needs = resolved.run, resolved.needs
     readers = [

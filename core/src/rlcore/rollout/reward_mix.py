@@ -9,7 +9,7 @@ from typing import Any
 from rlcore.api.errors import DataError, PluginError
 from rlcore.api.part import RewardPart
 from rlcore.api.types import Json, Prompt, Sample, Score
-from rlcore.rollout.judge import Failure, Outcome, failure_of, judge
+from rlcore.rollout.score_check import Failure, ScoreOrFailure, checked_scores, failure_of
 
 CHOICE = "reward"
 """In a prompt's metadata: the name, or a list of names, of the rewards that score its samples."""
@@ -18,7 +18,7 @@ CHECKED_AHEAD = 10_000
 """Prompts whose choice is looked at before the run starts; that of a later one fails its samples."""
 
 
-class Mix:
+class RewardMix:
     """The rewards of a run, built in the process that makes it.
 
     Raises `PluginError` where one cannot be built.
@@ -28,7 +28,7 @@ class Mix:
         self._parts = {part.name: part for part in parts}
         self._rewards: Mapping[str, Any] = {part.name: _built(part) for part in parts}
 
-    def judge(self, samples: Sequence[Sample]) -> list[Outcome]:
+    def score(self, samples: Sequence[Sample]) -> list[ScoreOrFailure]:
         """Of the siblings of one group: the sum of what the rewards that apply say, or the first Failure.
 
         With several rewards, the sum has each one's own value as the part `<reward>`, and its parts as
@@ -39,7 +39,8 @@ class Mix:
         except DataError as error:
             return [failure_of(error)] * len(samples)
         said = {
-            name: judge(self._rewards[name], samples, self._parts[name].config.value_range) for name in names
+            name: checked_scores(self._rewards[name], samples, self._parts[name].config.value_range)
+            for name in names
         }
         counted = {name: self._counted(name, outcomes) for name, outcomes in said.items()}
         if len(self._rewards) == 1:
@@ -54,7 +55,7 @@ class Mix:
             for place, sample in enumerate(samples)
         ]
 
-    def _counted(self, name: str, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    def _counted(self, name: str, outcomes: Sequence[ScoreOrFailure]) -> list[ScoreOrFailure]:
         """What the outcomes of one reward add to the sum."""
         part = self._parts[name]
         if part.ranked:
@@ -62,7 +63,9 @@ class Mix:
         return [_scaled(outcome, part.weight) for outcome in outcomes]
 
     @staticmethod
-    def _sum(sample: Sample, outcomes: Mapping[str, Outcome], counted: Mapping[str, Outcome]) -> Outcome:
+    def _sum(
+        sample: Sample, outcomes: Mapping[str, ScoreOrFailure], counted: Mapping[str, ScoreOrFailure]
+    ) -> ScoreOrFailure:
         """`outcomes`: by reward; `counted`: what they add."""
         scores: dict[str, Score] = {}
         parts: dict[str, float] = {}
@@ -87,7 +90,7 @@ def _built(part: RewardPart) -> Any:
         ) from error
 
 
-def ranked(outcomes: Sequence[Outcome]) -> list[Outcome]:
+def ranked(outcomes: Sequence[ScoreOrFailure]) -> list[ScoreOrFailure]:
     """Each score as the share of its siblings' that it is above, from 0 to 1; an equal one counts half.
 
     Siblings without a score count for nothing, and a score without siblings stays what it is. Rewards of
@@ -107,13 +110,13 @@ def ranked(outcomes: Sequence[Outcome]) -> list[Outcome]:
     ]
 
 
-def _with_value(counted: Outcome, said: Outcome) -> Outcome:
+def _with_value(counted: ScoreOrFailure, said: ScoreOrFailure) -> ScoreOrFailure:
     if isinstance(counted, Failure) or isinstance(said, Failure):
         return counted
     return replace(counted, parts={**counted.parts, "value": said.value})
 
 
-def _scaled(outcome: Outcome, weight: float) -> Any:
+def _scaled(outcome: ScoreOrFailure, weight: float) -> Any:
     """A score times `weight`, its parts aside, which are what they are."""
     if isinstance(outcome, Failure):
         return outcome

@@ -1,4 +1,4 @@
-"""`Session`: the processes of one run, from their start to their end."""
+"""`RunProcesses`: the processes of one run, from their start to their end."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _REASON_SECONDS = 5.0
 
 
 @dataclass(kw_only=True)
-class Session:
+class RunProcesses:
     """`steps`, `scores`: how far the run came, and what its last evaluation found."""
 
     prepared: Prepared

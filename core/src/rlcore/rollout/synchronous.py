@@ -12,13 +12,13 @@ from rlcore.api.types import Group, Sampling
 from rlcore.engines.client import together
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.context import Engines
-from rlcore.rollout.group import Outcome, Versions
-from rlcore.rollout.measure import Tally
-from rlcore.rollout.supply import Supply
-from rlcore.rollout.workshop import Maker, Workshop
+from rlcore.rollout.group import GroupOutcome, Versions
+from rlcore.rollout.metrics import Tally
+from rlcore.rollout.pipeline import GroupPipeline, RolloutPipeline
+from rlcore.rollout.prompt_queue import PromptQueue
 
 
-class Rounds:
+class SynchronousRollouts:
     """Makes the rollout of a step with the weights that the engines hold, and nothing beyond it.
 
     A round is dealt out whole, its requests begin together, and the next one begins when all have ended: what
@@ -29,16 +29,16 @@ class Rounds:
     def __init__(
         self,
         run: RunConfig,
-        supply: Supply,
+        queue: PromptQueue,
         engines: Engines,
-        workshop: Workshop,
+        pipeline: RolloutPipeline,
         sampling: Sampling,
         version: int,
     ) -> None:
         self._run = run
-        self._supply = supply
+        self._queue = queue
         self._engines = engines
-        self._workshop = workshop
+        self._pipeline = pipeline
         self._sampling = sampling
         self._version = version
 
@@ -72,23 +72,23 @@ class Rounds:
         begin = time.perf_counter()
         tally, generating, rounds = Tally(), 0.0, 0
         versions = Versions(oldest=version, newest=version)
-        wanted, buffer = self._run.prompts_per_step, self._supply.buffer
+        wanted, buffer = self._run.prompts_per_step, self._queue.buffer
         groups = buffer.waiting()[:wanted]  # left by a rollout that failed
         try:
             while len(groups) < wanted and rounds <= self._run.max_refills:
                 started = time.perf_counter()
-                draws = self._supply.draw(wanted - len(groups))
+                draws = self._queue.draw(wanted - len(groups))
                 outcomes = await make_all(
-                    self._workshop,
+                    self._pipeline,
                     self._engines,
                     draws,
                     self._sampling,
                     versions,
                     count=self._run.group_size,
-                    baseline=self._workshop.baseline,
+                    baseline=self._pipeline.baseline,
                 )
                 generating += max(outcome.generated for outcome in outcomes) - started
-                settled = [self._workshop.settle(one, tally, at_once=wanted) for one in outcomes]
+                settled = [self._pipeline.settle(one, tally, at_once=wanted) for one in outcomes]
                 groups += filter(None, settled)
                 rounds += 1
         except BaseException:
@@ -100,7 +100,7 @@ class Rounds:
             "rollout/groups": len(groups),
             "rollout/groups_missing": wanted - len(groups),
             "rollout/refills": max(rounds - 1, 0),
-            **self._supply.metrics(),
+            **self._queue.metrics(),
             "time/rollout_s": total,
             "time/generate_s": generating,
             "time/reward_s": total - generating,
@@ -109,7 +109,7 @@ class Rounds:
 
 
 async def make_all(
-    maker: Maker,
+    maker: GroupPipeline,
     engines: Engines,
     draws: Sequence[Draw],
     sampling: Sampling,
@@ -119,7 +119,7 @@ async def make_all(
     prefix: str = "",
     in_step: bool = True,
     baseline: bool = False,
-) -> list[Outcome]:
+) -> list[GroupOutcome]:
     """The outcomes of all draws, in their order.
 
     `in_step`: runs repeat exactly, so the engines are to batch alike: where one request makes one group,
@@ -129,7 +129,7 @@ async def make_all(
     width = engines.width(2 if baseline else 1)
     at_once = maker.by_group and in_step and width > 0
     turn = width if at_once else len(draws)
-    outcomes: list[Outcome] = []
+    outcomes: list[GroupOutcome] = []
     for start in range(0, len(draws), turn):
         part = draws[start : start + turn]
         contexts = engines.contexts(len(part), sampling, maker.scorer, together=at_once, baseline=baseline)

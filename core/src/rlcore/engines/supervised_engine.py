@@ -1,4 +1,4 @@
-"""`EngineSlot`: one engine of a run, through every server that stands in for it."""
+"""`SupervisedEngine`: one engine of a run, through every server that stands in for it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Launcher(Protocol):
         ...
 
 
-class Registry(Protocol):
+class ServerRegistry(Protocol):
     """Who must know which servers there are."""
 
     async def add(self, url: str) -> None:
@@ -80,7 +80,7 @@ class LostError(EngineError):
     """A server's time ended before it had answered."""
 
 
-class Life:
+class RunningServer:
     """One server's time in a slot. `ended`: why it ended."""
 
     def __init__(self, client: EngineClient) -> None:
@@ -94,7 +94,7 @@ class Life:
         """Set once the registry sends it nothing more."""
 
 
-class EngineSlot:
+class SupervisedEngine:
     """Loads weights as an `EngineClient` does, whatever becomes of the server.
 
     A server that dies, or does not answer within the limit of its health check, is ended and replaced; its
@@ -112,7 +112,7 @@ class EngineSlot:
         *,
         health: Health,
         spares: Spares,
-        registry: Registry | None = None,
+        registry: ServerRegistry | None = None,
     ) -> None:
         """`publisher`: None where weights stay those of the server's start; then nothing is loaded.
 
@@ -129,14 +129,14 @@ class EngineSlot:
         self._loading = 0
         self._has_room = asyncio.Event()
         self._has_room.set()
-        self._life: Life | None = None
-        self._serving: asyncio.Future[Life] | None = None
+        self._life: RunningServer | None = None
+        self._serving: asyncio.Future[RunningServer] | None = None
         self._watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start the first server, which is not replaced before it has answered."""
         self._serving = asyncio.get_running_loop().create_future()
-        await self._serve(Life(await self._launcher.start()))
+        await self._serve(RunningServer(await self._launcher.start()))
         self._watcher = asyncio.create_task(self._watch())
 
     async def watch(self) -> None:
@@ -156,19 +156,19 @@ class EngineSlot:
     # --- what callers ask ------------------------------------------------------------------------------
 
     @property
-    def life(self) -> Life | None:
+    def life(self) -> RunningServer | None:
         """The server that serves, if one does."""
         serving = self._serving
         if serving is None or not serving.done() or serving.exception() is not None:
             return None
         return serving.result()
 
-    async def serving(self) -> Life:
+    async def serving(self) -> RunningServer:
         """The server that serves; waits for one. EngineError where there will be none."""
         assert self._serving is not None, "asked after its start"
         return await asyncio.shield(self._serving)
 
-    async def once(self, life: Life, asked: Awaitable[T]) -> T:
+    async def once(self, life: RunningServer, asked: Awaitable[T]) -> T:
         """What was `asked` of that server; LostError where its time ends first."""
         work = asyncio.ensure_future(asked)
         try:
@@ -238,7 +238,7 @@ class EngineSlot:
 
     # --- within ----------------------------------------------------------------------------------------
 
-    async def _asked(self, ask: Callable[[Life], Awaitable[T]]) -> T:
+    async def _asked(self, ask: Callable[[RunningServer], Awaitable[T]]) -> T:
         """The answer of the first server that lives to give it."""
         while True:
             life = await self.serving()
@@ -247,10 +247,10 @@ class EngineSlot:
             except LostError:
                 continue
 
-    def _lost(self, life: Life) -> LostError:
+    def _lost(self, life: RunningServer) -> LostError:
         return LostError(f"{self.name} was lost: {life.ended.result()}")
 
-    async def _is_lost(self, life: Life, error: EngineError) -> bool:
+    async def _is_lost(self, life: RunningServer, error: EngineError) -> bool:
         """Whether a request failed because its server is gone. If so, the server's time has ended."""
         unanswered = isinstance(error, UnreachableError)
         if not life.ended.done() and (
@@ -261,7 +261,7 @@ class EngineSlot:
                 self._end(life, reason)
         return life.ended.done()
 
-    def _end(self, life: Life, reason: str) -> None:
+    def _end(self, life: RunningServer, reason: str) -> None:
         """The server serves no longer; who asks now waits for the next. The first reason counts."""
         if not life.ended.done():
             life.ended.set_result(reason)
@@ -269,18 +269,18 @@ class EngineSlot:
                 self._serving = asyncio.get_running_loop().create_future()
 
     @staticmethod
-    async def _release(life: Life) -> None:
+    async def _release(life: RunningServer) -> None:
         if not life.released and (await life.client.capabilities()).memory:
             await life.client.release_memory()
             life.released = get_args(MemoryTag)
 
     @staticmethod
-    async def _resume(life: Life, *tags: MemoryTag) -> None:
+    async def _resume(life: RunningServer, *tags: MemoryTag) -> None:
         if wanted := [tag for tag in tags if tag in life.released]:
             await life.client.resume_memory(*wanted)
             life.released = tuple(tag for tag in life.released if tag not in wanted)
 
-    async def _give(self, life: Life, location: WeightsLocation, keep_cache: bool) -> None:
+    async def _give(self, life: RunningServer, location: WeightsLocation, keep_cache: bool) -> None:
         """Weights first, then room for the keys and values: the trainer may still hold much."""
         await self._resume(life, "weights")
         assert self._publisher is not None, "weights are given to who takes them"
@@ -289,11 +289,11 @@ class EngineSlot:
             life.location = location
         await self._resume(life, "kv_cache", "cuda_graph")
 
-    async def _fault(self, life: Life) -> str | None:
+    async def _fault(self, life: RunningServer) -> str | None:
         """What is wrong with the server's scheduler, if anything."""
         return await _complaint(life.client.ping(timeout_s=self._health.limit_s))
 
-    async def _silence(self, life: Life) -> str | None:
+    async def _silence(self, life: RunningServer) -> str | None:
         """As `_fault`; while it loads weights its scheduler has no time, and its process is asked."""
         fault = None if self._loading else await self._fault(life)
         if self._loading:  # from the start, or since it was asked
@@ -312,7 +312,7 @@ class EngineSlot:
             self._serving.exception()  # seen: nobody may be waiting
             raise
 
-    async def _end_of(self, life: Life) -> str:
+    async def _end_of(self, life: RunningServer) -> str:
         """Waits for the end of the server's time; the reason."""
         signs = [asyncio.ensure_future(self._launcher.died()), asyncio.ensure_future(self._unhealthy(life))]
         try:
@@ -326,7 +326,7 @@ class EngineSlot:
                 sign.cancel()
             await asyncio.gather(*signs, return_exceptions=True)
 
-    async def _unhealthy(self, life: Life) -> str:
+    async def _unhealthy(self, life: RunningServer) -> str:
         """Returns when a health check fails."""
         while True:
             await asyncio.sleep(self._health.every_s)
@@ -345,7 +345,7 @@ class EngineSlot:
             await self._launcher.stop()
             await self._has_room.wait()
             try:
-                life = self._life = Life(await self._launcher.start())
+                life = self._life = RunningServer(await self._launcher.start())
                 if self._location is not None:
                     await self._bring(life, self._location)
                 await self._serve(life)
@@ -354,7 +354,7 @@ class EngineSlot:
                 continue
             return
 
-    async def _bring(self, life: Life, location: WeightsLocation) -> None:
+    async def _bring(self, life: RunningServer, location: WeightsLocation) -> None:
         """As `_give`, to a server that does not serve yet; LostError where its time ends first."""
         self._loading += 1
         end = asyncio.create_task(self._end_of(life))
@@ -365,7 +365,7 @@ class EngineSlot:
             end.cancel()
             await asyncio.gather(end, return_exceptions=True)
 
-    async def _delist(self, life: Life) -> None:
+    async def _delist(self, life: RunningServer) -> None:
         """Nothing more is sent to it."""
         if life.delisted.is_set():
             return
@@ -376,7 +376,7 @@ class EngineSlot:
             self.changes += 1
             life.delisted.set()
 
-    async def _serve(self, life: Life) -> None:
+    async def _serve(self, life: RunningServer) -> None:
         assert self._serving is not None, "served after its start"
         if self._registry is not None:
             await self._registry.add(life.client.url)

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import rlcore.engines.client
 from rlcore.api.config import Config
@@ -17,8 +16,8 @@ from rlcore.api.errors import DataError, PluginError
 from rlcore.api.generation import GenerationContext
 from rlcore.api.scoring import Verdict
 from rlcore.api.types import GenerationStatus, Group, Prompt, Sample, Span
-from rlcore.rollout.flow import Flow
-from rlcore.rollout.stream import in_time, without_stale
+from rlcore.rollout.asynchronous import in_time, without_stale
+from rlcore.rollout.request_gate import RequestGate
 from rlcore_single_turn.generator import SingleTurn
 
 MakeWorld = Callable[..., Any]
@@ -289,7 +288,7 @@ async def test_prompts_that_cannot_be_read_any_more_end_the_run(make_world: Make
 
 
 async def test_a_door_that_closes_at_once_keeps_out_who_waited() -> None:
-    flow = Flow([])
+    flow = RequestGate([])
     await flow.close(interrupt=True)
     entered = asyncio.Event()
 

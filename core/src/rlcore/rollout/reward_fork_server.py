@@ -1,4 +1,4 @@
-"""`Nursery`: one process that has imported the rewards forks those that compute them, in milliseconds."""
+"""`RewardForkServer`: a process that has imported the rewards forks those that compute them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ START_LIMIT_S = 120.0
 """Seconds to import the rewards, or to build them."""
 
 STOP_LIMIT_S = 2.0
-"""Seconds that the nursery may take to end once it is told to."""
+"""Seconds that the fork server may take to end once it is told to."""
 
 _COMMAND = "from rlcore.rollout.reward_worker import main; main()"
 """Not `python -m`: what a `__main__` module pickles cannot be unpickled by another process."""
 
 
-class Child:
+class RewardProcess:
     """A forked process, a session of its own. It ends with this process, however this one ends."""
 
     def __init__(self, pid: int, connection: socket.socket, leash: int) -> None:
@@ -57,7 +57,7 @@ class Child:
         os.close(self._descriptor)
 
 
-class Nursery:
+class RewardForkServer:
     """Forks processes that compute the rewards of `parts`. Thread-safe.
 
     `plugin_files` are installed before `parts` are unpickled there. One that dies is started anew. What a
@@ -78,7 +78,7 @@ class Nursery:
         self._leash = -1
         self._stopped = False
 
-    def fork(self) -> Child:
+    def fork(self) -> RewardProcess:
         """A new process, which is building the rewards. RunError where there is none in time."""
         with self._lock:
             near, far = socket.socketpair()
@@ -88,7 +88,7 @@ class Nursery:
                     socket.send_fds(self._started(), [COMMAND.pack(0)], [far.fileno(), far_leash])
                 pid = self._answer()
                 assert pid is not None, "a fork is answered by its number"
-                return Child(pid, near, leash)
+                return RewardProcess(pid, near, leash)
             except (OSError, EOFError) as error:
                 near.close()
                 os.close(leash)
@@ -99,7 +99,7 @@ class Nursery:
             finally:
                 os.close(far_leash)
 
-    def reap(self, child: Child) -> int | None:
+    def reap(self, child: RewardProcess) -> int | None:
         """How an ended `child` ended, as `subprocess` tells it; None where nobody knows any more."""
         with self._lock:
             if self._control is None:

@@ -20,7 +20,7 @@ from rlcore.engines.client_http import RefusedError
 from rlcore.engines.fleet import Fleet
 from rlcore.engines.publish import SharedMemoryPublisher
 from rlcore.engines.publish_file import WeightsLocation
-from rlcore.engines.slot import EngineSlot, Health, Spares
+from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
 from rlcore.testing.engine_server import HereLauncher
 from rlcore_local.testing import LOCAL
 
@@ -52,10 +52,10 @@ def publisher(tmp_path: Path) -> Interrupted:
 
 
 @pytest.fixture
-async def slot(launcher: HereLauncher, publisher: Interrupted) -> AsyncIterator[EngineSlot]:
+async def slot(launcher: HereLauncher, publisher: Interrupted) -> AsyncIterator[SupervisedEngine]:
     """An engine that may be replaced as often as there are faults."""
     health, spares = Health(every_s=0.5, limit_s=6.0), Spares(limit=FAULTS)
-    made = EngineSlot("Engine 0", launcher, publisher, health=health, spares=spares)
+    made = SupervisedEngine("Engine 0", launcher, publisher, health=health, spares=spares)
     try:
         await made.start()
         yield made
@@ -65,7 +65,11 @@ async def slot(launcher: HereLauncher, publisher: Interrupted) -> AsyncIterator[
 
 @pytest.mark.full
 async def test_a_lost_server_is_replaced_and_nobody_notices(
-    slot: EngineSlot, launcher: HereLauncher, relay: Any, publisher: Interrupted, location: WeightsLocation
+    slot: SupervisedEngine,
+    launcher: HereLauncher,
+    relay: Any,
+    publisher: Interrupted,
+    location: WeightsLocation,
 ) -> None:
     def hang() -> None:
         launcher.server().send_signal(signal.SIGSTOP)

@@ -19,7 +19,7 @@ class Portion:
     prompts: Sequence[Prompt]
 
 
-class Mix(Sequence[Prompt]):
+class SourceMix(Sequence[Prompt]):
     """The prompts of all portions, one after the other; the cursor draws from them by their weights."""
 
     def __init__(self, portions: Sequence[Portion]) -> None:

@@ -18,13 +18,13 @@ class Failure:
     trace: str = ""
 
 
-Outcome = Score | Failure
+ScoreOrFailure = Score | Failure
 """What a sample got."""
 
 
-def judge(
+def checked_scores(
     reward: Any, samples: Sequence[Sample], value_range: tuple[float, float] | None = None
-) -> list[Outcome]:
+) -> list[ScoreOrFailure]:
     """What the reward says of each sample; what it says wrongly, or not at all, is a Failure.
 
     `value_range`: the least and the greatest value of a score and its parts; None: any finite number.
@@ -47,7 +47,7 @@ def failure_of(error: Exception) -> Failure:
     return Failure(kind=name, reason=reason, trace="".join(traceback.format_exception(error)))
 
 
-def _checked(score: object, sample: Sample, low: float, high: float) -> Outcome:
+def _checked(score: object, sample: Sample, low: float, high: float) -> ScoreOrFailure:
     """The score in plain floats, or what is wrong with it."""
     if not isinstance(score, Score):
         return Failure(kind="type", reason=f"the reward gave a {type(score).__name__}, not a Score")

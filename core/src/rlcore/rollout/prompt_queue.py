@@ -1,4 +1,4 @@
-"""`Supply`: the draws to generate for, in an order that repeats."""
+"""`PromptQueue`: the draws to generate for, in an order that repeats."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlcore.api.types import Group, Json
 from rlcore.rollout.buffer import DataBuffer, Draw
 
 
-class Supply:
+class PromptQueue:
     """New draws from the `cursor`, after those that came back to the `buffer`."""
 
     def __init__(self, cursor: Cursor, buffer: DataBuffer) -> None:

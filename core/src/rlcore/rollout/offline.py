@@ -12,15 +12,15 @@ from rlcore.api.producer import Rollout
 from rlcore.api.run_config import RunConfig
 from rlcore.api.sources import Cursor
 from rlcore.api.types import GenerationStatus, Group, Json, Prompt, Sample
-from rlcore.data.responses import Given, ResponseEncoder
+from rlcore.data.responses import EncodedResponse, ResponseEncoder
 from rlcore.rollout.columns import check_metadata
 from rlcore.rollout.group import UNFIT
-from rlcore.rollout.measure import sample_metrics
+from rlcore.rollout.metrics import sample_metrics
 
 _log = logging.getLogger(__name__)
 
 
-class GivenProducer:
+class OfflineProducer:
     """Takes the responses of `prompts_per_step` prompts for each step, in the cursor's order.
 
     A group holds the responses to one prompt: one to learn, or a chosen and a rejected one.
@@ -105,7 +105,7 @@ class GivenProducer:
         )
 
 
-def _sample(given: Given, prompt: Prompt, group_id: int, index: int) -> Sample:
+def _sample(given: EncodedResponse, prompt: Prompt, group_id: int, index: int) -> Sample:
     return Sample(
         prompt=prompt,
         prompt_ids=given.prompt_ids,

@@ -11,12 +11,12 @@ from rlcore.api.types import Prompt
 from rlcore.data.cursors import cursor_of
 from rlcore.data.responses import ResponseEncoder
 from rlcore.rollout.batch import split, to_batch
-from rlcore.rollout.given import GivenProducer
+from rlcore.rollout.offline import OfflineProducer
 
 MakeWorld = Callable[..., Any]
 
 
-def given_producer(world: Any, *, pairs: bool) -> GivenProducer:
+def given_producer(world: Any, *, pairs: bool) -> OfflineProducer:
     """5 prompts, 4 a step, on the world's tokenizer of digits."""
     prompts = [
         Prompt(prompt_id=f"p{i}", text=f"{i}", label=f"{i}", responses=(f"1{i}", f"2{i}{i}")[: 1 + pairs])
@@ -24,10 +24,10 @@ def given_producer(world: Any, *, pairs: bool) -> GivenProducer:
     ]
     encoder = PromptEncoder(world.tokenizer, 3)
     cursor = cursor_of(prompts, world.run)
-    return GivenProducer(run=world.run, cursor=cursor, encoder=ResponseEncoder(encoder, 3))
+    return OfflineProducer(run=world.run, cursor=cursor, encoder=ResponseEncoder(encoder, 3))
 
 
-async def steps(producer: GivenProducer, done: int, last: int) -> list[Any]:
+async def steps(producer: OfflineProducer, done: int, last: int) -> list[Any]:
     return [rollout async for rollout in producer.run(done, last)]
 
 
@@ -55,7 +55,7 @@ def test_a_prompt_that_is_too_long_is_left_out_with_a_sentence(
     prompts = [Prompt(prompt_id=f"p{i}", text="0" * (4 - i % 2), responses=("1",)) for i in range(8)]
     encoder = ResponseEncoder(PromptEncoder(world.tokenizer, 3), 3)
     cursor = cursor_of(prompts, world.run)
-    rollout = GivenProducer(run=world.run, cursor=cursor, encoder=encoder).rollout(1)
+    rollout = OfflineProducer(run=world.run, cursor=cursor, encoder=encoder).rollout(1)
     assert {group.prompt.prompt_id for group in rollout.groups} <= {"p1", "p3", "p5", "p7"}
     left_out = rollout.metrics["rollout/groups_dropped/unfit_prompt"]
     assert left_out == rollout.metrics["rollout/groups_dropped"] == len(caplog.messages) > 0
