@@ -10,10 +10,11 @@ from rlcore.api.producer import Producer, ProducerContext, Rollout
 from rlcore.api.records import Component, Source
 from rlcore.api.sources import Prompts
 from rlcore.api.types import Json, Prompt
+from rlcore.rollout.producers import synchronous_producer
 
 
 class Half:
-    """What `rounds` makes, but of every rollout the half with the longest responses."""
+    """What `synchronous` makes, but of every rollout the half with the longest responses."""
 
     samples = True
 

@@ -347,9 +347,8 @@ def test_an_engine_that_is_not_installed(refused: Refused, tmp_path: Path) -> No
 def test_an_address_where_no_ray_answers(run: Run, tmp_path: Path) -> None:
     """Ray is the only part that is given an address; every port of an engine is chosen by rlcore."""
     folder = tmp_path / "run"
-    with socket.socket() as taken:  # in use, and not by Ray
+    with socket.socket() as taken:  # nobody listens, and nobody else can begin to
         taken.bind(("127.0.0.1", 0))
-        taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         command = run(*TRAIN, "--ray-address", address, "--run-dir", str(folder), code=2)
     _says(sentence(command.stderr), "--ray-address", address)

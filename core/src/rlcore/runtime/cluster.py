@@ -42,10 +42,7 @@ LOOPBACK = "127.0.0.1"
 _LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]", "::1")
 _OBJECT_STORE_BYTES = 512 * 2**20
 _START_SECONDS = 120.0
-_PROBE_SECONDS = 10.0
-# RFC 9113, sections 3.4 and 4.1: the client's preface with an empty frame of settings; a frame's header.
-_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
-_FRAME_HEADER, _SETTINGS = 9, b"\4"
+_CONNECT_SECONDS = 10.0
 
 _THREADS = {"watch": 1, "write": 1, "broadcast": 4}
 """Of each actor, beside that of its other calls; one broadcast may wait for an engine that hangs."""
@@ -226,23 +223,14 @@ def _init(ray: Any, options: Mapping[str, Any], address: str | None) -> None:
 
 
 def _require_server(address: str) -> None:
-    """Raises `ConfigError` where nothing at HOST:PORT speaks Ray's gRPC: Ray itself would try for minutes.
-
-    A gRPC server answers HTTP/2's preface with a frame of settings.
-    """
+    """Raises `ConfigError` where nothing listens at HOST:PORT: Ray itself would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or os.environ.get("RAY_USE_TLS", "0") != "0":  # `auto`, or nothing to be seen in the clear
+    if not host:  # `auto`
         return
-    reason = "it does not speak gRPC"
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), _PROBE_SECONDS) as probe:
-            probe.settimeout(_PROBE_SECONDS)
-            probe.sendall(_HTTP2_PREFACE)
-            if probe.recv(_FRAME_HEADER, socket.MSG_WAITALL)[3:4] == _SETTINGS:
-                return
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
     except (OSError, ValueError) as error:
-        reason = str(error)
-    raise ConfigError(f"--ray-address {address!r}: no Ray cluster answers there ({reason}).")
+        raise ConfigError(f"--ray-address {address!r}: no Ray cluster answers there ({error}).") from error
 
 
 async def within(seconds: float | None, what: str, awaitable: Awaitable[T]) -> T:

@@ -143,7 +143,6 @@ class EngineGroup:
 
     async def stop(self) -> None:
         """End the servers, give the published weights' memory back."""
-        await self._fleet.stop()
         await asyncio.gather(*(slot.stop() for slot in self._slots), return_exceptions=True)
         if self._asking is not None:
             await self._asking.close()
