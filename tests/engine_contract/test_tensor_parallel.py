@@ -15,6 +15,7 @@ import psutil
 import pytest
 from safetensors.torch import load_file
 
+from rlcore.api.packed import PackedFloats, TokenIds
 from rlcore.api.part import Part
 from rlcore.api.types import Sampling
 from rlcore.blocking import call_in_thread
@@ -40,8 +41,8 @@ BUCKET_BYTES = 100_000
 class Seen:
     """Log-probs of `TEXT`, and the greedy response to it."""
 
-    log_probs: tuple[float, ...]
-    response: tuple[int, ...]
+    log_probs: PackedFloats
+    response: TokenIds
 
 
 @contextmanager

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from rlcore.api.packed import Packed, PackedFloats, PackedInts, TokenFloats, TokenIds, pack
 from rlcore.api.types import Prompt, Sample, Sampling, Span
 
 if TYPE_CHECKING:
     from rlcore.api.tokens import Tokenizer
 
 
+_PACKED: Mapping[str, type[Packed[Any]]] = {"token_ids": PackedInts, "log_probs": PackedFloats}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Completion:
     """One answer of an engine. `token_ids` is what was sampled, the stop token included.
+
+    Both sequences are given as tuples and held packed, as those of a `Sample`.
 
     `log_probs` (same length) are of the policy at the sampling temperature, before top-p, top-k or min-p cut
     its distribution; without a cut that is what was sampled from.
@@ -24,13 +30,16 @@ class Completion:
     is read where a batch is made. Empty where nobody asked for it.
     """
 
-    token_ids: tuple[int, ...]
-    log_probs: tuple[float, ...]
+    token_ids: TokenIds
+    log_probs: TokenFloats
     text: str
     finish_reason: str
     spans: tuple[Span, ...]
     prompt_tokens: int
     routed_experts: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        pack(self.__dict__, _PACKED)
 
 
 class GenerationContext(Protocol):

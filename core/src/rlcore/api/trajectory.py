@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlcore.api.generation import Completion, GenerationContext
+from rlcore.api.packed import PackedFlags, PackedFloats, PackedInts, TokenFloats, TokenIds
 from rlcore.api.types import GenerationStatus, Sample, Span
 
 FINISHED = {
@@ -21,7 +22,7 @@ def answered(sample: Sample, completion: Completion) -> Sample:
     """`sample` with the completion as its response."""
     return sample.but(
         response_ids=completion.token_ids,
-        loss_mask=(1,) * len(completion.token_ids),
+        loss_mask=PackedFlags.full(len(completion.token_ids), 1),
         log_probs=completion.log_probs,
         text=completion.text,
         spans=completion.spans,
@@ -84,21 +85,19 @@ class Trajectory:
         """Add tokens that nobody sampled; they are not trained on. False: there is no room for them."""
         if len(ids) > self.room:
             return False
-        self._append(tuple(ids), 0, (0.0,) * len(ids), ())
+        self._append(PackedInts(ids), 0, PackedFloats.full(len(ids), 0.0), ())
         return True
 
     def end(self, status: GenerationStatus, text: str, **changes: Any) -> Sample:
         """The sample, with `text` as what a reward reads; `changes` are further fields of it."""
         return replace(self._sample, status=status, text=text, **changes)
 
-    def _append(
-        self, ids: tuple[int, ...], mask: int, log_probs: tuple[float, ...], spans: Sequence[Span]
-    ) -> None:
+    def _append(self, ids: TokenIds, mask: int, log_probs: TokenFloats, spans: Sequence[Span]) -> None:
         sample = self._sample
         self._sample = replace(
             sample,
             response_ids=sample.response_ids + ids,
-            loss_mask=sample.loss_mask + (mask,) * len(ids),
+            loss_mask=sample.loss_mask + PackedFlags.full(len(ids), mask),
             log_probs=sample.log_probs + log_probs,
             spans=_joined(sample, spans),
         )

@@ -11,6 +11,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from rlcore.api.packed import (
+    Packed,
+    PackedFlags,
+    PackedFloats,
+    PackedInts,
+    TokenFloats,
+    TokenIds,
+    TokenMask,
+    pack,
+)
+
 Json = Any
 """A value that `json.dumps` accepts."""
 
@@ -83,13 +94,21 @@ class Score:
     parts: Mapping[str, float] = field(default_factory=dict)
 
 
+_PACKED: Mapping[str, type[Packed[Any]]] = {
+    "response_ids": PackedInts,
+    "loss_mask": PackedFlags,
+    "log_probs": PackedFloats,
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sample:
     """One trajectory. Tokens in, tokens out: the response is never decoded and tokenised again.
 
     `response_ids`, `loss_mask` (1 = the policy sampled this token, 0 = a tool or the environment wrote it)
     and `log_probs` (as those of `rlcore.Completion`; 0.0 where the mask is 0) have one entry per
-    response token. A response that the data gave has neither log-probs nor `spans`. `extras` become columns
+    response token. They are given as tuples and held packed (`PackedInts`), which behaves as a tuple does.
+    A response that the data gave has neither log-probs nor `spans`. `extras` become columns
     of the batch: what has one entry per response token a column of tokens, a number one of samples
     (`rlcore.rollout.batch.to_batch`). `routed_experts`: of the last completion
     (`rlcore.Completion`), which took in all that stands before it; a reward gets none.
@@ -105,9 +124,9 @@ class Sample:
     rollout_id: str
     attempt: int = 0
     seed: int = 0
-    response_ids: tuple[int, ...] = ()
-    loss_mask: tuple[int, ...] = ()
-    log_probs: tuple[float, ...] = ()
+    response_ids: TokenIds = ()
+    loss_mask: TokenMask = ()
+    log_probs: TokenFloats = ()
     text: str = ""
     spans: tuple[Span, ...] = ()
     status: GenerationStatus = GenerationStatus.PENDING
@@ -119,9 +138,13 @@ class Sample:
     failure: str | None = None
     routed_experts: str = field(default="", repr=False)
 
+    def __post_init__(self) -> None:
+        pack(self.__dict__, _PACKED)
+
     def but(self, **changes: Any) -> Sample:
         """`dataclasses.replace`, ten times as fast: a step of many short responses makes thousands."""
         assert changes.keys() <= self.__dict__.keys(), f"of {sorted(changes)} not all are fields"
+        pack(changes, _PACKED)
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__, **changes)
         return made
@@ -139,10 +162,13 @@ class Sample:
     @property
     def token_versions(self) -> tuple[int, ...]:
         """The weight version of each response token, by `spans`, which begin at 0 and do not overlap."""
+        return tuple(version for version, length in self.version_runs for _ in range(length))
+
+    @property
+    def version_runs(self) -> tuple[tuple[int, int], ...]:
+        """`token_versions` as (version, number of tokens), span after span."""
         ends = [span.start for span in self.spans[1:]] + [len(self.response_ids)]
-        return tuple(
-            span.version for span, end in zip(self.spans, ends, strict=True) for _ in range(span.start, end)
-        )
+        return tuple((span.version, end - span.start) for span, end in zip(self.spans, ends, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from rlcore.api.errors import EngineError
 from rlcore.api.generation import Completion
+from rlcore.api.packed import PackedFloats
 from rlcore.api.types import Sampling
 from rlcore.engines import client_wire as wire
 from rlcore.engines.bucket import Bucket
@@ -160,11 +161,11 @@ class EngineClient:
             finally:
                 del self._running[rid]
 
-    async def score(self, token_ids: Sequence[int], *, start: int = 1) -> tuple[float, ...]:
+    async def score(self, token_ids: Sequence[int], *, start: int = 1) -> PackedFloats:
         """log p(token i | tokens before i) for i = `start` … len - 1, at temperature 1; `start` > 0."""
         self._check_ids(token_ids)
         entries = await self._read({"input_ids": list(token_ids)}, start - 1)
-        return tuple(wire.log_prob(entry) for entry in entries[1:])
+        return wire.log_probs(entries[1:])
 
     async def tokenize(self, text: str) -> tuple[int, ...]:
         """The ids that the server's tokenizer makes of `text`, as a prompt."""

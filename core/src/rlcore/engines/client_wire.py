@@ -10,6 +10,7 @@ from typing import Any
 
 from rlcore.api.errors import EngineError
 from rlcore.api.generation import Completion
+from rlcore.api.packed import PackedFloats, PackedInts
 from rlcore.api.types import Sampling, Span
 
 SEED_BITS = 63
@@ -144,8 +145,8 @@ def completion(answer: Mapping[str, Any], *, prompt_tokens: int) -> Completion:
         raise EngineError(f"The engine failed a request: {reason.get('message')}.")
     sampled = meta.get("output_token_logprobs") or []
     return Completion(
-        token_ids=tuple(int(entry[1]) for entry in sampled),
-        log_probs=tuple(map(log_prob, sampled)),
+        token_ids=PackedInts([entry[1] for entry in sampled]),
+        log_probs=log_probs(sampled),
         text=answer["text"],
         finish_reason=reason["type"],
         spans=_spans(meta),
@@ -154,10 +155,12 @@ def completion(answer: Mapping[str, Any], *, prompt_tokens: int) -> Completion:
     )
 
 
-def log_prob(entry: Sequence[Any]) -> float:
-    """Of `[log-prob, token id, …]`; NaN where there is null, since JSON has no NaN."""
-    value = entry[0]
-    return math.nan if value is None else float(value)
+def log_probs(entries: Iterable[Sequence[Any]]) -> PackedFloats:
+    """Of each `[log-prob, token id, …]`; NaN where there is null, since JSON has no NaN."""
+    values = [entry[0] for entry in entries]
+    if None in values:
+        values = [math.nan if value is None else value for value in values]
+    return PackedFloats(values)
 
 
 def _spans(meta: Mapping[str, Any]) -> tuple[Span, ...]:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from rlcore.api.errors import RunError
+from rlcore.api.packed import PackedFlags, PackedFloats
 from rlcore.api.producer import Rollout
 from rlcore.api.run_config import RunConfig
 from rlcore.api.types import RECORDED, Group, Sample, Sampling
@@ -250,14 +251,14 @@ def without_stale(group: Group, oldest_version: int) -> Group:
     """`group` with the tokens of weights before `oldest_version` left out of the loss."""
 
     def masked(sample: Sample) -> Sample:
-        keep = [version >= oldest_version or version == RECORDED for version in sample.token_versions]
-        return replace(
-            sample,
-            loss_mask=tuple(mask if kept else 0 for mask, kept in zip(sample.loss_mask, keep, strict=True)),
-            log_probs=tuple(
-                value if kept else 0.0 for value, kept in zip(sample.log_probs, keep, strict=True)
-            ),
-        )
+        mask, log_probs, place = PackedFlags(), PackedFloats(), 0
+        for version, length in sample.version_runs:
+            kept = length if version >= oldest_version or version == RECORDED else 0
+            mask += PackedFlags(sample.loss_mask[place : place + kept]) + PackedFlags.full(length - kept, 0)
+            log_probs += PackedFloats(sample.log_probs[place : place + kept])
+            log_probs += PackedFloats.full(length - kept, 0.0)
+            place += length
+        return replace(sample, loss_mask=mask, log_probs=log_probs)
 
     return replace(group, samples=tuple(map(masked, group.samples)))
 

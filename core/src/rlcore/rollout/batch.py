@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rlcore.api.batch import ROUTED_EXPERTS, TrainBatch
 from rlcore.api.errors import PluginError
+from rlcore.api.packed import PackedFlags, PackedFloats, PackedInts, flat
 from rlcore.api.types import Group, Sample
 from rlcore.learning.minibatch import assign_minibatches
 from rlcore.rollout.columns import extra_columns, metadata_columns
@@ -51,26 +52,23 @@ def to_batch(
         return _given(groups, samples, minibatches, metadata)
     prompts = np.array([len(sample.prompt_ids) for sample in samples], dtype=np.int64)
     responses = np.array([len(sample.response_ids) for sample in samples], dtype=np.int64)
-    tokens = chain.from_iterable(chain(sample.prompt_ids, sample.response_ids) for sample in samples)
     live = int(responses.sum())
-    mask = _flat((sample.loss_mask for sample in samples), live, np.float32)
+    mask = flat(PackedFlags, (sample.loss_mask for sample in samples), live, np.float32)
     reward = np.array([_reward(sample) for sample in samples], dtype=np.float32)
     group = np.repeat(np.arange(len(groups)), [len(group.samples) for group in groups])
     rollout = _dense(sample.rollout_id for sample in samples)
     extra_tokens, extra_samples = extra_columns(samples, responses, metadata)
     return TrainBatch(
-        tokens=torch.from_numpy(np.fromiter(tokens, np.int64, int(prompts.sum()) + live)),
+        tokens=_tokens(samples, int(prompts.sum()) + live),
         prompt_lengths=torch.from_numpy(prompts),
         response_lengths=torch.from_numpy(responses),
         per_token={
             "loss_mask": torch.from_numpy(mask),
             "rollout_log_probs": torch.from_numpy(
-                _flat((sample.log_probs for sample in samples), live, np.float32)
+                flat(PackedFloats, (sample.log_probs for sample in samples), live, np.float32)
             ),
             "rewards": torch.from_numpy(_token_rewards(samples, responses, mask, reward)),
-            "fresh": torch.from_numpy(
-                _flat((_fresh(sample, version, kept_caches) for sample in samples), live, np.float32)
-            ),
+            "fresh": torch.from_numpy(_fresh(samples, version, kept_caches)),
             **extra_tokens,
         },
         per_sample={
@@ -92,11 +90,10 @@ def _given(
 ) -> TrainBatch:
     prompts = np.array([len(sample.prompt_ids) for sample in samples], dtype=np.int64)
     responses = np.array([len(sample.response_ids) for sample in samples], dtype=np.int64)
-    tokens = chain.from_iterable(chain(sample.prompt_ids, sample.response_ids) for sample in samples)
     group = np.repeat(np.arange(len(groups)), [len(group.samples) for group in groups])
-    mask = _flat((sample.loss_mask for sample in samples), int(responses.sum()), np.float32)
+    mask = flat(PackedFlags, (sample.loss_mask for sample in samples), int(responses.sum()), np.float32)
     return TrainBatch(
-        tokens=torch.from_numpy(np.fromiter(tokens, np.int64, int(prompts.sum() + responses.sum()))),
+        tokens=_tokens(samples, int(prompts.sum() + responses.sum())),
         prompt_lengths=torch.from_numpy(prompts),
         response_lengths=torch.from_numpy(responses),
         per_token={"loss_mask": torch.from_numpy(mask)},
@@ -142,8 +139,13 @@ def _even(members: Sequence[int], lengths: Sequence[int], ranks: int) -> list[li
     return shares
 
 
-def _flat(rows: Iterable[Sequence[float]], count: int, dtype: type[np.generic]) -> NDArray[Any]:
-    return np.fromiter(chain.from_iterable(rows), dtype, count)
+def _tokens(samples: Sequence[Sample], count: int) -> Tensor:
+    """Prompt and response of each sample, int64."""
+    # Siblings share the tuple of their prompt, which is packed once.
+    prompts = {id(sample.prompt_ids): sample.prompt_ids for sample in samples}
+    packed = {key: PackedInts(ids) for key, ids in prompts.items()}
+    rows = chain.from_iterable((packed[id(sample.prompt_ids)], sample.response_ids) for sample in samples)
+    return torch.from_numpy(flat(PackedInts, rows, count, np.int64))
 
 
 def _dense(names: Iterable[str]) -> Tensor:
@@ -162,10 +164,15 @@ def _version(sample: Sample) -> int:
     return sample.spans[0].version
 
 
-def _fresh(sample: Sample, version: int, kept_caches: bool) -> list[float]:
-    if kept_caches and len(sample.versions) > 1:
-        return [0.0] * len(sample.response_ids)
-    return [float(sampled == version) for sampled in sample.token_versions]
+def _fresh(samples: Sequence[Sample], version: int, kept_caches: bool) -> NDArray[np.float32]:
+    runs: list[tuple[bool, int]] = []
+    for sample in samples:
+        if kept_caches and len(sample.versions) > 1:
+            runs.append((False, len(sample.response_ids)))
+        else:
+            runs += [(sampled == version, length) for sampled, length in sample.version_runs]
+    is_fresh, lengths = zip(*runs, strict=True) if runs else ((), ())
+    return np.repeat(np.array(is_fresh, dtype=np.float32), np.array(lengths, dtype=np.int64))
 
 
 def _token_rewards(
@@ -175,12 +182,10 @@ def _token_rewards(
     reward: NDArray[np.float32],
 ) -> NDArray[np.float32]:
     rewards = np.zeros_like(mask)
-    live = np.flatnonzero(mask)
-    last = np.full(len(samples), -1, dtype=np.int64)
-    # Where an index is repeated, numpy keeps the last value: here the sample's last live token.
-    last[np.repeat(np.arange(len(samples)), responses)[live]] = live
-    rewards[last[last >= 0]] = reward[last >= 0]
     ends = np.cumsum(responses)
+    live = np.array([_live_end(sample) for sample in samples], dtype=np.int64)
+    has_live = live > 0
+    rewards[(ends - responses + live - 1)[has_live]] = reward[has_live]
     for number, sample in enumerate(samples):
         if sample.score is not None and sample.score.per_token is not None:
             if len(sample.score.per_token) != responses[number]:
@@ -191,6 +196,11 @@ def _token_rewards(
             own = slice(ends[number] - responses[number], ends[number])
             rewards[own] = _on_live(np.asarray(sample.score.per_token, dtype=np.float32), mask[own])
     return rewards
+
+
+def _live_end(sample: Sample) -> int:
+    """The number of response tokens up to the last live one; 0 without any."""
+    return len(PackedFlags(sample.loss_mask).to_bytes().rstrip(b"\0"))
 
 
 def _on_live(rewards: NDArray[np.float32], mask: NDArray[np.float32]) -> NDArray[np.float32]:

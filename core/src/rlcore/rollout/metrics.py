@@ -92,16 +92,19 @@ def sample_metrics(samples: Sequence[Sample]) -> dict[str, float]:
 
 def staleness_metrics(groups: Sequence[Group], version: int) -> dict[str, float]:
     """How many versions behind `version` the weights were that sampled the live tokens of `groups`."""
-    behind = [
-        version - sampled
-        for group in groups
-        for sample in group.samples
-        for sampled, live in zip(sample.token_versions, sample.loss_mask, strict=True)
-        if live and sampled != RECORDED
-    ]
+    tokens: Counter[int] = Counter()
+    for sample in (sample for group in groups for sample in group.samples):
+        place = 0
+        for sampled, length in sample.version_runs:
+            if sampled != RECORDED:
+                run = sample.loss_mask[place : place + length]
+                tokens[version - sampled] += length - run.count(0)
+            place += length
+    behind = +tokens  # those with a live token
     if not behind:
         return {}
-    return {"rollout/staleness": mean(behind), "rollout/staleness_max": max(behind)}
+    total = sum(age * count for age, count in behind.items())
+    return {"rollout/staleness": total / behind.total(), "rollout/staleness_max": max(behind)}
 
 
 def part_means(samples: Iterable[Sample]) -> dict[str, float]:

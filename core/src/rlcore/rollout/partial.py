@@ -76,7 +76,7 @@ def join(first: Completion, rest: Completion, decode: Decode, stop: Sequence[str
     )
 
 
-def _end_of_stop(ids: tuple[int, ...], cut: int, decode: Decode, stop: Sequence[str]) -> int | None:
+def _end_of_stop(ids: Sequence[int], cut: int, decode: Decode, stop: Sequence[str]) -> int | None:
     """The number of tokens up to a stop string that begins before token `cut` and ends after it."""
     if not stop or cut == 0:
         return None

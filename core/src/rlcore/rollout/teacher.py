@@ -68,7 +68,7 @@ def client_of(run: RunConfig) -> EngineClient:
 class TokenScorer(Protocol):
     """What a teacher is asked."""
 
-    async def score(self, token_ids: Sequence[int], *, start: int) -> tuple[float, ...]:
+    async def score(self, token_ids: Sequence[int], *, start: int) -> Sequence[float]:
         """As `EngineClient.score`."""
         ...
 
@@ -90,7 +90,7 @@ class TeacherEngine:
 
     async def _scored(self, sample: Sample) -> Sample:
         ids = (*sample.prompt_ids, *sample.response_ids)
-        scores: tuple[float, ...] = ()
+        scores: Sequence[float] = ()
         if sample.response_ids:
             scores = await self._engine.score(ids, start=len(sample.prompt_ids))
         return replace(sample, extras={**sample.extras, Input.TEACHER_LOG_PROBS.value: scores})

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rlcore.api.packed import PackedFloats
 from rlcore.api.server_config import AsksServer, frozen_name
 from rlcore.network import HeldPort
 from rlcore.runtime.servers import LOGS, Servers
@@ -119,10 +120,10 @@ class FrozenEngine:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
 
-    async def score(self, token_ids: Sequence[int], *, start: int) -> tuple[float, ...]:
+    async def score(self, token_ids: Sequence[int], *, start: int) -> PackedFloats:
         """As `EngineClient.score`."""
 
-        async def ask(client: EngineClient, _: str | None) -> tuple[float, ...]:
+        async def ask(client: EngineClient, _: str | None) -> PackedFloats:
             return await client.score(token_ids, start=start)
 
         return await self._fleet.answer(0, None, ask)

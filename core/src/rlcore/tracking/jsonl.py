@@ -80,8 +80,8 @@ def _trajectory(sample: Sample) -> Row:
         "group_id": sample.group_id,
         "index": sample.index,
         "prompt_ids": sample.prompt_ids,
-        "response_ids": sample.response_ids,
-        "loss_mask": sample.loss_mask,
-        "log_probs": sample.log_probs,
+        "response_ids": list(sample.response_ids),
+        "loss_mask": list(sample.loss_mask),
+        "log_probs": list(sample.log_probs),
         "metadata": dict(sample.metadata),
     }

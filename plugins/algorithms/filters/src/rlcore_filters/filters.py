@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from rlcore import GenerationStatus, Group, Sample, Score, Verdict
+from rlcore import GenerationStatus, Group, PackedFlags, PackedFloats, Sample, Score, Verdict
 from rlcore_filters.config import DuplicatesConfig, OverlongConfig, RewardRangeConfig, StalenessConfig
 
 
@@ -120,7 +120,8 @@ def _with_masked(group: Group, chosen: Sequence[bool]) -> Group:
 
     def masked(sample: Sample) -> Sample:
         tokens = len(sample.response_ids)
-        return replace(sample, loss_mask=(0,) * tokens, log_probs=(0.0,) * tokens)
+        nothing = PackedFlags.full(tokens, 0), PackedFloats.full(tokens, 0.0)
+        return replace(sample, loss_mask=nothing[0], log_probs=nothing[1])
 
     samples = (masked(s) if out else s for s, out in zip(group.samples, chosen, strict=True))
     return replace(group, samples=tuple(samples))
