@@ -102,7 +102,7 @@ async def _run(args: argparse.Namespace) -> Row:
         Prompt(prompt_id=f"prompt-{number}", text=({"role": "user", "content": f"weigh prompt-{number}"},))
         for number in range(args.prompts + 10 * BATCH)
     ]
-    run = RunConfig(
+    run = RunConfig.of(
         prompts_per_step=BATCH,
         group_size=GROUP,
         max_staleness=1,
@@ -113,12 +113,12 @@ async def _run(args: argparse.Namespace) -> Row:
     )
     engine = ScriptedEngine()
     part = RewardPart(name="chaos", factory="chaos_parts:ChaosReward")
-    with RewardPool([part], workers=args.reward_workers, timeout=run.reward_timeout) as rewards:
+    with RewardPool([part], workers=args.reward_workers, timeout=run.rewards.reward_timeout) as rewards:
         producer = SamplingProducer(
             AsynchronousRollouts,
             run=run,
             cursor=cursor_of(prompts, run),
-            encoder=PromptEncoder(ByteTokenizer(), run.max_prompt_tokens),
+            encoder=PromptEncoder(ByteTokenizer(), run.sampling.max_prompt_tokens),
             clients=[engine],
             generator=Tools(ToolsConfig(function=("chaos_parts:weigh",))),
             rewards=rewards,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rlcore.api.config import flag_name
+from rlcore.api.config import Config, fields_of, flag_name
 from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.plugins.loader import Switches, load
@@ -32,9 +32,9 @@ def page() -> str:
     return text
 
 
-def _table(config: type, table: str) -> str:
+def _table(config: type[Config], table: str) -> str:
     rows = ["| flag | default | meaning |", "| --- | --- | --- |"]
-    fields = config.model_fields  # type: ignore[attr-defined]  # every config is a pydantic model
+    fields = fields_of(config)
     for name, info in fields.items():
         default = "required" if info.is_required() else repr(info.get_default(call_default_factory=True))
         rows.append(f"| `{flag_name(table + name)}` | `{default}` | {info.description} |")

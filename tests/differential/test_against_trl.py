@@ -15,11 +15,11 @@ from torch import Tensor
 from rlcore.api.batch import TrainBatch
 from rlcore.api.inputs import Input
 from rlcore.api.maths import Normalizer
+from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import TokenOutputs
 from rlcore.api.training import Correction, Loss
 from rlcore.learning.objective import Objective
 from rlcore.learning.preparation import prepare
-from rlcore.learning.settings import KlSettings
 from rlcore.testing.tensors import responses
 from rlcore_cispo.config import CispoConfig
 from rlcore_cispo.loss import Cispo
@@ -52,7 +52,7 @@ class Case:
     normalizer: Normalizer
     trainer: str = "grpo"
     entropy_coef: float = 0.0
-    kl: KlSettings = field(default_factory=KlSettings)
+    kl: KlOptions = field(default_factory=KlOptions)
     corrections: tuple[Correction, ...] = ()
     weights: str | None = None
     """TRL's mode of its weights for log-probs of another engine, between `LOW` and `HIGH`."""
@@ -86,13 +86,13 @@ CASES = {
         ppo_clip(),
         {"loss_type": "grpo", "beta": 0.3, "use_bias_correction_kl": False},
         "per_rollout",
-        kl=KlSettings(coef=0.3, estimator="k3"),
+        kl=KlOptions(kl_coef=0.3, kl_estimator="k3"),
     ),
     "unbiased_kl": Case(
         ppo_clip(),
         {"loss_type": "grpo", "beta": 0.3, "use_bias_correction_kl": True},
         "per_rollout",
-        kl=KlSettings(coef=0.3, estimator="k3", unbiased=True),
+        kl=KlOptions(kl_coef=0.3, kl_estimator="k3", kl_unbiased=True),
     ),
     "entropy": Case(ppo_clip(), {"loss_type": "bnpo", "entropy_coef": 0.1}, "per_token", entropy_coef=0.1),
     "opsm": Case(
@@ -112,7 +112,7 @@ CASES = {
         ppo_clip(),
         {"loss_type": "bnpo", "beta": 0.3, "use_bias_correction_kl": False},
         "per_token",
-        kl=KlSettings(coef=0.3, estimator="k3"),
+        kl=KlOptions(kl_coef=0.3, kl_estimator="k3"),
         corrections=(Tis(TisConfig(high=HIGH)),),
         weights="token_truncate",
     ),
@@ -270,7 +270,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize("name", list(CASES))
 def test_loss_and_gradient_are_those_of_trl(theirs: dict[str, Any], name: str) -> None:
     case, (batch, _) = CASES[name], data()
-    if case.trainer == "grpo" and not case.kl.coef:
+    if case.trainer == "grpo" and not case.kl.kl_coef:
         kept = {key: x for key, x in batch.per_token.items() if key != Input.REFERENCE_LOG_PROBS}
         batch = replace(batch, per_token=kept)
     total, gradients = ours(case, batch)

@@ -198,7 +198,7 @@ async def test_it_teaches(
 ) -> None:
     """The engine as the teacher of a run: log-probs of the responses of whole groups, and its vocabulary."""
     monkeypatch.setenv(TOKEN, served.token)
-    run = RunConfig(teacher_url=client.url)
+    run = RunConfig.of(teacher_url=client.url)
     responses: tuple[tuple[int, ...], ...] = ((11, 12, 13), (), (300, 5))
     samples = tuple(
         Sample(

@@ -41,10 +41,10 @@ _FREE_OF_ENGINE = re.compile(r"engine\.\w+_(s|timeout)")
 def check_same_past(old: Resolved, new: Resolved) -> None:
     """Raises `ConfigError` for the first flag under which the steps already taken would have differed."""
     before, after = old.flat(), new.flat()
-    if old.run.steps != new.run.steps and old.run.lr_schedule != "constant":
+    if old.run.steps != new.run.steps and old.run.optimizer.lr_schedule != "constant":
         raise ConfigError(
             "--steps: the learning rate of the steps already taken depends on it with "
-            f"--lr-schedule {old.run.lr_schedule}; leave the flag out."
+            f"--lr-schedule {old.run.optimizer.lr_schedule}; leave the flag out."
         )
     trainer = new.trainer.config
     layout = LAYOUT | {f"{trainer.table}.{name}" for name in trainer.layout_fields}

@@ -172,7 +172,19 @@ from .api.records import (
     Source as Source,
 )
 from .api.run_config import (
+    AsynchronyOptions as AsynchronyOptions,
+    CheckpointOptions as CheckpointOptions,
+    CriticOptions as CriticOptions,
+    DataOptions as DataOptions,
+    EvaluationOptions as EvaluationOptions,
+    KlOptions as KlOptions,
+    LossOptions as LossOptions,
+    OptimizerOptions as OptimizerOptions,
+    RewardOptions as RewardOptions,
     RunConfig as RunConfig,
+    SamplingOptions as SamplingOptions,
+    ServingOptions as ServingOptions,
+    TeacherOptions as TeacherOptions,
 )
 from .api.scoring import (
     CheckedReward as CheckedReward,

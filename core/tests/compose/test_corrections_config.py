@@ -94,7 +94,7 @@ def test_what_does_not_fit_is_refused(make: Make, flags: dict[str, Any], sentenc
 def test_what_fits_is_not(make: Make) -> None:
     assert names(make({"correction": ["move"], "minibatches": "1", "old_log_probs": "rollout"})) == ["move"]
     assert names(make({"correction": ["move", "weigh"], "minibatches": "2"})) == ["move", "weigh"]
-    assert make({"old_log_probs": "rollout"}).run.old_log_probs == "rollout"
+    assert make({"old_log_probs": "rollout"}).run.loss.old_log_probs == "rollout"
 
 
 def test_a_value_loss_may_be_none(choose: Choose, make: Make, write: Write) -> None:

@@ -17,7 +17,7 @@ HERE, THERE = "http://127.0.0.1:3000", "http://127.0.0.1:3001"
 
 
 def complaints(*passed: str, **fields: Any) -> list[str]:
-    return list(engine_complaints(RunConfig.model_validate(fields), passed))
+    return list(engine_complaints(RunConfig.of(**fields), passed))
 
 
 def test_engines_of_others_are_as_many_as_named() -> None:

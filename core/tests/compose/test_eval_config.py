@@ -59,12 +59,14 @@ def test_what_is_printed_gives_the_same_evaluations(
     )
     again = make({}, write(first.to_toml()))
     assert again == first
-    assert again.context_length == first.run.max_prompt_tokens + first.run.max_response_tokens
+    assert (
+        again.context_length == first.run.sampling.max_prompt_tokens + first.run.sampling.max_response_tokens
+    )
 
 
 def test_the_longest_response_of_all_needs_its_context(make: Make, path: str) -> None:
     resolved = make({"eval": [f"a={path}"], "eval.a.max_tokens": "5000"})
-    assert resolved.context_length == resolved.run.max_prompt_tokens + 5000
+    assert resolved.context_length == resolved.run.sampling.max_prompt_tokens + 5000
 
 
 def test_flags_are_stronger_than_a_file(make: Make, write: Callable[[str], Path], path: str) -> None:
@@ -150,8 +152,8 @@ def test_data_and_task_are_sets_with_their_names(alone: Callable[..., Inference]
     found = alone({"data": path, "task": "sort", "eval": ["mine=copy"], "samples": "3", "temperature": "0.5"})
     assert [one.name for one in found.evals] == ["mine", "test", "sort"]
     assert {(one.config.samples, one.config.temperature) for one in found.evals} == {(3, 0.5)}
-    assert found.run.max_prompt_tokens == 32, "the preset suggests it"
-    assert found.run.eval_prompts > 10**9, "all prompts"
+    assert found.run.sampling.max_prompt_tokens == 32, "the preset suggests it"
+    assert found.run.evaluation.eval_prompts > 10**9, "all prompts"
     assert found.rewards == ()
     found = alone({"data": path, "reward": ["many=0.5", "token_match"], "reward.many.mode": "hard"})
     assert [(part.name, part.weight) for part in found.rewards] == [("many", 0.5), ("token_match", 1.0)]
@@ -164,7 +166,7 @@ def test_a_set_may_differ_from_the_others(alone: Callable[..., Inference]) -> No
         {"samples": "2"}, {"eval.a.task": "copy", "eval.a.temperature": 0.5, "max_response_tokens": 9}
     )
     (one,) = found.evals
-    assert (one.config.samples, one.config.temperature, found.run.max_response_tokens) == (2, 0.5, 9)
+    assert (one.config.samples, one.config.temperature, found.run.sampling.max_response_tokens) == (2, 0.5, 9)
 
 
 @pytest.mark.parametrize(

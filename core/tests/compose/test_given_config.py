@@ -43,9 +43,13 @@ def test_there_is_a_loss_and_none_of_what_works_on_rollouts(run_of: Make) -> Non
     assert (found.loss.name, found.generator.name) == ("sft", "single_turn")
     assert (found.advantage, found.rewards, found.value_loss) == (None, (), None)
     assert (found.filters, found.corrections, found.needs) == ((), (), frozenset())
-    assert (found.run.group_size, found.run.normalizer, found.run.entropy_coef) == (1, "per_token", 0)
+    assert (found.run.data.group_size, found.run.loss.normalizer, found.run.loss.entropy_coef) == (
+        1,
+        "per_token",
+        0,
+    )
     pairs = run_of("dpo")
-    assert (pairs.trains_on, pairs.run.group_size) == (TrainsOn.PAIRS, 2)
+    assert (pairs.trains_on, pairs.run.data.group_size) == (TrainsOn.PAIRS, 2)
     assert pairs.needs == {Input.REFERENCE_LOG_PROBS}
 
 

@@ -18,10 +18,10 @@ def test_each_layer_wins_over_those_before_it(make: Make, write: Write) -> None:
     file = write("seed = 3\nprompts_per_step = 7\n")
     resolved = make({"prompts_per_step": "9"}, file)
     assert resolved.run.steps == 100  # default
-    assert resolved.run.minibatches == 4  # the model's suggestion over the loss's
-    assert resolved.run.lr == 0.5  # the recipe over the model
+    assert resolved.run.optimizer.minibatches == 4  # the model's suggestion over the loss's
+    assert resolved.run.optimizer.lr == 0.5  # the recipe over the model
     assert resolved.run.seed == 3  # the file
-    assert resolved.run.prompts_per_step == 9  # the flag over the file over the model
+    assert resolved.run.data.prompts_per_step == 9  # the flag over the file over the model
     assert [part.name for part in resolved.rewards] == ["token_match"]  # the task's suggestion
 
 
@@ -106,7 +106,10 @@ def test_a_directory_is_matched_by_its_architecture(make: Make, tmp_path: Path) 
 def test_a_preset_suggests_nothing_for_a_directory(make: Make, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["TinyForCausalLM"]}))
     run = make({"model": str(tmp_path)}).run
-    assert (run.prompts_per_step, run.minibatches) == (32, 2)  # the default, and the loss's suggestion
+    assert (run.data.prompts_per_step, run.optimizer.minibatches) == (
+        32,
+        2,
+    )  # the default, and the loss's suggestion
 
 
 MANY: dict[str, object] = {

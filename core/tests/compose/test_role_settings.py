@@ -144,9 +144,9 @@ def test_a_misfit(make: Callable[..., Resolved], flags: dict[str, Any], sentence
 def test_a_recipe_scales_what_the_preset_suggests(make: Callable[..., Resolved]) -> None:
     """0.2 is the preset's, 0.5 the other recipe's. What the user says is left alone."""
     scaled = {"algo": "scaled", "group_size": "3"}
-    assert make(scaled).run.lr == 0.05
-    assert make({**scaled, "lr": "0.2"}).run.lr == 0.2
-    assert make({}).run.lr == 0.5
+    assert make(scaled).run.optimizer.lr == 0.05
+    assert make({**scaled, "lr": "0.2"}).run.optimizer.lr == 0.2
+    assert make({}).run.optimizer.lr == 0.5
 
 
 def test_a_scale_of_no_number_is_refused() -> None:
@@ -158,6 +158,6 @@ def test_a_scale_of_no_number_is_refused() -> None:
 
 def test_a_directory_is_found_again_from_anywhere(make: Callable[..., Resolved]) -> None:
     run = make({"kl_coef": "0.1", "reference_model": "some/model"}).run
-    assert run.reference_model == str(Path("some/model").resolve())
+    assert run.kl.reference_model == str(Path("some/model").resolve())
     run = make({"loss": "taught", "teacher_model": "runs/t/checkpoints/9"}).run
-    assert run.teacher_model == str(Path("runs/t/checkpoints/9").resolve())
+    assert run.teacher.teacher_model == str(Path("runs/t/checkpoints/9").resolve())

@@ -46,7 +46,7 @@ def test_a_mix_keeps_its_proportions_and_its_place(
     weights: list[float], takes: list[int], resumed: set[int]
 ) -> None:
     named = {f"s{i}": weight for i, weight in enumerate(weights)}
-    run = RunConfig(seed=3)
+    run = RunConfig.of(seed=3)
     steady, broken = cursor_of(mix(named), run), cursor_of(mix(named), run)
     dealt: list[tuple[str, int]] = []
     for number, size in enumerate(takes):
@@ -131,7 +131,7 @@ def test_the_newest_result_counts_half() -> None:
 
 
 def test_a_curriculum_in_a_mix_learns_of_its_own_prompts() -> None:
-    run = RunConfig(curriculum=True, curriculum_floor=0.5)
+    run = RunConfig.of(curriculum=True, curriculum_floor=0.5)
     cursor = cursor_of(mix({"a": 1, "b": 1}), run)
     assert isinstance(cursor, MixCursor)
     cursor.learn("b/row-3", [1.0])
@@ -197,7 +197,7 @@ class GrowingCursor:
 
 @pytest.mark.parametrize("with_curriculum", [False, True])
 def test_a_source_may_say_what_is_drawn_and_learn_from_the_rewards(with_curriculum: bool) -> None:
-    run = RunConfig(curriculum=with_curriculum)
+    run = RunConfig.of(curriculum=with_curriculum)
     cursor = cursor_of(Growing().prompts().train, run, Growing())
     assert ids(cursor.take(2)) == [("g/0-2", 0), ("g/1-2", 0)]
     cursor.learn("g/0-2", [1.0, 0.0])

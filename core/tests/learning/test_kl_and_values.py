@@ -14,13 +14,13 @@ from rlcore.api.batch import TrainBatch
 from rlcore.api.errors import RunError
 from rlcore.api.inputs import Input
 from rlcore.api.maths import KlKind, kl
+from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import StepResult, TokenOutputs
 from rlcore.api.training import AdvantageOutput, LossInputs, LossOutput, ValueInputs
 from rlcore.learning.invariants import check_reference
 from rlcore.learning.objective import Objective
 from rlcore.learning.preparation import prepare
 from rlcore.learning.reference_kl import in_rewards
-from rlcore.learning.settings import KlSettings
 from rlcore.learning.value_objective import ValueObjective, explained_variance, with_value_weights
 from rlcore_ppo.config import ClippedConfig
 from rlcore_ppo.value_loss import Clipped
@@ -72,7 +72,7 @@ def test_kl_in_the_loss(kind: KlKind, unbiased: bool) -> None:
         advantages=f64(0, 0, 0, 0, 0),
         weights=weights,
     )
-    settings = KlSettings(coef=0.3, estimator=kind, unbiased=unbiased)
+    settings = KlOptions(kl_coef=0.3, kl_estimator=kind, kl_unbiased=unbiased)
     result = Objective(nothing, kl=settings)(TokenOutputs(log_probs=new), batch)
     live = torch.tensor(MASK) > 0
     d, ratio = (new - reference).detach()[live], (new - old).detach()[live].exp()
@@ -85,8 +85,8 @@ def test_kl_in_the_loss(kind: KlKind, unbiased: bool) -> None:
     torch.testing.assert_close(result.metrics["kl_reference"], value.sum())
 
 
-@pytest.mark.parametrize("settings", [KlSettings(), KlSettings(coef=0.3, place="reward")])
-def test_elsewhere_it_is_measured_only(settings: KlSettings) -> None:
+@pytest.mark.parametrize("settings", [KlOptions(), KlOptions(kl_coef=0.3, kl_place="reward")])
+def test_elsewhere_it_is_measured_only(settings: KlOptions) -> None:
     new = f64(-1, 0, -2, -0.5, -3).requires_grad_()
     batch = batch_of(
         reference_log_probs=f64(-2, 0, -1, -1, -1),
@@ -128,7 +128,7 @@ def test_kl_in_the_reward(kind: KlKind) -> None:
         old_log_probs=[-1.0, NAN, -2.0, -1.0, -1.0],
         reference_log_probs=[-2.0, NAN, -4.0, -1.0, 0.0],
     )
-    paid = in_rewards(batch, KlSettings(coef=0.5, estimator=kind, place="reward"))
+    paid = in_rewards(batch, KlOptions(kl_coef=0.5, kl_estimator=kind, kl_place="reward"))
     live, price = torch.tensor(MASK) > 0, [0.5 * one for one in PAID[kind]]
     rewards = [reward - one for reward, one in zip([0.0, 2.0, 0.0, -1.0], price, strict=True)]
     assert paid.per_token["rewards"][live].tolist() == pytest.approx(rewards)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.api.config import Config
+from rlcore.api.config import Config, fields_of
 from rlcore.api.errors import EngineError
 from rlcore.api.generation import Completion
 from rlcore.api.run_config import RunConfig
@@ -151,8 +151,8 @@ class World:
         self.prompts = [Prompt(prompt_id=f"p{i}", text=text, label=text) for i, text in enumerate(texts)]
         self.prompts += prompts if isinstance(prompts, list) else []
         settings = {"prompts_per_step": 4, "group_size": 3, "max_refills": 2, "max_prompt_tokens": 3}
-        known = {name: options.pop(name) for name in list(options) if name in RunConfig.model_fields}
-        self.run = RunConfig(**{**settings, **known})
+        known = {name: options.pop(name) for name in list(options) if name in fields_of(RunConfig)}
+        self.run = RunConfig.of(**{**settings, **known})
         self.options = options
         self.version = 0
         self.producer = self.new_producer()
@@ -166,13 +166,13 @@ class World:
         given = {
             "run": self.run,
             "cursor": cursor_of(self.options.get("prompts", self.prompts), self.run),
-            "encoder": PromptEncoder(self.tokenizer, self.run.max_prompt_tokens),
+            "encoder": PromptEncoder(self.tokenizer, self.run.sampling.max_prompt_tokens),
             "clients": self.engines,
             "generator": SingleTurn(Config()),
             "rewards": self.rewards,
         }
         options = {name: value for name, value in self.options.items() if name != "prompts"}
-        how = AsynchronousRollouts if self.run.is_asynchronous else SynchronousRollouts
+        how = AsynchronousRollouts if self.run.asynchrony.is_asynchronous else SynchronousRollouts
         return SamplingProducer(how, **{**given, **options})
 
     def publish(self, version: int) -> None:
@@ -194,10 +194,10 @@ class World:
         }
         evaluator = Evaluator(
             run=self.run,
-            encoder=PromptEncoder(self.tokenizer, self.run.max_prompt_tokens),
+            encoder=PromptEncoder(self.tokenizer, self.run.sampling.max_prompt_tokens),
             clients=self.engines,
             sets=[Evaluation(**{**known, **settings})],
-            in_step=not self.run.is_asynchronous,
+            in_step=not self.run.asynchrony.is_asynchronous,
         )
         return (await evaluator.evaluate(self.version))["set"]
 

@@ -139,14 +139,14 @@ async def test_nothing_is_lost_and_nothing_is_doubled(
     dice = random.Random(SEED)
     generator, rewards, drop = Chaotic(dice), Rewards(dice), Drop(dice)
     sizes = {"prompts_per_step": 4, "group_size": 2, "max_response_tokens": 6, "max_refills": 50}
-    run = RunConfig(seed=SEED, **sizes, **options)
+    run = RunConfig.of(seed=SEED, **sizes, **options)
     publisher = SharedMemoryPublisher(root=tmp_path, dtype="fp32")
     tensors = safetensors.torch.load_file(model / "model.safetensors")
     step, state, given = 0, None, dict[int, str]()
     async with asyncio.timeout(300.0):
         while step < run.steps:
             made = SamplingProducer(
-                AsynchronousRollouts if run.is_asynchronous else SynchronousRollouts,
+                AsynchronousRollouts if run.asynchrony.is_asynchronous else SynchronousRollouts,
                 run=run,
                 cursor=cursor_of(PROMPTS, run),
                 encoder=PromptEncoder.load(model, max_prompt_tokens=16),
@@ -162,13 +162,13 @@ async def test_nothing_is_lost_and_nothing_is_doubled(
                 async for rollout in rollouts:
                     assert rollout.metrics["rollout/aborted"] == 0  # the run's own interruptions are none
                     for group in rollout.groups:
-                        check(group, step, run.max_staleness)
+                        check(group, step, run.asynchrony.max_staleness)
                         assert group.group_id not in given
                         given[group.group_id] = group.prompt.prompt_id
                     step = rollout.step
                     noisy = {name: value + 1e-3 * torch.randn_like(value) for name, value in tensors.items()}
                     async with made.publication(step):
-                        keep = run.on_publish == "in_place"
+                        keep = run.asynchrony.on_publish == "in_place"
                         await publish(publisher, [client], noisy.items(), step, keep_cache=keep)
                     if step % 20 == 0:
                         async with made.suspended():
@@ -180,9 +180,11 @@ async def test_nothing_is_lost_and_nothing_is_doubled(
     assert set(places.values()) == {1}
     crashes = Counter(group_id for group_id, _ in generator.crashes)
     for lost in set(range(state["next_group"])) - set(places):
-        assert crashes[lost] >= run.max_attempts or rewards.unscored[lost] >= 2, f"group {lost} is nowhere"
+        assert crashes[lost] >= run.data.max_attempts or rewards.unscored[lost] >= 2, (
+            f"group {lost} is nowhere"
+        )
     dealt = PromptCursor(PROMPTS, SEED).take(state["next_group"])
     assert {number: dealt[number][0].prompt_id for number in given} == given
-    assert len(given) == run.steps * run.prompts_per_step
+    assert len(given) == run.steps * run.data.prompts_per_step
     assert drop.dropped
     assert crashes

@@ -28,7 +28,7 @@ from rlcore_qwen.tiny import tiny
 from rlcore_single_turn.generator import SingleTurn
 from rlcore_text.config import TokenMatchConfig
 
-RUN = RunConfig(prompts_per_step=6, group_size=4, max_response_tokens=5, seed=3)
+RUN = RunConfig.of(prompts_per_step=6, group_size=4, max_response_tokens=5, seed=3)
 PROMPTS = Copy(DigitsConfig()).prompts()
 
 

@@ -11,8 +11,9 @@ from runs import run_of
 
 from rlcore.api.inputs import Input, TopTokens
 from rlcore.api.optimizer import OptimizerSettings
+from rlcore.api.run_config import KlOptions
 from rlcore.engines.publish import SharedMemoryPublisher
-from rlcore.learning.settings import KlSettings, LearnerSettings
+from rlcore.learning.settings import LearnerSettings
 from rlcore.runtime.prepare import left_out, prepare
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
@@ -71,10 +72,10 @@ LEARNER: list[tuple[dict[str, Any], str, str, Any]] = [
     ({"old_log_probs": "rollout"}, "grpo", "rollout_as_old", True),
     ({"whiten_advantages": True}, "grpo", "whiten_advantages", True),
     ({}, "ppo", "whiten_advantages", True),
-    (KL, "grpo", "kl", KlSettings(coef=0.5)),
-    ({**KL, "kl_estimator": "k1"}, "grpo", "kl", KlSettings(coef=0.5, estimator="k1")),
-    ({**KL, "kl_place": "reward"}, "grpo", "kl", KlSettings(coef=0.5, place="reward")),
-    ({**KL, "kl_unbiased": True}, "grpo", "kl", KlSettings(coef=0.5, unbiased=True)),
+    (KL, "grpo", "kl", KlOptions(kl_coef=0.5)),
+    ({**KL, "kl_estimator": "k1"}, "grpo", "kl", KlOptions(kl_coef=0.5, kl_estimator="k1")),
+    ({**KL, "kl_place": "reward"}, "grpo", "kl", KlOptions(kl_coef=0.5, kl_place="reward")),
+    ({**KL, "kl_unbiased": True}, "grpo", "kl", KlOptions(kl_coef=0.5, kl_unbiased=True)),
     ({**KL, "reference_model": "/reference"}, "grpo", "reference_is_initial", False),
     ({"critic_warmup_steps": "7"}, "ppo", "critic_warmup_steps", 7),
     ({"normalizer": "per_token"}, "grpo", "normalizer", "per_token"),

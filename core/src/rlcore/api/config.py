@@ -2,8 +2,12 @@
 
 import os
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
+from pydantic.fields import FieldInfo
+from typing_extensions import TypeIs
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 """What a part, a set of prompts, a frozen model or a part of a score may be called."""
@@ -30,3 +34,27 @@ def absolute_path(path: str | None) -> str | None:
 def flag_name(name: str) -> str:
     """`loss.clip_high` → `--loss.clip-high`."""
     return "--" + name.replace("_", "-")
+
+
+def fields_of(config: type[Config]) -> dict[str, FieldInfo]:
+    """Name → field of every setting. A field that is a `Config` is a group: its fields stand for it."""
+    found: dict[str, FieldInfo] = {}
+    for name, field in config.model_fields.items():
+        group = field.annotation
+        found |= fields_of(group) if is_group(group) else {name: field}
+    return found
+
+
+def nested(config: type[Config], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """`settings` by their names, each in its group, for validation; what is in none stays where it is."""
+    raw = dict(settings)
+    for name, field in config.model_fields.items():
+        group = field.annotation
+        if is_group(group):
+            raw[name] = {key: raw.pop(key) for key in group.model_fields if key in raw}
+    return raw
+
+
+def is_group(annotation: Any) -> TypeIs[type[Config]]:
+    """Whether a field of that type is a group of settings."""
+    return isinstance(annotation, type) and issubclass(annotation, Config)

@@ -1,19 +1,17 @@
-"""The run's own settings: the canonical flags."""
+"""The run's own settings, in groups. A flag has the name of its field, whatever its group."""
 
-from typing import Literal
+from __future__ import annotations
+
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator
 
-from rlcore.api.config import Config
+from rlcore.api.config import Config, fields_of, nested
 
 
-class RunConfig(Config):
-    """Everything that is not a setting of one component."""
+class SamplingOptions(Config):
+    """How responses are sampled."""
 
-    steps: int = Field(100, ge=1, description="rollout batches to train on")
-    seed: int = Field(0, ge=0, lt=2**31, description="seed of everything that is random")
-    prompts_per_step: int = Field(32, ge=1, description="prompts (groups) in a rollout batch")
-    group_size: int = Field(8, ge=1, description="samples generated for each prompt")
     max_prompt_tokens: int = Field(1024, ge=1, description="a longer prompt is refused")
     max_response_tokens: int = Field(256, ge=1, description="a longer response is truncated")
     temperature: float = Field(1.0, gt=0, le=100, description="sampling temperature; the trainer divides too")
@@ -21,6 +19,44 @@ class RunConfig(Config):
     top_k: int = Field(0, ge=0, description="keep the k most probable tokens; 0 keeps all")
     min_p: float = Field(0.0, ge=0, lt=1, description="drop tokens below this share of the most probable one")
     stop: tuple[str, ...] = Field((), description="strings that end a response")
+
+    @field_validator("stop")
+    @classmethod
+    def _no_empty_stop(cls, stop: tuple[str, ...]) -> tuple[str, ...]:
+        if "" in stop:
+            raise ValueError("an empty text would end every response at once")
+        return stop
+
+    @property
+    def samples_whole(self) -> bool:
+        """Whether the sampled distribution is the model's own, but for the temperature."""
+        return self.top_p >= 1 and self.top_k <= 0 and self.min_p <= 0
+
+
+class DataOptions(Config):
+    """What a rollout batch is made of."""
+
+    prompts_per_step: int = Field(32, ge=1, description="prompts (groups) in a rollout batch")
+    group_size: int = Field(8, ge=1, description="samples generated for each prompt")
+    max_attempts: int = Field(3, ge=1, description="tries of a prompt whose generator crashes")
+    max_refills: int = Field(4, ge=0, description="rounds of new prompts to replace dropped groups")
+    curriculum: bool = Field(
+        False, description="pass over prompts that are solved always or never, for those between"
+    )
+    curriculum_floor: float = Field(
+        0.1, gt=0, le=1, description="chance that the curriculum draws a prompt solved always or never"
+    )
+    curriculum_solved_at: float = Field(
+        1.0, description="for the curriculum, a reward of at least this solves the prompt"
+    )
+    metadata_columns: tuple[str, ...] = Field(
+        (), description="numbers of each prompt's metadata that become columns of the batch, for plugins"
+    )
+
+
+class OptimizerOptions(Config):
+    """The steps of the policy's optimizer."""
+
     minibatches: int = Field(1, ge=1, description="optimizer steps for each rollout batch")
     tokens_per_rank: int = Field(8192, ge=1, description="tokens in one micro-batch of a rank")
     lr: float = Field(1e-6, ge=0, le=10, description="peak learning rate")
@@ -29,18 +65,14 @@ class RunConfig(Config):
     warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up")
     weight_decay: float = Field(0.0, ge=0, le=10, description="AdamW weight decay")
     clip_grad: float = Field(1.0, ge=0, description="largest gradient norm; 0 does not clip")
-    dtype: Literal["auto", "fp32", "bf16"] = Field(
-        "auto", description="dtype of the trainer's parameters and of the engine; auto: fp32 without a GPU"
-    )
-    weights: str = Field(
-        "", description="checkpoint made by `rlcore convert`, read in place of the model's safetensors"
-    )
+
+
+class LossOptions(Config):
+    """What core adds to the loss, and how it reads log-probs."""
+
     entropy_coef: float = Field(0.0, ge=0, description="coefficient of the entropy bonus")
     normalizer: Literal["per_rollout", "per_token", "constant"] = Field(
         "per_rollout", description="denominator of the loss: mean of rollout means, all tokens, or a constant"
-    )
-    replay_routing: bool = Field(
-        False, description="the trainer sends each token to the experts that the engine chose for it"
     )
     old_log_probs: Literal["trainer", "rollout"] = Field(
         "trainer", description="what the policy ratio compares with: the trainer's log-probs or the engine's"
@@ -48,6 +80,17 @@ class RunConfig(Config):
     whiten_advantages: bool = Field(
         False, description="advantages of a rollout batch get mean 0 and variance 1 over its tokens"
     )
+    replay_routing: bool = Field(
+        False, description="the trainer sends each token to the experts that the engine chose for it"
+    )
+    max_kl_engine: float = Field(
+        1e-4, gt=0, description="largest log-prob gap of trainer and engine on the first step in fp32"
+    )
+
+
+class KlOptions(Config):
+    """The KL to the reference, and the reference."""
+
     kl_coef: float = Field(0.0, ge=0, description="coefficient of the KL to the reference; 0: no KL term")
     kl_estimator: Literal["k1", "k2", "k3", "low_var_kl"] = Field(
         "k3", description="estimate of the KL from the sampled token"
@@ -64,6 +107,24 @@ class RunConfig(Config):
         "resident",
         description="the reference is a model of its own, or weights in host memory that borrow the policy's",
     )
+
+
+class CriticOptions(Config):
+    """The critic, where the algorithm has one."""
+
+    critic_lr: float = Field(1e-5, ge=0, le=10, description="peak learning rate of the critic")
+    critic_warmup_steps: int = Field(0, ge=0, description="first steps that train the critic alone")
+    critic_workers: Literal["same", "separate"] = Field(
+        "same", description="the critic shares the policy's workers, or has as many of its own"
+    )
+    critic_model: str = Field(
+        "", description="directory of the critic's first weights; empty: the run's model, with a new head"
+    )
+
+
+class TeacherOptions(Config):
+    """The teacher of a distillation."""
+
     teacher_model: str = Field(
         "", description="the teacher: a model directory, or RUN/checkpoints/N of another run"
     )
@@ -73,33 +134,11 @@ class RunConfig(Config):
     distill_coef: float = Field(
         0.0, ge=0, description="coefficient of the KL to the teacher that is taken from the advantages"
     )
-    critic_lr: float = Field(1e-5, ge=0, le=10, description="peak learning rate of the critic")
-    critic_warmup_steps: int = Field(0, ge=0, description="first steps that train the critic alone")
-    critic_workers: Literal["same", "separate"] = Field(
-        "same", description="the critic shares the policy's workers, or has as many of its own"
-    )
-    critic_model: str = Field(
-        "", description="directory of the critic's first weights; empty: the run's model, with a new head"
-    )
-    curriculum: bool = Field(
-        False, description="pass over prompts that are solved always or never, for those between"
-    )
-    curriculum_floor: float = Field(
-        0.1, gt=0, le=1, description="chance that the curriculum draws a prompt solved always or never"
-    )
-    curriculum_solved_at: float = Field(
-        1.0, description="for the curriculum, a reward of at least this solves the prompt"
-    )
-    eval_every: int = Field(10, ge=0, description="steps between evaluations; 0: only at start and end")
-    eval_prompts: int = Field(256, ge=1, description="at most this many prompts of each held-out set")
-    metadata_columns: tuple[str, ...] = Field(
-        (), description="numbers of each prompt's metadata that become columns of the batch, for plugins"
-    )
-    save_rollouts_every: int = Field(
-        0, ge=0, description="steps between rollouts whose samples are written to samples/; 0: none"
-    )
-    save_every: int = Field(0, ge=0, description="steps between checkpoints; 0: only at the end")
-    keep_checkpoints: int = Field(2, ge=1, description="newest checkpoints to keep")
+
+
+class AsynchronyOptions(Config):
+    """How far generation may run ahead of training."""
+
     max_staleness: int = Field(0, ge=0, description="weight versions that generation may run ahead; 0: none")
     on_publish: Literal["wait", "retract", "in_place", "abort"] = Field(
         "retract",
@@ -115,13 +154,34 @@ class RunConfig(Config):
     mask_stale_tokens: bool = Field(
         False, description="tokens older than --max-staleness are left out of the loss, not generated again"
     )
-    max_attempts: int = Field(3, ge=1, description="tries of a prompt whose generator crashes")
-    max_refills: int = Field(4, ge=0, description="rounds of new prompts to replace dropped groups")
-    placement: Literal["colocate", "split"] = Field(
-        "colocate", description="engines share the trainer's devices, or have their own"
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether a batch may hold tokens of older weights than those that it is trained with."""
+        return self.max_staleness > 0 or self.partial_rollouts
+
+
+class EvaluationOptions(Config):
+    """When the policy is evaluated."""
+
+    eval_every: int = Field(10, ge=0, description="steps between evaluations; 0: only at start and end")
+    eval_prompts: int = Field(256, ge=1, description="at most this many prompts of each held-out set")
+
+
+class CheckpointOptions(Config):
+    """What is kept of a run."""
+
+    save_every: int = Field(0, ge=0, description="steps between checkpoints; 0: only at the end")
+    keep_checkpoints: int = Field(2, ge=1, description="newest checkpoints to keep")
+    save_rollouts_every: int = Field(
+        0, ge=0, description="steps between rollouts whose samples are written to samples/; 0: none"
     )
+
+
+class ServingOptions(Config):
+    """The engines of a run, and the frozen models beside them."""
+
     engines: int = Field(1, ge=1, le=1024, description="engines to start")
-    ranks: int = Field(1, ge=1, description="train workers")
     engine_url: tuple[str, ...] = Field(
         (), description="engines that run already and are used instead; their token: RLCORE_ENGINE_TOKEN"
     )
@@ -152,6 +212,11 @@ class RunConfig(Config):
     engine_health_limit: float = Field(
         60, gt=0, description="seconds an engine may take for a health check before it counts as dead"
     )
+
+
+class RewardOptions(Config):
+    """The processes that compute rewards."""
+
     reward_workers: int = Field(1, ge=1, le=1024, description="processes that compute rewards")
     reward_timeout: float = Field(10, gt=0, description="seconds a reward may take for one group")
     reward_memory_gib: float = Field(
@@ -160,24 +225,53 @@ class RunConfig(Config):
     rank_reward: tuple[str, ...] = Field(
         (), description="rewards of the run that count by their rank among siblings, from 0 to 1"
     )
-    max_kl_engine: float = Field(
-        1e-4, gt=0, description="largest log-prob gap of trainer and engine on the first step in fp32"
+
+
+class RunConfig(Config):
+    """Everything that is not a setting of one component."""
+
+    steps: int = Field(100, ge=1, description="rollout batches to train on")
+    seed: int = Field(0, ge=0, lt=2**31, description="seed of everything that is random")
+    dtype: Literal["auto", "fp32", "bf16"] = Field(
+        "auto", description="dtype of the trainer's parameters and of the engine; auto: fp32 without a GPU"
     )
+    weights: str = Field(
+        "", description="checkpoint made by `rlcore convert`, read in place of the model's safetensors"
+    )
+    ranks: int = Field(1, ge=1, description="train workers")
     threads: int = Field(0, ge=0, description="CPU threads of a train worker and an engine; 0: chosen")
+    placement: Literal["colocate", "split"] = Field(
+        "colocate", description="engines share the trainer's devices, or have their own"
+    )
+    sampling: SamplingOptions = SamplingOptions()
+    data: DataOptions = DataOptions()
+    optimizer: OptimizerOptions = OptimizerOptions()
+    loss: LossOptions = LossOptions()
+    kl: KlOptions = KlOptions()
+    critic: CriticOptions = CriticOptions()
+    teacher: TeacherOptions = TeacherOptions()
+    asynchrony: AsynchronyOptions = AsynchronyOptions()
+    evaluation: EvaluationOptions = EvaluationOptions()
+    checkpoints: CheckpointOptions = CheckpointOptions()
+    serving: ServingOptions = ServingOptions()
+    rewards: RewardOptions = RewardOptions()
 
-    @field_validator("stop")
     @classmethod
-    def _no_empty_stop(cls, stop: tuple[str, ...]) -> tuple[str, ...]:
-        if "" in stop:
-            raise ValueError("an empty text would end every response at once")
-        return stop
+    def of(cls, **settings: Any) -> Self:
+        """From settings by their names, whatever their groups: `RunConfig.of(lr=1e-6, steps=3)`."""
+        return cls.model_validate(nested(cls, settings))
 
-    @property
-    def samples_whole(self) -> bool:
-        """Whether the sampled distribution is the model's own, but for the temperature."""
-        return self.top_p >= 1 and self.top_k <= 0 and self.min_p <= 0
+    def but(self, **settings: Any) -> Self:
+        """The same with other values of `settings`, named as in `of`."""
+        return type(self).of(**{**self.values(), **settings})
 
-    @property
-    def is_asynchronous(self) -> bool:
-        """Whether a batch may hold tokens of older weights than those that it is trained with."""
-        return self.max_staleness > 0 or self.partial_rollouts
+    def values(self) -> dict[str, Any]:
+        """Name → value of every setting."""
+        found: dict[str, Any] = {}
+        for name, value in self:
+            found |= dict(value) if isinstance(value, Config) else {name: value}
+        return found
+
+    def is_default(self, name: str) -> bool:
+        """Whether setting `name` has its default."""
+        return bool(self.values()[name] == fields_of(type(self))[name].default)

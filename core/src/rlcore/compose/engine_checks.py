@@ -13,26 +13,26 @@ URL = "expected a URL such as http://127.0.0.1:30000"
 
 def engine_complaints(run: RunConfig, passed: Sequence[str]) -> Iterator[str]:
     """`passed`: fields of the engine's own table that were given."""
-    if run.engine_url:
+    if run.serving.engine_url:
         yield from _external_complaints(run)
         if passed:
             first = flag_name(passed[0])
             yield f"{first} has no effect on the servers of --engine-url; give it where they are started."
-    elif run.engine_weights_dir:
+    elif run.serving.engine_weights_dir:
         yield "--engine-weights-dir is for the servers of --engine-url, and none is given; leave it out."
-    if run.router is not None and run.replay_routing:
+    if run.serving.router is not None and run.loss.replay_routing:
         yield "--replay-routing: found true, but the router asks no engine for its experts; drop --router."
 
 
 def _external_complaints(run: RunConfig) -> Iterator[str]:
-    for url in run.engine_url:
+    for url in run.serving.engine_url:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             yield f"--engine-url: found {url!r}, {URL}."
         if parts.username or parts.password:
             yield "--engine-url: found a user or password in it; set RLCORE_ENGINE_TOKEN instead."
-    if len(set(run.engine_url)) < len(run.engine_url):
-        yield f"--engine-url: found {', '.join(run.engine_url)}; expected each server once."
-    if run.engines not in (1, len(run.engine_url)):
-        named = len(run.engine_url)
-        yield f"--engines: found {run.engines}, but --engine-url names {named}; leave --engines out."
+    if len(set(run.serving.engine_url)) < len(run.serving.engine_url):
+        yield f"--engine-url: found {', '.join(run.serving.engine_url)}; expected each server once."
+    if run.serving.engines not in (1, len(run.serving.engine_url)):
+        named = len(run.serving.engine_url)
+        yield f"--engines: found {run.serving.engines}, but --engine-url names {named}; leave --engines out."

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from rlcore.api.config import Config, flag_name
+from rlcore.api.config import Config, fields_of, flag_name
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.selection import Selection
 from rlcore.config import layers
@@ -58,7 +58,7 @@ def of_config(
     hidden: Collection[str] = (),
 ) -> Iterator[Flag]:
     """A flag for each field of `config` that is not `hidden`; `settings` say the defaults that apply."""
-    for key, field in config.model_fields.items():
+    for key, field in fields_of(config).items():
         name = f"{table}.{key}" if table else key
         if name in hidden:
             continue

@@ -51,7 +51,7 @@ def expanded(layer: Layer) -> Layer:
 def frozen_models(run: RunConfig) -> dict[str, str]:
     """Name → directory or hub id. Raises `ConfigError`."""
     models: dict[str, str] = {}
-    for given in run.frozen:
+    for given in run.serving.frozen:
         name, _, model = given.partition("=")
         if not (model and NAME.fullmatch(name)):
             raise ConfigError(
@@ -75,7 +75,7 @@ def with_absolute_paths(given: Sequence[str]) -> tuple[str, ...]:
 
 def uses(chosen: Inference) -> Iterator[FrozenUse]:
     """Every setting that asks a frozen model."""
-    name = frozen_name(chosen.run.teacher_url)
+    name = frozen_name(chosen.run.teacher.teacher_url)
     if name is not None:
         yield FrozenUse(at="--teacher-url", name=name, config=None)
     rewards: list[tuple[str, Part]] = [(f"reward.{part.name}", part) for part in chosen.rewards]

@@ -27,7 +27,7 @@ def check_context(chosen: Inference, config: Mapping[str, Any]) -> None:
 def _context_complaints(chosen: Inference, config: Mapping[str, Any]) -> Iterator[str]:
     run = chosen.run
     context = config.get("max_position_embeddings")
-    longest = run.max_prompt_tokens + run.max_response_tokens
+    longest = run.sampling.max_prompt_tokens + run.sampling.max_response_tokens
     if isinstance(context, int) and longest > context:
         yield (
             f"--max-prompt-tokens plus --max-response-tokens: found {longest}, expected at most {context}, "
@@ -54,6 +54,6 @@ def _model_complaints(resolved: Resolved, config: Mapping[str, Any]) -> Iterator
             f"loss {resolved.loss.name!r}: found {top.count} tokens to compare in each position, expected at "
             f"most {vocabulary}, the vocabulary of model {resolved.model.name!r}."
         )
-    if resolved.run.replay_routing and not (expert_count(config) and config.get(TOP_EXPERTS)):
+    if resolved.run.loss.replay_routing and not (expert_count(config) and config.get(TOP_EXPERTS)):
         yield "--replay-routing: found true, but the model has no experts; leave it out."
     yield from resolved.trainer.config.model_complaints(resolved.run, resolved.trainer_fields, config)

@@ -33,22 +33,23 @@ def given_complaints(resolved: Resolved) -> Iterator[str]:
     if on is TrainsOn.ROLLOUTS:
         return
     given = f"--algo {resolved.algorithm} trains on {on}"
-    if run.group_size != on.per_prompt:
-        yield f"--group-size: found {run.group_size}, but {given}, {on.per_prompt} to a prompt; leave it out."
+    if run.data.group_size != on.per_prompt:
+        found = f"--group-size: found {run.data.group_size}"
+        yield f"{found}, but {given}, {on.per_prompt} to a prompt; leave it out."
     for name in _OF_SAMPLING:
-        value, default = getattr(run, name), type(run).model_fields[name].default
-        if value != default:
-            yield f"{flag_name(name)}: found {said(value)}, but {given} and samples none; leave it out."
-    if on is TrainsOn.PAIRS and run.normalizer != "per_rollout":
+        if not run.is_default(name):
+            value = said(run.values()[name])
+            yield f"{flag_name(name)}: found {value}, but {given} and samples none; leave it out."
+    if on is TrainsOn.PAIRS and run.loss.normalizer != "per_rollout":
         yield (
-            f"--normalizer: found {run.normalizer}, but the loss of --algo {resolved.algorithm} is a mean "
-            "over pairs; expected per_rollout."
+            f"--normalizer: found {run.loss.normalizer}, but the loss of --algo {resolved.algorithm} is a "
+            "mean over pairs; expected per_rollout."
         )
 
 
 def group_complaints(resolved: Resolved) -> Iterator[str]:
     """What compares the samples of a prompt needs several."""
-    size = resolved.run.group_size
+    size = resolved.run.data.group_size
     siblings: list[tuple[str, Part[GroupConfig]]] = [*resolved.batch_parts()]
     siblings += [("reward", part) for part in resolved.rewards]
     siblings += [("filter", part) for part in resolved.filters]
@@ -67,7 +68,7 @@ def advantage_complaints(resolved: Resolved) -> Iterator[str]:
     if advantage is None:
         return
     if loss.config.reads_advantages:
-        if advantage.config.idle and not run.distill_coef:
+        if advantage.config.idle and not run.teacher.distill_coef:
             yield (
                 f"--advantage: found {advantage.name!r}, whose advantages are all 0, but loss {loss.name!r} "
                 "learns by them; add --distill-coef, or choose another one."
@@ -80,7 +81,7 @@ def advantage_complaints(resolved: Resolved) -> Iterator[str]:
             "choose another loss, or the recipe of this one."
         )
     yield from unread(run, ("whiten_advantages", "distill_coef"), f"{reason}; leave it out")
-    if run.kl_coef and run.kl_place == "reward":
+    if run.kl.kl_coef and run.kl.kl_place == "reward":
         yield f"--kl-place: found reward, but {reason}; expected loss."
 
 
@@ -95,12 +96,16 @@ def correction_complaints(resolved: Resolved) -> Iterator[str]:
         )
     for part in resolved.corrections:
         compares = part.config.compares
-        if compares == ("old", "rollout") and run.old_log_probs == "rollout":
+        if compares == ("old", "rollout") and run.loss.old_log_probs == "rollout":
             yield (
                 f"--correction: found {part.name!r}, which compares the trainer's old log-probs with the "
                 "engine's, but --old-log-probs rollout makes them the same; expected --old-log-probs trainer."
             )
-        if compares == ("old", "new") and run.old_log_probs == "trainer" and run.minibatches == 1:
+        if (
+            compares == ("old", "new")
+            and run.loss.old_log_probs == "trainer"
+            and run.optimizer.minibatches == 1
+        ):
             yield (
                 f"--correction: found {part.name!r}, which compares the old with the new log-probs, but they "
                 "are the same with --minibatches 1; expected at least 2, or --old-log-probs rollout."
@@ -111,37 +116,37 @@ def reward_complaints(resolved: Resolved) -> Iterator[str]:
     """What an estimator and the filters make of rewards and advantages."""
     run, advantage = resolved.run, resolved.advantage
     lowering = [f"--filter {part.name}" for part in resolved.filters if part.config.lowers_rewards]
-    if run.kl_coef and run.kl_place == "reward":
+    if run.kl.kl_coef and run.kl.kl_place == "reward":
         lowering.append("--kl-place reward")
     if advantage is not None and advantage.config.from_zero and lowering:
         yield (
             f"--advantage: found {advantage.name!r}, which needs rewards of 0 or more, with {lowering[0]}, "
             "which lowers them; leave one out."
         )
-    if advantage is not None and advantage.config.normalizes and run.whiten_advantages:
+    if advantage is not None and advantage.config.normalizes and run.loss.whiten_advantages:
         yield (
             f"--whiten-advantages: found true, but the advantage {advantage.name!r} is normalized over the "
             "batch already; leave it out."
         )
     yield from _rank_complaints(resolved)
     for part in resolved.filters:
-        if part.config.of_asynchrony and not run.is_asynchronous:
+        if part.config.of_asynchrony and not run.asynchrony.is_asynchronous:
             yield f"--filter: found {part.name!r}, but no sample is stale; add --max-staleness."
-    if not run.kl_coef:
+    if not run.kl.kl_coef:
         for name in ("kl_place", "kl_estimator"):
-            if getattr(run, name) != type(run).model_fields[name].default:
-                yield f"{flag_name(name)}: found {getattr(run, name)}, but there is no KL; add --kl-coef."
+            if not run.is_default(name):
+                yield f"{flag_name(name)}: found {run.values()[name]}, but there is no KL; add --kl-coef."
 
 
 def _rank_complaints(resolved: Resolved) -> Iterator[str]:
     run, names = resolved.run, [part.name for part in resolved.rewards]
-    for name in run.rank_reward:
+    for name in run.rewards.rank_reward:
         if name not in names:
             yield f"--rank-reward: found {name!r}, expected a reward of the run ({', '.join(names)})."
-    if run.rank_reward and run.group_size < 2:
-        yield f"--group-size: found {run.group_size}, but --rank-reward compares siblings; expected 2."
-    if run.rank_reward and Input.GREEDY_REWARD in resolved.needs:
+    if run.rewards.rank_reward and run.data.group_size < 2:
+        yield f"--group-size: found {run.data.group_size}, but --rank-reward compares siblings; expected 2."
+    if run.rewards.rank_reward and Input.GREEDY_REWARD in resolved.needs:
         yield (
-            f"--rank-reward: found {run.rank_reward[0]!r}, but --algo {resolved.algorithm} compares scores "
-            "with that of a greedy response, which has no siblings; leave it out."
+            f"--rank-reward: found {run.rewards.rank_reward[0]!r}, but --algo {resolved.algorithm} compares "
+            "scores with that of a greedy response, which has no siblings; leave it out."
         )

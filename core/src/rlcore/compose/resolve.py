@@ -45,7 +45,7 @@ def resolve(
         advantage=_optional(selection, Kind.ADVANTAGE, settings),
         loss=resolve_part(entries[Kind.LOSS], settings),
         generator=resolve_part(entries[Kind.GENERATOR], settings),
-        rewards=resolve_rewards(selection, settings, run.rank_reward),
+        rewards=resolve_rewards(selection, settings, run.rewards.rank_reward),
         engine=resolve_part(entries[Kind.ENGINE], settings),
         trainer=resolve_part(entries[Kind.TRAINER], settings),
         source=resolve_part(entries[Kind.SOURCE], settings),
@@ -70,7 +70,7 @@ def resolve(
 
 def _producer(selection: Selection, settings: Mapping[str, Setting], run: RunConfig) -> Part[Any]:
     """The chosen one, else the default that suits the run. Raises `ConfigError` where it does not."""
-    kind, kinds = Kind.PRODUCER, (selection.trains_on, run.is_asynchronous)
+    kind, kinds = Kind.PRODUCER, (selection.trains_on, run.asynchrony.is_asynchronous)
 
     def suits(entry: Entry) -> bool:
         return issubclass(entry.config, ProducerConfig) and entry.config.suits(*kinds)
@@ -78,7 +78,7 @@ def _producer(selection: Selection, settings: Mapping[str, Setting], run: RunCon
     suiting = [entry for entry in selection.registry.entries(kind) if suits(entry)]
     chosen = selection.entries.get(kind)
     if chosen is not None and not suits(chosen):
-        what = "an asynchronous run" if run.is_asynchronous else "a synchronous run"
+        what = "an asynchronous run" if run.asynchrony.is_asynchronous else "a synchronous run"
         raise ConfigError(
             f"--producer: found {chosen.record.name!r}, which does not make the rollouts of {what} on "
             f"{selection.trains_on}; expected {' or '.join(entry.record.name for entry in suiting)}, or none."

@@ -64,7 +64,9 @@ class Inference:
     @property
     def context_length(self) -> int:
         """Tokens of the longest prompt and the longest response together."""
-        return self.run.max_prompt_tokens + max(self.run.max_response_tokens, *self._eval_tokens)
+        return self.run.sampling.max_prompt_tokens + max(
+            self.run.sampling.max_response_tokens, *self._eval_tokens
+        )
 
     @property
     def _eval_tokens(self) -> list[int]:
@@ -111,7 +113,7 @@ class Resolved(Inference):
         found = self.critic_needs
         for _, part in self.batch_parts():
             found |= part.config.needs
-        return found | {Input.REFERENCE_LOG_PROBS} if self.run.kl_coef else found
+        return found | {Input.REFERENCE_LOG_PROBS} if self.run.kl.kl_coef else found
 
     @property
     def critic_needs(self) -> frozenset[Input]:
@@ -119,9 +121,9 @@ class Resolved(Inference):
         found = frozenset[Input]()
         for part in (self.advantage, self.value_loss):
             found |= part.config.needs if part is not None else set()
-        if self.run.kl_coef and self.run.kl_place == "reward":
+        if self.run.kl.kl_coef and self.run.kl.kl_place == "reward":
             found |= {Input.REFERENCE_LOG_PROBS, Input.OLD_LOG_PROBS}
-        if self.run.distill_coef:
+        if self.run.teacher.distill_coef:
             found |= {Input.TEACHER_LOG_PROBS, Input.OLD_LOG_PROBS}
         return found
 
@@ -134,7 +136,9 @@ class Resolved(Inference):
             flat["task"] = self.source.name
         if self.plugin_files:
             flat["plugin"] = [file.path for file in self.plugin_files]
-        flat |= self.run.model_dump(mode="json")
+        flat |= {
+            name: list(one) if isinstance(one, tuple) else one for name, one in self.run.values().items()
+        }
         flat |= self.model.bridge.flat("model")
         for kind in (Kind.LOSS, Kind.ENGINE, Kind.TRAINER):
             part: Part = getattr(self, kind)

@@ -31,25 +31,26 @@ def role_complaints(
         reason = f"there is no critic{offers.recipes_with(Kind.VALUE_LOSS)}"
         yield from unread(run, ("critic_model", "critic_warmup_steps"), reason)
         yield from unread_flags(settings, ("critic_lr",), reason)
-        if run.critic_workers == "separate":
+        if run.critic.critic_workers == "separate":
             yield f"--critic-workers: found separate, but {reason}."
     if Input.REFERENCE_LOG_PROBS not in needs:
         names = ("reference_model", "reference_refresh_every", "kl_unbiased")
         reason = "nothing reads the reference; add --kl-coef"
         yield from unread(run, names, reason)
         yield from unread_flags(settings, ("kl_estimator", "kl_place"), reason)
-    if run.reference_placement == "swapped" and Input.REFERENCE_LOG_PROBS not in needs:
+    if run.kl.reference_placement == "swapped" and Input.REFERENCE_LOG_PROBS not in needs:
         yield "--reference-placement: found swapped, but nothing reads the reference; add --kl-coef."
-    if run.kl_unbiased and run.kl_place != "loss":
-        yield f"--kl-unbiased: found true with --kl-place {run.kl_place}, expected --kl-place loss."
-    if run.critic_warmup_steps >= run.steps:
-        found = f"--critic-warmup-steps: found {run.critic_warmup_steps}"
+    if run.kl.kl_unbiased and run.kl.kl_place != "loss":
+        yield f"--kl-unbiased: found true with --kl-place {run.kl.kl_place}, expected --kl-place loss."
+    if run.critic.critic_warmup_steps >= run.steps:
+        found = f"--critic-warmup-steps: found {run.critic.critic_warmup_steps}"
         yield f"{found}, expected less than --steps ({run.steps})."
-    left = run.steps - run.critic_warmup_steps
-    if run.critic_warmup_steps and left > 0 and run.warmup_steps >= left:
+    left = run.steps - run.critic.critic_warmup_steps
+    if run.critic.critic_warmup_steps and left > 0 and run.optimizer.warmup_steps >= left:
         yield (
-            f"--warmup-steps: found {run.warmup_steps}, expected less than {left}, the --steps that are left "
-            "after --critic-warmup-steps."
+            f"--warmup-steps: found {run.optimizer.warmup_steps}, expected less than {left}, the --steps "
+            "that are left after --critic-warmup-steps."
         )
-    if readers and run.min_lr > run.critic_lr:
-        yield f"--min-lr: found {run.min_lr:g}, expected at most --critic-lr ({run.critic_lr:g})."
+    if readers and run.optimizer.min_lr > run.critic.critic_lr:
+        most = run.critic.critic_lr
+        yield f"--min-lr: found {run.optimizer.min_lr:g}, expected at most --critic-lr ({most:g})."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rlcore.api.errors import ConfigError
 from rlcore.api.inputs import Input, TrainsOn
@@ -36,9 +37,9 @@ def fit(resolved: Resolved, settings: Mapping[str, Setting], offers: Suggestions
     """
     ranks = resolved.trainer.config.model_ranks(resolved.trainer_fields)
     if "ranks" not in settings:
-        run = resolved.run.model_copy(update={"ranks": ranks})
+        run = resolved.run.but(ranks=ranks)
         resolved = replace(resolved, run=run)
-    resolved = replace(resolved, run=resolved.run.model_copy(update=_absolute(resolved.run)))
+    resolved = replace(resolved, run=resolved.run.but(**_absolute(resolved.run)))
     for sentence in _complaints(resolved, settings, ranks, offers):
         raise ConfigError(sentence)
     if resolved.model.path is not None:
@@ -46,40 +47,40 @@ def fit(resolved: Resolved, settings: Mapping[str, Setting], offers: Suggestions
     return resolved
 
 
-def _absolute(run: RunConfig) -> dict[str, str | tuple[str, ...]]:
+def _absolute(run: RunConfig) -> dict[str, Any]:
     """Directories that a resumed run must find again, wherever it is resumed."""
     names = ("reference_model", "teacher_model", "critic_model", "weights", "engine_weights_dir")
-    given = {name: getattr(run, name) for name in names}
+    given = {name: run.values()[name] for name in names}
     found = {name: str(Path(path).resolve()) for name, path in given.items() if path}
-    return {**found, "frozen": with_absolute_paths(run.frozen)}
+    return {**found, "frozen": with_absolute_paths(run.serving.frozen)}
 
 
 def _complaints(
     resolved: Resolved, settings: Mapping[str, Setting], parallel: int, offers: Suggestions
 ) -> Iterator[str]:
     run = resolved.run
-    longest = run.max_prompt_tokens + run.max_response_tokens
+    longest = run.sampling.max_prompt_tokens + run.sampling.max_response_tokens
     yield from given_complaints(resolved)
     yield from group_complaints(resolved)
-    if run.minibatches > run.prompts_per_step:
+    if run.optimizer.minibatches > run.data.prompts_per_step:
         yield (
-            f"--minibatches: found {run.minibatches}, expected at most --prompts-per-step "
-            f"({run.prompts_per_step})."
+            f"--minibatches: found {run.optimizer.minibatches}, expected at most --prompts-per-step "
+            f"({run.data.prompts_per_step})."
         )
-    if run.min_lr > run.lr:
-        yield f"--min-lr: found {run.min_lr:g}, expected at most --lr ({run.lr:g})."
-    if run.warmup_steps and run.warmup_steps >= run.steps:
-        yield f"--warmup-steps: found {run.warmup_steps}, expected less than --steps ({run.steps})."
-    if resolved.trains_on is TrainsOn.PAIRS and longest <= run.tokens_per_rank < 2 * longest:
+    if run.optimizer.min_lr > run.optimizer.lr:
+        yield f"--min-lr: found {run.optimizer.min_lr:g}, expected at most --lr ({run.optimizer.lr:g})."
+    if run.optimizer.warmup_steps and run.optimizer.warmup_steps >= run.steps:
+        yield f"--warmup-steps: found {run.optimizer.warmup_steps}, expected less than --steps ({run.steps})."
+    if resolved.trains_on is TrainsOn.PAIRS and longest <= run.optimizer.tokens_per_rank < 2 * longest:
         yield (
-            f"--tokens-per-rank: found {run.tokens_per_rank}, expected at least {2 * longest}, which the "
-            "longest pair takes (twice --max-prompt-tokens plus --max-response-tokens)."
+            f"--tokens-per-rank: found {run.optimizer.tokens_per_rank}, expected at least {2 * longest}, "
+            "which the longest pair takes (twice --max-prompt-tokens plus --max-response-tokens)."
         )
     yield from _asynchrony_complaints(run)
-    if run.tokens_per_rank < longest:
+    if run.optimizer.tokens_per_rank < longest:
         yield (
-            f"--tokens-per-rank: found {run.tokens_per_rank}, expected at least {longest}, which the longest "
-            "sample takes (--max-prompt-tokens plus --max-response-tokens)."
+            f"--tokens-per-rank: found {run.optimizer.tokens_per_rank}, expected at least {longest}, which "
+            "the longest sample takes (--max-prompt-tokens plus --max-response-tokens)."
         )
     if run.ranks % parallel:
         yield (
@@ -93,7 +94,7 @@ def _complaints(
         for kind, part in resolved.batch_parts()
         if Input.TEACHER_LOG_PROBS in part.config.needs
     ]
-    teachers += ["--distill-coef"] if run.distill_coef else []
+    teachers += ["--distill-coef"] if run.teacher.distill_coef else []
     yield from teacher_complaints(run, teachers, resolved.loss.config.top_tokens, offers)
     yield from advantage_complaints(resolved)
     yield from correction_complaints(resolved)
@@ -119,30 +120,31 @@ def _roles(resolved: Resolved) -> frozenset[str]:
     has = {
         "critic": resolved.value_loss is not None,
         "reference": Input.REFERENCE_LOG_PROBS in resolved.needs,
-        "teacher": bool(resolved.run.teacher_model),
+        "teacher": bool(resolved.run.teacher.teacher_model),
     }
     return frozenset(name for name, is_there in has.items() if is_there)
 
 
 def _asynchrony_complaints(run: RunConfig) -> Iterator[str]:
     """What keeps groups in progress, and what may become of their old tokens."""
-    if not run.is_asynchronous:
-        names = ("over_sample",) if run.over_sample > 1 else ()
+    given = run.asynchrony
+    if not given.is_asynchronous:
+        names = ("over_sample",) if given.over_sample > 1 else ()
         yield from unread(run, (*names, "mask_stale_tokens"), "no rollout is partial; add --partial-rollouts")
         return
-    if run.mask_stale_tokens:
+    if given.mask_stale_tokens:
         return
-    if not run.max_staleness:
+    if not given.max_staleness:
         yield (
             "--partial-rollouts: found true with --max-staleness 0, but what is continued has tokens of "
             "older weights; expected --max-staleness 1 or more, or --mask-stale-tokens."
         )
-    most = run.max_staleness + 1 if run.partial_rollouts else 1
-    if run.over_sample > most:
-        instead = "" if run.partial_rollouts else " --partial-rollouts, which lets generation rest, or"
+    most = given.max_staleness + 1 if given.partial_rollouts else 1
+    if given.over_sample > most:
+        instead = "" if given.partial_rollouts else " --partial-rollouts, which lets generation rest, or"
         yield (
-            f"--over-sample: found {run.over_sample:g}, expected at most {most}, because more groups would "
-            f"grow too old for --max-staleness {run.max_staleness}; add{instead} --mask-stale-tokens."
+            f"--over-sample: found {given.over_sample:g}, expected at most {most}, because more groups would "
+            f"grow too old for --max-staleness {given.max_staleness}; add{instead} --mask-stale-tokens."
         )
 
 

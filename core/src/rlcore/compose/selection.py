@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rlcore.api.config import Config, flag_name
+from rlcore.api.config import Config, fields_of, flag_name
 from rlcore.api.errors import ConfigError, did_you_mean
 from rlcore.api.inputs import TrainsOn
 from rlcore.api.part_config import PassingConfig
@@ -207,7 +207,7 @@ class Selection:
 
     def known(self) -> list[str]:
         """Every name that something reads, pass-through fields aside."""
-        names = [*RunConfig.model_fields, *CHOICES]
+        names = [*fields_of(RunConfig), *CHOICES]
         names += itertools.chain.from_iterable(one.choices() for one in self.evals)
         for table, config, _ in self.configs():
             names += [f"{table}.{key}" for key in config.model_fields]

@@ -16,7 +16,7 @@ def said(value: Any) -> str:
 def unread(run: RunConfig, names: tuple[str, ...], reason: str) -> Iterator[str]:
     """Of the settings `names`, those that were given although nothing reads them, for `reason`."""
     for name in names:
-        value = getattr(run, name)
+        value = run.values()[name]
         if value:
             yield f"{flag_name(name)}: found {said(value)}, but {reason}."
 

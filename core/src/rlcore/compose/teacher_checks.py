@@ -17,7 +17,10 @@ def teacher_complaints(
     """`readers`: what reads the teacher's log-probs, in words; `top`: what the loss compares beside them."""
     given = [
         f"--{name}: found {value!r}"
-        for name, value in (("teacher-model", run.teacher_model), ("teacher-url", run.teacher_url))
+        for name, value in (
+            ("teacher-model", run.teacher.teacher_model),
+            ("teacher-url", run.teacher.teacher_url),
+        )
         if value
     ]
     if given and not readers:
@@ -30,19 +33,19 @@ def teacher_complaints(
         )
     if len(given) > 1:
         yield f"{given[0]}, and {given[1]}; expected one teacher."
-    if run.teacher_url:
+    if run.teacher.teacher_url:
         yield from _url_complaints(run, top)
 
 
 def _url_complaints(run: RunConfig, top: TopTokens | None) -> Iterator[str]:
-    found = f"--teacher-url: found {run.teacher_url!r}"
-    parts = urlsplit(run.teacher_url)
+    found = f"--teacher-url: found {run.teacher.teacher_url!r}"
+    parts = urlsplit(run.teacher.teacher_url)
     is_url = parts.scheme in ("http", "https") and parts.netloc
-    if not is_url and frozen_name(run.teacher_url) is None:
+    if not is_url and frozen_name(run.teacher.teacher_url) is None:
         yield f"{found}, expected a URL such as http://127.0.0.1:30000."
-    if run.temperature != 1.0:
+    if run.sampling.temperature != 1.0:
         yield (
-            f"--temperature: found {run.temperature:g}, but the engine of --teacher-url scores at "
+            f"--temperature: found {run.sampling.temperature:g}, but the engine of --teacher-url scores at "
             "temperature 1; expected 1, or --teacher-model."
         )
     if top is not None:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
-from rlcore.api.config import Config, flag_name
+from rlcore.api.config import Config, fields_of, flag_name, nested
 from rlcore.api.errors import ConfigError
 from rlcore.config.fields import describe, from_text, is_optional
 from rlcore.config.toml import NONE
@@ -51,18 +52,18 @@ def build(config: type[ConfigT], settings: Mapping[str, Setting], table: str = "
     """
     prefix = f"{table}." if table else ""
     raw = {
-        key: _raw(config, key, settings[prefix + key])
-        for key in config.model_fields
+        key: _raw(field, settings[prefix + key])
+        for key, field in fields_of(config).items()
         if prefix + key in settings
     }
     try:
-        return config.model_validate_json(json.dumps(raw, default=str), strict=True)
+        return config.model_validate_json(json.dumps(nested(config, raw), default=str), strict=True)
     except ValidationError as error:
         raise ConfigError(_sentence(config, error, settings, table)) from error
 
 
-def _raw(config: type[Config], key: str, setting: Setting) -> Any:
-    annotation = config.model_fields[key].annotation
+def _raw(field: FieldInfo, setting: Setting) -> Any:
+    annotation = field.annotation
     if setting.value == NONE and is_optional(annotation):
         return None
     return setting.value if setting.layer.label else from_text(annotation, setting.value)
@@ -73,11 +74,12 @@ def _sentence(
 ) -> str:
     first = error.errors(include_url=False)[0]
     reason = str(first.get("ctx", {}).get("error", first["msg"])).removesuffix(".")
-    key = str(first["loc"][0]) if first["loc"] else ""
-    if key not in config.model_fields:
+    fields = fields_of(config)
+    key = next((str(place) for place in first["loc"] if place in fields), None)
+    if key is None:
         return f"[{table}]: {reason}." if table else f"{reason}."
     name = f"{table}.{key}" if table else key
-    field = config.model_fields[key]
+    field = fields[key]
     if first["type"] == "missing":
         return f"{flag_name(name)} is missing: {field.description or describe(field)}."
     setting = settings[name]

@@ -28,9 +28,9 @@ def cursor_of(prompts: Sequence[Prompt], run: RunConfig, source: PromptSource | 
         cursor = source.cursor(prompts, run.seed)
     else:
         cursor = PromptCursor(prompts, run.seed)
-    if not run.curriculum:
+    if not run.data.curriculum:
         return cursor
-    return CurriculumCursor(cursor, run.seed, run.curriculum_floor, run.curriculum_solved_at)
+    return CurriculumCursor(cursor, run.seed, run.data.curriculum_floor, run.data.curriculum_solved_at)
 
 
 class MixCursor:

@@ -163,7 +163,7 @@ class Learner:
     def _prepared(self, local: TrainBatch) -> TrainBatch:
         settings = self._settings
         whole = gather_batch(local, self._group)
-        if settings.kl.coef and settings.kl.place == "reward":
+        if settings.kl.kl_coef and settings.kl.kl_place == "reward":
             whole = in_rewards(whole, settings.kl)
         whole = prepare(
             whole,

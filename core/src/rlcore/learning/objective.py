@@ -14,17 +14,17 @@ from torch import Tensor
 from rlcore.api.batch import TrainBatch
 from rlcore.api.inputs import Input
 from rlcore.api.maths import importance_ratio, kl, where_live
+from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import LossResult, TokenOutputs
 from rlcore.api.training import Correction, CorrectionInputs, Loss, LossInputs
 from rlcore.learning.outputs import check_outputs, name_of
-from rlcore.learning.settings import KlSettings
 
 WEIGHTED = "weighted/"
 """What stands before the names of sums that hold the weights of the tokens (`LossOutput.weighted`)."""
 
 
 class Objective:
-    """Σ_t w_t · (c_t · loss_t + kl.coef · KL_t - entropy_coef · H_t) over the live tokens of a micro-batch.
+    """Σ_t w_t · (c_t · loss_t + kl_coef · KL_t - entropy_coef · H_t) over the live tokens of a micro-batch.
 
     c_t is the product of the corrections' weights, 1 without any: it weighs the loss alone, neither the
     entropy nor any other term, and changes no denominator, so a token whose weight is 0 still counts there.
@@ -44,13 +44,13 @@ class Objective:
         *,
         corrections: Sequence[Correction] = (),
         rollout_as_old: bool = False,
-        kl: KlSettings | None = None,
+        kl: KlOptions | None = None,
     ) -> None:
         self._loss = loss
         self._entropy_coef = entropy_coef
         self._corrections = corrections
         self._rollout_as_old = rollout_as_old
-        self._kl = kl or KlSettings()
+        self._kl = kl or KlOptions()
         self._gap_max: Tensor | None = None
 
     def __call__(self, outputs: TokenOutputs, batch: TrainBatch) -> LossResult:
@@ -71,10 +71,10 @@ class Objective:
             assert entropy_R is not None, "an entropy bonus needs the entropy"
             loss_R = loss_R - self._entropy_coef * entropy_R
         kl_R = self._kl_to_reference(inputs)
-        if self._kl.coef and self._kl.place == "loss":
+        if self._kl.kl_coef and self._kl.kl_place == "loss":
             assert kl_R is not None, "a KL term needs the reference's log-probs"
             ratio_R = importance_ratio(inputs.log_probs, inputs.old_log_probs, inputs.mask)
-            loss_R = loss_R + self._kl.coef * (ratio_R * kl_R if self._kl.unbiased else kl_R)
+            loss_R = loss_R + self._kl.kl_coef * (ratio_R * kl_R if self._kl.kl_unbiased else kl_R)
         weights_R = batch.per_token["weights"]
         total = where_live(weights_R * loss_R, inputs.mask).sum()
         with torch.no_grad():
@@ -141,7 +141,7 @@ class Objective:
         reference_R = inputs.batch.per_token.get(Input.REFERENCE_LOG_PROBS)
         if reference_R is None:
             return None
-        return kl(inputs.log_probs, reference_R, inputs.mask, self._kl.estimator)
+        return kl(inputs.log_probs, reference_R, inputs.mask, self._kl.kl_estimator)
 
     def _metrics(self, inputs: LossInputs, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
         old_R, rollout_R, mask_R = inputs.old_log_probs, inputs.rollout_log_probs, inputs.mask

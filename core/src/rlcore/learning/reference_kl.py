@@ -5,10 +5,10 @@ from __future__ import annotations
 from rlcore.api.batch import TrainBatch
 from rlcore.api.inputs import Input
 from rlcore.api.maths import kl, segment_sum
-from rlcore.learning.settings import KlSettings
+from rlcore.api.run_config import KlOptions
 
 
-def in_rewards(batch: TrainBatch, settings: KlSettings) -> TrainBatch:
+def in_rewards(batch: TrainBatch, settings: KlOptions) -> TrainBatch:
     """`batch` with coef · KL_t taken from each live token's reward, and their sum from the sample's reward.
 
     The policy's own log-probs are the old ones. The KL carries no gradient here
@@ -21,9 +21,9 @@ def in_rewards(batch: TrainBatch, settings: KlSettings) -> TrainBatch:
         columns[Input.OLD_LOG_PROBS].double(),
         columns[Input.REFERENCE_LOG_PROBS].double(),
         mask_R,
-        settings.estimator,
+        settings.kl_estimator,
     )
-    penalty_R = settings.coef * kl_R
+    penalty_R = settings.kl_coef * kl_R
     reward_B = batch.per_sample["reward"] - segment_sum(penalty_R, batch.segments, len(batch))
     rewards_R = columns["rewards"] - penalty_R
     return batch.with_columns({"rewards": rewards_R.float()}, {"reward": reward_B.float()})

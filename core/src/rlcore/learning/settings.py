@@ -1,25 +1,11 @@
 """What the learner is told."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from rlcore.api.inputs import Input, TopTokens
-from rlcore.api.maths import KlKind, Normalizer
-
-
-@dataclass(frozen=True, kw_only=True)
-class KlSettings:
-    """The KL to the reference. `coef` 0: it is measured, and trained on nowhere.
-
-    `place`: it is added to the loss of each token, or taken from its reward before the advantages.
-    `unbiased`: in the loss, times the ratio of the new to the old policy, which carries a gradient too
-    (https://arxiv.org/abs/2512.02556, section 3.1).
-    """
-
-    coef: float = 0.0
-    estimator: KlKind = "k3"
-    place: Literal["loss", "reward"] = "loss"
-    unbiased: bool = False
+from rlcore.api.maths import Normalizer
+from rlcore.api.run_config import KlOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +37,7 @@ class LearnerSettings:
     top_tokens: TopTokens | None = None
     distill_coef: float = 0.0
     whiten_advantages: bool = False
-    kl: KlSettings = KlSettings()
+    kl: KlOptions = field(default_factory=KlOptions)
     reference_is_initial: bool = False
     critic_warmup_steps: int = 0
     whole: bool = True

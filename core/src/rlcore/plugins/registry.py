@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlcore.api.config import NAME, Config
+from rlcore.api.config import NAME, Config, fields_of
 from rlcore.api.errors import PluginError, did_you_mean
 from rlcore.api.part_config import (
     AdvantageConfig,
@@ -21,6 +21,8 @@ from rlcore.api.part_config import (
 from rlcore.api.records import Algorithm, Component, Kind, ModelFamily, Record, Source
 from rlcore.api.run_config import RunConfig
 from rlcore.config.toml import CHOICE, NESTED
+
+RUN_FIELDS = fields_of(RunConfig)
 
 HOOKS: Mapping[str, tuple[Kind, type[Record]]] = {
     "rlcore_algorithms": (Kind.ALGORITHM, Algorithm),
@@ -163,12 +165,12 @@ def _check_recipe(record: Algorithm) -> str | None:
     for kind in [*record.parts, *record.tables]:
         if kind not in set(PART_KINDS):
             return f"found a part {kind!r}, expected one of {', '.join(PART_KINDS)}"
-    unknown = [key for key in record.settings if key not in RunConfig.model_fields]
+    unknown = [key for key in record.settings if key not in RUN_FIELDS]
     if unknown:
-        near = did_you_mean(unknown[0], RunConfig.model_fields)
+        near = did_you_mean(unknown[0], RUN_FIELDS)
         return f"settings: {unknown[0]!r} is no setting of a run.{near}"
     for key in record.scales:
-        if key not in RunConfig.model_fields or RunConfig.model_fields[key].annotation is not float:
+        if key not in RUN_FIELDS or RUN_FIELDS[key].annotation is not float:
             return f"scales: {key!r} is no setting of a run that is a number"
     for kind, names in record.parts.items():
         if isinstance(names, str) == (kind in LIST_KINDS):
@@ -191,7 +193,7 @@ def _check_component(kind: Kind, record: Component) -> str | None:
     ):
         return f"config {record.config!r}, expected a class derived from {base.__module__}.{base.__name__}"
     parts = PART_KINDS if isinstance(record, ModelFamily | Source) else ()
-    known = {*RunConfig.model_fields, *(kind.value for kind in parts)}
+    known = {*RUN_FIELDS, *(kind.value for kind in parts)}
     for key in record.suggests:
         if key not in known:
             return f"suggests {key!r}, which is no setting of a run.{did_you_mean(key, known)}"

@@ -64,7 +64,7 @@ class AsynchronousRollouts:
 
     async def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
         """Rollouts of the steps `done` + 1 to `steps`; asking means that the last one was trained on."""
-        batch = self._run.prompts_per_step
+        batch = self._run.data.prompts_per_step
         self._unplanned = (steps - done) * batch
         self._is_stopping = False
         try:
@@ -82,8 +82,8 @@ class AsynchronousRollouts:
     async def publication(self, version: int) -> AsyncIterator[None]:
         """The engines take up `version` within; requests under way fare as `on_publish` says."""
         self._newest = version
-        if self._run.on_publish in ("wait", "abort"):
-            await self._flow.close(interrupt=self._run.on_publish == "abort")
+        if self._run.asynchrony.on_publish in ("wait", "abort"):
+            await self._flow.close(interrupt=self._run.asynchrony.on_publish == "abort")
         yield
         self.published(version)
 
@@ -113,18 +113,18 @@ class AsynchronousRollouts:
     @property
     def _bound(self) -> int:
         """Groups in progress, those in training among them."""
-        ahead = 0 if self._run.partial_rollouts else self._run.max_staleness
-        return math.ceil(self._run.prompts_per_step * (ahead + self._run.over_sample))
+        ahead = 0 if self._run.asynchrony.partial_rollouts else self._run.asynchrony.max_staleness
+        return math.ceil(self._run.data.prompts_per_step * (ahead + self._run.asynchrony.over_sample))
 
     @property
     def _beyond_refills(self) -> int:
         """Dropped groups that no new prompt replaces: the batch will be short of them."""
-        return max(0, self._tally.dropped - self._run.max_refills * self._run.prompts_per_step)
+        return max(0, self._tally.dropped - self._run.data.max_refills * self._run.data.prompts_per_step)
 
     def _start(self, draw: Draw) -> None:
         notes = self._buffer.notes(draw.group_id)
         begun = min((version for note in notes.values() for version in note.versions), default=self._version)
-        if begun < self._oldest and not self._run.mask_stale_tokens:
+        if begun < self._oldest and not self._run.asynchrony.mask_stale_tokens:
             self._discarded += sum(note.tokens for note in notes.values())
             notes.clear()
             begun = self._version
@@ -149,7 +149,7 @@ class AsynchronousRollouts:
         def versions() -> Versions:
             return Versions(oldest=begun, newest=self._newest)
 
-        ctx, count = context(self._sampling), self._run.group_size
+        ctx, count = context(self._sampling), self._run.data.group_size
         if self._pipeline.baseline:
             beside = context(greedy(self._sampling))
             outcome = await self._pipeline.make_with_baseline(draw, ctx, beside, versions, count=count)
@@ -182,12 +182,12 @@ class AsynchronousRollouts:
         while (groups := self._batch()) is None:
             self._changed.clear()
             await self._changed.wait()
-        if self._run.partial_rollouts:
+        if self._run.asynchrony.partial_rollouts:
             await self._flow.close(interrupt=True)
         self._buffer.take(group.group_id for group in groups)
-        self._training = self._run.prompts_per_step
+        self._training = self._run.data.prompts_per_step
         metrics = self._metrics(groups) | {"time/rollout_s": time.perf_counter() - begin}
-        if self._run.mask_stale_tokens:
+        if self._run.asynchrony.mask_stale_tokens:
             groups = [without_stale(group, self._oldest) for group in groups]
         groups = sorted(groups, key=lambda group: group.group_id)
         return Rollout(step=step, version=self._version, groups=tuple(groups), metrics=metrics)
@@ -195,25 +195,25 @@ class AsynchronousRollouts:
     @property
     def _oldest(self) -> int:
         """The oldest weights whose tokens may be trained on now."""
-        return self._version - self._run.max_staleness
+        return self._version - self._run.asynchrony.max_staleness
 
     def _batch(self) -> list[Group] | None:
         """The oldest finished groups, if they are enough and those that are left can wait."""
         if self._failure is not None:
             raise self._failure
         self._expire()
-        size = self._run.prompts_per_step
+        size = self._run.data.prompts_per_step
         waiting = sorted(self._buffer.waiting(), key=lambda group: (oldest(group), group.group_id))
         chosen, rest = waiting[:size], waiting[size:]
         if len(chosen) < size - self._beyond_refills:
             return None
         left = [*map(oldest, rest), *self._begun.values()]
-        is_in_time = in_time(left, self._version, staleness=self._run.max_staleness, batch=size)
-        return chosen if is_in_time or self._run.mask_stale_tokens else None
+        is_in_time = in_time(left, self._version, staleness=self._run.asynchrony.max_staleness, batch=size)
+        return chosen if is_in_time or self._run.asynchrony.mask_stale_tokens else None
 
     def _expire(self) -> None:
         """Groups of which nothing may be trained on any more are generated again."""
-        judged = newest if self._run.mask_stale_tokens else oldest
+        judged = newest if self._run.asynchrony.mask_stale_tokens else oldest
         expired = [group for group in self._buffer.waiting() if judged(group) < self._oldest]
         if expired:
             self._discarded += sum(len(s.response_ids) for group in expired for s in group.samples)
@@ -224,13 +224,13 @@ class AsynchronousRollouts:
         tally = self._tally
         self._tally = tally.split(groups, self._buffer.waiting())
         discarded, self._discarded = self._discarded, 0
-        size = self._run.prompts_per_step
+        size = self._run.data.prompts_per_step
         return {
             **tally.metrics(),
             **staleness_metrics(groups, self._version),
             "rollout/groups": len(groups),
             "rollout/groups_missing": size - len(groups),
-            "rollout/refills": math.ceil(min(tally.dropped, self._run.max_refills * size) / size),
+            "rollout/refills": math.ceil(min(tally.dropped, self._run.data.max_refills * size) / size),
             "rollout/groups_in_flight": len(self._begun),
             "rollout/groups_waiting": len(self._buffer.waiting()),
             "rollout/tokens_discarded": discarded,

@@ -79,13 +79,13 @@ class Evaluator:
     ) -> None:
         self._run = run
         self._encoder = encoder
-        longest = max((one.sampling.max_tokens for one in sets), default=run.max_response_tokens)
+        longest = max((one.sampling.max_tokens for one in sets), default=run.sampling.max_response_tokens)
         self._engines = Engines(
             clients,
             encoder.tokenizer,
-            run.engine_concurrency,
+            run.serving.engine_concurrency,
             name=EVALUATION,
-            context_length=run.max_prompt_tokens + longest,
+            context_length=run.sampling.max_prompt_tokens + longest,
         )
         self._sets = sets
         self._in_step = in_step
@@ -181,12 +181,12 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 def sampling_of(config: EvalConfig, run: RunConfig) -> Sampling:
     """How an evaluation of a run samples."""
     return Sampling(
-        max_tokens=config.max_tokens or run.max_response_tokens,
+        max_tokens=config.max_tokens or run.sampling.max_response_tokens,
         temperature=config.temperature,
         top_p=config.top_p,
         top_k=config.top_k,
         min_p=config.min_p,
-        stop=run.stop,
+        stop=run.sampling.stop,
     )
 
 

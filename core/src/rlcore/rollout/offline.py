@@ -70,7 +70,7 @@ class OfflineProducer:
     def rollout(self, step: int) -> Rollout:
         """The groups of `step`. A prompt that cannot be encoded is left out, and the next one taken."""
         begin = time.perf_counter()
-        wanted, groups, dropped = self._run.prompts_per_step, list[Group](), 0
+        wanted, groups, dropped = self._run.data.prompts_per_step, list[Group](), 0
         while len(groups) < wanted:  # it ends: the first prompts of each set were checked before the run
             found = [self._group(*taken) for taken in self._cursor.take(wanted - len(groups))]
             groups += [group for group in found if group is not None]
@@ -90,7 +90,7 @@ class OfflineProducer:
         group_id = self._next_group
         self._next_group += 1
         try:
-            check_metadata([prompt], self._run.metadata_columns)
+            check_metadata([prompt], self._run.data.metadata_columns)
             samples = self._samples(group_id, prompt)
         except DataError as error:
             _log.warning("%s It is left out.", error)

@@ -58,7 +58,7 @@ class GroupPipeline:
             return new_samples(draw, ids, count=count, run_seed=self._run.seed, prefix=prefix)
 
         try:
-            check_metadata([draw.prompt], self._run.metadata_columns)
+            check_metadata([draw.prompt], self._run.data.metadata_columns)
             fresh = fresh_of(self._encoder.encode(draw.prompt))
         except DataError as error:
             ctx.close()
@@ -126,13 +126,13 @@ class RolloutPipeline(GroupPipeline):
         self._failing = {*self._failing, group_id} if outcome.error else set()
         if outcome.error:
             is_passing = self._has_scored and outcome.is_unscored
-            draws = run.prompts_per_step * (1 + run.max_refills) if is_passing else 0
-            if len(self._failing) >= max(draws, at_once, run.max_attempts):
+            draws = run.data.prompts_per_step * (1 + run.data.max_refills) if is_passing else 0
+            if len(self._failing) >= max(draws, at_once, run.data.max_attempts):
                 raise RunError(str(outcome.error)) if is_passing else outcome.error
         self._has_scored |= outcome.reason is None
         tally.add(outcome)
         if outcome.reason == CRASHED:
-            if not self._buffer.crashed(group_id, self._run.max_attempts):
+            if not self._buffer.crashed(group_id, self._run.data.max_attempts):
                 tally.drop(CRASHED)
             return None
         if outcome.reason is None:

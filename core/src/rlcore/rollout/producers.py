@@ -23,5 +23,5 @@ def asynchronous_producer(config: Config, context: ProducerContext) -> Producer:
 
 def offline_producer(config: Config, context: ProducerContext) -> Producer:
     """What the data give."""
-    encoder = ResponseEncoder(context.encoder, context.run.max_response_tokens)
+    encoder = ResponseEncoder(context.encoder, context.run.sampling.max_response_tokens)
     return OfflineProducer(run=context.run, cursor=context.cursor, encoder=encoder)

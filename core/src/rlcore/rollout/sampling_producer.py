@@ -73,10 +73,15 @@ class SamplingProducer:
         `baseline`: a greedy response is made beside each group, for its reward (`Input.GREEDY_REWARD`).
         """
         self._run = run
-        length = run.max_prompt_tokens + run.max_response_tokens
-        self._engines = Engines(clients, encoder.tokenizer, run.engine_concurrency, context_length=length)
+        length = run.sampling.max_prompt_tokens + run.sampling.max_response_tokens
+        self._engines = Engines(
+            clients, encoder.tokenizer, run.serving.engine_concurrency, context_length=length
+        )
         # What is in progress, what came back, and a batch that is too old.
-        buffer = DataBuffer(run.prompts_per_step * (run.max_staleness + 2 + math.ceil(run.over_sample)))
+        buffer = DataBuffer(
+            run.data.prompts_per_step
+            * (run.asynchrony.max_staleness + 2 + math.ceil(run.asynchrony.over_sample))
+        )
         self._queue = PromptQueue(cursor, buffer)
         self._pipeline = RolloutPipeline(
             run=run,
@@ -88,12 +93,12 @@ class SamplingProducer:
             baseline=baseline,
         )
         self.sampling = Sampling(
-            max_tokens=run.max_response_tokens,
-            temperature=run.temperature,
-            top_p=run.top_p,
-            top_k=run.top_k,
-            min_p=run.min_p,
-            stop=run.stop,
+            max_tokens=run.sampling.max_response_tokens,
+            temperature=run.sampling.temperature,
+            top_p=run.sampling.top_p,
+            top_k=run.sampling.top_k,
+            min_p=run.sampling.min_p,
+            stop=run.sampling.stop,
         )
         parts = (run, self._queue, self._engines, self._pipeline, self.sampling, version)
         self._rollouts: Rollouts = rollouts(*parts)

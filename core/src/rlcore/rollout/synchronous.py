@@ -72,10 +72,10 @@ class SynchronousRollouts:
         begin = time.perf_counter()
         tally, generating, rounds = Tally(), 0.0, 0
         versions = Versions(oldest=version, newest=version)
-        wanted, buffer = self._run.prompts_per_step, self._queue.buffer
+        wanted, buffer = self._run.data.prompts_per_step, self._queue.buffer
         groups = buffer.waiting()[:wanted]  # left by a rollout that failed
         try:
-            while len(groups) < wanted and rounds <= self._run.max_refills:
+            while len(groups) < wanted and rounds <= self._run.data.max_refills:
                 started = time.perf_counter()
                 draws = self._queue.draw(wanted - len(groups))
                 outcomes = await make_all(
@@ -84,7 +84,7 @@ class SynchronousRollouts:
                     draws,
                     self._sampling,
                     versions,
-                    count=self._run.group_size,
+                    count=self._run.data.group_size,
                     baseline=self._pipeline.baseline,
                 )
                 generating += max(outcome.generated for outcome in outcomes) - started

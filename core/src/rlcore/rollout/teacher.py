@@ -30,7 +30,7 @@ def check_vocabulary(run: RunConfig, tokenizer: Tokenizer) -> None:
     try:
         asyncio.run(_check(run, tokenizer))
     except EngineError as error:
-        raise ConfigError(f"--teacher-url {run.teacher_url}: {error}") from error
+        raise ConfigError(f"--teacher-url {run.teacher.teacher_url}: {error}") from error
 
 
 async def _check(run: RunConfig, tokenizer: Tokenizer) -> None:
@@ -41,8 +41,8 @@ async def _check(run: RunConfig, tokenizer: Tokenizer) -> None:
         mine = tuple(tokenizer.encode(text, add_special_tokens=True))
         if theirs != mine:
             raise ConfigError(
-                f"--teacher-url {run.teacher_url}: its tokenizer makes {list(theirs)} of {text!r}, that of "
-                f"the run's model {list(mine)}; expected a teacher with the same vocabulary."
+                f"--teacher-url {run.teacher.teacher_url}: its tokenizer makes {list(theirs)} of {text!r}, "
+                f"that of the run's model {list(mine)}; expected a teacher with the same vocabulary."
             )
 
 
@@ -58,10 +58,10 @@ def _probes(tokenizer: Tokenizer) -> list[str]:
 def client_of(run: RunConfig) -> EngineClient:
     """Of the server at `--teacher-url`."""
     return EngineClient(
-        run.teacher_url,
+        run.teacher.teacher_url,
         os.environ.get(TOKEN) or None,
-        timeout_s=run.engine_timeout,
-        concurrency=run.engine_concurrency,
+        timeout_s=run.serving.engine_timeout,
+        concurrency=run.serving.engine_concurrency,
     )
 
 

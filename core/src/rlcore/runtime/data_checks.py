@@ -49,7 +49,7 @@ def check_prompts(encoder: PromptEncoder, run: RunConfig, sets: Mapping[str, Seq
     """Each prompt, and each response, fits. Raises `DataError` naming the set."""
     from rlcore.data.responses import ResponseEncoder
 
-    given = ResponseEncoder(encoder, run.max_response_tokens)
+    given = ResponseEncoder(encoder, run.sampling.max_response_tokens)
     for where, rows in sets.items():
         try:
             encoder.check(rows)
@@ -62,7 +62,7 @@ def check_columns(run: RunConfig, sets: Mapping[str, Sequence[Prompt]]) -> None:
     """The prompts to train on have what --metadata-columns asks for. Raises `DataError` naming the set."""
     for where, rows in sets.items():
         try:
-            check_metadata(islice(rows, CHECKED_AHEAD), run.metadata_columns)
+            check_metadata(islice(rows, CHECKED_AHEAD), run.data.metadata_columns)
         except DataError as error:
             raise DataError(f"{where}: {error}") from error
 

@@ -27,12 +27,12 @@ def check_external(prepared: Prepared) -> None:
         context_length=prepared.context_length,
     )
     client = prepared.resolved.engine.build().client
-    check_all(prepared.engine_urls, wanted, client, limit_s=prepared.resolved.run.engine_health_limit)
+    check_all(prepared.engine_urls, wanted, client, limit_s=prepared.resolved.run.serving.engine_health_limit)
 
 
 def check_router(chosen: Inference) -> None:
     """What `--router` runs is installed."""
-    if chosen.run.router is not None:
+    if chosen.run.serving.router is not None:
         from rlcore.engines.router import require_router
 
         require_router()
@@ -56,7 +56,7 @@ def checked_engine(chosen: Inference) -> Mapping[str, Any]:
     fields = chosen.engine_fields
     for sentence in ability_complaints(chosen, engine):
         raise ConfigError(sentence)
-    if chosen.run.replay_routing:
+    if chosen.run.loss.replay_routing:
         if engine.routing_fields is None:
             raise ConfigError(
                 f"--replay-routing: found true, but the engine {chosen.engine.name!r} does not give the "
@@ -65,14 +65,14 @@ def checked_engine(chosen: Inference) -> Mapping[str, Any]:
         fields = {**fields, **engine.routing_fields}
     engine.check(fields)
     engine.nodes(fields)
-    check_ports(engine.config.port, chosen.run.engines)
+    check_ports(engine.config.port, chosen.run.serving.engines)
     return fields
 
 
 def ability_complaints(chosen: Inference, engine: Engine[Any]) -> Iterator[str]:
     """What the run asks of its engine, and the engine cannot do."""
     run, name = chosen.run, engine.name
-    if not engine.serves_frozen and run.frozen:
+    if not engine.serves_frozen and run.serving.frozen:
         yield f"--frozen: the engine {name!r} serves no frozen models; name their servers by URL."
     if not isinstance(chosen, Resolved) or chosen.trains_on is not TrainsOn.ROLLOUTS:
         return
@@ -81,12 +81,12 @@ def ability_complaints(chosen: Inference, engine: Engine[Any]) -> Iterator[str]:
             f"--engine {name}: it gives no log-probs of the tokens that it samples, which training needs; "
             "take another engine (rlcore eval may use this one)."
         )
-    if not engine.aborts and run.partial_rollouts:
+    if not engine.aborts and run.asynchrony.partial_rollouts:
         yield f"--partial-rollouts: the engine {name!r} cannot end a request that is under way; leave it out."
-    if not engine.takes_weights_under_way and run.is_asynchronous:
+    if not engine.takes_weights_under_way and run.asynchrony.is_asynchronous:
         yield (
-            f"--max-staleness: found {run.max_staleness}, but the engine {name!r} takes new weights only "
-            "while no request is under way; expected 0, without --partial-rollouts."
+            f"--max-staleness: found {run.asynchrony.max_staleness}, but the engine {name!r} takes new "
+            "weights only while no request is under way; expected 0, without --partial-rollouts."
         )
 
 

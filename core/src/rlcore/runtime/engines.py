@@ -48,7 +48,7 @@ class EngineGroup:
         self._part = prepared.resolved.engine
         model, run = prepared.model, prepared.resolved.run
         token = external.token() if prepared.engine_urls else secrets.token_urlsafe(32)
-        self.spares = Spares(limit=run.engine_replacements)
+        self.spares = Spares(limit=run.serving.engine_replacements)
         self._servers = Servers(cluster, prepared.resolved, token, self.spares)
         self._weights = _weights_dir(prepared)
         cluster.reaper.remove(self._weights)
@@ -60,7 +60,7 @@ class EngineGroup:
             )
         )
         self._publications = 0
-        urls, limit_s = prepared.engine_urls, run.engine_health_limit
+        urls, limit_s = prepared.engine_urls, run.serving.engine_health_limit
         launchers: list[Launcher] = [ExternalLauncher(self._client(url), limit_s=limit_s) for url in urls]
         launchers += [self._launcher(index, nodes) for index, nodes in enumerate(places)]
         self._router = self._made_router() if launchers else None
@@ -117,7 +117,10 @@ class EngineGroup:
         from rlcore.engines.client import together
         from rlcore.engines.publish import verify_by_reload
 
-        every, model = self._prepared.resolved.run.check_weights_every, Path(self._prepared.model.path)
+        every, model = (
+            self._prepared.resolved.run.serving.check_weights_every,
+            Path(self._prepared.model.path),
+        )
         self._publications += 1
         try:
             async with asyncio.timeout(PUBLISH_SECONDS):
@@ -155,7 +158,7 @@ class EngineGroup:
         return self._servers.launcher(f"Engine {index}", nodes, launches, self._client)
 
     def _made_router(self) -> Router | None:
-        policy = self._prepared.resolved.run.router
+        policy = self._prepared.resolved.run.serving.router
         if policy is None:
             return None
         from rlcore.engines.router import Router
@@ -171,7 +174,7 @@ class EngineGroup:
             url,
             engines=engines,
             vocab_size=self._prepared.hf_config.get("vocab_size"),
-            routed_experts=self._prepared.resolved.run.replay_routing,
+            routed_experts=self._prepared.resolved.run.loss.replay_routing,
             capabilities=capabilities,
         )
 
@@ -205,7 +208,7 @@ def _weights_dir(prepared: Served) -> Path:
         # Twice the file: bf16 weights may be published as fp32.
         size, copies = 2 * _weight_bytes(Path(prepared.model.path)), prepared.resolved.engine.build().copies
         return shared_dir("weights", size_bytes=size, copies=copies)
-    root = Path(run.engine_weights_dir or prepared.run_dir)
+    root = Path(run.serving.engine_weights_dir or prepared.run_dir)
     folder = root / f"weights-{secrets.token_hex(4)}"
     with writing(folder):
         folder.mkdir(parents=True)

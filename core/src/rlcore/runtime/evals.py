@@ -42,7 +42,7 @@ def held_out(resolved: Resolved, prompts: Prompts) -> tuple[PreparedEval, ...]:
     return tuple(
         PreparedEval(
             settings=EvalSet(name=name, config=config, source=resolved.source),
-            prompts=rows[: resolved.run.eval_prompts],
+            prompts=rows[: resolved.run.evaluation.eval_prompts],
         )
         for name, rows in prompts.held_out.items()
     )
@@ -69,7 +69,9 @@ def asked(source: Part, ask: Callable[[Any], Prompts]) -> Prompts:
 def _prepared(one: EvalSet, chosen: Inference) -> PreparedEval:
     """Its held-out prompts where the source has such, else all."""
     found = asked(one.source, lambda source: source.prompts())
-    rows = next(iter(found.held_out.values()), found.train)[: one.config.prompts or chosen.run.eval_prompts]
+    rows = next(iter(found.held_out.values()), found.train)[
+        : one.config.prompts or chosen.run.evaluation.eval_prompts
+    ]
     needs_label = one.config.score_by == "exact_match" or not one.judged_by(chosen.rewards)
     if needs_label and not any(prompt.label is not None for prompt in rows):
         raise DataError(
@@ -121,9 +123,9 @@ async def _started(parts: tuple[RewardPart, ...], chosen: Inference, stack: Asyn
     run = chosen.run
     pool = RewardPool(
         parts,
-        workers=run.reward_workers,
-        timeout=run.reward_timeout,
-        memory_gib=run.reward_memory_gib,
+        workers=run.rewards.reward_workers,
+        timeout=run.rewards.reward_timeout,
+        memory_gib=run.rewards.reward_memory_gib,
         plugin_files=chosen.plugin_files,
     )
     stack.callback(pool.stop)

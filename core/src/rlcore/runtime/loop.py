@@ -57,7 +57,7 @@ class Loop:
             trainer=self.trainer,
             root=self.prepared.run_dir / CHECKPOINTS,
             roles=saved_roles(self.prepared.resolved),
-            keep=self._run.keep_checkpoints,
+            keep=self._run.checkpoints.keep_checkpoints,
             saved=self.trackers.checkpoint,
         )
         self.scores: Mapping[str, float] = {}
@@ -85,20 +85,25 @@ class Loop:
         """
         run, step = self._run, self.state.step
         self._saver.check()
-        if run.reference_refresh_every and step % run.reference_refresh_every == 0:
+        if run.kl.reference_refresh_every and step % run.kl.reference_refresh_every == 0:
             await self.trainer.refresh_reference()
         self.trackers.rollout(step, [sample for group in rollout.groups for sample in group.samples])
         last = step == run.steps
         asked = self.callbacks.after_step(step, row)
         save, stop = asked.save, asked.stop
-        if last or stop or asked.evaluate or (run.eval_every and step % run.eval_every == 0):
+        if (
+            last
+            or stop
+            or asked.evaluate
+            or (run.evaluation.eval_every and step % run.evaluation.eval_every == 0)
+        ):
             found = await self._evaluate(step)
             row |= found
             asked = self.callbacks.after_evaluation(step, found)
             save, stop = save or asked.save, stop or asked.stop
         self.trackers.metrics(row)
         ends = "sigterm" if self.stop.terminating else "" if last else stop
-        if last or ends or save or (run.save_every and step % run.save_every == 0):
+        if last or ends or save or (run.checkpoints.save_every and step % run.checkpoints.save_every == 0):
             async with self.producer.suspended():
                 self.state = replace(
                     self.state, producer=self.producer.state(), callbacks=self.callbacks.state()
@@ -114,11 +119,11 @@ class Loop:
             groups = rollout.groups if self.teacher is None else await self.teacher.score(rollout.groups)
             batch = to_batch(
                 groups,
-                minibatches=self._run.minibatches,
+                minibatches=self._run.optimizer.minibatches,
                 version=self.state.version,
-                kept_caches=self._run.on_publish == "in_place",
+                kept_caches=self._run.asynchrony.on_publish == "in_place",
                 routing=self.prepared.routing_shape,
-                metadata=self._run.metadata_columns,
+                metadata=self._run.data.metadata_columns,
             )
             shares = split(batch, self.trainer.data_parallel)
             version = self.state.version + 1
@@ -134,7 +139,7 @@ class Loop:
             self._is_checked = True
             trained = time.perf_counter()
             if result.location is not None:
-                await self._deliver(result.location, keep_cache=self._run.on_publish == "in_place")
+                await self._deliver(result.location, keep_cache=self._run.asynchrony.on_publish == "in_place")
             metrics |= dict(result.metrics)
             metrics["time/train_s"] = trained - begin - result.write_seconds
             if self.producer.samples:

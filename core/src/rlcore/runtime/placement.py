@@ -60,7 +60,7 @@ def bundles_of(prepared: Prepared) -> list[Bundle]:
 
 def served_bundles(served: Served) -> list[Bundle]:
     """What engines without a trainer take: their frozen models, then the nodes of each."""
-    nodes = served.resolved.run.engines * _nodes(served)
+    nodes = served.resolved.run.serving.engines * _nodes(served)
     return _beside_frozen(served, [_node(served)] * nodes)
 
 
@@ -118,7 +118,7 @@ def check_ways(cluster: Cluster, placement: Placement, resolved: Resolved) -> No
                 f"{cluster.here}: {also}make room there, or start the engines yourself and name them with "
                 "--engine-url."
             )
-        if far and resolved.run.check_weights_every:
+        if far and resolved.run.serving.check_weights_every:
             raise ConfigError(
                 f"--check-weights-every has an engine read the weights from a file, and engine {number} "
                 f"would run on {far[0]}, which has none: leave it out."
@@ -211,7 +211,7 @@ def _by_engine(slots: Sequence[BundleSlot], nodes: int) -> list[Nodes]:
 
 def critic_ranks(run: RunConfig) -> int:
     """Workers that have only a critic: as many as the policy's, or none."""
-    return run.ranks if run.critic_workers == "separate" else 0
+    return run.ranks if run.critic.critic_workers == "separate" else 0
 
 
 def _engine_gpus(prepared: Served) -> int:

@@ -53,13 +53,13 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     gpu = torch.cuda.is_available()
     trainer: Trainer = resolved.trainer.build()
     fields = trainer.fields(resolved.run, resolved.trainer_fields, gpu=gpu)
-    engine_fields = {} if resolved.run.engine_url else checked_engine(resolved)
+    engine_fields = {} if resolved.run.serving.engine_url else checked_engine(resolved)
     check_router(resolved)
     check_placement(resolved, gpu)
     path = model_path(resolved, run_dir)
     hf_config = read_config(path)
     check_model(resolved, hf_config)
-    if not resolved.run.engine_url:
+    if not resolved.run.serving.engine_url:
         resolved.engine.build().check_model(hf_config)
     if resolved.trainer.config.needs_bridge:
         _check_bridge(resolved, path)
@@ -78,7 +78,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     if resolved.trains_on is TrainsOn.ROLLOUTS:
         generators.check(resolved.generator, prompts.train, encoder.tokenizer)
     check_answered(generators, resolved, evals, encoder)
-    if run.teacher_url and frozen_name(run.teacher_url) is None:
+    if run.teacher.teacher_url and frozen_name(run.teacher.teacher_url) is None:
         check_vocabulary(run, encoder.tokenizer)
     model = ModelSpec(
         path=str(path),
@@ -122,7 +122,7 @@ def prepare_served(chosen: Inference, run_dir: Path) -> Served:
 
     for part in _eval_parts(chosen):
         part.load()
-    if chosen.run.engine_url:
+    if chosen.run.serving.engine_url:
         raise ConfigError("--engine-url: an evaluation alone starts engines of its own; leave the flag out.")
     engine_fields = checked_engine(chosen)
     check_router(chosen)
@@ -169,7 +169,7 @@ def _checked_encoder(chosen: Inference, path: Path, hf_config: Mapping[str, Any]
     from rlcore.api.tokens import PromptEncoder
 
     check_weights(path, shapes=chosen.model.path is not None)
-    encoder = PromptEncoder.load(path, max_prompt_tokens=chosen.run.max_prompt_tokens)
+    encoder = PromptEncoder.load(path, max_prompt_tokens=chosen.run.sampling.max_prompt_tokens)
     _check_vocabulary(path, hf_config, len(encoder.tokenizer))
     return encoder
 

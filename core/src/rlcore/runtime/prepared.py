@@ -55,7 +55,7 @@ class Served:
     @property
     def routing_shape(self) -> tuple[int, int] | None:
         """Layers of the model and experts of a token, where the engine's choice of them is replayed."""
-        if not self.resolved.run.replay_routing:
+        if not self.resolved.run.loss.replay_routing:
             return None
         return int(self.hf_config["num_hidden_layers"]), int(self.hf_config[TOP_EXPERTS])
 
@@ -99,12 +99,14 @@ class Prepared(Served):
     @property
     def engines(self) -> int:
         """Engines to start: none where others' are used, or none is needed."""
-        return 0 if self.resolved.run.engine_url or self._is_idle else self.resolved.run.engines
+        return (
+            0 if self.resolved.run.serving.engine_url or self._is_idle else self.resolved.run.serving.engines
+        )
 
     @property
     def engine_urls(self) -> tuple[str, ...]:
         """Engines of others that are used instead of ones that are started."""
-        return () if self._is_idle else self.resolved.run.engine_url
+        return () if self._is_idle else self.resolved.run.serving.engine_url
 
     @property
     def _is_idle(self) -> bool:
@@ -120,5 +122,5 @@ class Prepared(Served):
     def shares_memory(self) -> bool:
         """Whether engines give their memory to the trainer while it works: they must rest then."""
         run = self.resolved.run
-        rests = run.partial_rollouts or not run.max_staleness
+        rests = run.asynchrony.partial_rollouts or not run.asynchrony.max_staleness
         return rests and run.placement == "colocate" and not self.engine_urls

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 def role_model(resolved: Resolved, setting: str, model: ModelSpec, hf_config: Mapping[str, Any]) -> ModelSpec:
     """The model of another role: `model`, or the directory that `setting` names, which must be its like."""
-    given, flag = getattr(resolved.run, setting), flag_name(setting)
+    given, flag = resolved.run.values()[setting], flag_name(setting)
     if not given:
         return model
     path = _directory(flag, given)
     _check_like(resolved, f"{flag} {given}", path, hf_config, ("model_type", "vocab_size"))
     check_weights(path, output_head=setting != "critic_model")
-    if setting == "reference_model" and resolved.run.reference_refresh_every:
+    if setting == "reference_model" and resolved.run.kl.reference_refresh_every:
         _check_shapes(flag, path, Path(model.path), "which --reference-refresh-every copies")
-    if setting == "reference_model" and resolved.run.reference_placement == "swapped":
+    if setting == "reference_model" and resolved.run.kl.reference_placement == "swapped":
         _check_shapes(flag, path, Path(model.path), "which it borrows by --reference-placement swapped")
     return replace(model, path=str(path), weights=None)
 
@@ -44,7 +44,7 @@ def teacher_model(resolved: Resolved, model: ModelSpec, hf_config: Mapping[str, 
     `UserError` where its tokenizer is not that of `model`: tokens would be compared that stand for different
     texts.
     """
-    given = resolved.run.teacher_model
+    given = resolved.run.teacher.teacher_model
     if not given:
         return None
     path, weights = _directory("--teacher-model", given), None

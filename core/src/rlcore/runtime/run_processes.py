@@ -97,9 +97,9 @@ class RunProcesses:
             if resolved.rewards:
                 pool = RewardPool(
                     resolved.rewards,
-                    workers=resolved.run.reward_workers,
-                    timeout=resolved.run.reward_timeout,
-                    memory_gib=resolved.run.reward_memory_gib,
+                    workers=resolved.run.rewards.reward_workers,
+                    timeout=resolved.run.rewards.reward_timeout,
+                    memory_gib=resolved.run.rewards.reward_memory_gib,
                     plugin_files=resolved.plugin_files,
                 )
                 stack.callback(pool.stop)
@@ -171,9 +171,9 @@ class RunProcesses:
     async def _teacher(self, frozen: FrozenGroup, stack: contextlib.AsyncExitStack) -> TeacherEngine | None:
         """One that is an engine."""
         run = self.prepared.resolved.run
-        if not run.teacher_url:
+        if not run.teacher.teacher_url:
             return None
-        name = frozen_name(run.teacher_url)
+        name = frozen_name(run.teacher.teacher_url)
         if name is not None:
             return TeacherEngine(frozen.engine(name))
         return TeacherEngine(await stack.enter_async_context(client_of(run)))
@@ -196,7 +196,7 @@ class RunProcesses:
             encoder=prepared.encoder,
             clients=engines.clients,
             sets=await evaluations(resolved, evals, pools, prepared.generators, stack),
-            in_step=not resolved.run.is_asynchronous,
+            in_step=not resolved.run.asynchrony.is_asynchronous,
         )
 
     def _producer(self, engines: EngineGroup, rewards: GroupScorer) -> Producer:

@@ -44,7 +44,7 @@ class Servers:
         from rlcore.engines.supervised_engine import Health, SupervisedEngine
 
         run = self._resolved.run
-        health = Health(every_s=run.engine_health_every, limit_s=run.engine_health_limit)
+        health = Health(every_s=run.serving.engine_health_every, limit_s=run.serving.engine_health_limit)
         return SupervisedEngine(
             name, launcher, publisher, health=health, spares=self.spares, registry=registry
         )
@@ -95,9 +95,9 @@ class Servers:
         client: EngineClient = load(engine.build().client, engine.name)(
             url,
             self.token,
-            timeout_s=run.engine_timeout,
-            control_timeout_s=run.engine_timeout,
-            concurrency=run.engine_concurrency * engines,
+            timeout_s=run.serving.engine_timeout,
+            control_timeout_s=run.serving.engine_timeout,
+            concurrency=run.serving.engine_concurrency * engines,
             vocab_size=vocab_size,
             routed_experts=routed_experts,
             capabilities=capabilities,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rlcore.api.inputs import Input, TrainsOn
 from rlcore.api.optimizer import OptimizerSettings
-from rlcore.learning.settings import KlSettings, LearnerSettings
+from rlcore.learning.settings import LearnerSettings
 from rlcore.runtime.worker import CRITIC, POLICY, REFERENCE, CriticSetup, WorkerSetup
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def cpu_threads(run: RunConfig) -> int:
 
 def saved_roles(resolved: Resolved) -> tuple[str, ...]:
     """The roles whose weights a checkpoint must hold: a reference that never changes is none of them."""
-    reference = (REFERENCE,) if resolved.run.reference_refresh_every else ()
+    reference = (REFERENCE,) if resolved.run.kl.reference_refresh_every else ()
     return (POLICY, *reference, *((CRITIC,) if resolved.value_loss else ()))
 
 
@@ -36,27 +36,25 @@ def worker_setups(prepared: Prepared, publisher: Publisher, threads: int) -> lis
     resolved, run = prepared.resolved, prepared.resolved.run
     needs = resolved.needs
     learner = LearnerSettings(
-        minibatches=run.minibatches,
-        temperature=run.temperature,
-        tokens_per_rank=run.tokens_per_rank,
-        entropy_coef=run.entropy_coef,
+        minibatches=run.optimizer.minibatches,
+        temperature=run.sampling.temperature,
+        tokens_per_rank=run.optimizer.tokens_per_rank,
+        entropy_coef=run.loss.entropy_coef,
         needs=needs,
         critic_needs=resolved.critic_needs,
         sampled=resolved.trains_on is TrainsOn.ROLLOUTS,
         top_tokens=resolved.loss.config.top_tokens,
-        distill_coef=run.distill_coef,
-        rollout_as_old=run.old_log_probs == "rollout",
-        whiten_advantages=run.whiten_advantages,
-        kl=KlSettings(
-            coef=run.kl_coef, estimator=run.kl_estimator, place=run.kl_place, unbiased=run.kl_unbiased
-        ),
-        reference_is_initial=not run.reference_model and prepared.resume_from is None,
-        critic_warmup_steps=run.critic_warmup_steps,
-        normalizer=run.normalizer,
-        max_response_tokens=run.max_response_tokens,
-        max_kl_engine=run.max_kl_engine,
+        distill_coef=run.teacher.distill_coef,
+        rollout_as_old=run.loss.old_log_probs == "rollout",
+        whiten_advantages=run.loss.whiten_advantages,
+        kl=run.kl,
+        reference_is_initial=not run.kl.reference_model and prepared.resume_from is None,
+        critic_warmup_steps=run.critic.critic_warmup_steps,
+        normalizer=run.loss.normalizer,
+        max_response_tokens=run.sampling.max_response_tokens,
+        max_kl_engine=run.loss.max_kl_engine,
         dtype="bf16" if prepared.model.dtype == "bf16" else "fp32",
-        whole=run.samples_whole,
+        whole=run.sampling.samples_whole,
         folder=str(prepared.run_dir),
     )
     return [
@@ -72,8 +70,8 @@ def worker_setups(prepared: Prepared, publisher: Publisher, threads: int) -> lis
             corrections=resolved.corrections,
             reference=prepared.reference if Input.REFERENCE_LOG_PROBS in needs else None,
             teacher=prepared.teacher,
-            is_swapped=run.reference_placement == "swapped",
-            replay_routing=run.replay_routing,
+            is_swapped=run.kl.reference_placement == "swapped",
+            replay_routing=run.loss.replay_routing,
             hooks=resolved.model_hooks,
             critic=_critic(prepared),
             publisher=publisher,
@@ -86,14 +84,15 @@ def worker_setups(prepared: Prepared, publisher: Publisher, threads: int) -> lis
 
 def _optimizer(run: RunConfig) -> OptimizerSettings:
     """Of the policy, whose first step comes after those of the critic alone."""
+    given = run.optimizer
     return OptimizerSettings(
-        lr=run.lr,
-        lr_schedule=run.lr_schedule,
-        warmup_steps=run.warmup_steps * run.minibatches,
-        total_steps=(run.steps - run.critic_warmup_steps) * run.minibatches,
-        min_lr=run.min_lr,
-        weight_decay=run.weight_decay,
-        clip_grad=run.clip_grad,
+        lr=given.lr,
+        lr_schedule=given.lr_schedule,
+        warmup_steps=given.warmup_steps * given.minibatches,
+        total_steps=(run.steps - run.critic.critic_warmup_steps) * given.minibatches,
+        min_lr=given.min_lr,
+        weight_decay=given.weight_decay,
+        clip_grad=given.clip_grad,
     )
 
 
@@ -101,5 +100,7 @@ def _critic(prepared: Prepared) -> CriticSetup | None:
     run, loss = prepared.resolved.run, prepared.resolved.value_loss
     if loss is None:
         return None
-    optimizer = replace(_optimizer(run), lr=run.critic_lr, total_steps=run.steps * run.minibatches)
+    optimizer = replace(
+        _optimizer(run), lr=run.critic.critic_lr, total_steps=run.steps * run.optimizer.minibatches
+    )
     return CriticSetup(model=prepared.critic, optimizer=optimizer, loss=loss)

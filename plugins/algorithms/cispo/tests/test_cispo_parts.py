@@ -30,7 +30,7 @@ def test_recipe_names_parts_and_settings_that_exist() -> None:
     names = {kind: {component.name for component in found} for kind, found in offered.items()}
     for kind, used in recipe.parts.items():
         assert {used} <= names[kind] if isinstance(used, str) else set(used) <= names[kind]
-    assert RunConfig.model_validate(recipe.settings).normalizer == "per_token"
+    assert RunConfig.of(**recipe.settings).loss.normalizer == "per_token"
 
 
 @pytest.mark.parametrize("bad", [{"clip_low": 0}, {"clip_low": 1.5}, {"clip_high": 0}, {"dual_clip": 3}])

@@ -140,7 +140,7 @@ def test_recipes_name_parts_and_settings_that_exist() -> None:
         "dapo": ("per_token", {"loss": {"clip_high": 0.28}}),
     }
     for recipe in recipes:
-        RunConfig.model_validate(recipe.settings)
+        RunConfig.of(**recipe.settings)
         for kind, names in recipe.parts.items():
             for name in [names] if isinstance(names, str) else names:
                 configs[name].model_validate(recipe.tables.get(kind, {}))

@@ -59,9 +59,9 @@ def test_recipe_rloo_is_the_gradient_of_the_sum_over_tokens() -> None:
         },
     )
     settings = next(r for r in plugin.rlcore_algorithms() if r.name == "rloo").settings
-    run = RunConfig.model_validate(settings)
+    run = RunConfig.of(**settings)
     prepared = prepare(
-        batch, LeaveOneOut(SiblingsConfig()), normalizer=run.normalizer, constant=8, minibatches=1
+        batch, LeaveOneOut(SiblingsConfig()), normalizer=run.loss.normalizer, constant=8, minibatches=1
     )
     log_probs = (-torch.ones(5)).requires_grad_()
     result = Objective(Reinforce(Config()))(TokenOutputs(log_probs=log_probs, entropy=None), prepared)
@@ -91,7 +91,7 @@ def test_recipes_name_parts_and_settings_that_exist() -> None:
     recipes = {recipe.name: recipe for recipe in plugin.rlcore_algorithms()}
     assert {name.replace("++", "_plus_plus").replace("-", "_") for name in recipes} == advantages
     for name, recipe in recipes.items():
-        RunConfig.model_validate(recipe.settings)
+        RunConfig.of(**recipe.settings)
         assert recipe.parts["advantage"] == name.replace("++", "_plus_plus").replace("-", "_")
         assert recipe.parts["loss"] in losses
         assert (recipe.parts["loss"] == "ppo_clip") == name.startswith("reinforce++")

@@ -30,7 +30,7 @@ def test_recipe_names_parts_and_settings_that_exist() -> None:
     names = {kind: {component.name for component in found} for kind, found in offered.items()}
     for kind, used in recipe.parts.items():
         assert {used} <= names[kind] if isinstance(used, str) else set(used) <= names[kind]
-    assert RunConfig.model_validate(recipe.settings).normalizer == "per_rollout"
+    assert RunConfig.of(**recipe.settings).loss.normalizer == "per_rollout"
 
 
 @pytest.mark.parametrize("bad", [{"tau_pos": 0}, {"tau_neg": -1}, {"tau_neg": 1e9}, {"clip_low": 0.2}])

@@ -12,7 +12,7 @@ from rlcore_megatron.trainer import RECOMPUTE, MegatronTrainer
 
 
 def fields(given: Mapping[str, Any], *, gpu: bool = True, **run: Any) -> Mapping[str, Any]:
-    return MegatronTrainer(MegatronConfig()).fields(RunConfig(**run), given, gpu=gpu)
+    return MegatronTrainer(MegatronConfig()).fields(RunConfig.of(**run), given, gpu=gpu)
 
 
 def test_a_gpu_recomputes_unless_something_is_said_of_it() -> None:

@@ -17,9 +17,9 @@ class PlainConfig(TrainerConfig):
             yield f"--ranks: found {run.ranks}, but the trainer 'plain' has one; leave it out."
         if "critic" in roles:
             yield "--value-loss: the trainer 'plain' has no critic; take an --algo without one."
-        if run.replay_routing:
+        if run.loss.replay_routing:
             yield "--replay-routing: the trainer 'plain' sends no tokens to experts; leave it out."
-        if run.reference_placement == "swapped":
+        if run.kl.reference_placement == "swapped":
             yield "--reference-placement: found swapped, but the trainer 'plain' keeps it; expected resident."
 
 

@@ -55,7 +55,7 @@ class MegatronConfig(TrainerConfig):
     def complaints(self, run: RunConfig, fields: Mapping[str, Any], roles: Collection[str]) -> Iterable[str]:
         """A swapped reference takes weights that are there."""
         is_late = str(fields.get("overlap_param_gather", "false")).lower() == "true"
-        if run.reference_placement == "swapped" and is_late:
+        if run.kl.reference_placement == "swapped" and is_late:
             yield (
                 "--reference-placement: found swapped with --megatron.overlap-param-gather, which fills in "
                 "weights late; expected resident."

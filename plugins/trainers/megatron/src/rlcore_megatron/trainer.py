@@ -42,7 +42,7 @@ class MegatronTrainer:
     def fields(self, run: RunConfig, given: Mapping[str, Any], *, gpu: bool) -> Mapping[str, Any]:
         """What was given; and on a GPU recomputation, unless something was said of it."""
         checked = self.check_fields(given)
-        if run.replay_routing and "moe" in checked.get("recompute_modules", ()):
+        if run.loss.replay_routing and "moe" in checked.get("recompute_modules", ()):
             raise ConfigError(
                 "--megatron.recompute-modules: found moe with --replay-routing, but a layer of experts that "
                 "is computed again alone chooses anew; expected --megatron.recompute-granularity full."

@@ -20,11 +20,11 @@ from rlcore.api.inputs import TEACHER_TOP_LOG_PROBS, TOP_IDS, Input
 from rlcore.api.maths import Normalizer
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
+from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import StepResult
 from rlcore.api.training import Correction, Loss
 from rlcore.learning.objective import Objective
 from rlcore.learning.preparation import prepare
-from rlcore.learning.settings import KlSettings
 from rlcore.learning.value_objective import ValueObjective, with_value_weights
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import VOCAB_SIZE, make_qwen3, random_batch
@@ -62,7 +62,7 @@ class Case:
     loss: Loss
     normalizer: Normalizer
     corrections: tuple[Correction, ...] = ()
-    kl: KlSettings = field(default_factory=KlSettings)
+    kl: KlOptions = field(default_factory=KlOptions)
     pairs: bool = False
     chosen: str | None = None
 
@@ -87,7 +87,9 @@ CASES: dict[str, Case] = {
     "distill": Case(Distill(DistillConfig()), "per_token"),
     "distill of top tokens": Case(Distill(DistillConfig(top_k=4)), "per_token", chosen=TOP_IDS),
     "a KL term": Case(
-        PpoClip(PpoClipConfig()), "per_rollout", kl=KlSettings(coef=0.5, estimator="k3", unbiased=True)
+        PpoClip(PpoClipConfig()),
+        "per_rollout",
+        kl=KlOptions(kl_coef=0.5, kl_estimator="k3", kl_unbiased=True),
     ),
     **{
         name: Case(PpoClip(PpoClipConfig()), "per_rollout", corrections=(correction,))
