@@ -119,20 +119,10 @@ from .api.optimizer import (
 )
 from .api.packed import (
     PackedFlags as PackedFlags,
-)
-from .api.packed import (
     PackedFloats as PackedFloats,
-)
-from .api.packed import (
     PackedInts as PackedInts,
-)
-from .api.packed import (
     TokenFloats as TokenFloats,
-)
-from .api.packed import (
     TokenIds as TokenIds,
-)
-from .api.packed import (
     TokenMask as TokenMask,
 )
 from .api.part import (
