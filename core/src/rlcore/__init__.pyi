@@ -138,6 +138,8 @@ from .api.part_config import (
     FilterConfig as FilterConfig,
     GroupConfig as GroupConfig,
     LossConfig as LossConfig,
+    Neighbor as Neighbor,
+    PartConfig as PartConfig,
     PassingConfig as PassingConfig,
     ProducerConfig as ProducerConfig,
     RewardConfig as RewardConfig,

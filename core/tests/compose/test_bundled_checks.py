@@ -67,6 +67,15 @@ def resolved(algo: str, **given: Any) -> Resolved:
             r"--rank-reward: found .*a greedy response",
         ),
         ("grpo", {"filter": ["staleness"]}, r"'staleness', but no sample is stale; add --max-staleness"),
+        *(
+            (
+                "grpo",
+                {"correction": [name], "old_log_probs": "rollout"},
+                rf"found '{name}', .*expected --old-log-probs trainer",
+            )
+            for name in ("tis", "mis", "icepop", "decoupled")
+        ),
+        ("grpo", {"correction": ["opsm"]}, r"'opsm', .*same with --minibatches 1; expected at least 2"),
         ("grpo", {"kl_place": "reward"}, r"--kl-place: found reward, .*add --kl-coef"),
         ("grpo", {"kl_estimator": "k1"}, r"--kl-estimator: found k1, .*add --kl-coef"),
     ],

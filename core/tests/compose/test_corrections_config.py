@@ -70,14 +70,8 @@ def test_a_run_with_corrections_comes_back_from_its_toml(make: Make, write: Writ
             "--correction.weigh.high: found '0', expected a number above 0.",
         ),
         (
-            {"correction": ["weigh"], "old_log_probs": "rollout"},
-            "--correction: found 'weigh', which compares the trainer's old log-probs with the engine's, but "
-            "--old-log-probs rollout makes them the same; expected --old-log-probs trainer.",
-        ),
-        (
-            {"correction": ["move"], "minibatches": "1"},
-            "--correction: found 'move', which compares the old with the new log-probs, but they are the "
-            "same with --minibatches 1; expected at least 2, or --old-log-probs rollout.",
+            {"correction": ["weigh", "move"], "lr": "3"},
+            "--correction: found 'weigh', which knows correction move; expected a smaller --lr.",
         ),
         (
             {"old_log_probs": "engine"},

@@ -1,6 +1,6 @@
 """A plugin with one part of each kind, given as a file."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -13,6 +13,7 @@ from rlcore.api.part_config import (
     CorrectionConfig,
     FilterConfig,
     LossConfig,
+    Neighbor,
     ProducerConfig,
     RewardConfig,
     TrainerConfig,
@@ -80,13 +81,16 @@ class DropConfig(FilterConfig):
 
 
 class WeighConfig(CorrectionConfig):
-    compares: ClassVar[tuple[str, str] | None] = ("old", "rollout")
-
     high: float = Field(2.0, gt=0, description="a bound")
+
+    def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:
+        known = [f"{one.kind} {one.name}" for one in neighbors if one.name == "move"]
+        if run.optimizer.lr > 2:
+            yield f"--correction: found {name!r}, which knows {', '.join(known)}; expected a smaller --lr."
 
 
 class MoveConfig(CorrectionConfig):
-    compares: ClassVar[tuple[str, str] | None] = ("old", "new")
+    pass
 
 
 @hookimpl

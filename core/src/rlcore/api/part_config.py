@@ -5,7 +5,8 @@ tracker) derive from `rlcore.Config`. A class variable holds however the part is
 on settings is a method or a property, which a config overrides.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -15,7 +16,28 @@ from rlcore.api.inputs import Input, TopTokens, TrainsOn
 from rlcore.api.run_config import RunConfig
 
 
-class GroupConfig(Config):
+@dataclass(frozen=True, kw_only=True)
+class Neighbor:
+    """A part of a run, as another part's `complaints` sees it. `kind`: a `rlcore.Kind`."""
+
+    kind: str
+    name: str
+    config: Config
+
+
+class PartConfig(Config):
+    """Of any part that a run may be made of."""
+
+    def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:
+        """What of the run does not fit the part: a sentence each, which names the flag, what was found and
+
+        what to change. rlcore refuses the run with the first one. `name`: of the part. `neighbors`: what
+        works on the run's batches and groups: losses, advantages, corrections, rewards, filters.
+        """
+        return ()
+
+
+class GroupConfig(PartConfig):
     """Of what sees the samples of a prompt together."""
 
     min_group_size: ClassVar[int] = 1
@@ -39,16 +61,13 @@ class RewardConfig(GroupConfig):
 class FilterConfig(GroupConfig):
     """Kind `filter`."""
 
-    of_asynchrony: ClassVar[bool] = False
-    """All groups of a synchronous run are alike to it."""
-
     @property
     def lowers_rewards(self) -> bool:
         """It takes something from a reward, which may get below 0."""
         return False
 
 
-class ProducerConfig(Config):
+class ProducerConfig(PartConfig):
     """Kind `producer`."""
 
     trains_on: ClassVar[frozenset[TrainsOn]] = frozenset({TrainsOn.ROLLOUTS})
@@ -76,14 +95,8 @@ class BatchConfig(GroupConfig):
 class AdvantageConfig(BatchConfig):
     """Kind `advantage`."""
 
-    from_zero: ClassVar[bool] = False
-    """A reward below 0 has no meaning to it."""
-
     idle: ClassVar[bool] = False
     """Its advantages are all 0: nothing is learned by the rewards."""
-
-    normalizes: ClassVar[bool] = False
-    """It gives its advantages mean 0 and variance 1 over the batch itself."""
 
 
 class LossConfig(BatchConfig):
@@ -105,12 +118,9 @@ class ValueLossConfig(BatchConfig):
 class CorrectionConfig(BatchConfig):
     """Kind `correction`."""
 
-    compares: ClassVar[tuple[str, str] | None] = None
-    """The two of `new`, `old` and `rollout` that it compares, whose equality idles it."""
-
     @property
     def weighs(self) -> bool:
-        """Its weights stand for the ratio that it compares; else they leave tokens out."""
+        """Its weights stand for a ratio of two policies; else they leave tokens out."""
         return False
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rlcore.api.config import flag_name
 from rlcore.api.inputs import Input, TrainsOn
 from rlcore.api.part import Part
-from rlcore.api.part_config import GroupConfig
+from rlcore.api.part_config import GroupConfig, Neighbor
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.sentences import said, unread
 
@@ -45,6 +45,16 @@ def given_complaints(resolved: Resolved) -> Iterator[str]:
             f"--normalizer: found {run.loss.normalizer}, but the loss of --algo {resolved.algorithm} is a "
             "mean over pairs; expected per_rollout."
         )
+
+
+def own_complaints(resolved: Resolved) -> Iterator[str]:
+    """What the parts say themselves."""
+    chosen: list[tuple[str, Part[GroupConfig]]] = [*resolved.batch_parts()]
+    chosen += [("reward", part) for part in resolved.rewards]
+    chosen += [("filter", part) for part in resolved.filters]
+    neighbors = [Neighbor(kind=kind, name=part.name, config=part.config) for kind, part in chosen]
+    for _, part in chosen:
+        yield from part.config.complaints(part.name, resolved.run, neighbors)
 
 
 def group_complaints(resolved: Resolved) -> Iterator[str]:
@@ -86,52 +96,19 @@ def advantage_complaints(resolved: Resolved) -> Iterator[str]:
 
 
 def correction_complaints(resolved: Resolved) -> Iterator[str]:
-    """A correction whose two policies are the same log-probs would do nothing."""
-    run = resolved.run
+    """Corrections that undo each other."""
     weighing = [part.name for part in resolved.corrections if part.config.weighs]
     if len(weighing) > 1:
         yield (
             f"--correction: found {weighing[0]!r} and {weighing[1]!r}, which weigh by the same ratio, so "
             "that it would count twice; expected one of them."
         )
-    for part in resolved.corrections:
-        compares = part.config.compares
-        if compares == ("old", "rollout") and run.loss.old_log_probs == "rollout":
-            yield (
-                f"--correction: found {part.name!r}, which compares the trainer's old log-probs with the "
-                "engine's, but --old-log-probs rollout makes them the same; expected --old-log-probs trainer."
-            )
-        if (
-            compares == ("old", "new")
-            and run.loss.old_log_probs == "trainer"
-            and run.optimizer.minibatches == 1
-        ):
-            yield (
-                f"--correction: found {part.name!r}, which compares the old with the new log-probs, but they "
-                "are the same with --minibatches 1; expected at least 2, or --old-log-probs rollout."
-            )
 
 
 def reward_complaints(resolved: Resolved) -> Iterator[str]:
-    """What an estimator and the filters make of rewards and advantages."""
-    run, advantage = resolved.run, resolved.advantage
-    lowering = [f"--filter {part.name}" for part in resolved.filters if part.config.lowers_rewards]
-    if run.kl.kl_coef and run.kl.kl_place == "reward":
-        lowering.append("--kl-place reward")
-    if advantage is not None and advantage.config.from_zero and lowering:
-        yield (
-            f"--advantage: found {advantage.name!r}, which needs rewards of 0 or more, with {lowering[0]}, "
-            "which lowers them; leave one out."
-        )
-    if advantage is not None and advantage.config.normalizes and run.loss.whiten_advantages:
-        yield (
-            f"--whiten-advantages: found true, but the advantage {advantage.name!r} is normalized over the "
-            "batch already; leave it out."
-        )
+    """Settings of the rewards and of the KL that is one of them."""
+    run = resolved.run
     yield from _rank_complaints(resolved)
-    for part in resolved.filters:
-        if part.config.of_asynchrony and not run.asynchrony.is_asynchronous:
-            yield f"--filter: found {part.name!r}, but no sample is stale; add --max-staleness."
     if not run.kl.kl_coef:
         for name in ("kl_place", "kl_estimator"):
             if not run.is_default(name):

@@ -20,6 +20,7 @@ from rlcore.compose.part_checks import (
     correction_complaints,
     given_complaints,
     group_complaints,
+    own_complaints,
     reward_complaints,
 )
 from rlcore.compose.resolved import Inference, Resolved
@@ -98,6 +99,7 @@ def _complaints(
     yield from teacher_complaints(run, teachers, resolved.loss.config.top_tokens, offers)
     yield from advantage_complaints(resolved)
     yield from correction_complaints(resolved)
+    yield from own_complaints(resolved)
     yield from reward_complaints(resolved)
     table = resolved.engine.config.table
     yield from engine_complaints(run, [f"{table}.{name}" for name in resolved.engine_fields])

@@ -1,13 +1,23 @@
 """The settings of the corrections. A ratio is of the trainer's old policy to the engine's."""
 
-from typing import ClassVar, Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from pydantic import Field, model_validator
 
-from rlcore import CorrectionConfig
+from rlcore import CorrectionConfig, Neighbor, RunConfig
 
-ENGINE = ("old", "rollout")
-POLICY = ("old", "new")
+
+class EngineRatioConfig(CorrectionConfig):
+    """Of a correction by the ratio of the trainer's old policy to the engine's."""
+
+    def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:
+        """It does nothing where the two are the same log-probs."""
+        if run.loss.old_log_probs == "rollout":
+            yield (
+                f"--correction: found {name!r}, which compares the trainer's old log-probs with the "
+                "engine's, but --old-log-probs rollout makes them the same; expected --old-log-probs trainer."
+            )
 
 
 def _in_order(low: float, high: float) -> None:
@@ -15,10 +25,8 @@ def _in_order(low: float, high: float) -> None:
         raise ValueError(f"low ({low:g}) is above high ({high:g})")
 
 
-class TisConfig(CorrectionConfig):
+class TisConfig(EngineRatioConfig):
     """Settings of the correction `tis`."""
-
-    compares: ClassVar[tuple[str, str] | None] = ENGINE
 
     low: float = Field(0.0, ge=0, le=1e6, description="smallest weight")
     high: float = Field(2.0, gt=0, le=1e6, description="largest weight")
@@ -33,10 +41,8 @@ class TisConfig(CorrectionConfig):
         return self
 
 
-class MisConfig(CorrectionConfig):
+class MisConfig(EngineRatioConfig):
     """Settings of the correction `mis`. The bounds hold at the chosen level."""
-
-    compares: ClassVar[tuple[str, str] | None] = ENGINE
 
     level: Literal["token", "sequence", "geometric"] = Field(
         "token", description="ratio of each token, product over the sample, or its geometric mean"
@@ -72,10 +78,8 @@ class MisConfig(CorrectionConfig):
         return self
 
 
-class IcePopConfig(CorrectionConfig):
+class IcePopConfig(EngineRatioConfig):
     """Settings of the correction `icepop`: the paper's bounds."""
-
-    compares: ClassVar[tuple[str, str] | None] = ENGINE
 
     low: float = Field(0.5, ge=0, le=1e6, description="a token of a smaller ratio is left out")
     high: float = Field(5.0, gt=0, le=1e6, description="a token of a larger ratio is left out")
@@ -93,17 +97,21 @@ class IcePopConfig(CorrectionConfig):
 class OpsmConfig(CorrectionConfig):
     """Settings of the correction `opsm`."""
 
-    compares: ClassVar[tuple[str, str] | None] = POLICY
-
     delta: float = Field(
         1e-4, ge=0, le=100, description="largest mean of old minus new log-prob that a bad sample may have"
     )
 
+    def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:
+        """It compares the policy with itself where there is one optimizer step."""
+        if run.loss.old_log_probs == "trainer" and run.optimizer.minibatches == 1:
+            yield (
+                f"--correction: found {name!r}, which compares the old with the new log-probs, but they are "
+                "the same with --minibatches 1; expected at least 2, or --old-log-probs rollout."
+            )
 
-class DecoupledConfig(CorrectionConfig):
+
+class DecoupledConfig(EngineRatioConfig):
     """Settings of the correction `decoupled`."""
-
-    compares: ClassVar[tuple[str, str] | None] = ENGINE
 
     cap: float | None = Field(
         None, gt=1, le=1e6, description="a token of a larger ratio is left out; none: no token is"

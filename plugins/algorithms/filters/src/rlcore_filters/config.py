@@ -1,10 +1,11 @@
 """The settings of the filters."""
 
-from typing import ClassVar, Literal, Self
+from collections.abc import Iterable, Sequence
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from rlcore import FilterConfig
+from rlcore import FilterConfig, Neighbor, RunConfig
 
 
 class OverlongConfig(FilterConfig):
@@ -50,14 +51,17 @@ class DuplicatesConfig(FilterConfig):
 class StalenessConfig(FilterConfig):
     """Settings of the filter `staleness`. Only asynchronous runs have samples of several weight versions."""
 
-    of_asynchrony: ClassVar[bool] = True
-
     max_age: int = Field(
         1, ge=0, le=100_000, description="publications that a token may be behind the newest of its group"
     )
     mode: Literal["mask", "drop"] = Field(
         "mask", description="older samples are not trained on, or their whole group is dropped"
     )
+
+    def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:
+        """It would find nothing in a synchronous run."""
+        if not run.asynchrony.is_asynchronous:
+            yield f"--filter: found {name!r}, but no sample is stale; add --max-staleness."
 
 
 class RewardRangeConfig(FilterConfig):

@@ -1,12 +1,27 @@
 """The settings of the advantage."""
 
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from rlcore import AdvantageConfig
+from rlcore import AdvantageConfig, FilterConfig, Neighbor, RunConfig
 
 
 class MaxRlConfig(AdvantageConfig):
     """Settings of the advantage `max_rl`: none. A group of one would have no advantage."""
 
     min_group_size: ClassVar[int] = 2
-    from_zero: ClassVar[bool] = True
+
+    def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:
+        """Its weights are shares of the group's rewards: one below 0 has no meaning."""
+        lowering = [
+            f"--filter {one.name}"
+            for one in neighbors
+            if isinstance(one.config, FilterConfig) and one.config.lowers_rewards
+        ]
+        if run.kl.kl_coef and run.kl.kl_place == "reward":
+            lowering.append("--kl-place reward")
+        if lowering:
+            yield (
+                f"--advantage: found {name!r}, which needs rewards of 0 or more, with {lowering[0]}, which "
+                "lowers them; leave one out."
+            )

@@ -1,10 +1,11 @@
 """The settings of the parts."""
 
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from pydantic import Field
 
-from rlcore import AdvantageConfig, Input
+from rlcore import AdvantageConfig, Input, Neighbor, RunConfig
 
 GAMMA = "discount per live token; 1: none"
 
@@ -18,10 +19,20 @@ class ReinforceConfig(AdvantageConfig):
     )
 
 
-class ReinforcePlusPlusConfig(AdvantageConfig):
-    """Settings of the advantage `reinforce_plus_plus`."""
+class NormalizedConfig(AdvantageConfig):
+    """Of an estimator that gives its advantages mean 0 and variance 1 over the batch."""
 
-    normalizes: ClassVar[bool] = True
+    def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:
+        """Whitening them would do nothing."""
+        if run.loss.whiten_advantages:
+            yield (
+                f"--whiten-advantages: found true, but the advantage {name!r} is normalized over the batch "
+                "already; leave it out."
+            )
+
+
+class ReinforcePlusPlusConfig(NormalizedConfig):
+    """Settings of the advantage `reinforce_plus_plus`."""
 
     gamma: float = Field(1.0, ge=0, le=1, description=GAMMA)
 
@@ -34,11 +45,10 @@ class ReMaxConfig(AdvantageConfig):
     gamma: float = Field(1.0, ge=0, le=1, description=GAMMA)
 
 
-class PlusPlusBaselineConfig(AdvantageConfig):
+class PlusPlusBaselineConfig(NormalizedConfig):
     """No settings. For `reinforce_plus_plus_baseline`."""
 
     min_group_size: ClassVar[int] = 2
-    normalizes: ClassVar[bool] = True
 
 
 class SiblingsConfig(AdvantageConfig):
