@@ -11,7 +11,7 @@ import pytest
 from rlcore.api.errors import ConfigError, ModelError, UserError
 from rlcore.compose.models import hub_config
 from rlcore.compose.resolved import Resolved
-from rlcore.compose.run_checks import fit
+from rlcore.compose.run_checks import checked
 from rlcore.compose.suggestions import Suggestions
 from rlcore.config import toml
 from rlcore.network import free_port
@@ -263,4 +263,4 @@ def test_a_bridge_is_for_its_trainer(make: Make, plugins: Plugins) -> None:
     found = make()
     foreign = replace(found, model=replace(found.model, bridge_for="other"))
     with pytest.raises(ConfigError, match=r"written for the trainer 'other', but the trainer is 'gym'"):
-        fit(foreign, {}, Suggestions(plugins.registry))
+        checked(foreign, {}, Suggestions(plugins.registry))

@@ -83,4 +83,4 @@ async def test_what_lost_engines_leave_undone_is_done_by_the_last(
         assert len({one.token_ids for (one,) in found}) == 1
         await together(one.abort() for one in lost)
     assert [launcher.starts for launcher in launchers] == [1] * ENGINES
-    assert [slot.life is None for slot in slots] == [True, True, True, False]
+    assert [slot.server is None for slot in slots] == [True, True, True, False]

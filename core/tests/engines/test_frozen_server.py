@@ -46,11 +46,11 @@ async def test_it_is_replaced_at_its_address(model: Path, tmp_path: Path) -> Non
         before = await engine.score(IDS, start=2), await chat(held.number)
         await refusals(held.number)
         await compare(model, held.number, before[1])
-        life = await slot.serving()
+        server = await slot.serving()
         launcher.server().send_signal(signal.SIGKILL)
         async with asyncio.timeout(LIMIT_S):
             assert await engine.score(IDS, start=2) == before[0]  # of the server that takes its place
-        assert (await slot.serving()).client.url == life.client.url
+        assert (await slot.serving()).client.url == server.client.url
         assert (await chat(held.number))["choices"] == before[1]["choices"]
         assert (spares.used, launcher.starts) == (1, 2)
     finally:

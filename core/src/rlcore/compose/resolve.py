@@ -15,7 +15,7 @@ from rlcore.api.run_config import RunConfig
 from rlcore.compose.evals import EvalChoice, EvalSet
 from rlcore.compose.lookup import DATA_SOURCE
 from rlcore.compose.resolved import ModelChoice, Resolved
-from rlcore.compose.run_checks import fit
+from rlcore.compose.run_checks import checked
 from rlcore.compose.selection import Selection, with_table
 from rlcore.compose.suggestions import Suggestions
 from rlcore.config import layers
@@ -65,7 +65,7 @@ def resolve(
         plugins=dict(plugins),
         plugin_files=tuple(plugin_files),
     )
-    return fit(resolved, settings, Suggestions(selection.registry))
+    return checked(resolved, settings, Suggestions(selection.registry))
 
 
 def _producer(selection: Selection, settings: Mapping[str, Setting], run: RunConfig) -> Part[Any]:

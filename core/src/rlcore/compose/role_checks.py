@@ -13,7 +13,7 @@ from rlcore.config.layers import Setting
 
 
 def role_complaints(
-    resolved: Resolved, settings: Mapping[str, Setting], offers: Suggestions
+    resolved: Resolved, settings: Mapping[str, Setting], suggestions: Suggestions
 ) -> Iterator[str]:
     """The critic and the reference: there where something needs them, and only there."""
     run, needs = resolved.run, resolved.needs
@@ -22,13 +22,13 @@ def role_complaints(
     ]
     if readers and resolved.value_loss is None:
         found = f"--value-loss: found none, but {readers[0]} reads a critic's values"
-        yield f"{found}{offers.parts(Kind.VALUE_LOSS)}."
+        yield f"{found}{suggestions.parts(Kind.VALUE_LOSS)}."
     if resolved.value_loss is not None and not readers:
         found = f"--value-loss: found {resolved.value_loss.name!r}, but nothing reads a critic's values"
-        ways = offers.parts_reading(Kind.ADVANTAGE, Input.VALUES, "--value-loss none")
+        ways = suggestions.parts_reading(Kind.ADVANTAGE, Input.VALUES, "--value-loss none")
         yield f"{found}{ways}."
     if not readers:
-        reason = f"there is no critic{offers.recipes_with(Kind.VALUE_LOSS)}"
+        reason = f"there is no critic{suggestions.recipes_with(Kind.VALUE_LOSS)}"
         yield from unread(run, ("critic_model", "critic_warmup_steps"), reason)
         yield from unread_flags(settings, ("critic_lr",), reason)
         if run.critic.critic_workers == "separate":

@@ -31,17 +31,17 @@ from rlcore.compose.teacher_checks import teacher_complaints
 from rlcore.config.layers import Setting
 
 
-def fit(resolved: Resolved, settings: Mapping[str, Setting], offers: Suggestions) -> Resolved:
+def checked(resolved: Resolved, settings: Mapping[str, Setting], suggestions: Suggestions) -> Resolved:
     """`resolved` with derived defaults filled in (ranks), after every check. Raises `ConfigError`.
 
-    `offers`: what a refusal may suggest.
+    `suggestions`: what a refusal may suggest.
     """
     ranks = resolved.trainer.config.model_ranks(resolved.trainer_fields)
     if "ranks" not in settings:
         run = resolved.run.but(ranks=ranks)
         resolved = replace(resolved, run=run)
     resolved = replace(resolved, run=resolved.run.but(**_absolute(resolved.run)))
-    for sentence in _complaints(resolved, settings, ranks, offers):
+    for sentence in _complaints(resolved, settings, ranks, suggestions):
         raise ConfigError(sentence)
     if resolved.model.path is not None:
         check_model(resolved, read_config(resolved.model.path))
@@ -57,7 +57,7 @@ def _absolute(run: RunConfig) -> dict[str, Any]:
 
 
 def _complaints(
-    resolved: Resolved, settings: Mapping[str, Setting], parallel: int, offers: Suggestions
+    resolved: Resolved, settings: Mapping[str, Setting], parallel: int, suggestions: Suggestions
 ) -> Iterator[str]:
     run = resolved.run
     longest = run.sampling.max_prompt_tokens + run.sampling.max_response_tokens
@@ -88,7 +88,7 @@ def _complaints(
             f"--ranks: found {run.ranks}, expected a multiple of {parallel}, the ranks that hold one model "
             "under the trainer's parallel sizes."
         )
-    yield from role_complaints(resolved, settings, offers)
+    yield from role_complaints(resolved, settings, suggestions)
     yield from eval_complaints(resolved)
     teachers = [
         f"{kind} {part.name!r}"
@@ -96,7 +96,7 @@ def _complaints(
         if Input.TEACHER_LOG_PROBS in part.config.needs
     ]
     teachers += ["--distill-coef"] if run.teacher.distill_coef else []
-    yield from teacher_complaints(run, teachers, resolved.loss.config.top_tokens, offers)
+    yield from teacher_complaints(run, teachers, resolved.loss.config.top_tokens, suggestions)
     yield from advantage_complaints(resolved)
     yield from correction_complaints(resolved)
     yield from own_complaints(resolved)

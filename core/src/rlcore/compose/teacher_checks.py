@@ -12,7 +12,7 @@ from rlcore.compose.suggestions import Suggestions
 
 
 def teacher_complaints(
-    run: RunConfig, readers: list[str], top: TopTokens | None, offers: Suggestions
+    run: RunConfig, readers: list[str], top: TopTokens | None, suggestions: Suggestions
 ) -> Iterator[str]:
     """`readers`: what reads the teacher's log-probs, in words; `top`: what the loss compares beside them."""
     given = [
@@ -24,7 +24,7 @@ def teacher_complaints(
         if value
     ]
     if given and not readers:
-        ways = offers.recipes_reading(Input.TEACHER_LOG_PROBS, "--distill-coef")
+        ways = suggestions.recipes_reading(Input.TEACHER_LOG_PROBS, "--distill-coef")
         yield f"{given[0]}, but nothing reads the teacher{ways}."
     if readers and not given:
         yield (

@@ -87,8 +87,8 @@ class Fleet:
         """The first engine from `home` on that serves, and its server."""
         while True:
             for engine in self._engines[home:] + self._engines[:home]:
-                if engine.life is not None:
-                    return engine, engine.life
+                if engine.server is not None:
+                    return engine, engine.server
             await first(engine.serving() for engine in self._engines)
 
 

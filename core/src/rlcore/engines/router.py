@@ -36,7 +36,7 @@ def require_router() -> None:
 class Router:
     """The process, and the list of its workers (`rlcore.engines.supervised_engine.ServerRegistry`).
 
-    It distributes and nothing else: health checks, retries and replacements are the slots'. Control calls
+    It distributes and nothing else: health checks, retries and replacements are the engines'. Control calls
     never go through it, since it knows none of them.
     """
 
@@ -106,11 +106,11 @@ class RoutedEngine:
     """
 
     def __init__(
-        self, slot: SupervisedEngine, slots: Sequence[SupervisedEngine], client: EngineClient
+        self, engine: SupervisedEngine, engines: Sequence[SupervisedEngine], client: EngineClient
     ) -> None:
-        """`slot`: whose requests `abort` ends; `client`: of the router."""
-        self._slot = slot
-        self._slots = slots
+        """`engine`: whose requests `abort` ends; `client`: of the router."""
+        self._engine = engine
+        self._engines = engines
         self._client = client
 
     async def generate(
@@ -133,7 +133,7 @@ class RoutedEngine:
         self, input_ids: Sequence[int], sampling: Sampling, n: int, seed: int, rid: str
     ) -> list[Completion]:
         while True:
-            changes = [slot.changes for slot in self._slots]
+            changes = [engine.changes for engine in self._engines]
             try:
                 return await self._client.generate(
                     input_ids, sampling, n=n, seed=seed, rid=rid, routing_key=rid.partition(".")[0]
@@ -141,18 +141,18 @@ class RoutedEngine:
             except EngineError as error:
                 if not _of_the_server(error):
                     raise
-                await asyncio.gather(*(slot.settle() for slot in self._slots))
-                if changes == [slot.changes for slot in self._slots]:
+                await asyncio.gather(*(engine.settle() for engine in self._engines))
+                if changes == [engine.changes for engine in self._engines]:
                     raise
-                await first(slot.serving() for slot in self._slots)
+                await first(engine.serving() for engine in self._engines)
 
     async def weight_version(self) -> int:
         """Of its own engine."""
-        return await self._slot.weight_version()
+        return await self._engine.weight_version()
 
     async def abort(self) -> None:
         """Ends every request of its own engine."""
-        await self._slot.abort()
+        await self._engine.abort()
 
 
 def _of_the_server(error: EngineError) -> bool:

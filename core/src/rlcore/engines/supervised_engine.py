@@ -129,7 +129,7 @@ class SupervisedEngine:
         self._loading = 0
         self._has_room = asyncio.Event()
         self._has_room.set()
-        self._life: RunningServer | None = None
+        self._server: RunningServer | None = None
         self._serving: asyncio.Future[RunningServer] | None = None
         self._watcher: asyncio.Task[None] | None = None
 
@@ -149,14 +149,14 @@ class SupervisedEngine:
         if self._watcher is not None:
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
-        if self._life is not None:
-            await self._life.client.close()
+        if self._server is not None:
+            await self._server.client.close()
         await self._launcher.stop()
 
     # --- what callers ask ------------------------------------------------------------------------------
 
     @property
-    def life(self) -> RunningServer | None:
+    def server(self) -> RunningServer | None:
         """The server that serves, if one does."""
         serving = self._serving
         if serving is None or not serving.done() or serving.exception() is not None:
@@ -168,32 +168,32 @@ class SupervisedEngine:
         assert self._serving is not None, "asked after its start"
         return await asyncio.shield(self._serving)
 
-    async def once(self, life: RunningServer, asked: Awaitable[T]) -> T:
+    async def once(self, server: RunningServer, asked: Awaitable[T]) -> T:
         """What was `asked` of that server; LostError where its time ends first."""
         work = asyncio.ensure_future(asked)
         try:
-            both: set[asyncio.Future[Any]] = {work, life.ended}
+            both: set[asyncio.Future[Any]] = {work, server.ended}
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 try:
                     return work.result()
                 except EngineError as error:
-                    if not await self._is_lost(life, error):
+                    if not await self._is_lost(server, error):
                         raise
         finally:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
-        raise self._lost(life)
+        raise self._lost(server)
 
     async def abort(self) -> None:
         """As `EngineClient.abort`; a server that is gone has no requests."""
-        life = self._life
-        if life is None or life.ended.done():
+        server = self._server
+        if server is None or server.ended.done():
             return
         try:
-            await life.client.abort()
+            await server.client.abort()
         except UnreachableError as error:
-            if not await self._is_lost(life, error):
+            if not await self._is_lost(server, error):
                 raise
 
     async def release(self) -> None:
@@ -211,7 +211,7 @@ class SupervisedEngine:
         self._has_room.set()
         self._loading += 1
         try:
-            await self._asked(lambda life: self._give(life, location, keep_cache))
+            await self._asked(lambda server: self._give(server, location, keep_cache))
         finally:
             self._loading -= 1
 
@@ -219,18 +219,18 @@ class SupervisedEngine:
         """What `ask` makes of the server that lives; asked again of its replacement, should it die."""
         self._loading += 1
         try:
-            return await self._asked(lambda life: ask(life.client))
+            return await self._asked(lambda server: ask(server.client))
         finally:
             self._loading -= 1
 
     async def settle(self) -> None:
         """Returns when its server has answered, or, being lost, is sent nothing more."""
-        life = self._life
-        assert life is not None, "asked after its start"
-        if not life.ended.done() and (reason := await self._silence(life)) is not None:
-            self._end(life, reason)
-        if life.ended.done():
-            await life.delisted.wait()
+        server = self._server
+        assert server is not None, "asked after its start"
+        if not server.ended.done() and (reason := await self._silence(server)) is not None:
+            self._end(server, reason)
+        if server.ended.done():
+            await server.delisted.wait()
 
     async def weight_version(self) -> int:
         """As `EngineClient.weight_version`."""
@@ -241,150 +241,150 @@ class SupervisedEngine:
     async def _asked(self, ask: Callable[[RunningServer], Awaitable[T]]) -> T:
         """The answer of the first server that lives to give it."""
         while True:
-            life = await self.serving()
+            server = await self.serving()
             try:
-                return await self.once(life, ask(life))
+                return await self.once(server, ask(server))
             except LostError:
                 continue
 
-    def _lost(self, life: RunningServer) -> LostError:
-        return LostError(f"{self.name} was lost: {life.ended.result()}")
+    def _lost(self, server: RunningServer) -> LostError:
+        return LostError(f"{self.name} was lost: {server.ended.result()}")
 
-    async def _is_lost(self, life: RunningServer, error: EngineError) -> bool:
+    async def _is_lost(self, server: RunningServer, error: EngineError) -> bool:
         """Whether a request failed because its server is gone. If so, the server's time has ended."""
         unanswered = isinstance(error, UnreachableError)
-        if not life.ended.done() and (
+        if not server.ended.done() and (
             unanswered or (isinstance(error, RefusedError) and error.status >= SERVER_FAULT)
         ):
-            reason = await self._fault(life)
+            reason = await self._fault(server)
             if reason is not None:
-                self._end(life, reason)
-        return life.ended.done()
+                self._end(server, reason)
+        return server.ended.done()
 
-    def _end(self, life: RunningServer, reason: str) -> None:
+    def _end(self, server: RunningServer, reason: str) -> None:
         """The server serves no longer; who asks now waits for the next. The first reason counts."""
-        if not life.ended.done():
-            life.ended.set_result(reason)
-            if self.life is not None:
+        if not server.ended.done():
+            server.ended.set_result(reason)
+            if self.server is not None:
                 self._serving = asyncio.get_running_loop().create_future()
 
     @staticmethod
-    async def _release(life: RunningServer) -> None:
-        if not life.released and (await life.client.capabilities()).memory:
-            await life.client.release_memory()
-            life.released = get_args(MemoryTag)
+    async def _release(server: RunningServer) -> None:
+        if not server.released and (await server.client.capabilities()).memory:
+            await server.client.release_memory()
+            server.released = get_args(MemoryTag)
 
     @staticmethod
-    async def _resume(life: RunningServer, *tags: MemoryTag) -> None:
-        if wanted := [tag for tag in tags if tag in life.released]:
-            await life.client.resume_memory(*wanted)
-            life.released = tuple(tag for tag in life.released if tag not in wanted)
+    async def _resume(server: RunningServer, *tags: MemoryTag) -> None:
+        if wanted := [tag for tag in tags if tag in server.released]:
+            await server.client.resume_memory(*wanted)
+            server.released = tuple(tag for tag in server.released if tag not in wanted)
 
-    async def _give(self, life: RunningServer, location: WeightsLocation, keep_cache: bool) -> None:
+    async def _give(self, server: RunningServer, location: WeightsLocation, keep_cache: bool) -> None:
         """Weights first, then room for the keys and values: the trainer may still hold much."""
-        await self._resume(life, "weights")
+        await self._resume(server, "weights")
         assert self._publisher is not None, "weights are given to who takes them"
-        if life.location != location:  # a replacement may have begun with it
-            await self._publisher.load(life.client, location, keep_cache=keep_cache)
-            life.location = location
-        await self._resume(life, "kv_cache", "cuda_graph")
+        if server.location != location:  # a replacement may have begun with it
+            await self._publisher.load(server.client, location, keep_cache=keep_cache)
+            server.location = location
+        await self._resume(server, "kv_cache", "cuda_graph")
 
-    async def _fault(self, life: RunningServer) -> str | None:
+    async def _fault(self, server: RunningServer) -> str | None:
         """What is wrong with the server's scheduler, if anything."""
-        return await _complaint(life.client.ping(timeout_s=self._health.limit_s))
+        return await _complaint(server.client.ping(timeout_s=self._health.limit_s))
 
-    async def _silence(self, life: RunningServer) -> str | None:
+    async def _silence(self, server: RunningServer) -> str | None:
         """As `_fault`; while it loads weights its scheduler has no time, and its process is asked."""
-        fault = None if self._loading else await self._fault(life)
+        fault = None if self._loading else await self._fault(server)
         if self._loading:  # from the start, or since it was asked
-            fault = await _complaint(life.client.reach(timeout_s=self._health.limit_s))
+            fault = await _complaint(server.client.reach(timeout_s=self._health.limit_s))
         return fault
 
     async def _watch(self) -> None:
         """Replace servers as they end, until one cannot be."""
         try:
             while True:
-                assert self._life is not None, "watched after its start"
-                await self._replace(await self._end_of(self._life))
+                assert self._server is not None, "watched after its start"
+                await self._replace(await self._end_of(self._server))
         except RunError as error:
             assert self._serving is not None, "watched after its start"
             self._serving.set_exception(error)
             self._serving.exception()  # seen: nobody may be waiting
             raise
 
-    async def _end_of(self, life: RunningServer) -> str:
+    async def _end_of(self, server: RunningServer) -> str:
         """Waits for the end of the server's time; the reason."""
-        signs = [asyncio.ensure_future(self._launcher.died()), asyncio.ensure_future(self._unhealthy(life))]
+        signs = [asyncio.ensure_future(self._launcher.died()), asyncio.ensure_future(self._unhealthy(server))]
         try:
-            await asyncio.wait({*signs, life.ended}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({*signs, server.ended}, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait(signs[:1], timeout=REASON_S)
             reason = next((sign.result() for sign in signs if sign.done()), None)
-            self._end(life, reason or life.ended.result())
-            return reason or life.ended.result()
+            self._end(server, reason or server.ended.result())
+            return reason or server.ended.result()
         finally:
             for sign in signs:
                 sign.cancel()
             await asyncio.gather(*signs, return_exceptions=True)
 
-    async def _unhealthy(self, life: RunningServer) -> str:
+    async def _unhealthy(self, server: RunningServer) -> str:
         """Returns when a health check fails."""
         while True:
             await asyncio.sleep(self._health.every_s)
-            if (reason := await self._silence(life)) is not None:
+            if (reason := await self._silence(server)) is not None:
                 return reason
 
     async def _replace(self, reason: str) -> None:
         """A new server, with the weights of the run."""
         while True:
-            assert self._life is not None, "replaced after its start"
-            await self._delist(self._life)
+            assert self._server is not None, "replaced after its start"
+            await self._delist(self._server)
             self._spares.take(self.name, reason)
             used, limit = self._spares.used, self._spares.limit
             _log.warning("%s is replaced (%d of %d): %s", self.name, used, limit, reason)
-            await self._life.client.close()
+            await self._server.client.close()
             await self._launcher.stop()
             await self._has_room.wait()
             try:
-                life = self._life = RunningServer(await self._launcher.start())
+                server = self._server = RunningServer(await self._launcher.start())
                 if self._location is not None:
-                    await self._bring(life, self._location)
-                await self._serve(life)
+                    await self._bring(server, self._location)
+                await self._serve(server)
             except RunError as error:
                 reason = str(error)
                 continue
             return
 
-    async def _bring(self, life: RunningServer, location: WeightsLocation) -> None:
+    async def _bring(self, server: RunningServer, location: WeightsLocation) -> None:
         """As `_give`, to a server that does not serve yet; LostError where its time ends first."""
         self._loading += 1
-        end = asyncio.create_task(self._end_of(life))
+        end = asyncio.create_task(self._end_of(server))
         try:
-            await self.once(life, self._give(life, location, False))
+            await self.once(server, self._give(server, location, False))
         finally:
             self._loading -= 1
             end.cancel()
             await asyncio.gather(end, return_exceptions=True)
 
-    async def _delist(self, life: RunningServer) -> None:
+    async def _delist(self, server: RunningServer) -> None:
         """Nothing more is sent to it."""
-        if life.delisted.is_set():
+        if server.delisted.is_set():
             return
         try:
             if self._registry is not None:
-                await self._registry.remove(life.client.url)
+                await self._registry.remove(server.client.url)
         finally:
             self.changes += 1
-            life.delisted.set()
+            server.delisted.set()
 
-    async def _serve(self, life: RunningServer) -> None:
+    async def _serve(self, server: RunningServer) -> None:
         assert self._serving is not None, "served after its start"
         if self._registry is not None:
-            await self._registry.add(life.client.url)
-        if life.ended.done():
-            raise self._lost(life)
-        self._life = life
+            await self._registry.add(server.client.url)
+        if server.ended.done():
+            raise self._lost(server)
+        self._server = server
         self.changes += 1
-        self._serving.set_result(life)
+        self._serving.set_result(server)
 
 
 async def _complaint(asked: Awaitable[None]) -> str | None:

@@ -34,7 +34,7 @@ PUBLISH_SECONDS = 1800.0
 
 
 class EngineGroup:
-    """A slot for each engine, and the weights' way into all of them."""
+    """The supervised engines, and the weights' way into all of them."""
 
     def __init__(self, cluster: Cluster, places: Sequence[Nodes], prepared: Served) -> None:
         """`places`: of the engines that are started."""
@@ -64,12 +64,12 @@ class EngineGroup:
         launchers: list[Launcher] = [ExternalLauncher(self._client(url), limit_s=limit_s) for url in urls]
         launchers += [self._launcher(index, nodes) for index, nodes in enumerate(places)]
         self._router = self._made_router() if launchers else None
-        self._slots = [
-            self._servers.slot(f"Engine {index}", one, self.publisher, registry=self._router)
+        self._engines = [
+            self._servers.supervised(f"Engine {index}", one, self.publisher, registry=self._router)
             for index, one in enumerate(launchers)
         ]
         self._asking: EngineClient | None = None
-        self._fleet = Fleet(self._slots)
+        self._fleet = Fleet(self._engines)
         self._clients: Sequence[FleetEngine | RoutedEngine] = self._fleet.clients
 
     @property
@@ -92,15 +92,15 @@ class EngineGroup:
     async def start(self) -> None:
         """Start every server and wait until all answer."""
         if self._router is None:
-            await asyncio.gather(*(slot.start() for slot in self._slots))
+            await asyncio.gather(*(engine.start() for engine in self._engines))
             return
         from rlcore.engines.router import RoutedEngine
 
         await self._router.start()
-        await asyncio.gather(*(slot.start() for slot in self._slots))
-        can = await self._slots[0].with_client(lambda client: client.capabilities())
-        self._asking = self._client(self._router.url, engines=len(self._slots), capabilities=can)
-        self._clients = [RoutedEngine(slot, self._slots, self._asking) for slot in self._slots]
+        await asyncio.gather(*(engine.start() for engine in self._engines))
+        can = await self._engines[0].with_client(lambda client: client.capabilities())
+        self._asking = self._client(self._router.url, engines=len(self._engines), capabilities=can)
+        self._clients = [RoutedEngine(engine, self._engines, self._asking) for engine in self._engines]
 
     async def release(self) -> None:
         """Before the trainer works: engines that share its devices, and rest meanwhile, give memory back.
@@ -110,7 +110,7 @@ class EngineGroup:
         from rlcore.engines.client import together
 
         if self._prepared.shares_memory:
-            await together(slot.release() for slot in self._slots)
+            await together(engine.release() for engine in self._engines)
 
     async def publish(self, location: WeightsLocation, *, keep_cache: bool = False) -> None:
         """Every engine loads the weights and proves that it has them (see `Publisher.load`)."""
@@ -124,13 +124,13 @@ class EngineGroup:
         self._publications += 1
         try:
             async with asyncio.timeout(PUBLISH_SECONDS):
-                await together(slot.load(location, keep_cache=keep_cache) for slot in self._slots)
+                await together(engine.load(location, keep_cache=keep_cache) for engine in self._engines)
                 if every and self._publications % every == 0:
                     await together(
-                        slot.with_client(
+                        engine.with_client(
                             lambda client: verify_by_reload(self.publisher, client, location, model)
                         )
-                        for slot in self._slots
+                        for engine in self._engines
                     )
         except TimeoutError:
             raise EngineError(
@@ -139,14 +139,14 @@ class EngineGroup:
 
     async def watch(self) -> None:
         """Raises `EngineError` when an engine is lost and may not be replaced; never returns."""
-        if not self._slots:
+        if not self._engines:
             await asyncio.Event().wait()
         watched = [self._router.watch()] if self._router is not None else []
-        await asyncio.gather(*watched, *(slot.watch() for slot in self._slots))
+        await asyncio.gather(*watched, *(engine.watch() for engine in self._engines))
 
     async def stop(self) -> None:
         """End the servers, give the published weights' memory back."""
-        await asyncio.gather(*(slot.stop() for slot in self._slots), return_exceptions=True)
+        await asyncio.gather(*(engine.stop() for engine in self._engines), return_exceptions=True)
         if self._asking is not None:
             await self._asking.close()
         if self._router is not None:

@@ -33,7 +33,7 @@ PartT = TypeVar("PartT", bound="Part[Any]")
 
 
 class FrozenGroup:
-    """A slot for each frozen model, at an address that outlives its servers: rewards know no other."""
+    """A supervised engine for each frozen model. Its address outlives its servers: rewards know no other."""
 
     def __init__(self, cluster: Cluster, slots: Sequence[BundleSlot], served: Served, spares: Spares) -> None:
         """`spares`: those of the whole run."""
@@ -41,8 +41,8 @@ class FrozenGroup:
         self._token = secrets.token_urlsafe(32)
         self._servers = Servers(cluster, served.resolved, self._token, spares)
         self._ports = {model.name: HeldPort(_HOST) for model in served.frozen}
-        self._slots = {
-            model.name: self._slot(model, slot) for model, slot in zip(served.frozen, slots, strict=True)
+        self._engines = {
+            model.name: self._engine(model, slot) for model, slot in zip(served.frozen, slots, strict=True)
         }
 
     def told(self, chosen: ChosenT) -> ChosenT:
@@ -62,21 +62,21 @@ class FrozenGroup:
         """What asks the model `name`, whichever server stands for it."""
         from rlcore.engines.fleet import Fleet
 
-        return FrozenEngine(Fleet([self._slots[name]]))
+        return FrozenEngine(Fleet([self._engines[name]]))
 
     async def start(self) -> None:
         """Start every server and wait until all answer."""
-        await asyncio.gather(*(slot.start() for slot in self._slots.values()))
+        await asyncio.gather(*(engine.start() for engine in self._engines.values()))
 
     async def watch(self) -> None:
         """Raises `EngineError` when a model is lost and may not be replaced; never returns."""
-        if not self._slots:
+        if not self._engines:
             await asyncio.Event().wait()
-        await asyncio.gather(*(slot.watch() for slot in self._slots.values()))
+        await asyncio.gather(*(engine.watch() for engine in self._engines.values()))
 
     async def stop(self) -> None:
         """End the servers."""
-        await asyncio.gather(*(slot.stop() for slot in self._slots.values()), return_exceptions=True)
+        await asyncio.gather(*(engine.stop() for engine in self._engines.values()), return_exceptions=True)
         for port in self._ports.values():
             port.close()
 
@@ -88,10 +88,10 @@ class FrozenGroup:
         (path,) = (model.path for model in self._served.frozen if model.name == name)
         return replace(part, config=config.served(address, self._token, path))
 
-    def _slot(self, model: FrozenModel, slot: BundleSlot) -> SupervisedEngine:
+    def _engine(self, model: FrozenModel, slot: BundleSlot) -> SupervisedEngine:
         name = f"Frozen model {model.name!r}"
         launcher = self._servers.launcher(name, (slot,), [self._launch(model)], self._servers.client)
-        return self._servers.slot(name, launcher)
+        return self._servers.supervised(name, launcher)
 
     def _launch(self, model: FrozenModel) -> EngineLaunch:
         from rlcore.api.engine import EngineLaunch

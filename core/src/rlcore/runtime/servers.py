@@ -32,7 +32,7 @@ class Servers:
         self.token = token
         self.spares = spares
 
-    def slot(
+    def supervised(
         self,
         name: str,
         launcher: Launcher,
