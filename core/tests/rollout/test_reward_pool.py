@@ -5,7 +5,9 @@ import json
 import logging
 import math
 import os
+import pickle
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -17,13 +19,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlcore.api.errors import PluginError
+from rlcore.api.errors import PluginError, RunError
 from rlcore.api.part import RewardPart
 from rlcore.api.part_config import RewardConfig
 from rlcore.api.plugin_file import PluginFile, import_plugin_file
 from rlcore.api.types import Prompt, RewardStatus, Sample, Score
 from rlcore.plugins.files import read
-from rlcore.rollout.reward_fork_server import RewardForkServer
+from rlcore.rollout import reward_fork_server
+from rlcore.rollout.reward_fork_server import RewardForkServer, RewardProcess
 from rlcore.rollout.rewards import ERROR_KEY, RewardPool
 from rlcore.rollout.score_check import Failure, checked_scores
 
@@ -45,6 +48,10 @@ class Obedient:
     def fine(self, path): ...
     def raises(self, path): raise ZeroDivisionError("no luck")
     def exits(self, path): os._exit(7)
+    def leaves_a_program(self, path):
+        os.system("sleep 600 &")
+        os._exit(7)
+
     def crashes(self, path): os.kill(os.getpid(), signal.SIGSEGV)
     def hungry(self, path): bytearray(2 << 30)
     def prints_torch(self, path): raise RuntimeError("torch" in sys.modules)
@@ -145,7 +152,9 @@ async def test_an_exception_is_a_status_logged_once(
     assert "prompt 'p', sample 0: ZeroDivisionError: no luck" in caplog.text
 
 
-@pytest.mark.parametrize(("order", "how"), [("exits", "exit code 7"), ("crashes", "SIGSEGV")])
+@pytest.mark.parametrize(
+    ("order", "how"), [("exits", "exit code 7"), ("leaves_a_program", "exit code 7"), ("crashes", "SIGSEGV")]
+)
 async def test_a_dead_worker_is_replaced(plugin: PluginFile, order: str, how: str) -> None:
     with pool(plugin) as rewards:
         assert_unscored(await rewards.score(group(order)), RewardStatus.FAILED, how)
@@ -207,7 +216,7 @@ async def test_a_worker_imports_no_torch(plugin: PluginFile) -> None:
 
 
 def test_a_child_of_an_earlier_fork_server_ended_as_nobody_knows(plugin: PluginFile) -> None:
-    """And the fork_server that is asked lives on."""
+    """And the fork server that is asked lives on."""
     fork_server = RewardForkServer(
         [RewardPart(name="obedient", factory=f"{plugin.module}:Obedient")], [plugin]
     )
@@ -222,6 +231,42 @@ def test_a_child_of_an_earlier_fork_server_ended_as_nobody_knows(plugin: PluginF
     for one in (stranger, child):
         one.close()
     fork_server.stop()
+
+
+def test_a_fork_server_that_hangs_is_noticed_and_replaced(
+    plugin: PluginFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork_server = RewardForkServer(
+        [RewardPart(name="obedient", factory=f"{plugin.module}:Obedient")], [plugin]
+    )
+    first = fork_server.fork()
+    hung = psutil.Process(first.pid).parent()
+    assert hung is not None
+    hung.suspend()
+    with monkeypatch.context() as patch:
+        patch.setattr(reward_fork_server, "START_LIMIT_S", 0.5)
+        with pytest.raises(RunError, match=r"did not answer within 0\.5 s"):
+            fork_server.fork()
+    assert not hung.is_running()
+    second = fork_server.fork()
+    assert first.receive(30) is second.receive(30) is None, "a child lives on without its fork server"
+    fork_server.stop()
+    assert first.wait(30), "and ends with the pool"
+    assert second.wait(30)
+    first.close()
+    second.close()
+
+
+def test_an_answer_that_breaks_off_is_the_end_of_its_process() -> None:
+    whole = pickle.dumps([Score(value=1.0, per_token=(0.5,) * 9, parts={"a": 2.0})] * 3)
+    for size in range(len(whole)):
+        near, far = socket.socketpair()
+        process = RewardProcess(os.getpid(), near)
+        with far:
+            far.sendall(whole[:size])
+        with pytest.raises(EOFError):
+            process.receive(30)
+        process.close()
 
 
 def test_a_reward_that_cannot_be_built_stops_the_start(plugin: PluginFile) -> None:

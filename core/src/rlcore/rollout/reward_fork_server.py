@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import select
 import signal
 import socket
@@ -11,11 +12,13 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from multiprocessing import Pipe
+from typing import Any
 
 from rlcore.api.errors import RunError
 from rlcore.api.part import RewardPart
 from rlcore.api.plugin_file import PluginFile
-from rlcore.rollout.reward_worker import COMMAND, receive_frame, send_frame
+from rlcore.rollout.reward_worker import FORK, MESSAGE_BYTES
 
 START_LIMIT_S = 120.0
 """Seconds to import the rewards, or to build them."""
@@ -30,11 +33,24 @@ _COMMAND = "from rlcore.rollout.reward_worker import main; main()"
 class RewardProcess:
     """A forked process, a session of its own. It ends with this process, however this one ends."""
 
-    def __init__(self, pid: int, connection: socket.socket, leash: int) -> None:
+    def __init__(self, pid: int, connection: socket.socket) -> None:
         self.pid = pid
-        self.connection = connection
-        self._leash = leash
         self._descriptor = os.pidfd_open(pid)
+        self._connection = connection
+        self._answers = connection.makefile("rb")
+
+    def send(self, content: object, limit_s: float) -> None:
+        """Raises OSError where it is gone, or does not take the content in time (TimeoutError)."""
+        self._connection.settimeout(limit_s)
+        self._connection.sendall(pickle.dumps(content, pickle.HIGHEST_PROTOCOL))
+
+    def receive(self, limit_s: float) -> Any:
+        """What it sends next. OSError or EOFError where it is gone; TimeoutError, which is final, if late."""
+        self._connection.settimeout(max(limit_s, 0.001))  # 0 would mean: do not block
+        try:
+            return pickle.load(self._answers)
+        except pickle.UnpicklingError as error:  # it died in the middle of its answer
+            raise EOFError from error
 
     def wait(self, limit_s: float) -> bool:
         """Whether it ends within the limit."""
@@ -48,20 +64,20 @@ class RewardProcess:
     def wake(self) -> None:
         """Let who waits for its answer wait no longer."""
         with suppress(OSError):
-            self.connection.shutdown(socket.SHUT_RDWR)
+            self._connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Give its descriptors back; once, and when nobody uses the connection any more."""
-        self.connection.close()
-        os.close(self._leash)
+        self._answers.close()
+        self._connection.close()
         os.close(self._descriptor)
 
 
 class RewardForkServer:
     """Forks processes that compute the rewards of `parts`. Thread-safe.
 
-    `plugin_files` are installed before `parts` are unpickled there. One that dies is started anew. What a
-    forked process allocates stays below `memory_gib`.
+    `plugin_files` are installed before `parts` are unpickled there. A fork server that dies is started anew.
+    What a forked process allocates stays below `memory_gib`.
     """
 
     def __init__(
@@ -70,98 +86,87 @@ class RewardForkServer:
         plugin_files: Sequence[PluginFile],
         memory_gib: float | None = None,
     ) -> None:
-        self._parts, self._plugin_files = tuple(parts), tuple(plugin_files)
-        self._memory_gib = memory_gib
+        self._setup = (memory_gib, tuple(plugin_files), tuple(parts))
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
-        self._leash = -1
+        self._server: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+        self._leash_end, self._leash = Pipe(duplex=False)  # never written to; this process holds `_leash`
         self._stopped = False
 
     def fork(self) -> RewardProcess:
         """A new process, which is building the rewards. RunError where there is none in time."""
-        with self._lock:
-            near, far = socket.socketpair()
-            far_leash, leash = os.pipe()
+        near, far = socket.socketpair()
+        with self._lock, far:
             try:
-                with far:
-                    socket.send_fds(self._started(), [COMMAND.pack(0)], [far.fileno(), far_leash])
-                pid = self._answer()
+                pid = self._ask(FORK, far.fileno())
                 assert pid is not None, "a fork is answered by its number"
-                return RewardProcess(pid, near, leash)
-            except (OSError, EOFError) as error:
+                return RewardProcess(pid, near)
+            except BaseException:
                 near.close()
-                os.close(leash)
-                self._end()
-                late = f"did not answer within {START_LIMIT_S:g} s"
-                what = late if isinstance(error, TimeoutError) else "ended"
-                raise RunError(f"The process that forks reward workers {what}.") from error
-            finally:
-                os.close(far_leash)
+                raise
 
     def reap(self, child: RewardProcess) -> int | None:
         """How an ended `child` ended, as `subprocess` tells it; None where nobody knows any more."""
-        with self._lock:
-            if self._control is None:
-                return None
-            try:
-                self._control.sendall(COMMAND.pack(child.pid))
-                status = self._answer()
-                return None if status is None else os.waitstatus_to_exitcode(status)
-            except (OSError, EOFError):
-                self._end()
-                return None
+        with self._lock, suppress(RunError):
+            status = None if self._server is None else self._ask(child.pid)
+            return None if status is None else os.waitstatus_to_exitcode(status)
+        return None
 
     def stop(self) -> None:
         """Fork no more. Waits for the children, which must have been killed; may be called again."""
         self._stopped = True
-        with suppress(OSError):
-            if self._control is not None:
-                self._control.shutdown(socket.SHUT_RDWR)  # wakes it, and who waits for it
-        process = self._process
-        if process is not None:
+        server = self._server
+        if server is not None:
+            process, control = server
+            with suppress(OSError):
+                control.shutdown(socket.SHUT_RDWR)  # wakes the fork server, and who waits for its answer
             with suppress(subprocess.TimeoutExpired):
                 process.wait(STOP_LIMIT_S)
         with self._lock:
             self._end()
+            self._leash_end.close()
+            self._leash.close()
 
-    def _started(self) -> socket.socket:
-        """The connection to the process, which is started where it is not running."""
+    def _ask(self, command: int, *descriptors: int) -> int | None:
+        """The answer of the fork server, which is started if none runs. RunError if it gives none in time."""
         if self._stopped:
             raise RunError("The reward pool has been stopped.")
-        if self._control is None:
-            far_leash, self._leash = os.pipe()
-            self._control, far = socket.socketpair()
-            self._control.settimeout(START_LIMIT_S)
-            path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-            with far:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", _COMMAND, str(far.fileno()), str(far_leash)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=2,  # what a reward prints must not mix with the JSON on this process's stdout
-                    env={**os.environ, "PYTHONPATH": path},
-                    pass_fds=(far.fileno(), far_leash),
-                    start_new_session=True,
-                )
-            os.close(far_leash)
-            send_frame(self._control, self._memory_gib)
-            send_frame(self._control, self._plugin_files)
-            send_frame(self._control, self._parts)
-        return self._control
-
-    def _answer(self) -> int | None:
-        assert self._control is not None, "answered by who was asked"
-        answer: int | None = receive_frame(self._control)
+        try:
+            self._server = self._server or self._started()
+            _, control = self._server
+            control.settimeout(START_LIMIT_S)
+            socket.send_fds(control, [pickle.dumps(command)], descriptors)
+            answer: int | None = pickle.loads(control.recv(MESSAGE_BYTES))
+        except (OSError, EOFError) as error:
+            self._end()
+            late = f"did not answer within {START_LIMIT_S:g} s"
+            what = late if isinstance(error, TimeoutError) else "ended"
+            raise RunError(f"The process that forks reward workers {what}.") from error
         return answer
 
+    def _started(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        control, far = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+        with far, os.fdopen(os.memfd_create("reward setup"), "w+b") as setup:
+            for content in self._setup:
+                pickle.dump(content, setup)
+            setup.seek(0)
+            descriptors = far.fileno(), self._leash_end.fileno(), setup.fileno()
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _COMMAND, *map(str, descriptors)],
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # what a reward prints must not mix with the JSON on this process's stdout
+                env={**os.environ, "PYTHONPATH": path},
+                pass_fds=descriptors,
+                start_new_session=True,
+            )
+        return process, control
+
     def _end(self) -> None:
-        """End the process, dead or alive; its children are the pool's."""
-        if self._process is not None:
+        """End the fork server, dead or alive; its children are the pool's."""
+        if self._server is not None:
+            process, control = self._server
             with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            self._process = None
-        if self._control is not None:
-            self._control.close()
-            os.close(self._leash)
-            self._control = None
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            control.close()
+            self._server = None

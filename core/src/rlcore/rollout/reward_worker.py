@@ -1,14 +1,17 @@
-"""The processes in which rewards run: one that imports them, and forks those that build and use them.
+"""The processes in which rewards run: a fork server imports them, and its forks build and use them.
 
-The first is started by `RewardForkServer` with two descriptors, a socket and a leash. Frames
-are 8 bytes of length and a pickle. The first frames in: the limit of memory, the contents of the plugin
-files, and the parts; then commands. Command 0 comes with a socket and a leash for the child that is forked,
-and is answered by the child's process id; any other number is that of a child that has ended, answered by how
-it did (`os.wait`), or None.
+`RewardForkServer` starts the fork server with three descriptors: a socket for commands, a leash, and a file
+of three pickles (the limit of memory, the plugin files, the parts). A command is one pickled number, and so
+is its answer. FORK comes with a socket for the child; the answer is the child's process id. Any other number
+is the process id of a child that has ended; the answer is its status (`os.wait`), or None.
 
-A child sends None, or a Failure, when it has built the rewards, and then answers one frame a group. Nothing
-is built before the fork, so that no connection, thread or random state of a reward is shared. Imports no
-torch, unless a reward does.
+A child sends None, or a Failure, when it has built the rewards. Then it answers group by group, all in
+pickles. It builds after the fork, so that no connection, thread or random state of a reward is shared.
+Imports no torch, unless a reward does.
+
+Why not `multiprocessing` with its fork server? Its start has no time limit. It swallows an ImportError, and
+imports `__main__` again. A process has only one, for all runs. When the driver is killed, a worker that holds
+the interpreter's lock lives on.
 """
 
 import fcntl
@@ -18,12 +21,11 @@ import pickle
 import resource
 import signal
 import socket
-import struct
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import BinaryIO
 
 from rlcore.api.errors import PluginError
 from rlcore.api.part import RewardPart
@@ -31,67 +33,49 @@ from rlcore.api.plugin_file import install_plugin_files
 from rlcore.rollout.reward_mix import RewardMix
 from rlcore.rollout.score_check import Failure, failure_of
 
-_LENGTH = struct.Struct("!Q")
-COMMAND = struct.Struct("!q")
+FORK = 0
+"""The command to fork a child; any other is a process id."""
 
-
-def send_frame(connection: socket.socket, content: object) -> None:
-    """One pickled frame. Raises OSError where the other side is gone."""
-    data = pickle.dumps(content, protocol=pickle.HIGHEST_PROTOCOL)
-    connection.sendall(_LENGTH.pack(len(data)) + data)
-
-
-def receive_frame(connection: socket.socket) -> Any:
-    """The next frame, unpickled: only ever read from the other end of a private pair. EOFError at its end."""
-    (length,) = _LENGTH.unpack(_receive_exactly(connection, _LENGTH.size))
-    return pickle.loads(_receive_exactly(connection, length))
-
-
-def _receive_exactly(connection: socket.socket, size: int) -> bytearray:
-    data = bytearray(size)
-    view, received = memoryview(data), 0
-    while received < size:
-        count = connection.recv_into(view[received:])
-        if not count:
-            raise EOFError
-        received += count
-    return data
-
-
-def _tie_to_parent(leash: int) -> None:
-    """Lets the kernel kill this process group when the parent, which holds the leash's other end, is gone.
-
-    A thread could not: a reward may hold the interpreter's lock for ever (a regular expression does).
-    """
-    fcntl.fcntl(leash, fcntl.F_SETOWN, -os.getpgrp())
-    if sys.platform == "linux":  # elsewhere the signal is SIGIO
-        fcntl.fcntl(leash, fcntl.F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(leash, fcntl.F_SETFL, fcntl.fcntl(leash, fcntl.F_GETFL) | os.O_ASYNC)
+MESSAGE_BYTES = 64
+"""More than a command or an answer has."""
 
 
 def main() -> None:
-    """Serve until the pool closes the connection. Arguments: the descriptors of socket and leash."""
-    control = socket.socket(fileno=int(sys.argv[1]))
-    leash = int(sys.argv[2])
-    _tie_to_parent(leash)
-    memory_gib: float | None = receive_frame(control)
-    parts, failure = _loaded(control)
+    """Serve until the pool closes the connection. Arguments: the descriptors of socket, leash and file."""
+    control, leash, setup = map(int, sys.argv[1:])
+    _tie_to_driver(leash)
+    with open(setup, "rb") as file:
+        memory_gib: float | None = pickle.load(file)
+        parts, failure = _imported(file)
     gc.collect()
     gc.freeze()  # what is imported stays shared with the children
-    connection = _nurse(control)
+    with socket.socket(fileno=control) as commands:
+        connection = _serve(commands, leash)
+    os.close(leash)
     if connection is not None:
-        os.close(leash)
         if memory_gib is not None:
             limit = int(memory_gib * (1 << 30))
             resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))  # what is allocated, not what is mapped
         _work(connection, parts, failure)
 
 
-def _loaded(control: socket.socket) -> tuple[Sequence[RewardPart], Failure | None]:
+def _tie_to_driver(leash: int) -> None:
+    """Lets the kernel kill this process group when the driver, which holds the leash's other end, is gone.
+
+    A thread could not: a reward may hold the interpreter's lock for ever (a regular expression does). Each
+    process opens the leash anew, and keeps it open: forks share an open file, and it has one owner to kill.
+    """
+    own = os.open(f"/proc/self/fd/{leash}", os.O_RDONLY)
+    fcntl.fcntl(own, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(own, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(own, fcntl.F_SETFL, os.O_ASYNC)
+
+
+def _imported(file: BinaryIO) -> tuple[Sequence[RewardPart], Failure | None]:
     """The rewards, imported but not built; or what every child will say instead."""
     try:
-        install_plugin_files(receive_frame(control))
-        parts: Sequence[RewardPart] = receive_frame(control)
+        install_plugin_files(pickle.load(file))
+        parts: Sequence[RewardPart] = pickle.load(file)
         for part in parts:
             part.load()
     except PluginError as error:
@@ -102,41 +86,34 @@ def _loaded(control: socket.socket) -> tuple[Sequence[RewardPart], Failure | Non
     return parts, None
 
 
-def _nurse(control: socket.socket) -> socket.socket | None:
-    """Fork and reap as the pool commands: in a child its own connection, here None once the pool is gone."""
+def _serve(control: socket.socket, leash: int) -> socket.socket | None:
+    """Fork and reap as the pool commands. Returns in a child, with its connection, and here at the end."""
     while True:
-        command, descriptors, _, _ = socket.recv_fds(control, COMMAND.size, 2)
-        if not command:
-            _reap_all()
+        message, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 1)
+        if not message:
+            with suppress(ChildProcessError):  # the pool has killed all children
+                while True:
+                    os.wait()
             return None
-        pid = COMMAND.unpack(command)[0]
-        if pid:
-            send_frame(control, _ended(pid))
-            continue
-        connection, leash = descriptors
-        if not os.fork():
+        pid: int = pickle.loads(message)
+        if pid != FORK:
+            control.send(pickle.dumps(_status(pid)))
+        elif not os.fork():
             os.setsid()
-            _tie_to_parent(leash)
-            send_frame(control, os.getpid())  # only now can the whole group be killed by its number
-            control.close()
-            return socket.socket(fileno=connection)
-        os.close(connection)
-        os.close(leash)
+            _tie_to_driver(leash)
+            control.send(pickle.dumps(os.getpid()))  # only now can the whole group be killed by its number
+            os.set_inheritable(descriptors[0], False)  # a program that outlives the child would hold it open
+            return socket.socket(fileno=descriptors[0])
+        else:
+            os.close(descriptors[0])
 
 
-def _ended(pid: int) -> int | None:
-    """How a child ended; None for one of a fork_server that was before this one."""
+def _status(pid: int) -> int | None:
+    """How a child ended; None for one of a fork server that was before this one."""
     try:
         return os.waitpid(pid, 0)[1]
     except ChildProcessError:
         return None
-
-
-def _reap_all() -> None:
-    """Wait for the children, which the pool has killed."""
-    with suppress(ChildProcessError):
-        while True:
-            os.wait()
 
 
 def _work(connection: socket.socket, parts: Sequence[RewardPart], failure: Failure | None) -> None:
@@ -145,12 +122,11 @@ def _work(connection: socket.socket, parts: Sequence[RewardPart], failure: Failu
         mix = RewardMix(parts) if failure is None else None
     except PluginError as error:
         mix, failure = None, Failure(kind="build", reason=str(error))
-    send_frame(connection, failure)
-    if mix is None:
-        return
-    while True:
+    connection.sendall(pickle.dumps(failure))
+    groups = connection.makefile("rb")
+    while mix is not None:
         try:
-            samples = receive_frame(connection)
+            samples = pickle.load(groups)
         except EOFError:
             return
-        send_frame(connection, mix.score(samples))
+        connection.sendall(pickle.dumps(mix.score(samples), pickle.HIGHEST_PROTOCOL))

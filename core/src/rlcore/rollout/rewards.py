@@ -11,14 +11,12 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any
 
 from rlcore.api.errors import PluginError, RlcoreError, RunError
 from rlcore.api.part import RewardPart
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.types import RewardStatus, Sample
 from rlcore.rollout.reward_fork_server import START_LIMIT_S, RewardForkServer, RewardProcess
-from rlcore.rollout.reward_worker import receive_frame, send_frame
 from rlcore.rollout.score_check import Failure, ScoreOrFailure
 
 EXIT_GRACE_S = 1.0
@@ -160,8 +158,9 @@ class _Worker:
 
     def await_ready(self) -> None:
         """Waits until the rewards are built, or raises PluginError with the reason."""
+        assert self._child is not None
         try:
-            failure: Failure | None = self._receive(START_LIMIT_S)
+            failure: Failure | None = self._child.receive(START_LIMIT_S)
         except (OSError, EOFError) as error:
             ended = self._end(EXIT_GRACE_S)
             raise RunError(f"A worker of reward {self._name} did not start ({ended}).") from error
@@ -194,10 +193,11 @@ class _Worker:
             self._child = None
 
     def _ask(self, samples: list[Sample]) -> list[ScoreOrFailure]:
+        assert self._child is not None
         deadline = time.monotonic() + self._timeout
         try:
-            self._send(samples, self._timeout)
-            outcomes: list[ScoreOrFailure] = self._receive(deadline - time.monotonic())
+            self._child.send(samples, self._timeout)
+            outcomes: list[ScoreOrFailure] = self._child.receive(deadline - time.monotonic())
         except TimeoutError:
             self._end(0)
             reason = f"the reward took longer than {self._timeout:g} s for its group (--reward-timeout)"
@@ -206,16 +206,6 @@ class _Worker:
             reason = f"the reward's process ended ({self._end(EXIT_GRACE_S)})"
             return [Failure(kind="died", reason=reason)] * len(samples)
         return outcomes
-
-    def _send(self, content: object, limit_s: float) -> None:
-        assert self._child is not None
-        self._child.connection.settimeout(limit_s)
-        send_frame(self._child.connection, content)
-
-    def _receive(self, limit_s: float) -> Any:
-        assert self._child is not None
-        self._child.connection.settimeout(max(limit_s, 0.001))  # 0 would mean: do not block
-        return receive_frame(self._child.connection)
 
     def _end(self, grace_s: float) -> str:
         """Kills what is left of the process, which gets `grace_s` to end by itself; says how it ended."""
