@@ -9,13 +9,16 @@ from rlcore.api.config import Config
 from rlcore.api.errors import PluginError
 from rlcore.api.generation import ClosableGenerator, GenerationContext, Generator, GroupGenerator
 from rlcore.api.part import Part
+from rlcore.api.run_config import RunConfig
+from rlcore.api.tokens import PromptEncoder
 from rlcore.api.trajectory import Trajectory, answered
 from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Sampling, Score, Span
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.context import EngineContext
 from rlcore.rollout.generators import build_generator
-from rlcore.rollout.group import GroupMaker, GroupOutcome, Versions, new_samples
+from rlcore.rollout.group import GroupOutcome, Versions, new_samples
 from rlcore.rollout.metrics import Tally
+from rlcore.rollout.pipeline import GroupPipeline
 from rlcore.testing.generators import GeneratorConformance
 from rlcore.testing.token_engine import CountingReward, TokenEngine
 
@@ -76,6 +79,11 @@ def context(engine: TokenEngine) -> EngineContext:
     return EngineContext(engine, engine.tokenizer, Sampling(max_tokens=50), CountingReward())
 
 
+def pipeline(engine: TokenEngine, name: str) -> GroupPipeline:
+    encoder = PromptEncoder(engine.tokenizer, 50)
+    return GroupPipeline(run=RunConfig.of(), encoder=encoder, generator=built(name), rewards=CountingReward())
+
+
 async def test_a_function_is_a_generator_and_nothing_else() -> None:
     generator = built("one_answer")
     assert not isinstance(generator, GroupGenerator | ClosableGenerator)
@@ -88,7 +96,7 @@ async def test_failures_and_metrics_are_counted() -> None:
     draw, tally = Draw(group_id=0, prompt=prompt, epoch=0), Tally()
     fresh = new_samples(draw, (63,), count=2, run_seed=0, prefix="")
     for name in ("one_answer", "never"):
-        maker = GroupMaker(built(name), CountingReward(), 0)
+        maker = pipeline(engine, name)
         made = await maker.generate(context(engine), draw, fresh, lambda: Versions(oldest=0, newest=0))
         tally.add(await maker.score(made))
     found = tally.metrics()
@@ -111,7 +119,7 @@ async def test_the_reward_is_not_asked_about_a_group_that_comes_scored() -> None
         group = Group(group_id=0, prompt=sample.prompt, samples=samples)
         return GroupOutcome(group=group, reason=None, aborted=0, failed=0, generated=0.0)
 
-    maker = GroupMaker(built("one_answer"), CountingReward(), 0)
+    maker = pipeline(TokenEngine(lambda prompt, seed: "yes"), "one_answer")
     assert (await maker.score(outcome(own, own))).group.samples == (own, own)
     both = (await maker.score(outcome(own, sample))).group.samples
     assert [one.score for one in both] == [Score(value=0.0)] * 2, "siblings are judged together"

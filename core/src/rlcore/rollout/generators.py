@@ -1,4 +1,4 @@
-"""The generators of a run: built once, before anything is started, and closed at its end."""
+"""The generators of a run: built once, before anything is started, checked, and closed at its end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlcore.api.errors import PluginError, RlcoreError
 from rlcore.api.generation import CheckingGenerator, ClosableGenerator, GenerationContext, Generator
 from rlcore.api.part import Part
 from rlcore.api.tokens import Tokenizer
-from rlcore.api.types import Prompt, Sample
+from rlcore.api.types import GenerationStatus, Prompt, Sample
 
 Function = Callable[[GenerationContext, Sample], Awaitable[Sample | list[Sample]]]
 
@@ -70,3 +70,28 @@ def build_generator(part: Part) -> Generator:
         said = f"{type(error).__name__}: {error}"
         raise PluginError(f"The generator {part.name!r} cannot be built: {said}.") from error
     return generator
+
+
+def check_generated(name: str, trajectories: Sequence[Sequence[Sample]], asked: Sequence[Sample]) -> None:
+    """PluginError where the generator `name` returned for the samples `asked` what it may not."""
+    for trajectory, sample in zip(trajectories, asked, strict=True):
+        if not trajectory:
+            raise PluginError(f"The generator {name} made nothing of sample {sample.rollout_id}.")
+        for part in trajectory:
+            tokens = len(part.response_ids)
+            if not tokens == len(part.loss_mask) == len(part.log_probs):
+                raise PluginError(
+                    f"The generator {name} returned {tokens} response tokens with"
+                    f" {len(part.loss_mask)} masks and {len(part.log_probs)} log-probs."
+                )
+            starts = [span.start for span in part.spans]
+            if starts and (starts[0] != 0 or starts != sorted({*starts}) or starts[-1] > tokens):
+                raise PluginError(
+                    f"The generator {name} returned {tokens} response tokens with spans that start"
+                    f" at {starts}, expected 0 and then larger ones."
+                )
+            if part.status is GenerationStatus.PENDING or part.rollout_id != sample.rollout_id:
+                raise PluginError(
+                    f"The generator {name} returned sample {part.rollout_id!r} as {part.status}"
+                    f" for {sample.rollout_id!r}."
+                )

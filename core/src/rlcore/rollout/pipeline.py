@@ -1,43 +1,54 @@
-"""`GroupPipeline` and `RolloutPipeline`: one draw made into a group; and judged, and booked in the buffer."""
+"""From a draw to a judged group: encoded, generated, scored, filtered, and booked in the buffer."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 
-from rlcore.api.errors import DataError, PluginError, RunError, faults_of
-from rlcore.api.generation import Generator, GroupScorer
+from rlcore.api.errors import DataError, PluginError, RlcoreError, RunError, faults_of
+from rlcore.api.generation import GenerationContext, Generator, GroupGenerator, GroupScorer
 from rlcore.api.run_config import RunConfig
 from rlcore.api.scoring import Filter, Verdict
 from rlcore.api.tokens import PromptEncoder
-from rlcore.api.types import BASELINE, Group, Sample
+from rlcore.api.types import BASELINE, GenerationStatus, Group, RewardStatus, Sample
 from rlcore.engines.client import together
+from rlcore.engines.client_http import RefusedError
 from rlcore.rollout.baseline import with_baseline
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.columns import check_metadata
 from rlcore.rollout.context import EngineContext
-from rlcore.rollout.group import CRASHED, UNFIT, GroupMaker, GroupOutcome, Versions, new_samples
+from rlcore.rollout.generators import check_generated
+from rlcore.rollout.group import CRASHED, UNFIT, UNUSABLE, GroupOutcome, Versions, new_samples
 from rlcore.rollout.metrics import Tally
 from rlcore.rollout.prompt_queue import PromptQueue
+from rlcore.rollout.rewards import ERROR_KEY
+from rlcore.rollout.seeds import sample_seed
 
 _log = logging.getLogger(__name__)
 
 
 class GroupPipeline:
-    """Makes scored groups: what synchronous and asynchronous runs, and evaluations, have in common."""
+    """The first half, which evaluations share: a draw becomes a scored group."""
 
     def __init__(
         self, *, run: RunConfig, encoder: PromptEncoder, generator: Generator, rewards: GroupScorer
     ) -> None:
         self._run = run
         self._encoder = encoder
-        self._maker = GroupMaker(generator, rewards, run.seed)
+        self._generator = generator
+        self._name = getattr(generator, "name", type(generator).__name__)
+        self._group_generator = generator if isinstance(generator, GroupGenerator) else None
         self.scorer = rewards
 
     @property
     def by_group(self) -> bool:
         """Whether one call of the generator makes a whole group."""
-        return self._maker.by_group
+        return self._group_generator is not None
 
     async def make(
         self,
@@ -65,13 +76,13 @@ class GroupPipeline:
             _log.warning("%s It is left out.", error)
             return GroupOutcome.unanswered(draw, fresh_of(()), UNFIT)
         try:
-            made = await self._maker.generate(ctx, draw, fresh, versions)
+            made = await self.generate(ctx, draw, fresh, versions)
         except PluginError as error:
             _log.warning("Prompt %r, group %d: %s", draw.prompt.prompt_id, draw.group_id, error)
             made = GroupOutcome.unanswered(draw, fresh, CRASHED, error)
         finally:
             ctx.close()
-        return await self._maker.score(made)
+        return await self.score(made)
 
     async def make_with_baseline(
         self,
@@ -91,9 +102,114 @@ class GroupPipeline:
         )
         return with_baseline(made, baseline)
 
+    async def generate(
+        self, ctx: GenerationContext, draw: Draw, fresh: Sequence[Sample], versions: Callable[[], Versions]
+    ) -> GroupOutcome:
+        """The pending samples `fresh` of `draw`, answered.
+
+        What was aborted or failed is generated once more (`attempt` + 1, another seed); what is still amiss
+        then is the outcome's `reason`. `versions` is asked when the generation has ended. A request that the
+        engine refused is a failed sample; an engine that cannot be reached, or took too long, raises
+        `EngineError`; a generator that fails, `PluginError`.
+        """
+        trajectories, error = await self._generate(ctx, fresh)
+        bad = _unusable(trajectories)
+        amiss = [*bad.values()]
+        if bad:
+            again, error = await self._generate(ctx, [self._retried(fresh[place], draw) for place in bad])
+            for place, trajectory in zip(bad, again, strict=True):
+                trajectories[place] = trajectory
+            bad = _unusable(trajectories)
+            amiss += bad.values()
+        samples = [sample for trajectory in trajectories for sample in trajectory]
+        generated = time.perf_counter()
+        versions().check(sample for sample in samples if sample.status not in UNUSABLE)
+        return GroupOutcome(
+            group=Group(group_id=draw.group_id, prompt=draw.prompt, samples=tuple(samples), epoch=draw.epoch),
+            reason=next((sample.status.value for sample in bad.values()), None),
+            aborted=sum(sample.status is GenerationStatus.ABORTED for sample in amiss),
+            failed=sum(sample.status is GenerationStatus.FAILED for sample in amiss),
+            failures=Counter(sample.failure for sample in amiss if sample.failure is not None),
+            error=error if bad else None,
+            generated=generated,
+        )
+
+    async def score(self, outcome: GroupOutcome) -> GroupOutcome:
+        """`outcome` scored, unless it is amiss already; once more where a sample got no score.
+
+        Where the generator scored all samples, the reward is not asked.
+        """
+        if outcome.reason is not None or all(map(_is_scored, outcome.group.samples)):
+            return outcome
+        statuses: list[RewardStatus] = []
+        for _ in range(2):
+            samples = await self.scorer.score(outcome.group.samples)
+            unscored = [sample for sample in samples if not _is_scored(sample)]
+            statuses += [sample.reward_status for sample in unscored]
+            if not unscored:
+                break
+        first = unscored[0] if unscored else None
+        return replace(
+            outcome,
+            group=replace(outcome.group, samples=tuple(samples)),
+            reason=None if first is None else f"reward_{first.reward_status}",
+            error=None if first is None else _no_score(first),
+            reward_failed=sum(status is RewardStatus.FAILED for status in statuses),
+            reward_timed_out=sum(status is RewardStatus.TIMED_OUT for status in statuses),
+        )
+
+    async def _generate(
+        self, ctx: GenerationContext, samples: Sequence[Sample]
+    ) -> tuple[list[list[Sample]], RefusedError | None]:
+        """A trajectory (one sample, or several where it was split) for each of `samples`."""
+        if self._group_generator is None:
+            parts = await together(self._generate_one(ctx, sample) for sample in samples)
+            return [part[0] for part in parts], next((part[1] for part in parts if part[1]), None)
+        try:
+            with self._blamed():
+                found = [[sample] for sample in await self._group_generator.generate_group(ctx, samples)]
+        except RefusedError as error:
+            return [[_refused(sample)] for sample in samples], error
+        if len(found) != len(samples):
+            raise PluginError(f"The generator {self._name} made {len(found)} samples of {len(samples)}.")
+        check_generated(self._name, found, samples)
+        return found, None
+
+    @contextmanager
+    def _blamed(self) -> Iterator[None]:
+        """What the generator raises is its fault; so is a cancellation, unless this task is to end."""
+        try:
+            yield
+        except RlcoreError:
+            raise
+        except (Exception, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
+            raise PluginError(
+                f"The generator {self._name} failed: {type(error).__name__}: {error}."
+            ) from error
+
+    async def _generate_one(
+        self, ctx: GenerationContext, sample: Sample
+    ) -> tuple[list[Sample], RefusedError | None]:
+        try:
+            with self._blamed():
+                found = await self._generator.generate(ctx, sample)
+        except RefusedError as error:
+            return [_refused(sample)], error
+        trajectory = found if isinstance(found, list) else [found]
+        check_generated(self._name, [trajectory], [sample])
+        return trajectory, None
+
+    def _retried(self, sample: Sample, draw: Draw) -> Sample:
+        attempt = sample.attempt + 1
+        seed = sample_seed(self._run.seed, draw.prompt.prompt_id, sample.index, attempt, draw.epoch)
+        return replace(sample, attempt=attempt, seed=seed)
+
 
 class RolloutPipeline(GroupPipeline):
-    """Also judges the groups of a run that trains, and books them in the buffer."""
+    """The whole, for a run that trains: filters judge the groups, and the buffer books them."""
 
     def __init__(
         self,
@@ -158,3 +274,27 @@ def _judged(judge: Filter, group: Group) -> Verdict:
     """A filter is a plugin: its faults are told as such."""
     with faults_of(f"The filter {type(judge).__name__}"):
         return judge.judge(group)
+
+
+def _is_scored(sample: Sample) -> bool:
+    return sample.reward_status is RewardStatus.SCORED
+
+
+def _no_score(sample: Sample) -> PluginError:
+    """Why the rewards gave `sample` none."""
+    why = sample.metadata.get(ERROR_KEY, sample.reward_status)
+    return PluginError(f"The rewards give no score: {why}.")
+
+
+def _refused(sample: Sample) -> Sample:
+    return replace(sample, status=GenerationStatus.FAILED, failure="refused")
+
+
+def _unusable(trajectories: Sequence[Sequence[Sample]]) -> dict[int, Sample]:
+    """Place → sample of the trajectories with an unusable one."""
+    return {
+        place: sample
+        for place, trajectory in enumerate(trajectories)
+        for sample in trajectory
+        if sample.status in UNUSABLE
+    }
