@@ -10,15 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from inputs import CHAT_TEMPLATE
-from start_over import start_over
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
-    AutoModelForCausalLM,
-    GenerationConfig,
-    PreTrainedTokenizerFast,
-    Qwen3Config,
     Qwen3ForCausalLM,
 )
 
@@ -31,6 +23,7 @@ from rlcore.engines.process import ServerProcess
 from rlcore.engines.publish import DiskPublisher, Publisher, SharedMemoryPublisher
 from rlcore.engines.publish_file import shared_dir
 from rlcore.network import free_port
+from rlcore.testing.engine_reference import CONTEXT, VOCAB, load_references, start_over, write_models
 from rlcore.testing.engine_server import TOKEN
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
@@ -38,7 +31,6 @@ from rlcore_sglang.config import SglangConfig
 from rlcore_sglang.engine import SglangEngine
 from rlcore_sglang.publish import TensorPublisher
 
-VOCAB, CONTEXT, END = 512, 1024, 2
 WAYS = {
     "local": ("disk", "shared_memory", "delta", "broadcast"),
     "sglang": ("disk", "tensor", "delta", "broadcast"),
@@ -59,19 +51,13 @@ class Served:
 @pytest.fixture(scope="session")
 def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Hugging Face directories of two random Qwen3 (2 layers, width 64, 512 byte-level tokens, fp32)."""
-    root = tmp_path_factory.mktemp("models")
-    tokenizer = _tokenizer()
-    for seed, name in enumerate(("a", "b")):
-        tokenizer.save_pretrained(root / name)
-        _model(seed).save_pretrained(root / name)
-    return root / "a", root / "b"
+    return write_models(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="session")
 def references(tiny_models: tuple[Path, Path]) -> tuple[Qwen3ForCausalLM, Qwen3ForCausalLM]:
     """The same models in transformers."""
-    first, second = (AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32) for path in tiny_models)
-    return first.eval(), second.eval()
+    return load_references(tiny_models)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -173,48 +159,3 @@ def _sglang() -> tuple[Engine, float]:
 
 
 _ENGINES: dict[str, Callable[[], tuple[Engine, float]]] = {"local": _local, "sglang": _sglang}
-
-
-def _tokenizer() -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300,
-        special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator([f"{a} + {b} = {a + b}" for a in range(40) for b in range(40)], trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        chat_template=CHAT_TEMPLATE,
-    )
-
-
-def _model(seed: int) -> Qwen3ForCausalLM:
-    torch.manual_seed(seed)
-    config = Qwen3Config(
-        vocab_size=VOCAB,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        max_position_embeddings=CONTEXT,
-        tie_word_embeddings=False,
-        eos_token_id=END,
-        pad_token_id=0,
-        bos_token_id=None,
-        initializer_range=0.2,
-    )
-    model = Qwen3ForCausalLM(config)
-    with torch.no_grad():
-        model.lm_head.weight[END] = (
-            0.0  # rare when cold, common when hot: tests choose whether a response ends
-        )
-    model.generation_config = GenerationConfig(eos_token_id=END, pad_token_id=0)
-    return model

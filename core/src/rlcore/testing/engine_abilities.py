@@ -1,0 +1,26 @@
+"""What an engine says of itself, as its conformance suite reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import pytest
+
+from rlcore.api.part import Part
+
+
+class Abilities:
+    """Base of the suites of an engine."""
+
+    ways: ClassVar[Sequence[str]] = ("disk",)
+    """Those of `--engine.publish` that the engine has on one host."""
+
+    def engine(self) -> Part[Any]:
+        """The engine, as a record names it."""
+        raise NotImplementedError
+
+    def needs(self, ability: str) -> None:
+        """Skip a test of what the engine says that it cannot do (a class variable of `rlcore.Engine`)."""
+        if not getattr(self.engine().load(), ability):
+            pytest.skip(f"{self.engine().name}: {ability} is False")

@@ -1,0 +1,87 @@
+"""How requests are watched, held and ended, and memory given back."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from rlcore.api.types import Sampling
+from rlcore.engines.client import EngineClient, PauseMode
+from rlcore.testing.engine_abilities import Abilities
+from rlcore.testing.engine_reference import (
+    COLD,
+    LONG,
+    PROMPT,
+    TOLERANCE,
+    References,
+    gap,
+    running,
+)
+
+
+class ControlConformance(Abilities):
+    """How requests are watched, held and ended, and memory given back."""
+
+    async def test_a_stream_grows_to_the_answer(self, client: EngineClient, references: References) -> None:
+        states = [one async for one in client.stream(PROMPT, Sampling(max_tokens=40, temperature=COLD))]
+        assert len(states) > 1
+        for before, after in pairwise(states):
+            assert after.token_ids[: len(before.token_ids)] == before.token_ids
+            assert before.finish_reason == "pending"
+        assert states[-1].finish_reason == "length"
+        assert len(states[-1].token_ids) == 40
+        assert gap(references[0], states[-1], t=COLD) <= TOLERANCE
+
+    async def test_abort_returns_what_was_sampled(self, client: EngineClient, references: References) -> None:
+        self.needs("aborts")
+        kept, ended = await running(client, "request-10"), await running(client, "request-1")
+        await client.abort("request-1")
+        one = await ended.result
+        assert one.finish_reason == "abort"
+        assert 0 < len(one.token_ids) == len(one.log_probs) < LONG.max_tokens
+        assert gap(references[0], one, t=COLD) <= TOLERANCE
+        assert not kept.result.done()
+        await client.abort()
+        assert (await kept.result).finish_reason == "abort"
+
+    async def test_abort_ends_all_samples_of_a_request(self, client: EngineClient) -> None:
+        self.needs("aborts")
+        task = asyncio.create_task(client.generate(PROMPT, LONG, n=3, rid="three"))
+        async with asyncio.timeout(60.0):
+            while not task.done():
+                await client.abort("three")
+                await asyncio.sleep(0.02)
+        assert [one.finish_reason for one in await task] == ["abort"] * 3
+
+    @pytest.mark.parametrize("mode", ["retract", "in_place"])
+    async def test_pause_holds_and_resume_goes_on(
+        self, client: EngineClient, references: References, mode: PauseMode
+    ) -> None:
+        self.needs("takes_weights_under_way")
+        one = await running(client, f"paused-{mode}")
+        await client.pause(mode)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(one.result), 1.0)
+        await client.resume()
+        answer = await one.result
+        assert answer.finish_reason == "length"
+        assert len(answer.token_ids) == LONG.max_tokens
+        assert gap(references[0], answer, t=COLD) <= TOLERANCE
+
+    async def test_pause_by_abort_ends_the_requests(self, client: EngineClient) -> None:
+        self.needs("aborts")
+        one = await running(client, "ended")
+        await client.pause("abort")
+        assert (await one.result).finish_reason == "abort"
+        await client.resume()
+        await client.generate(PROMPT, Sampling(max_tokens=2))
+
+    async def test_memory_is_released_and_resumed(self, client: EngineClient, references: References) -> None:
+        if not (await client.capabilities()).memory:
+            pytest.skip("the server gives no memory back")
+        await client.release_memory()
+        await client.resume_memory()
+        (one,) = await client.generate(PROMPT, Sampling(max_tokens=16))
+        assert gap(references[0], one) <= TOLERANCE

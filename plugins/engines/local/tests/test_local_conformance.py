@@ -1,0 +1,21 @@
+"""`local` keeps the contract of engines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rlcore import EngineClient, Part
+from rlcore.testing.engines import EngineConformance
+from rlcore_local.testing import LOCAL
+
+
+class TestLocal(EngineConformance):
+    ways = ("disk", "shared_memory", "delta", "broadcast")
+
+    def engine(self) -> Part:
+        return replace(LOCAL, config=LOCAL.config.model_copy(update={"max_batch": 32}))
+
+    async def test_it_gives_memory_back_and_tells_each_tensor(self, client: EngineClient) -> None:
+        can = await client.capabilities()
+        assert can.memory
+        assert can.tensor_checksums
