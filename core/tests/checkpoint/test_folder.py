@@ -110,6 +110,9 @@ def test_an_unfinished_damaged_or_newer_folder_is_refused(tmp_path: Path) -> Non
     (tmp_path / COMPLETE_MARKER).write_text(json.dumps({"format_version": FORMAT_VERSION + 1}))
     with pytest.raises(CheckpointError, match="checkpoint format 2"):
         read_marker(tmp_path)
+    (tmp_path / COMPLETE_MARKER).write_text("[" * 200_000)
+    with pytest.raises(CheckpointError, match="is no JSON: nested too deeply"):
+        read_marker(tmp_path)
     (tmp_path / COMPLETE_MARKER).write_text("[]")
     with pytest.raises(CheckpointError, match="checkpoint format None"):
         read_marker(tmp_path)

@@ -36,6 +36,17 @@ def test_blank_lines_keep_the_line_numbers(tmp_path: Path) -> None:
     assert [prompt.prompt_id for prompt in read(path).train] == ["row-1", "row-3"]
 
 
+@pytest.mark.parametrize("start", ["", "\n"])
+def test_a_byte_order_mark_begins_a_file_and_no_line(tmp_path: Path, start: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(start + '{"prompt": "p"}\n{"prompt": "q"}\n', encoding="utf-8-sig")
+    for streaming in (False, True):
+        assert [prompt.text for prompt in read(path, streaming=streaming).train] == ["p", "q"]
+    path.write_text('{"prompt": "p"}\n\ufeff{"prompt": "q"}\n', encoding="utf-8")
+    with pytest.raises(DataError, match="line 2: not JSON"):
+        read(path)
+
+
 def test_equal_prompts_stay_distinct(tmp_path: Path) -> None:
     prompts = read(write(tmp_path / "a.jsonl", [{"prompt": "p"}, {"prompt": "p"}])).train
     assert len({prompt.prompt_id for prompt in prompts}) == 2

@@ -76,6 +76,8 @@ def read_marker(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{folder} is no complete checkpoint: it has no {COMPLETE_MARKER}.") from None
     except ValueError as error:
         raise CheckpointError(f"{folder / COMPLETE_MARKER} is no JSON: {error}.") from None
+    except RecursionError:
+        raise CheckpointError(f"{folder / COMPLETE_MARKER} is no JSON: nested too deeply.") from None
     version = marker.get("format_version") if isinstance(marker, dict) else None
     if not isinstance(version, int) or version > FORMAT_VERSION:
         raise CheckpointError(

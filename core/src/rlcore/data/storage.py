@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import weakref
 from abc import ABC, abstractmethod
@@ -113,7 +114,10 @@ def _remote(path: str) -> IO[bytes]:
 
 
 class JsonLines(RowFile):
-    """A place is the offset of a line's first byte. Blank lines are no rows."""
+    """A place is the offset of a line's first byte. Blank lines are no rows.
+
+    The file may begin with a byte-order mark.
+    """
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -123,7 +127,7 @@ class JsonLines(RowFile):
         with opened(self.path) as lines:
             place = 0
             for number, line in enumerate(self._guarded(lines), 1):
-                if line.strip():
+                if self._text(line, number).strip():
                     yield Located(number, place, self._parsed(line, number))
                 place += len(line)
 
@@ -146,10 +150,15 @@ class JsonLines(RowFile):
         except OSError as error:
             raise DataError(f"{self.path}: cannot be read: {error.strerror or error}.") from error
 
+    @staticmethod
+    def _text(line: bytes, number: int) -> bytes:
+        # Windows' editors begin a file with a byte-order mark
+        return line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+
     def _parsed(self, line: bytes, number: int) -> Json:
         where = self.where(number)
         try:
-            return json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+            return json.loads(self._text(line, number).decode("utf-8"), parse_constant=_refuse_constant)
         except UnicodeDecodeError as error:
             raise DataError(f"{where}: not UTF-8 at byte {error.start}.") from error
         except json.JSONDecodeError as error:

@@ -47,6 +47,8 @@ class RunState:
             raise CheckpointError(f"{path}: not found, so {folder} is not a checkpoint of rlcore.") from None
         except (json.JSONDecodeError, TypeError, UnicodeDecodeError) as error:
             raise CheckpointError(f"{path}: not a run state ({error}).") from error
+        except RecursionError as error:
+            raise CheckpointError(f"{path}: not a run state (nested too deeply).") from error
         if state.format != FORMAT:
             raise CheckpointError(f"{path}: format {state.format}, and this rlcore reads format {FORMAT}.")
         return state
