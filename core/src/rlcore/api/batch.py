@@ -92,18 +92,27 @@ class TrainBatch:
     def select(self, rows: Sequence[int]) -> TrainBatch:
         """The samples `rows`, in that order."""
         index = torch.tensor(list(rows), dtype=torch.int64)
-        starts = torch.cumsum(self.lengths, 0) - self.lengths
-        response_starts = torch.cumsum(self.response_lengths, 0) - self.response_lengths
-        tokens = token_ranges(starts[index], self.lengths[index])
-        responses = token_ranges(response_starts[index], self.response_lengths[index])
+        tokens = _ranges(self.lengths, index)
+        responses = _ranges(self.response_lengths, index)
         return TrainBatch(
-            tokens=self.tokens[tokens],
+            tokens=_taken(self.tokens, tokens),
             prompt_lengths=self.prompt_lengths[index],
             response_lengths=self.response_lengths[index],
-            per_token={name: column[responses] for name, column in self.per_token.items()},
+            per_token={name: _taken(column, responses) for name, column in self.per_token.items()},
             per_sample={name: column[index] for name, column in self.per_sample.items()},
-            per_input={name: column[tokens] for name, column in self.per_input.items()},
+            per_input={name: _taken(column, tokens) for name, column in self.per_input.items()},
         )
+
+
+def _ranges(lengths: Tensor, index: Tensor) -> list[tuple[int, int]]:
+    """(start, length) of the rows `index` in a column of tokens."""
+    starts = torch.cumsum(lengths, 0) - lengths
+    return list(zip(starts[index].tolist(), lengths[index].tolist(), strict=True))
+
+
+def _taken(column: Tensor, ranges: Sequence[tuple[int, int]]) -> Tensor:
+    """Whole ranges are copied: an index for each token would take longer, and more memory than the column."""
+    return torch.cat([column[:0], *(column.narrow(0, start, length) for start, length in ranges)])
 
 
 def token_ranges(starts: Tensor, lengths: Tensor) -> Tensor:

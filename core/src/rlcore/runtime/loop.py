@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,9 @@ from rlcore.runtime.saver import Saver
 from rlcore.runtime.setup import saved_roles
 
 if TYPE_CHECKING:
+    from rlcore.api.batch import TrainBatch
     from rlcore.api.producer import Producer, Rollout
+    from rlcore.api.types import Group
     from rlcore.engines.publish_file import WeightsLocation
     from rlcore.rollout.evaluate import Evaluator
     from rlcore.rollout.teacher import TeacherEngine
@@ -111,21 +114,26 @@ class Loop:
             await self._saver.save(self.state)
         return ends
 
+    def _shares(self, groups: Sequence[Group]) -> list[TrainBatch]:
+        """A share of the batch for each data-parallel rank."""
+        batch = to_batch(
+            groups,
+            minibatches=self._run.optimizer.minibatches,
+            version=self.state.version,
+            kept_caches=self._run.asynchrony.on_publish == "in_place",
+            routing=self.prepared.routing_shape,
+            metadata=self._run.data.metadata_columns,
+        )
+        return split(batch, self.trainer.data_parallel)
+
     async def _step(self, rollout: Rollout) -> dict[str, float]:
         begin = time.perf_counter()
         step = self.state.step + 1
         metrics: dict[str, float] = {"step": step, "weight_version": self.state.version, **rollout.metrics}
         if rollout.groups:
             groups = rollout.groups if self.teacher is None else await self.teacher.score(rollout.groups)
-            batch = to_batch(
-                groups,
-                minibatches=self._run.optimizer.minibatches,
-                version=self.state.version,
-                kept_caches=self._run.asynchrony.on_publish == "in_place",
-                routing=self.prepared.routing_shape,
-                metadata=self._run.data.metadata_columns,
-            )
-            shares = split(batch, self.trainer.data_parallel)
+            # In a thread: the next rollout's requests are answered meanwhile, however large the batch is.
+            shares = await asyncio.to_thread(self._shares, groups)
             version = self.state.version + 1
             written = version if self.producer.samples else None
             await self.engines.release()
