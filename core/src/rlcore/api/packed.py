@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 64
 """Few enough that a copy of them is small beside the batch; enough that short ones cost little each."""
 
+SHOWN = 64
+"""Numbers in a `repr`, which asyncio makes of whatever a task returns."""
+
 N = TypeVar("N", int, float)
 
 
@@ -128,7 +131,8 @@ class Packed(Sequence[N]):
         return hash(tuple(self._array))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._array.tolist()})"
+        more = f" and {len(self) - SHOWN} more" if len(self) > SHOWN else ""
+        return f"{type(self).__name__}({self._array[:SHOWN].tolist()}{more})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_bytes, (self.to_bytes(),)

@@ -7,6 +7,7 @@ import logging
 import uuid
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, TypeVar, get_args
 
 from rlcore.api.errors import EngineError
@@ -15,6 +16,14 @@ from rlcore.api.packed import PackedFloats
 from rlcore.api.types import Sampling
 from rlcore.engines import client_wire as wire
 from rlcore.engines.bucket import Bucket
+from rlcore.engines.client_answers import (
+    INPUT,
+    TokenLogProbs,
+    in_turn,
+    read_answers,
+    size_of,
+    token_log_probs,
+)
 from rlcore.engines.client_http import Http, RefusedError
 from rlcore.engines.client_wire import ABORT, GENERATE, Capabilities
 from rlcore.engines.joint_requests import JointRequests
@@ -132,7 +141,8 @@ class EngineClient:
             answers = await answering
         finally:
             del self._running[rid]
-        return [wire.completion(one, prompt_tokens=len(input_ids)) for one in answers]
+        read = partial(wire.completion, prompt_tokens=len(input_ids))
+        return [await in_turn(partial(read, one), size=size_of(one["meta_info"])) for one in answers]
 
     async def generate_many(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """The completions of each request, in their order; the first failure cancels the rest."""
@@ -164,25 +174,27 @@ class EngineClient:
     async def score(self, token_ids: Sequence[int], *, start: int = 1) -> PackedFloats:
         """log p(token i | tokens before i) for i = `start` … len - 1, at temperature 1; `start` > 0."""
         self._check_ids(token_ids)
-        entries = await self._read({"input_ids": list(token_ids)}, start - 1)
-        return wire.log_probs(entries[1:])
+        read = await self._read({"input_ids": list(token_ids)}, start - 1)
+        return read.log_probs[1:]
 
     async def tokenize(self, text: str) -> tuple[int, ...]:
         """The ids that the server's tokenizer makes of `text`, as a prompt."""
-        return tuple(int(entry[1]) for entry in await self._read({"text": text}, 0))
+        return tuple((await self._read({"text": text}, 0)).ids)
 
-    async def _read(self, prompt: Mapping[str, Any], start: int) -> list[list[Any]]:
-        """[log-prob, id, …] of each token of `prompt` from `start` on; the first has no log-prob."""
+    async def _read(self, prompt: Mapping[str, Any], start: int) -> TokenLogProbs:
+        """The tokens of `prompt` from `start` on; the first has no log-prob."""
         body = {
             **prompt,
+            **({"packed": True} if (await self.capabilities()).packed else {}),
             "sampling_params": {"max_new_tokens": 0, "temperature": 1.0},
             "return_logprob": True,
             "logprob_start_len": start,
         }
         async with self._slots:
-            answer = await self._http.post(GENERATE, body, timeout_s=self._timeout_s)
-        entries: list[list[Any]] = answer["meta_info"]["input_token_logprobs"]
-        return entries
+            answer = await read_answers(
+                await self._http.post_bytes(GENERATE, body, timeout_s=self._timeout_s)
+            )
+        return token_log_probs(answer["meta_info"], INPUT)
 
     async def abort(self, rid: str | None = None) -> None:
         """Ends request `rid` of this client, or every request of the server; what was sampled comes back.
@@ -373,7 +385,8 @@ class EngineClient:
     async def _answered(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> list[Any]:
         """What the server answers to one request, a sample each."""
         async with self._slots:
-            return _as_list(await self._http.post(GENERATE, body, timeout_s=self._timeout_s, headers=headers))
+            answer = await self._http.post_bytes(GENERATE, body, timeout_s=self._timeout_s, headers=headers)
+            return _as_list(await read_answers(answer))
 
     async def _joined(self, body: Mapping[str, Any], name: str) -> list[Any]:
         """As `_answered`, in company."""

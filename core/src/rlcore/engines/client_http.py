@@ -46,11 +46,11 @@ class Http:
 
     async def get(self, path: str, *, timeout_s: float) -> Any:
         """The JSON (or text) that GET `path` answers."""
-        return await self._answer("GET", path, None, timeout_s)
+        return _parsed(await self._answer("GET", path, None, timeout_s))
 
     async def delete(self, path: str, *, timeout_s: float) -> Any:
         """The JSON (or text) that DELETE `path` answers. Never repeated."""
-        return await self._answer("DELETE", path, None, timeout_s)
+        return _parsed(await self._answer("DELETE", path, None, timeout_s))
 
     async def post(
         self,
@@ -61,6 +61,17 @@ class Http:
         headers: Mapping[str, str] | None = None,
     ) -> Any:
         """The JSON (or text) that POST `path` answers. Never repeated."""
+        return _parsed(await self._answer("POST", path, body, timeout_s, headers))
+
+    async def post_bytes(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        timeout_s: float,
+        headers: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """As `post`, the answer as it came."""
         return await self._answer("POST", path, body, timeout_s, headers)
 
     async def lines(
@@ -104,14 +115,14 @@ class Http:
         body: Mapping[str, Any] | None,
         timeout_s: float,
         headers: Mapping[str, str] | None = None,
-    ) -> Any:
+    ) -> bytes:
         try:
             async with self._request(method, path, body, timeout_s, headers) as response:
                 await self._raise_for(path, response)
-                answer = await response.read()
+                answer: bytes = await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise self._unreachable(path, error, timeout_s) from error
-        return _parsed(answer)
+        return answer
 
     def _request(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +9,8 @@ from typing import Any
 
 from rlcore.api.errors import EngineError
 from rlcore.api.generation import Completion
-from rlcore.api.packed import PackedFloats, PackedInts
 from rlcore.api.types import Sampling, Span
+from rlcore.engines.client_answers import OUTPUT, token_log_probs
 
 SEED_BITS = 63
 
@@ -30,7 +29,8 @@ class Capabilities:
     tensors, by `rlcore.checksums`. `tensor_ranks`: payloads that a tensor update takes, one a TP rank.
     `routed_experts`: the experts that were chosen for each token may be asked for. `deltas`: it applies files
     of changes to the weights that it has. `sessions`: a session can be asked for as one. `memory`:
-    it gives its memory back, and takes it again, when told to.
+    it gives its memory back, and takes it again, when told to. `packed`: it can give tokens and log-probs as
+    bytes (`rlcore.engines.client_answers`).
     """
 
     version: str
@@ -45,6 +45,7 @@ class Capabilities:
     deltas: bool = False
     sessions: bool = False
     memory: bool = False
+    packed: bool = False
 
 
 def capabilities(info: Mapping[str, Any], endpoints: Iterable[str]) -> Capabilities:
@@ -64,6 +65,7 @@ def capabilities(info: Mapping[str, Any], endpoints: Iterable[str]) -> Capabilit
         routed_experts=bool(info.get("enable_return_routed_experts")),
         deltas="update_weights_from_delta" in paths,
         sessions="sessions" in says,
+        packed="packed" in says,
         memory={"release_memory_occupation", "resume_memory_occupation"} <= paths,
     )
 
@@ -114,6 +116,8 @@ def generate_body(
             "started without enable_return_routed_experts."
         )
     wanted = {"return_logprob": True, **({"return_routed_experts": True} if routed_experts else {})}
+    if can.packed:
+        wanted["packed"] = True
     if can.seeds_siblings:
         params = sampling_params(sampling, seed)
         return {
@@ -143,24 +147,16 @@ def completion(answer: Mapping[str, Any], *, prompt_tokens: int) -> Completion:
     reason = meta["finish_reason"] or {"type": "pending"}
     if reason["type"] == "abort" and int(reason.get("status_code") or 200) >= 500:
         raise EngineError(f"The engine failed a request: {reason.get('message')}.")
-    sampled = meta.get("output_token_logprobs") or []
+    sampled = token_log_probs(meta, OUTPUT)
     return Completion(
-        token_ids=PackedInts([entry[1] for entry in sampled]),
-        log_probs=log_probs(sampled),
+        token_ids=sampled.ids,
+        log_probs=sampled.log_probs,
         text=answer["text"],
         finish_reason=reason["type"],
         spans=_spans(meta),
         prompt_tokens=prompt_tokens,
         routed_experts=meta.get("routed_experts") or "",
     )
-
-
-def log_probs(entries: Iterable[Sequence[Any]]) -> PackedFloats:
-    """Of each `[log-prob, token id, …]`; NaN where there is null, since JSON has no NaN."""
-    values = [entry[0] for entry in entries]
-    if None in values:
-        values = [math.nan if value is None else value for value in values]
-    return PackedFloats(values)
 
 
 def _spans(meta: Mapping[str, Any]) -> tuple[Span, ...]:

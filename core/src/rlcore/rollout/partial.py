@@ -42,6 +42,11 @@ class Partial:
         return sum(len(one.token_ids) for one in self.completions)
 
 
+def without_unread_text(one: Completion) -> Completion:
+    """`one`; of an interrupted one without its text, which is decoded anew when it goes on."""
+    return replace(one, text="") if one.finish_reason == INTERRUPTED else one
+
+
 def join(first: Completion, rest: Completion, decode: Decode, stop: Sequence[str] = ()) -> Completion:
     """`first`, which was interrupted, and the answer to its continuation, as one completion.
 

@@ -13,7 +13,7 @@ from rlcore.api.types import Sampling
 from rlcore.engines.client import together
 from rlcore.rollout.buffer import DataBuffer
 from rlcore.rollout.context import UNBOUNDED, EngineContext
-from rlcore.rollout.partial import INTERRUPTED, Key, Partial, join
+from rlcore.rollout.partial import INTERRUPTED, Key, Partial, join, without_unread_text
 
 ABORT_AGAIN_S = 0.05
 """An engine may get a request after it was told to abort them all."""
@@ -101,7 +101,8 @@ class ContinuingContext(EngineContext):
             found, is_interrupted = await self._ask(prompt, sampling, n, seed, rid)
             if not is_interrupted and any(one.finish_reason == INTERRUPTED for one in found):
                 return found  # ended by someone else, whose reasons are the generator's to judge
-            self._note(Partial(rid=rid, seed=seed, prompt_ids=prompt, completions=found))
+            noted = tuple(map(without_unread_text, found))
+            self._note(Partial(rid=rid, seed=seed, prompt_ids=prompt, completions=noted))
         await together(self._finish(key, index, sampling) for index in range(n))
         return self._buffer.notes(self._group_id)[key].completions
 
@@ -120,7 +121,8 @@ class ContinuingContext(EngineContext):
             (rest,), is_interrupted = await self._ask(prompt + one.token_ids, left, 1, seed + index, name)
             joined = join(one, rest, self.decode, sampling.stop)
             request = self._buffer.notes(self._group_id)[key]  # its siblings have gone on meanwhile
-            answers = [*request.completions[:index], joined, *request.completions[index + 1 :]]
+            noted = without_unread_text(joined) if is_interrupted else joined
+            answers = [*request.completions[:index], noted, *request.completions[index + 1 :]]
             self._note(replace(request, completions=tuple(answers)))
             if joined.finish_reason == INTERRUPTED and not is_interrupted:
                 return

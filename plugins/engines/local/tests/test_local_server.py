@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import math
 import os
 import re
+import struct
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -133,6 +136,20 @@ async def test_samples_differ_and_seeds_repeat_them(call: Call) -> None:
     ]
     assert seeded[0] == seeded[1]
     assert seeded[0][0] != seeded[0][1]
+
+
+async def test_packed_tokens_and_log_probs_are_those_of_the_rows(call: Call) -> None:
+    body = {**generate(n=2, max_new_tokens=12, sampling_seed=3), "logprob_start_len": 1}
+    plain = await call("/generate", body)
+    for one, expected in zip(await call("/generate", {**body, "packed": True}), plain, strict=True):
+        assert one["text"] == expected["text"]
+        assert "output_ids" not in one
+        for name in ("output", "input"):
+            rows = expected["meta_info"][f"{name}_token_logprobs"]
+            packed = one["meta_info"][f"{name}_packed"]
+            values = [math.nan if row[0] is None else row[0] for row in rows]
+            assert base64.b64decode(packed["ids"]) == struct.pack(f"<{len(rows)}i", *(row[1] for row in rows))
+            assert base64.b64decode(packed["log_probs"]) == struct.pack(f"<{len(rows)}d", *values)
 
 
 async def test_scoring_makes_no_token(call: Call) -> None:

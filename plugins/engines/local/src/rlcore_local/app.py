@@ -36,7 +36,7 @@ class Informs(Protocol):
         ...
 
 
-ABILITIES = ("seeds", "seeds_siblings", "min_p", "tensor_checksums", "sessions")
+ABILITIES = ("seeds", "seeds_siblings", "min_p", "tensor_checksums", "sessions", "packed")
 """What rlcore's client may ask beyond SGLang's protocol (`rlcore.Capabilities`)."""
 
 

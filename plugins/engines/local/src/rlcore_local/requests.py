@@ -95,6 +95,7 @@ class GenerateBody(InputBody):
     return_logprob: bool | list[bool] | None = None
     logprob_start_len: int | list[int] | None = None
     return_routed_experts: bool = False
+    packed: bool = False
     stream: bool = False
 
     @model_validator(mode="before")
@@ -121,6 +122,7 @@ class Ask(BaseModel):
     return_logprob: bool
     logprob_start_len: int
     return_routed_experts: bool = False
+    packed: bool = False
 
 
 class Asks(BaseModel):
@@ -166,6 +168,7 @@ def parse_generate(body: Any, *, alike: bool = True) -> Asks:
             return_logprob=logprob,
             logprob_start_len=start,
             return_routed_experts=parsed.return_routed_experts,
+            packed=parsed.packed,
         )
         for (request, rid), prompt, one, logprob, start in zip(
             rids, prompts, params, logprobs, starts, strict=True

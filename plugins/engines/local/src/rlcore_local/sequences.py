@@ -2,11 +2,14 @@
 
 import base64
 import hashlib
+import math
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from rlcore_local.requests import SamplingParams
@@ -43,6 +46,7 @@ class Sequence:
     return_logprob: bool = False
     score_from: int | None = None
     return_routed_experts: bool = False
+    packed: bool = False
     stream: bool = False
     output: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -127,21 +131,23 @@ class Sequence:
             "weight_versions": self._spans(),
             "e2e_latency": time.monotonic() - self.started,
         }
-        if self.return_logprob:
-            meta["input_token_logprobs"] = self._input_logprobs()
-            meta["output_token_logprobs"] = [
-                [logprob, token, None] for logprob, token in zip(self.logprobs, self.output, strict=True)
-            ]
+        if self.return_logprob and self.packed:
+            meta["input_packed"] = packed(*self._scored())
+            meta["output_packed"] = packed(self.output, self.logprobs)
+        elif self.return_logprob:
+            meta["input_token_logprobs"] = rows(*self._scored())
+            meta["output_token_logprobs"] = rows(self.output, self.logprobs)
         if self.return_routed_experts and self.finish is not None:
             meta["routed_experts"] = self._routed_experts()
-        return {"text": self._text(tokenizer), "output_ids": list(self.output), "meta_info": meta}
+        ids = {} if self.packed else {"output_ids": list(self.output)}
+        return {"text": self._text(tokenizer), **ids, "meta_info": meta}
 
     def _routed_experts(self) -> str:
         """SGLang's base64 of int32 [tokens - 1, layers, K]: the last token was sampled, and not taken in."""
         if not self.routes:  # it was aborted before its turn
             return ""
         taken_in = np.concatenate(self.routes)[: len(self.tokens) - 1]
-        return base64.b64encode(taken_in.astype("<i4").tobytes()).decode()
+        return _base64(taken_in.astype("<i4"))
 
     def _spans(self) -> list[dict[str, Any]]:
         """SGLang's spans, `end` exclusive. A version without tokens shows only where there is no other."""
@@ -152,11 +158,23 @@ class Sequence:
             for (start, version), end in zip(made, ends, strict=True)
         ]
 
-    def _input_logprobs(self) -> list[TokenLogprob]:
-        """From `score_from` on; the first has no log-prob, because nothing was predicted before it."""
+    def _scored(self) -> tuple[list[int], list[float | None]]:
+        """Tokens and log-probs from `score_from` on; the first has none, as nothing stands before it."""
         if self.score_from is None or self.scores is None:
-            return []
-        values = [None, *self.scores]
-        return [
-            [value, token, None] for value, token in zip(values, self.prompt[self.score_from :], strict=True)
-        ]
+            return [], []
+        return self.prompt[self.score_from :], [None, *self.scores]
+
+
+def rows(ids: list[int], logprobs: Iterable[float | None]) -> list[TokenLogprob]:
+    """As SGLang writes them."""
+    return [[logprob, token, None] for logprob, token in zip(logprobs, ids, strict=True)]
+
+
+def packed(ids: list[int], logprobs: Iterable[float | None]) -> dict[str, str]:
+    """The same as base64 of little-endian int32 and float64, NaN where there is none."""
+    numbers = [math.nan if one is None else one for one in logprobs]
+    return {"ids": _base64(np.array(ids, "<i4")), "log_probs": _base64(np.array(numbers, "<f8"))}
+
+
+def _base64(numbers: NDArray[Any]) -> str:
+    return base64.b64encode(numbers.tobytes()).decode()

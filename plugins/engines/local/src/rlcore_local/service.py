@@ -112,6 +112,7 @@ class Service:
             return_logprob=ask.return_logprob,
             score_from=ask.logprob_start_len if scored else None,
             return_routed_experts=ask.return_routed_experts,
+            packed=ask.packed,
             stream=stream,
         )
 
