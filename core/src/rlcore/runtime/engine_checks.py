@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.api.errors import ConfigError
 from rlcore.api.inputs import TrainsOn
+from rlcore.api.part import load
 from rlcore.compose.resolved import Resolved
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ def check_external(prepared: Prepared) -> None:
         dtype=prepared.model.dtype,
         context_length=prepared.context_length,
     )
-    client = prepared.resolved.engine.build().client
+    engine = prepared.resolved.engine
+    client = load(engine.build().client, engine.name)
     check_all(prepared.engine_urls, wanted, client, limit_s=prepared.resolved.run.serving.engine_health_limit)
 
 
