@@ -26,10 +26,10 @@ _SEAM = "rlcoreseam"
 
 def template_text(tokenizer: Tokenizer) -> str | None:
     """The source of the tokenizer's chat template, if it has one."""
-    found = getattr(tokenizer, "chat_template", None)
-    if isinstance(found, Mapping):
-        return found.get("tool_use") or found.get("default")
-    return found
+    template = getattr(tokenizer, "chat_template", None)
+    if isinstance(template, Mapping):
+        return template.get("tool_use") or template.get("default")
+    return template
 
 
 def compile_template(tokenizer: Tokenizer) -> None:
@@ -78,8 +78,8 @@ def render_suffix(
     while any(seam in json.dumps(message) for message in (*before, *new)):
         seam += "x"
     chat = [*before[:-1], {"role": "assistant", "content": seam}, *new]
-    _, found, text = _render(tokenizer, chat, tools, options).rpartition(seam)
-    if not found:
+    _, seam_seen, text = _render(tokenizer, chat, tools, options).rpartition(seam)
+    if not seam_seen:
         raise DataError("The chat template leaves out what the assistant says before another message.")
     ids = _ids(tokenizer, text)
     return ids[1:] if ids and _ended(tokenizer, sampled, ids[0]) else ids
@@ -99,7 +99,7 @@ def _render(
     generation: bool = True,
 ) -> str:
     as_text = DEEPSEEK_BEGIN in (template_text(tokenizer) or "")
-    chat: list[Mapping[str, Json]] = [_plain(one, arguments_as_text=as_text) for one in messages]
+    chat: list[Mapping[str, Json]] = [_plain(message, arguments_as_text=as_text) for message in messages]
     variables: dict[str, Any] = {**(options or {}), **({"tools": list(tools)} if tools else {})}
     try:
         return str(

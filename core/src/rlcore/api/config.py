@@ -38,11 +38,11 @@ def flag_name(name: str) -> str:
 
 def fields_of(config: type[Config]) -> dict[str, FieldInfo]:
     """Name → field of every setting. A field that is a `Config` is a group: its fields stand for it."""
-    found: dict[str, FieldInfo] = {}
+    fields: dict[str, FieldInfo] = {}
     for name, field in config.model_fields.items():
         group = field.annotation
-        found |= fields_of(group) if is_group(group) else {name: field}
-    return found
+        fields |= fields_of(group) if is_group(group) else {name: field}
+    return fields
 
 
 def nested(config: type[Config], settings: Mapping[str, Any]) -> dict[str, Any]:

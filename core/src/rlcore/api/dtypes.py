@@ -19,5 +19,5 @@ def torch_dtype(dtype: str) -> torch.dtype:
     """What torch has for a run's dtype."""
     import torch
 
-    found: torch.dtype = getattr(torch, DTYPE_NAMES[dtype])
-    return found
+    torch_dtype: torch.dtype = getattr(torch, DTYPE_NAMES[dtype])
+    return torch_dtype

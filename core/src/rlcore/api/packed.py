@@ -47,11 +47,11 @@ class Packed(Sequence[N]):
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> Self:
         """Of little-endian numbers. Raises ValueError where `data` is no whole number of them."""
-        found: array[N] = array(cls.code)
-        found.frombytes(data)
+        values: array[N] = array(cls.code)
+        values.frombytes(data)
         if sys.byteorder == "big":
-            found.byteswap()
-        return cls._of(found)
+            values.byteswap()
+        return cls._of(values)
 
     @classmethod
     def full(cls, length: int, value: N) -> Self:
@@ -205,13 +205,13 @@ def flat(
     """The `count` numbers of all `rows`, of `kind` or packed as that, one after the other, as `dtype`."""
     import numpy as np
 
-    found, start, left = np.empty(count, dtype=dtype), 0, iter(rows)
+    values, start, left = np.empty(count, dtype=dtype), 0, iter(rows)
     while some := tuple(islice(left, ROWS_AT_ONCE)):
         piece = np.frombuffer(b"".join([kind(row).memory for row in some]), dtype=kind.code)
-        found[start : start + len(piece)] = piece
+        values[start : start + len(piece)] = piece
         start += len(piece)
     assert start == count, f"the rows hold {start} numbers"
-    return found
+    return values
 
 
 def _array_of(code: str, values: Iterable[N]) -> array[N]:

@@ -267,10 +267,10 @@ class RunConfig(Config):
 
     def values(self) -> dict[str, Any]:
         """Name → value of every setting."""
-        found: dict[str, Any] = {}
+        flat: dict[str, Any] = {}
         for name, value in self:
-            found |= dict(value) if isinstance(value, Config) else {name: value}
-        return found
+            flat |= dict(value) if isinstance(value, Config) else {name: value}
+        return flat
 
     def is_default(self, name: str) -> bool:
         """Whether setting `name` has its default."""

@@ -60,17 +60,17 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         # transformers makes an empty tokenizer of a directory without one
         raise ModelError(f"{path}: holds no tokenizer, expected {TOKENIZER_FILES[0]}.")
     try:
-        found = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
     except Exception as error:  # the tokenizers package raises bare Exception for a file that it cannot read
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise ModelError(f"{path}: the tokenizer cannot be loaded: {reason}") from error
-    return cast(Tokenizer, found)
+    return cast(Tokenizer, tokenizer)
 
 
 def vocabulary(path: str | Path) -> dict[str, int]:
     """Token → id, of the tokenizer of a local Hugging Face directory."""
-    found: dict[str, int] = cast(Any, load_tokenizer(path)).get_vocab()
-    return found
+    vocabulary: dict[str, int] = cast(Any, load_tokenizer(path)).get_vocab()
+    return vocabulary
 
 
 class PromptEncoder:

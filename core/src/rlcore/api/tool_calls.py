@@ -63,9 +63,9 @@ _MARKS: Mapping[ToolFormat, tuple[str, ...]] = {
 
 def tool_format(template: str | None) -> ToolFormat:
     """The format that a chat template tells the model to use. Raises `ModelError` where it names none."""
-    for found, marks in _MARKS.items():
+    for dialect, marks in _MARKS.items():
         if template and all(mark in template for mark in marks):
-            return found
+            return dialect
     raise ModelError(
         "The chat template describes no tool calls in a known format; expected one of "
         f"{', '.join(_MARKS)}, which an option of the generator can name."

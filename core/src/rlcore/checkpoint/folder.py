@@ -58,14 +58,16 @@ def checkpoints(root: Path) -> list[Path]:
     """The complete checkpoints `root/<step>`, oldest first."""
     if not root.is_dir():
         return []
-    found = [path for path in root.iterdir() if path.name.isdecimal() and (path / COMPLETE_MARKER).is_file()]
-    return sorted(found, key=lambda path: int(path.name))
+    folders = [
+        path for path in root.iterdir() if path.name.isdecimal() and (path / COMPLETE_MARKER).is_file()
+    ]
+    return sorted(folders, key=lambda path: int(path.name))
 
 
 def newest_complete(root: Path) -> Path | None:
     """The complete checkpoint with the highest step, or None."""
-    found = checkpoints(root)
-    return found[-1] if found else None
+    folders = checkpoints(root)
+    return folders[-1] if folders else None
 
 
 def read_marker(folder: Path) -> dict[str, Any]:
@@ -88,8 +90,8 @@ def read_marker(folder: Path) -> dict[str, Any]:
 
 def prune(root: Path, keep: int) -> None:
     """Remove all but the newest `keep` complete checkpoints, and what interrupted writes left."""
-    found = checkpoints(root)
-    for path in found[: max(0, len(found) - keep)]:
+    folders = checkpoints(root)
+    for path in folders[: max(0, len(folders) - keep)]:
         # the marker first: a removal that is interrupted leaves nothing that looks complete
         (path / COMPLETE_MARKER).unlink()
         _remove(path)

@@ -128,7 +128,7 @@ def resolve_evaluation(
         )
     settings = selection.settings()
     entries = selection.entries
-    found = Inference(
+    inference = Inference(
         run=layers.build(RunConfig, settings),
         model=resolve_model(selection),
         generator=resolve_part(entries[Kind.GENERATOR], settings),
@@ -140,9 +140,9 @@ def resolve_evaluation(
         plugins=dict(plugins),
         plugin_files=tuple(plugin_files),
     )
-    for sentence in (*eval_complaints(found), *frozen_complaints(found)):
+    for sentence in (*eval_complaints(inference), *frozen_complaints(inference)):
         raise ConfigError(sentence)
-    return found
+    return inference
 
 
 def _named(layer: Layer) -> Layer:

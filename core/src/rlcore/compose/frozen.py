@@ -39,13 +39,13 @@ def expanded(layer: Layer) -> Layer:
     if not keys:
         return layer
     values = {key: value for key, value in layer.values.items() if key not in keys}
-    found = [*values.get(FROZEN, ())]
+    names = [*values.get(FROZEN, ())]
     for key in keys:
         if not isinstance(layer.values[key], str):
             said = layers.shown(layer.values[key])
             raise ConfigError(f"{layer.at(key)}: found {said}, expected a directory or a hub id.")
-        found.append(f"{key.partition('.')[2]}={layer.values[key]}")
-    return replace(layer, values={**values, FROZEN: found})
+        names.append(f"{key.partition('.')[2]}={layer.values[key]}")
+    return replace(layer, values={**values, FROZEN: names})
 
 
 def frozen_models(run: RunConfig) -> dict[str, str]:

@@ -76,10 +76,10 @@ def several(registry: Registry, kind: Kind, setting: Setting | None) -> tuple[En
     names = setting.value
     if not (isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)):
         raise ConfigError(f"{at}: found {names!r}, expected a list of names.")
-    found = [bare_name(kind, name) for name in names]
-    if len(set(found)) != len(found):
+    bare = [bare_name(kind, name) for name in names]
+    if len(set(bare)) != len(bare):
         raise ConfigError(f"{at}: found {', '.join(names)}, expected each {kind} once.")
-    return tuple(registry.find(kind, name, at) for name in found)
+    return tuple(registry.find(kind, name, at) for name in bare)
 
 
 def listed(layer: Layer) -> Layer:

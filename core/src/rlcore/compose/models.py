@@ -80,10 +80,10 @@ def read_config_file(file: Path, asked: str) -> Mapping[str, Any]:
 
 def _preset(name: str, registry: Registry, asked: str) -> FoundModel:
     entry = registry.find(Kind.MODEL, name, asked)
-    found = FoundModel(entry=entry, name=name, path=None)
-    if found.family.preset is None:
+    model = FoundModel(entry=entry, name=name, path=None)
+    if model.family.preset is None:
         raise ModelError(f"{asked}: {name!r} has no preset, expected a directory or a hub id of that family.")
-    return found
+    return model
 
 
 def families(registry: Registry) -> list[ModelFamily]:

@@ -110,22 +110,22 @@ class Resolved(Inference):
     @property
     def needs(self) -> frozenset[Input]:
         """The inputs that the parts, the KL term and the teacher's term read."""
-        found = self.critic_needs
+        inputs = self.critic_needs
         for _, part in self.batch_parts():
-            found |= part.config.needs
-        return found | {Input.REFERENCE_LOG_PROBS} if self.run.kl.kl_coef else found
+            inputs |= part.config.needs
+        return inputs | {Input.REFERENCE_LOG_PROBS} if self.run.kl.kl_coef else inputs
 
     @property
     def critic_needs(self) -> frozenset[Input]:
         """Of `needs`, those without which the critic cannot be trained: what makes its returns."""
-        found = frozenset[Input]()
+        inputs = frozenset[Input]()
         for part in (self.advantage, self.value_loss):
-            found |= part.config.needs if part is not None else set()
+            inputs |= part.config.needs if part is not None else set()
         if self.run.kl.kl_coef and self.run.kl.kl_place == "reward":
-            found |= {Input.REFERENCE_LOG_PROBS, Input.OLD_LOG_PROBS}
+            inputs |= {Input.REFERENCE_LOG_PROBS, Input.OLD_LOG_PROBS}
         if self.run.teacher.distill_coef:
-            found |= {Input.TEACHER_LOG_PROBS, Input.OLD_LOG_PROBS}
-        return found
+            inputs |= {Input.TEACHER_LOG_PROBS, Input.OLD_LOG_PROBS}
+        return inputs
 
     def flat(self) -> dict[str, Any]:
         """Every setting by its dotted name; what a file or flags would have to say to get this run."""

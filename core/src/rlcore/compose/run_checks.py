@@ -52,8 +52,8 @@ def _absolute(run: RunConfig) -> dict[str, Any]:
     """Directories that a resumed run must find again, wherever it is resumed."""
     names = ("reference_model", "teacher_model", "critic_model", "weights", "engine_weights_dir")
     given = {name: run.values()[name] for name in names}
-    found = {name: str(Path(path).resolve()) for name, path in given.items() if path}
-    return {**found, "frozen": with_absolute_paths(run.serving.frozen)}
+    paths = {name: str(Path(path).resolve()) for name, path in given.items() if path}
+    return {**paths, "frozen": with_absolute_paths(run.serving.frozen)}
 
 
 def _complaints(

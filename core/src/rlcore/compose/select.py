@@ -98,8 +98,8 @@ def default_choices(registry: Registry, source: Entry | None = None) -> Layer:
     """
     is_task = source is not None and isinstance(source.record, Source) and source.record.task
     kinds = (Kind.GENERATOR, Kind.ENGINE, Kind.TRAINER, *((Kind.REWARD,) if is_task else ()))
-    found = {kind.value: entry.record.name for kind in kinds if (entry := registry.default(kind))}
-    return listed(Layer(label="default", values=found))
+    defaults = {kind.value: entry.record.name for kind in kinds if (entry := registry.default(kind))}
+    return listed(Layer(label="default", values=defaults))
 
 
 def _who(entry: Entry) -> str:

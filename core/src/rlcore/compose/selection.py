@@ -136,7 +136,7 @@ class Selection:
     def chosen(self, key: str) -> str | None:
         """The present choice behind the flag `key`, for the help; None: there is none."""
         if key == EVAL:
-            return " ".join(one.name for one in self.evals) or None
+            return " ".join(evaluation.name for evaluation in self.evals) or None
         if key in LIST_KINDS:
             return " ".join(self._names(KINDS[key])) or None
         source = self.entries.get(Kind.SOURCE)
@@ -152,8 +152,8 @@ class Selection:
                 yield kind.value, self.entries[kind]
         for kind, entries in self.lists.items():
             yield from ((f"{kind}.{entry.record.name}", entry) for entry in entries)
-        for one in self.evals:
-            yield from one.tables()
+        for evaluation in self.evals:
+            yield from evaluation.tables()
 
     def configs(self) -> Iterator[tuple[str, type[Config], str]]:
         """Table name, config class and heading of everything beside the run that has settings."""
@@ -164,8 +164,8 @@ class Selection:
                 entry.config,
                 table.replace(".", ": ") + ("" if "." in table else f": {name}"),
             )
-        for one in self.evals:
-            yield one.table, EvalConfig, f"{EVAL}: {one.name}"
+        for evaluation in self.evals:
+            yield evaluation.table, EvalConfig, f"{EVAL}: {evaluation.name}"
 
     def settings(self) -> dict[str, Setting]:
         """The merged settings. Raises `ConfigError` for a name that nothing reads."""
@@ -189,7 +189,7 @@ class Selection:
         table = name.partition(".")[0]
         if table == FROZEN or any(config.table == table for _, config in self.passing()):
             return True
-        for owner, _ in (one for one in table_owners(self.registry) if one[1].table == table):
+        for owner, _ in (owned for owned in table_owners(self.registry) if owned[1].table == table):
             kind, needed = owner.kind, f"--{owner.kind} {owner.record.name}"
             chosen = f"is {self.entries[kind].record.name!r}" if kind in self.entries else "is not chosen"
             raise ConfigError(f"{layer.at(name)} needs {needed}, but the {kind} {chosen}.")
@@ -198,7 +198,10 @@ class Selection:
     def chosen_otherwise(self) -> dict[str, str]:
         """Field without a flag → the choice that says it: the `path` of the source `file`, by `data`."""
         sources = {f"{Kind.SOURCE}.path": ("data", self.entries.get(Kind.SOURCE))}
-        sources |= {f"{one.table}.source.path": (f"{one.table}.data", one.source) for one in self.evals}
+        sources |= {
+            f"{evaluation.table}.source.path": (f"{evaluation.table}.data", evaluation.source)
+            for evaluation in self.evals
+        }
         return {
             hidden: choice
             for hidden, (choice, entry) in sources.items()
@@ -208,7 +211,7 @@ class Selection:
     def known(self) -> list[str]:
         """Every name that something reads, pass-through fields aside."""
         names = [*fields_of(RunConfig), *CHOICES]
-        names += itertools.chain.from_iterable(one.choices() for one in self.evals)
+        names += itertools.chain.from_iterable(evaluation.choices() for evaluation in self.evals)
         for table, config, _ in self.configs():
             names += [f"{table}.{key}" for key in config.model_fields]
         hidden = self.chosen_otherwise()
@@ -228,13 +231,15 @@ class Selection:
         elsewhere = dict(ELSEWHERE)
         for _, config in self.passing():
             elsewhere |= {theirs: f"{config.table}.{ours}" for theirs, ours in config.synonyms.items()}
-        meant = elsewhere.get(name) or next((one for one in known if one.endswith(f".{name}")), None)
+        meant = elsewhere.get(name) or next((key for key in known if key.endswith(f".{name}")), None)
         near = f" Did you mean {shown(meant)!r}?" if meant else did_you_mean(shown(name), map(shown, known))
         return f"{layer.at(name)} is unknown.{near}{self.registry.broken_note()}"
 
     def _unselected_owner(self, name: str) -> str | None:
         table, _, key = name.rpartition(".")
-        if name.startswith(f"{EVAL}.") and name.split(".")[1] not in {one.name for one in self.evals}:
+        if name.startswith(f"{EVAL}.") and name.split(".")[1] not in {
+            evaluation.name for evaluation in self.evals
+        }:
             wanted = name.split(".")[1]
             return f"belongs to the evaluation {wanted!r}, which there is not; add --eval {wanted}=PATH."
         for kind in LIST_KINDS:

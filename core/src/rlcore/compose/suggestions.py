@@ -20,12 +20,14 @@ class Suggestions:
 
     def recipes_with(self, kind: Kind, *others: str) -> str:
         """The recipes that have a part of `kind`; `others`: flags that would do as well."""
-        return _add([f"--algo {one.name}" for one in self._recipes() if one.parts.get(kind)], others)
+        return _add([f"--algo {recipe.name}" for recipe in self._recipes() if recipe.parts.get(kind)], others)
 
     def recipes_reading(self, column: Input, *others: str) -> str:
         """The recipes with a part that reads `column`; `others`: flags that would do as well."""
-        found = [one for one in self._recipes() if any(self._reads(part, column) for part in _named(one))]
-        return _add([f"--algo {one.name}" for one in found], others)
+        close = [
+            recipe for recipe in self._recipes() if any(self._reads(part, column) for part in _named(recipe))
+        ]
+        return _add([f"--algo {one.name}" for one in close], others)
 
     def parts(self, kind: Kind, *others: str) -> str:
         """The parts of `kind`; `others`: flags that would do as well."""

@@ -115,9 +115,9 @@ class CurriculumCursor:
         """The next `n` prompts, each with its epoch."""
         taken: list[tuple[Prompt, int]] = []
         while len(taken) < n:
-            found = self._cursor.take(n - len(taken))
-            kept = [one for one in found if self._wanted(*one)]
-            self._skipped += len(found) - len(kept)
+            drawn = self._cursor.take(n - len(taken))
+            kept = [one for one in drawn if self._wanted(*one)]
+            self._skipped += len(drawn) - len(kept)
             taken += kept
         return taken
 

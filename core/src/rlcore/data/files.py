@@ -42,7 +42,7 @@ class FileSource:
 
     def files(self) -> list[str]:
         """Where the prompts to train on are."""
-        return [one.path for one in self._config.locations]
+        return [location.path for location in self._config.locations]
 
     def prompts(self) -> Prompts:
         """The prompts of `path` to train on, and a held-out set where the config asks for one."""
@@ -94,12 +94,12 @@ class FileSource:
                 raise DataError(f"{where}: expected an object with {key!r}, found {kind_of(row)}.")
             return parse(row, where, f"{prefix}-{number}")
 
-        found = sliced(file.rows(), location)
+        rows = sliced(file.rows(), location)
         prompts: Sequence[Prompt]
         if self._config.streaming:
-            prompts = LazyPrompts.of(file, read, found)
+            prompts = LazyPrompts.of(file, read, rows)
         else:
-            prompts = [read(one.row, file.where(one.number), one.number) for one in found]
+            prompts = [read(one.row, file.where(one.number), one.number) for one in rows]
         if not prompts:
             raise DataError(f"{location.path}: the file holds no prompts.")
         return prompts
@@ -168,7 +168,7 @@ class FileSource:
 
     @property
     def _said(self) -> str:
-        return ", ".join(one.path for one in self._config.locations)
+        return ", ".join(location.path for location in self._config.locations)
 
 
 def _with_responses(prompt: Prompt, given: tuple[str | Messages, ...]) -> Prompt:

@@ -44,8 +44,8 @@ class LazyPrompts(Sequence[Prompt]):
         """Lengths of the runs of prompts that are read from the file as a whole: one, or a row group each."""
         ids = np.fromiter(map(self._file.block, self._places), np.int64, len(self))
         edges = np.flatnonzero(np.diff(ids)) + 1
-        found: list[int] = np.diff([0, *edges.tolist(), len(self)]).tolist()
-        return found
+        lengths: list[int] = np.diff([0, *edges.tolist(), len(self)]).tolist()
+        return lengths
 
     def chosen(self, places: Iterable[int]) -> LazyPrompts:
         """Those at `places`, in that order."""

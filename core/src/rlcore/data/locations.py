@@ -75,19 +75,19 @@ class Location:
 
 def parse_all(given: str | Sequence[str]) -> tuple[Location, ...]:
     """One location or several, each with a name of its own. Raises `ValueError`, as `Location.parse`."""
-    found = tuple(map(Location.parse, [given] if isinstance(given, str) else given))
-    names = [one.name for one in found]
-    if len(found) > 1 and (not all(names) or len(set(names)) < len(names)):
+    locations = tuple(map(Location.parse, [given] if isinstance(given, str) else given))
+    names = [one.name for one in locations]
+    if len(locations) > 1 and (not all(names) or len(set(names)) < len(names)):
         raise ValueError("several sources need a name each, NAME=PATH")
-    if not found:
+    if not locations:
         raise ValueError("expected a path")
-    return found
+    return locations
 
 
 def absolute_all(given: str | tuple[str, ...]) -> str | tuple[str, ...]:
     """For a field's validator: the same from any working directory."""
-    found = tuple(str(one.absolute()) for one in parse_all(given))
-    return found[0] if isinstance(given, str) else found
+    paths = tuple(str(one.absolute()) for one in parse_all(given))
+    return paths[0] if isinstance(given, str) else paths
 
 
 def check_locations(given: object, at: str) -> None:
@@ -96,9 +96,9 @@ def check_locations(given: object, at: str) -> None:
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise ConfigError(f"{at}: found {given!r}, expected a path, or a list of paths.")
     try:
-        found = parse_all(texts)
+        locations = parse_all(texts)
     except ValueError as error:
         raise ConfigError(f"{at}: found {', '.join(map(repr, texts))}: {error}.") from error
-    for one in found:
+    for one in locations:
         if complaint := one.complaint():
             raise ConfigError(f"{at}: found {one.path!r}, {complaint}.")

@@ -228,8 +228,8 @@ class Parquet(RowFile):
                 self._table = pq.ParquetFile(_kept_open(self, self.path))
             except (pa.ArrowException, OSError) as error:
                 raise self._unreadable(error) from error
-            found = self._table.metadata
-            sizes = [found.row_group(group).num_rows for group in range(found.num_row_groups)]
+            metadata = self._table.metadata
+            sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
             self._starts = [0, *accumulate(sizes)][:-1]
         return self._table
 

@@ -38,10 +38,10 @@ class Task(ABC):
 
     def with_responses(self) -> Prompts:
         """Both sets, each prompt with its answer as the response to learn."""
-        found = self.prompts()
+        prompts = self.prompts()
         return Prompts(
-            train=[replace(prompt, responses=(str(prompt.label),)) for prompt in found.train],
-            held_out=found.held_out,
+            train=[replace(prompt, responses=(str(prompt.label),)) for prompt in prompts.train],
+            held_out=prompts.held_out,
         )
 
     def prompts(self) -> Prompts:
@@ -135,7 +135,7 @@ def distinct(space: int, size: int, seed: int) -> Sequence[int]:
     if space <= 4 * size:
         order: list[int] = np.argsort(bits.random_raw(space), kind="stable")[:size].tolist()
         return order
-    found: dict[int, None] = {}
-    while len(found) < size:
-        found.update(dict.fromkeys((bits.random_raw(size) % np.uint64(space)).tolist()))
-    return list(found)[:size]
+    numbers: dict[int, None] = {}
+    while len(numbers) < size:
+        numbers.update(dict.fromkeys((bits.random_raw(size) % np.uint64(space)).tolist()))
+    return list(numbers)[:size]

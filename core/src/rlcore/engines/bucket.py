@@ -48,8 +48,8 @@ def bucket_names(sizes: Mapping[str, int], limit: int) -> list[list[str]]:
     pairs: dict[str, list[str]] = {}
     for name in sizes:
         pairs.setdefault(_ONE_MATRIX.sub(".self_attn.a_proj.", name), []).append(name)
-    found = grouped(pairs.values(), lambda pair: sum(sizes[name] for name in pair), limit)
-    return [[name for pair in run for name in pair] for run in found]
+    groups = grouped(pairs.values(), lambda pair: sum(sizes[name] for name in pair), limit)
+    return [[name for pair in run for name in pair] for run in groups]
 
 
 def buckets(tensors: Mapping[str, Tensor], limit_bytes: int) -> tuple[Bucket, ...]:
@@ -67,4 +67,4 @@ def buckets(tensors: Mapping[str, Tensor], limit_bytes: int) -> tuple[Bucket, ..
 
 def flatten_tensors(tensors: Iterable[Tensor]) -> Tensor:
     """Their bytes, uint8 [n]."""
-    return torch.cat([one.contiguous().reshape(-1).view(torch.uint8) for one in tensors])
+    return torch.cat([tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in tensors])

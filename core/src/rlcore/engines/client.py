@@ -142,15 +142,20 @@ class EngineClient:
         finally:
             del self._running[rid]
         read = partial(wire.completion, prompt_tokens=len(input_ids))
-        return [await in_turn(partial(read, one), size=size_of(one["meta_info"])) for one in answers]
+        return [await in_turn(partial(read, answer), size=size_of(answer["meta_info"])) for answer in answers]
 
     async def generate_many(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """The completions of each request, in their order; the first failure cancels the rest."""
         return await together(
             self.generate(
-                one.input_ids, one.sampling, n=one.n, seed=one.seed, rid=one.rid, session=one.session
+                request.input_ids,
+                request.sampling,
+                n=request.n,
+                seed=request.seed,
+                rid=request.rid,
+                session=request.session,
             )
-            for one in requests
+            for request in requests
         )
 
     async def stream(
@@ -364,11 +369,11 @@ class EngineClient:
     async def checksums(self) -> dict[str, str]:
         """Name → checksum of the server's tensors; the names of rank r > 0 end in `@r`."""
         answer = await self._control("/weights_checker", {"action": "checksum"})
-        found: dict[str, str] = {}
+        checksums: dict[str, str] = {}
         for rank, info in enumerate(answer["ranks"]):
             suffix = f"@{rank}" if rank else ""
-            found.update({name + suffix: value for name, value in info["checksums"].items()})
-        return found
+            checksums.update({name + suffix: value for name, value in info["checksums"].items()})
+        return checksums
 
     # --- within ----------------------------------------------------------------------------------------
 

@@ -64,12 +64,12 @@ class _Cutter:
 
     def cut(self) -> bool:
         """The next rows, or `output_ids`; False where there are none, or some that cannot be cut."""
-        found = _ROWS.search(self._body, self._place)
-        if found is None:
+        match = _ROWS.search(self._body, self._place)
+        if match is None:
             return False
-        start = found.end()
-        end = _end_of_rows(self._body, start) if found[1] else self._body.find(b"]", start)
-        rows = self._body[start:end] if found[1] else b""
+        start = match.end()
+        end = _end_of_rows(self._body, start) if match[1] else self._body.find(b"]", start)
+        rows = self._body[start:end] if match[1] else b""
         if b'"' in rows:  # the tokens' texts, which may hold any bracket
             return False
         self._parts.append(self._body[self._place : start])
@@ -112,8 +112,8 @@ def token_log_probs(meta: Mapping[str, Any], name: str) -> TokenLogProbs:
     """`OUTPUT` or `INPUT` of a `meta_info`, however it came; empty where it is not there."""
     if (packed := meta.get(PACKED[name])) is not None:
         return _unpacked(packed)
-    found = meta.get(name) or []
-    return found if isinstance(found, TokenLogProbs) else _columns(found)
+    rows = meta.get(name) or []
+    return rows if isinstance(rows, TokenLogProbs) else _columns(rows)
 
 
 def _loaded(body: bytes) -> Any:
@@ -126,8 +126,8 @@ def _loaded(body: bytes) -> Any:
 
 def _end_of_rows(body: bytes, start: int) -> int:
     """The end of the last row of those that begin at `start`; `start` itself where there is none."""
-    found = _ROWS_END.search(body, start) if body[start : start + 1] == b"[" else None
-    return start if found is None else found.start() + 1
+    end = _ROWS_END.search(body, start) if body[start : start + 1] == b"[" else None
+    return start if end is None else end.start() + 1
 
 
 def _table(rows: bytes) -> TokenLogProbs:

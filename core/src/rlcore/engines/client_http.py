@@ -167,8 +167,8 @@ def _parsed(answer: bytes) -> Any:
 def _said(answer: Any) -> str:
     """The server's own words, wherever it put them."""
     while isinstance(answer, dict):
-        found = [answer[key] for key in ("error", "message", "detail") if answer.get(key)]
-        if not found:
+        messages = [answer[key] for key in ("error", "message", "detail") if answer.get(key)]
+        if not messages:
             break
-        answer = next((item for item in found if isinstance(item, dict)), found[-1])
+        answer = next((item for item in messages if isinstance(item, dict)), messages[-1])
     return str(answer)[:MESSAGE_CHARS] if answer else "no reason given"

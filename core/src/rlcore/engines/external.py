@@ -62,14 +62,14 @@ def _differences(
     """What is served otherwise than wanted, where the server tells: name, found, wanted."""
     served, length = info.get("dtype"), info.get("context_length")
     dtype = DTYPE_OF_NAME.get(str(served), served)
-    found: list[tuple[str, object, object]] = []
+    differences: list[tuple[str, object, object]] = []
     if model.get("model_type") not in (None, wanted.model_type):
-        found.append(("model type", model["model_type"], wanted.model_type))
+        differences.append(("model type", model["model_type"], wanted.model_type))
     if dtype not in (None, "auto", wanted.dtype):
-        found.append(("dtype", dtype, wanted.dtype))
+        differences.append(("dtype", dtype, wanted.dtype))
     if length is not None and length < wanted.context_length:
-        found.append(("context length", length, wanted.context_length))
-    return found
+        differences.append(("context length", length, wanted.context_length))
+    return differences
 
 
 class ExternalLauncher:

@@ -128,7 +128,7 @@ class FleetEngine:
 
 async def first(awaitables: Iterator[Awaitable[object]] | Sequence[Awaitable[object]]) -> None:
     """Returns when one of them has; raises what it raises. The others are canceled."""
-    tasks = [asyncio.ensure_future(one) for one in awaitables]
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:

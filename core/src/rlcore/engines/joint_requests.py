@@ -68,7 +68,7 @@ class JointRequests:
 
     @property
     def _is_left(self) -> bool:
-        return all(one.answers.done() for one in self._members)
+        return all(member.answers.done() for member in self._members)
 
     def join(self, body: Mapping[str, Any]) -> JointMember:
         """Add a request; the last one sends them all. `answers` must follow."""
@@ -109,12 +109,13 @@ class JointRequests:
 
     async def _send(self) -> None:
         async with self._slots:
-            awaited = (one for one in self._members if not one.answers.done())
+            awaited = (member for member in self._members if not member.answers.done())
             members = sorted(awaited, key=lambda one: one.rid)
             if not members:
                 return
             differing = {
-                name: [one.body[name] for one in members] for name in ("input_ids", "rid", "sampling_params")
+                name: [member.body[name] for member in members]
+                for name in ("input_ids", "rid", "sampling_params")
             }
             body = {**members[0].body, **differing}
             lines = self._http.lines(GENERATE, body, timeout_s=self._timeout_s)
@@ -139,6 +140,6 @@ class JointRequests:
         self._fail(error or UnreachableError(f"The engine at {self._http.url} left a request unanswered."))
 
     def _fail(self, error: BaseException) -> None:
-        for one in self._members:
-            if not one.answers.done():
-                one.answers.set_exception(error)
+        for member in self._members:
+            if not member.answers.done():
+                member.answers.set_exception(error)

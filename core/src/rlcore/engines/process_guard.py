@@ -55,16 +55,16 @@ def _end_descendants(server: subprocess.Popen[bytes], grace_s: float) -> None:
 def _alive(server: subprocess.Popen[bytes]) -> list[psutil.Process]:
     """Running descendants; dead ones that were adopted are reaped."""
     server.poll()
-    found = []
+    members = []
     for process in psutil.Process().children(recursive=True):
         try:
             if process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                members.append(process)
             elif process.pid != server.pid:
                 os.waitpid(process.pid, os.WNOHANG)
         except (psutil.NoSuchProcess, ChildProcessError):
             continue
-    return found
+    return members
 
 
 def _watch(server: subprocess.Popen[bytes], parent: int) -> None:

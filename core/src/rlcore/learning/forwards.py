@@ -89,14 +89,14 @@ class Forwards:
         settings = self._settings
 
         def score(part: TrainBatch) -> dict[str, Tensor]:
-            found = model.forward(
+            outputs = model.forward(
                 part,
                 temperature=settings.temperature,
                 tokens_per_rank=settings.tokens_per_rank,
                 top=top,
                 chosen=chosen,
             )
-            return {names[name]: column for name, column in found.items() if name in names}
+            return {names[name]: column for name, column in outputs.items() if name in names}
 
         return score
 

@@ -63,9 +63,9 @@ def check_reference(result: StepResult) -> None:
     """RunError where the policy that starts as its reference is not that at the first mini-batch of a run."""
     if "kl_reference" not in result.metrics:
         return
-    found = result.metrics["kl_reference"] / result.metrics["tokens"]
-    if not abs(found) <= MAX_KL_REFERENCE:
+    kl = result.metrics["kl_reference"] / result.metrics["tokens"]
+    if not abs(kl) <= MAX_KL_REFERENCE:
         raise RunError(
-            f"The reference is the initial policy, but the KL to it is {found:.3g} before any update: "
+            f"The reference is the initial policy, but the KL to it is {kl:.3g} before any update: "
             f"bound {MAX_KL_REFERENCE}."
         )

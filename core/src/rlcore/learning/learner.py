@@ -192,11 +192,11 @@ class Learner:
         """The largest over all ranks; the stages of a pipeline that see no log-probs bring 0."""
         if not dist.is_initialized() or dist.get_world_size() == 1:
             return value
-        found = torch.tensor(
+        sums = torch.tensor(
             math.inf if math.isnan(value) else value, dtype=torch.float64, device=self._rank.device
         )
-        dist.all_reduce(found, dist.ReduceOp.MAX)
-        return float(found)
+        dist.all_reduce(sums, dist.ReduceOp.MAX)
+        return float(sums)
 
     def _require_finite(
         self, result: StepResult, whole: TrainBatch, number: int, step: int, whose: str = ""

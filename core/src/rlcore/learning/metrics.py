@@ -75,5 +75,5 @@ def summary(results: Sequence[StepResult]) -> dict[str, float]:
 
 def balance_metric(role: str, results: Sequence[StepResult]) -> dict[str, float]:
     """`<role>/router_balance`, the mean of the steps; nothing where routers are not balanced."""
-    found = [result.balance for result in results if result.balance is not None]
-    return {f"{role}/router_balance": sum(found) / len(found)} if found else {}
+    balances = [result.balance for result in results if result.balance is not None]
+    return {f"{role}/router_balance": sum(balances) / len(balances)} if balances else {}

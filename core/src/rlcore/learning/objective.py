@@ -127,13 +127,18 @@ class Objective:
         )
         weight_R = torch.ones_like(seen.log_probs)
         for correction in self._corrections:
-            found = correction.weigh(seen)
+            weighed = correction.weigh(seen)
             whose = f"The correction {name_of(correction)}"
             check_outputs(
-                whose, "the weights", found.weights, found.metrics, inputs.mask, taken=named.keys() | taken
+                whose,
+                "the weights",
+                weighed.weights,
+                weighed.metrics,
+                inputs.mask,
+                taken=named.keys() | taken,
             )
-            weight_R = weight_R * found.weights.detach()
-            named |= found.metrics
+            weight_R = weight_R * weighed.weights.detach()
+            named |= weighed.metrics
         # a weight that is not finite must reach the loss, where it stops the run: only an exact 0 leaves out
         return torch.where(weight_R == 0, torch.zeros_like(loss_R), weight_R * loss_R)
 

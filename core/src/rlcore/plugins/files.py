@@ -23,13 +23,13 @@ def read_all(paths: Iterable[Path]) -> tuple[PluginFile, ...]:
 
     Raises `PluginError` where two of one name differ: a run knows a plugin file by its name.
     """
-    found: dict[str, PluginFile] = {}
+    files: dict[str, PluginFile] = {}
     for path in paths:
         file = read(path)
-        known = found.setdefault(file.name, file)
+        known = files.setdefault(file.name, file)
         if known.sha256 != file.sha256:
             raise PluginError(f"--plugin: {known.path} and {file.path} have one name and differ; rename one.")
-    return tuple(found.values())
+    return tuple(files.values())
 
 
 def write_all(files: Iterable[PluginFile], folder: Path) -> None:

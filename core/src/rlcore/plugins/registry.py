@@ -224,8 +224,8 @@ class Registry:
 
     def entries(self, kind: Kind | None = None) -> list[Entry]:
         """Sorted by kind and name; of one kind, or of all."""
-        found = [entry for (of, _), entry in self._entries.items() if kind in (None, of)]
-        return sorted(found, key=lambda entry: (list(Kind).index(entry.kind), entry.record.name))
+        entries = [entry for (of, _), entry in self._entries.items() if kind in (None, of)]
+        return sorted(entries, key=lambda entry: (list(Kind).index(entry.kind), entry.record.name))
 
     def names(self, kind: Kind) -> list[str]:
         """The names of one kind, sorted."""
@@ -233,8 +233,8 @@ class Registry:
 
     def default(self, kind: Kind) -> Entry | None:
         """What is chosen where nothing else of `kind` is; None where no plugin offers one, or several do."""
-        found = [entry for entry in self.entries(kind) if entry.component.default]
-        return found[0] if len(found) == 1 else None
+        defaults = [entry for entry in self.entries(kind) if entry.component.default]
+        return defaults[0] if len(defaults) == 1 else None
 
     def defaults(self, kind: Kind) -> tuple[Entry, ...]:
         """Every default of a kind that may have several."""

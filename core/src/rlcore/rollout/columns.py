@@ -95,10 +95,10 @@ def check_metadata(prompts: Iterable[Prompt], names: Sequence[str]) -> None:
         raise DataError(f"--metadata-columns: found {taken[0]!r}, which core makes itself; rename it.")
     for prompt in prompts:
         for name in names:
-            found = prompt.metadata.get(name)
-            if not isinstance(found, int | float) or (isinstance(found, int) and abs(found) >= 2**63):
+            value = prompt.metadata.get(name)
+            if not isinstance(value, int | float) or (isinstance(value, int) and abs(value) >= 2**63):
                 there = ", ".join(map(repr, prompt.metadata)) or "nothing"
-                what = f"holds {there}" if found is None else f"has {found!r} there"
+                what = f"holds {there}" if value is None else f"has {value!r} there"
                 raise DataError(
                     f"--metadata-columns {name}: expected a number, of 64 bits where it is whole, in the "
                     f"metadata of each prompt, but that of {prompt.prompt_id!r} {what}."

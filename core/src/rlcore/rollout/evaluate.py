@@ -79,7 +79,9 @@ class Evaluator:
     ) -> None:
         self._run = run
         self._encoder = encoder
-        longest = max((one.sampling.max_tokens for one in sets), default=run.sampling.max_response_tokens)
+        longest = max(
+            (evaluation.sampling.max_tokens for evaluation in sets), default=run.sampling.max_response_tokens
+        )
         self._engines = Engines(
             clients,
             encoder.tokenizer,
@@ -95,31 +97,36 @@ class Evaluator:
 
         Raises the error of the engine, or of the generator, where not one prompt could be answered.
         """
-        return {one.name: await self._evaluate(one, version) for one in self._sets}
+        return {evaluation.name: await self._evaluate(evaluation, version) for evaluation in self._sets}
 
-    async def _evaluate(self, one: Evaluation, version: int) -> EvalResult:
-        if not one.prompts:
-            raise DataError(f"The set {one.name!r} has no prompts to evaluate on.")
+    async def _evaluate(self, evaluation: Evaluation, version: int) -> EvalResult:
+        if not evaluation.prompts:
+            raise DataError(f"The set {evaluation.name!r} has no prompts to evaluate on.")
         outcomes = await make_all(
             GroupPipeline(
                 run=self._run,
                 encoder=self._encoder,
-                generator=one.generator,
-                rewards=one.scorer or NoReward(),
+                generator=evaluation.generator,
+                rewards=evaluation.scorer or NoReward(),
             ),
             self._engines,
-            [Draw(group_id=number, prompt=prompt, epoch=0) for number, prompt in enumerate(one.prompts)],
-            one.sampling,
+            [
+                Draw(group_id=number, prompt=prompt, epoch=0)
+                for number, prompt in enumerate(evaluation.prompts)
+            ],
+            evaluation.sampling,
             Versions(oldest=version, newest=version),
-            count=one.samples,
+            count=evaluation.samples,
             prefix=EVALUATION,
             in_step=self._in_step,
         )
         # an answer that no reward could judge is still one
-        errors = [one.error for one in outcomes if one.error is not None and not one.is_answered]
+        errors = [
+            outcome.error for outcome in outcomes if outcome.error is not None and not outcome.is_answered
+        ]
         if errors and len(errors) == len(outcomes):
             raise errors[0]
-        return result(one, [outcome.group.samples for outcome in outcomes])
+        return result(evaluation, [outcome.group.samples for outcome in outcomes])
 
 
 class NoReward:
@@ -130,20 +137,20 @@ class NoReward:
         return samples
 
 
-def result(one: Evaluation, groups: Sequence[Sequence[Sample]]) -> EvalResult:
+def result(evaluation: Evaluation, groups: Sequence[Sequence[Sample]]) -> EvalResult:
     """The result of the samples of each prompt."""
     accepted_answers = [_answers(samples) for samples in groups]
-    scores = [[one.score(answer) for answer in of_prompt] for of_prompt in accepted_answers]
+    scores = [[evaluation.score(answer) for answer in of_prompt] for of_prompt in accepted_answers]
     every = [answer for of_prompt in accepted_answers for answer in of_prompt]
     score = mean([value for of_prompt in scores for value in of_prompt])
     metrics = {
         "response_length_mean": mean([len(answer.response_ids) for answer in every]),
         "truncated": mean([answer.status is GenerationStatus.TRUNCATED for answer in every]),
     }
-    if one.samples > 1:
-        metrics[f"avg@{one.samples}"] = score
-        metrics |= passes(scores, one.samples, one.solved_at)
-    if one.scorer is not None:
+    if evaluation.samples > 1:
+        metrics[f"avg@{evaluation.samples}"] = score
+        metrics |= passes(scores, evaluation.samples, evaluation.solved_at)
+    if evaluation.scorer is not None:
         rewards = [answer.score.value for answer in every if answer.score is not None]
         metrics |= {"reward_mean": mean(rewards)} if rewards else {}
         metrics["unscored"] = mean([answer.score is None for answer in every])

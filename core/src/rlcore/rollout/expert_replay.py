@@ -26,8 +26,8 @@ def routed_experts(samples: Sequence[Sample], layers: int, top_k: int) -> Tensor
     column[:] = np.arange(top_k, dtype=np.int16)
     start = 0
     for sample, length in zip(samples, lengths, strict=True):
-        found = _decoded(sample, layers, top_k)[:length]
-        column[start : start + len(found)] = found
+        experts = _decoded(sample, layers, top_k)[:length]
+        column[start : start + len(experts)] = experts
         start += length
     return torch.from_numpy(column)
 
@@ -45,12 +45,12 @@ def _decoded(sample: Sample, layers: int, top_k: int) -> np.ndarray[tuple[int, i
             f"Sample {sample.rollout_id} has {flat.size} routed experts, expected a multiple of {layers} "
             f"layers times {top_k} experts of a token."
         )
-    found = flat.reshape(-1, layers, top_k)
+    experts = flat.reshape(-1, layers, top_k)
     live = np.flatnonzero(sample.loss_mask)
     needed = len(sample.prompt_ids) + int(live[-1]) if len(live) else 0
-    if len(found) < needed:
+    if len(experts) < needed:
         raise PluginError(
-            f"Sample {sample.rollout_id} has the experts of {len(found)} tokens, but {needed} stand before "
+            f"Sample {sample.rollout_id} has the experts of {len(experts)} tokens, but {needed} stand before "
             "its last one to train on: a generator hands on the routed_experts of its last completion."
         )
-    return found
+    return experts

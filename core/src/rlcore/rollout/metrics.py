@@ -118,11 +118,11 @@ def generator_means(samples: Iterable[Sample]) -> dict[str, float]:
 
 
 def _means(prefix: str, named: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    found: dict[str, list[float]] = {}
+    parts: dict[str, list[float]] = {}
     for one in named:
         for name, value in one.items():
-            found.setdefault(name, []).append(value)
-    return {f"{prefix}/{name}": mean(values) for name, values in sorted(found.items())}
+            parts.setdefault(name, []).append(value)
+    return {f"{prefix}/{name}": mean(values) for name, values in sorted(parts.items())}
 
 
 def mean(values: Sequence[float]) -> float:

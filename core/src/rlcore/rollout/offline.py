@@ -72,9 +72,9 @@ class OfflineProducer:
         begin = time.perf_counter()
         wanted, groups, dropped = self._run.data.prompts_per_step, list[Group](), 0
         while len(groups) < wanted:  # it ends: the first prompts of each set were checked before the run
-            found = [self._group(*taken) for taken in self._cursor.take(wanted - len(groups))]
-            groups += [group for group in found if group is not None]
-            dropped += found.count(None)
+            groups_taken = [self._group(*taken) for taken in self._cursor.take(wanted - len(groups))]
+            groups += [group for group in groups_taken if group is not None]
+            dropped += groups_taken.count(None)
         samples = [sample for group in groups for sample in group.samples]
         metrics = sample_metrics(samples) | {
             "rollout/samples": len(samples),

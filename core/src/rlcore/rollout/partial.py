@@ -34,17 +34,22 @@ class Partial:
     @property
     def versions(self) -> frozenset[int]:
         """The weight versions of the tokens."""
-        return frozenset(span.version for one in self.completions if one.token_ids for span in one.spans)
+        return frozenset(
+            span.version
+            for completion in self.completions
+            if completion.token_ids
+            for span in completion.spans
+        )
 
     @property
     def tokens(self) -> int:
         """Sampled tokens."""
-        return sum(len(one.token_ids) for one in self.completions)
+        return sum(len(completion.token_ids) for completion in self.completions)
 
 
-def without_unread_text(one: Completion) -> Completion:
-    """`one`; of an interrupted one without its text, which is decoded anew when it goes on."""
-    return replace(one, text="") if one.finish_reason == INTERRUPTED else one
+def without_unread_text(completion: Completion) -> Completion:
+    """`completion`; of an interrupted one without its text, which is decoded anew when it goes on."""
+    return replace(completion, text="") if completion.finish_reason == INTERRUPTED else completion
 
 
 def join(first: Completion, rest: Completion, decode: Decode, stop: Sequence[str] = ()) -> Completion:
@@ -57,7 +62,7 @@ def join(first: Completion, rest: Completion, decode: Decode, stop: Sequence[str
     end = _end_of_stop(ids, cut, decode, stop)
     if end is not None:
         text = decode(ids[:end])
-        place = min(text.index(one) for one in stop if one in text)
+        place = min(text.index(string) for string in stop if string in text)
         rest = replace(
             rest,
             token_ids=rest.token_ids[: end - cut],
@@ -86,10 +91,10 @@ def _end_of_stop(ids: Sequence[int], cut: int, decode: Decode, stop: Sequence[st
     if not stop or cut == 0:
         return None
     # A token has one byte of text at least, unless it is special: so many tokens hold any stop string.
-    window = max(len(one.encode()) for one in stop) + 1
+    window = max(len(string.encode()) for string in stop) + 1
     for end in range(cut + 1, min(len(ids), cut + window) + 1):
         tail = decode(ids[max(0, cut - window) : end])
-        if any(one in tail for one in stop):
+        if any(string in tail for string in stop):
             return end
     return None
 

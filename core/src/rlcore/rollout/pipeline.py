@@ -167,13 +167,13 @@ class GroupPipeline:
             return [part[0] for part in parts], next((part[1] for part in parts if part[1]), None)
         try:
             with self._blamed():
-                found = [[sample] for sample in await self._group_generator.generate_group(ctx, samples)]
+                generated = [[sample] for sample in await self._group_generator.generate_group(ctx, samples)]
         except RefusedError as error:
             return [[_refused(sample)] for sample in samples], error
-        if len(found) != len(samples):
-            raise PluginError(f"The generator {self._name} made {len(found)} samples of {len(samples)}.")
-        check_generated(self._name, found, samples)
-        return found, None
+        if len(generated) != len(samples):
+            raise PluginError(f"The generator {self._name} made {len(generated)} samples of {len(samples)}.")
+        check_generated(self._name, generated, samples)
+        return generated, None
 
     @contextmanager
     def _blamed(self) -> Iterator[None]:
@@ -195,10 +195,10 @@ class GroupPipeline:
     ) -> tuple[list[Sample], RefusedError | None]:
         try:
             with self._blamed():
-                found = await self._generator.generate(ctx, sample)
+                generated = await self._generator.generate(ctx, sample)
         except RefusedError as error:
             return [_refused(sample)], error
-        trajectory = found if isinstance(found, list) else [found]
+        trajectory = generated if isinstance(generated, list) else [generated]
         check_generated(self._name, [trajectory], [sample])
         return trajectory, None
 

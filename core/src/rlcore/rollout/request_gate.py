@@ -99,7 +99,7 @@ class ContinuingContext(EngineContext):
         key = (rid, seed, prompt, n)
         if key not in self._buffer.notes(self._group_id):
             found, is_interrupted = await self._ask(prompt, sampling, n, seed, rid)
-            if not is_interrupted and any(one.finish_reason == INTERRUPTED for one in found):
+            if not is_interrupted and any(completion.finish_reason == INTERRUPTED for completion in found):
                 return found  # ended by someone else, whose reasons are the generator's to judge
             noted = tuple(map(without_unread_text, found))
             self._note(Partial(rid=rid, seed=seed, prompt_ids=prompt, completions=noted))
@@ -113,13 +113,15 @@ class ContinuingContext(EngineContext):
         """Go on with one sample of a noted request until it ends by itself."""
         rid, seed, prompt, _ = key
         while True:
-            one = self._buffer.notes(self._group_id)[key].completions[index]
-            if one.finish_reason != INTERRUPTED:
+            completion = self._buffer.notes(self._group_id)[key].completions[index]
+            if completion.finish_reason != INTERRUPTED:
                 return
-            left = replace(sampling, max_tokens=sampling.max_tokens - len(one.token_ids))
-            name = f"{rid}+{index}.{len(one.token_ids)}"
-            (rest,), is_interrupted = await self._ask(prompt + one.token_ids, left, 1, seed + index, name)
-            joined = join(one, rest, self.decode, sampling.stop)
+            left = replace(sampling, max_tokens=sampling.max_tokens - len(completion.token_ids))
+            name = f"{rid}+{index}.{len(completion.token_ids)}"
+            (rest,), is_interrupted = await self._ask(
+                prompt + completion.token_ids, left, 1, seed + index, name
+            )
+            joined = join(completion, rest, self.decode, sampling.stop)
             request = self._buffer.notes(self._group_id)[key]  # its siblings have gone on meanwhile
             noted = without_unread_text(joined) if is_interrupted else joined
             answers = [*request.completions[:index], noted, *request.completions[index + 1 :]]
@@ -132,5 +134,5 @@ class ContinuingContext(EngineContext):
     ) -> tuple[tuple[Completion, ...], bool]:
         """The engine's answers, and whether the door was closed on them."""
         async with self._flow.request() as is_interrupted:
-            found = await self._client.generate(prompt, sampling, n=n, seed=seed, rid=rid, session=None)
-            return tuple(found), is_interrupted()
+            completions = await self._client.generate(prompt, sampling, n=n, seed=seed, rid=rid, session=None)
+            return tuple(completions), is_interrupted()

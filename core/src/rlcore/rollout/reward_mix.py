@@ -96,7 +96,7 @@ def ranked(outcomes: Sequence[ScoreOrFailure]) -> list[ScoreOrFailure]:
     Siblings without a score count for nothing, and a score without siblings stays what it is. Rewards of
     tokens are not kept.
     """
-    values = [one.value for one in outcomes if isinstance(one, Score)]
+    values = [outcome.value for outcome in outcomes if isinstance(outcome, Score)]
     if len(values) < 2:
         return list(outcomes)
 
@@ -105,8 +105,8 @@ def ranked(outcomes: Sequence[ScoreOrFailure]) -> list[ScoreOrFailure]:
         return (below + equal / 2) / (len(values) - 1)
 
     return [
-        replace(one, value=rank(one.value), per_token=None) if isinstance(one, Score) else one
-        for one in outcomes
+        replace(outcome, value=rank(outcome.value), per_token=None) if isinstance(outcome, Score) else outcome
+        for outcome in outcomes
     ]
 
 

@@ -36,8 +36,8 @@ def check_vocabulary(run: RunConfig, tokenizer: Tokenizer) -> None:
 async def _check(run: RunConfig, tokenizer: Tokenizer) -> None:
     async with client_of(run) as client:
         texts = _probes(tokenizer)
-        found = await together(client.tokenize(text) for text in texts)
-    for text, theirs in zip(texts, found, strict=True):
+        token_ids = await together(client.tokenize(text) for text in texts)
+    for text, theirs in zip(texts, token_ids, strict=True):
         mine = tuple(tokenizer.encode(text, add_special_tokens=True))
         if theirs != mine:
             raise ConfigError(

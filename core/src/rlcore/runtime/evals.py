@@ -50,14 +50,14 @@ def held_out(resolved: Resolved, prompts: Prompts) -> tuple[PreparedEval, ...]:
 
 def asked_for(chosen: Inference, taken: Sequence[PreparedEval] = ()) -> tuple[PreparedEval, ...]:
     """The sets of `--eval`. Raises `UserError`; also where one has the name of a set of `taken`."""
-    names = {one.name for one in taken}
-    for one in chosen.evals:
-        if one.name in names:
+    names = {eval_set.name for eval_set in taken}
+    for eval_set in chosen.evals:
+        if eval_set.name in names:
             raise ConfigError(
-                f"--eval: found the name {one.name!r}, which is that of the held-out set of what is trained "
-                "on; give it another."
+                f"--eval: found the name {eval_set.name!r}, which is that of the held-out set of what is "
+                "trained on; give it another."
             )
-    return tuple(_prepared(one, chosen) for one in chosen.evals)
+    return tuple(_prepared(eval_set, chosen) for eval_set in chosen.evals)
 
 
 def asked(source: Part, ask: Callable[[Any], Prompts]) -> Prompts:
@@ -66,19 +66,19 @@ def asked(source: Part, ask: Callable[[Any], Prompts]) -> Prompts:
         return ask(source.build())
 
 
-def _prepared(one: EvalSet, chosen: Inference) -> PreparedEval:
+def _prepared(eval_set: EvalSet, chosen: Inference) -> PreparedEval:
     """Its held-out prompts where the source has such, else all."""
-    found = asked(one.source, lambda source: source.prompts())
+    found = asked(eval_set.source, lambda source: source.prompts())
     rows = next(iter(found.held_out.values()), found.train)[
-        : one.config.prompts or chosen.run.evaluation.eval_prompts
+        : eval_set.config.prompts or chosen.run.evaluation.eval_prompts
     ]
-    needs_label = one.config.score_by == "exact_match" or not one.judged_by(chosen.rewards)
+    needs_label = eval_set.config.score_by == "exact_match" or not eval_set.judged_by(chosen.rewards)
     if needs_label and not any(prompt.label is not None for prompt in rows):
         raise DataError(
-            f"--eval {one.name}: no prompt has a label, so no answer can match one; expected labels, or a "
-            f"reward with --eval.{one.name}.reward."
+            f"--eval {eval_set.name}: no prompt has a label, so no answer can match one; expected labels, or "
+            f"a reward with --eval.{eval_set.name}.reward."
         )
-    return PreparedEval(settings=one, prompts=rows)
+    return PreparedEval(settings=eval_set, prompts=rows)
 
 
 async def evaluations(
@@ -94,10 +94,10 @@ async def evaluations(
     """
     known = list(pools)
     made = []
-    for one in sets:
-        config = one.settings.config
+    for evaluation in sets:
+        config = evaluation.settings.config
         # what a sample is worth, not what it is worth among siblings
-        parts = tuple(replace(part, ranked=False) for part in one.settings.judged_by(chosen.rewards))
+        parts = tuple(replace(part, ranked=False) for part in evaluation.settings.judged_by(chosen.rewards))
         scorer = None
         if parts:
             scorer = next((pool for of, pool in known if of == parts), None) or await _started(
@@ -106,9 +106,9 @@ async def evaluations(
             known.append((parts, scorer))
         made.append(
             Evaluation(
-                name=one.name,
-                prompts=one.prompts,
-                generator=generators.of(one.settings.generator or chosen.generator),
+                name=evaluation.name,
+                prompts=evaluation.prompts,
+                generator=generators.of(evaluation.settings.generator or chosen.generator),
                 scorer=scorer,
                 sampling=sampling_of(config, chosen.run),
                 samples=config.samples,

@@ -68,9 +68,9 @@ class Loop:
     async def run(self) -> str:
         """Train to the last step; the reason of the end."""
         if self.state.step == 0:
-            found = await self._evaluate(0)
-            self.trackers.metrics({"step": 0, "weight_version": self.state.version, **found})
-            if stop := self.callbacks.after_evaluation(0, found).stop:
+            scores = await self._evaluate(0)
+            self.trackers.metrics({"step": 0, "weight_version": self.state.version, **scores})
+            if stop := self.callbacks.after_evaluation(0, scores).stop:
                 return stop
         rollouts = self.producer.run(self.state.step, self._run.steps)
         async with self._saver, contextlib.aclosing(rollouts):
@@ -100,9 +100,9 @@ class Loop:
             or asked.evaluate
             or (run.evaluation.eval_every and step % run.evaluation.eval_every == 0)
         ):
-            found = await self._evaluate(step)
-            row |= found
-            asked = self.callbacks.after_evaluation(step, found)
+            scores = await self._evaluate(step)
+            row |= scores
+            asked = self.callbacks.after_evaluation(step, scores)
             save, stop = save or asked.save, stop or asked.stop
         self.trackers.metrics(row)
         ends = "sigterm" if self.stop.terminating else "" if last else stop

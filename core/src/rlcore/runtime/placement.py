@@ -169,7 +169,7 @@ def place_engines(cluster: Cluster, served: Served) -> tuple[list[Nodes], list[B
 
 def _beside_frozen(served: Served, bundles: Sequence[Bundle]) -> list[Bundle]:
     """Those of the frozen models, which come first since they must be here, and `bundles`."""
-    cpus, gpus = bundles[0]["CPU"], [_gpus(served, one.fields) for one in served.frozen]
+    cpus, gpus = bundles[0]["CPU"], [_gpus(served, model.fields) for model in served.frozen]
     frozen: list[Bundle] = [{"CPU": cpus, "GPU": own} if own else {"CPU": cpus} for own in gpus]
     return [*frozen, *bundles]
 
@@ -192,9 +192,11 @@ def _slots(cluster: Cluster, bundles: Sequence[Bundle], what: str) -> list[Bundl
     ]
     by_gpus: dict[float, Iterator[BundleSlot]] = {
         gpus: iter(
-            sorted((one for one in slots if one.gpus == gpus), key=lambda one: (not one.is_here, one.host))
+            sorted(
+                (slot for slot in slots if slot.gpus == gpus), key=lambda slot: (not slot.is_here, slot.host)
+            )
         )
-        for gpus in {one.gpus for one in slots}
+        for gpus in {slot.gpus for slot in slots}
     }
     return [next(by_gpus[slot.gpus]) for slot in slots]
 

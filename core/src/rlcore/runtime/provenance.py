@@ -44,7 +44,7 @@ def versions(resolved: Resolved) -> dict[str, str]:
     libraries = sorted((*LIBRARIES, *resolved.trainer.config.libraries))
     return {
         **dict(_versions(libraries)),
-        **{f"plugin {name}": found for name, found in resolved.plugins.items()},
+        **{f"plugin {name}": version for name, version in resolved.plugins.items()},
     }
 
 
@@ -61,5 +61,7 @@ def changed(then: Mapping[str, str], now: Mapping[str, str]) -> str | None:
     names = [name for name in sorted(then) if now.get(name) != then[name]]
     if not names:
         return None
-    found = ", ".join(f"{name} {then[name]}, now {now.get(name, 'gone')}" for name in names)
-    return f"Other versions than before: {found}. The run's numbers may differ from those of an unbroken one."
+    changes = ", ".join(f"{name} {then[name]}, now {now.get(name, 'gone')}" for name in names)
+    return (
+        f"Other versions than before: {changes}. The run's numbers may differ from those of an unbroken one."
+    )

@@ -28,13 +28,13 @@ class RemoteCritic:
 
     def values(self, batch: TrainBatch, *, tokens_per_rank: int) -> Tensor:
         """As `ValueModel.values`."""
-        found: Tensor = _answer(self._peer.values.remote(batch, tokens_per_rank))
-        return found
+        values: Tensor = _answer(self._peer.values.remote(batch, tokens_per_rank))
+        return values
 
     def fit(self, batch: TrainBatch, loss: ValueFunction, *, tokens_per_rank: int) -> StepResult:
         """As `ValueModel.fit`; the loss travels with the call."""
-        found: StepResult = _answer(self._peer.fit.remote(batch, loss, tokens_per_rank))
-        return found
+        result: StepResult = _answer(self._peer.fit.remote(batch, loss, tokens_per_rank))
+        return result
 
 
 def _answer(reference: Any) -> Any:

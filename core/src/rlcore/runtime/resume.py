@@ -15,14 +15,14 @@ from rlcore.runtime.state import RunState
 
 def newest_checkpoint(run_dir: Path) -> Path:
     """The newest complete checkpoint of a run's folder. Raises `CheckpointError` where there is none."""
-    found = newest_complete(run_dir / CHECKPOINTS)
-    if found is None:
+    checkpoint = newest_complete(run_dir / CHECKPOINTS)
+    if checkpoint is None:
         raise CheckpointError(
             f"--resume {run_dir}: it holds no complete checkpoint in {CHECKPOINTS}/; "
             "start anew, with --save-every."
         )
-    read_marker(found)
-    return found
+    read_marker(checkpoint)
+    return checkpoint
 
 
 def first_state(prepared: Prepared) -> RunState:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 def checkpoint_of(run: Path) -> Path:
     """The newest complete checkpoint of a run's folder; CheckpointError where there is none."""
-    found = newest_complete(run / CHECKPOINTS)
-    if found is None:
+    checkpoint = newest_complete(run / CHECKPOINTS)
+    if checkpoint is None:
         raise CheckpointError(f"{run}: holds no complete checkpoint in {CHECKPOINTS}/.")
-    return found
+    return checkpoint
 
 
 def of_checkpoint(checkpoint: Path, model: ModelChoice) -> SavedWeights:

@@ -45,7 +45,7 @@ def make_caller(path: Path, *, thoughts: Sequence[str] = THOUGHTS, context: int 
         embedding, head = model.model.embed_tokens.weight, model.lm_head.weight
         head.zero_()
         call = [["<tool_call>"], BODIES, ["</tool_call>"]]
-        order = [["\n"], *([one] for one in thoughts), *call, [HERMES_END]]
+        order = [["\n"], *([thought] for thought in thoughts), *call, [HERMES_END]]
         for before, after in itertools.pairwise(order):
             for first, then in itertools.product(before, after):
                 known = embedding[id_of(first)]

@@ -159,5 +159,5 @@ def save_chat_tokenizer(path: Path, how: ToolFormat = ToolFormat.HERMES) -> dict
         clean_up_tokenization_spaces=False,
     )
     made.save_pretrained(path)
-    found: dict[str, int] = made.get_vocab()
-    return found
+    vocabulary: dict[str, int] = made.get_vocab()
+    return vocabulary

@@ -25,7 +25,7 @@ class ControlConformance(Abilities):
     """How requests are watched, held and ended, and memory given back."""
 
     async def test_a_stream_grows_to_the_answer(self, client: EngineClient, references: References) -> None:
-        states = [one async for one in client.stream(PROMPT, Sampling(max_tokens=40, temperature=COLD))]
+        states = [answer async for answer in client.stream(PROMPT, Sampling(max_tokens=40, temperature=COLD))]
         assert len(states) > 1
         for before, after in pairwise(states):
             assert after.token_ids[: len(before.token_ids)] == before.token_ids
@@ -38,10 +38,10 @@ class ControlConformance(Abilities):
         self.needs("aborts")
         kept, ended = await running(client, "request-10"), await running(client, "request-1")
         await client.abort("request-1")
-        one = await ended.result
-        assert one.finish_reason == "abort"
-        assert 0 < len(one.token_ids) == len(one.log_probs) < LONG.max_tokens
-        assert gap(references[0], one, t=COLD) <= TOLERANCE
+        answer = await ended.result
+        assert answer.finish_reason == "abort"
+        assert 0 < len(answer.token_ids) == len(answer.log_probs) < LONG.max_tokens
+        assert gap(references[0], answer, t=COLD) <= TOLERANCE
         assert not kept.result.done()
         await client.abort()
         assert (await kept.result).finish_reason == "abort"
@@ -53,28 +53,28 @@ class ControlConformance(Abilities):
             while not task.done():
                 await client.abort("three")
                 await asyncio.sleep(0.02)
-        assert [one.finish_reason for one in await task] == ["abort"] * 3
+        assert [answer.finish_reason for answer in await task] == ["abort"] * 3
 
     @pytest.mark.parametrize("mode", ["retract", "in_place"])
     async def test_pause_holds_and_resume_goes_on(
         self, client: EngineClient, references: References, mode: PauseMode
     ) -> None:
         self.needs("takes_weights_under_way")
-        one = await running(client, f"paused-{mode}")
+        request = await running(client, f"paused-{mode}")
         await client.pause(mode)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(one.result), 1.0)
+            await asyncio.wait_for(asyncio.shield(request.result), 1.0)
         await client.resume()
-        answer = await one.result
+        answer = await request.result
         assert answer.finish_reason == "length"
         assert len(answer.token_ids) == LONG.max_tokens
         assert gap(references[0], answer, t=COLD) <= TOLERANCE
 
     async def test_pause_by_abort_ends_the_requests(self, client: EngineClient) -> None:
         self.needs("aborts")
-        one = await running(client, "ended")
+        request = await running(client, "ended")
         await client.pause("abort")
-        assert (await one.result).finish_reason == "abort"
+        assert (await request.result).finish_reason == "abort"
         await client.resume()
         await client.generate(PROMPT, Sampling(max_tokens=2))
 
@@ -83,5 +83,5 @@ class ControlConformance(Abilities):
             pytest.skip("the server gives no memory back")
         await client.release_memory()
         await client.resume_memory()
-        (one,) = await client.generate(PROMPT, Sampling(max_tokens=16))
-        assert gap(references[0], one) <= TOLERANCE
+        (answer,) = await client.generate(PROMPT, Sampling(max_tokens=16))
+        assert gap(references[0], answer) <= TOLERANCE

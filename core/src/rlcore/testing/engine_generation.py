@@ -46,28 +46,31 @@ class GenerationConformance(Abilities):
     async def test_log_probs_are_those_of_transformers(
         self, client: EngineClient, references: References, tiny_models: tuple[Path, Path]
     ) -> None:
-        (one,) = await client.generate(PROMPT, Sampling(max_tokens=48, temperature=COLD))
-        assert len(one.token_ids) == len(one.log_probs) == 48
-        assert one.finish_reason == "length"
-        assert one.prompt_tokens == len(PROMPT)
-        assert one.spans == (Span(start=0, version=0),)
-        assert gap(references[0], one, t=COLD) <= TOLERANCE
+        (answer,) = await client.generate(PROMPT, Sampling(max_tokens=48, temperature=COLD))
+        assert len(answer.token_ids) == len(answer.log_probs) == 48
+        assert answer.finish_reason == "length"
+        assert answer.prompt_tokens == len(PROMPT)
+        assert answer.spans == (Span(start=0, version=0),)
+        assert gap(references[0], answer, t=COLD) <= TOLERANCE
         tokenizer = AutoTokenizer.from_pretrained(tiny_models[0])
-        assert one.text == tokenizer.decode(list(one.token_ids), skip_special_tokens=True)
+        assert answer.text == tokenizer.decode(list(answer.token_ids), skip_special_tokens=True)
 
     @pytest.mark.parametrize("temperature", [0.7, 1.0, 1.5])
     async def test_log_probs_include_the_temperature(
         self, client: EngineClient, references: References, temperature: float
     ) -> None:
-        for one in await client.generate(PROMPT, Sampling(max_tokens=20, temperature=temperature), n=4):
-            assert gap(references[0], one, t=temperature) <= TOLERANCE
+        for answer in await client.generate(PROMPT, Sampling(max_tokens=20, temperature=temperature), n=4):
+            assert gap(references[0], answer, t=temperature) <= TOLERANCE
 
     async def test_greedy_takes_the_likeliest_token(
         self, client: EngineClient, references: References
     ) -> None:
         for sampling in (Sampling(max_tokens=24, temperature=0.0), Sampling(max_tokens=24, top_k=1)):
-            (one,) = await client.generate(PROMPT, sampling)
-            assert list(one.token_ids) == log_probs(references[0], PROMPT, one.token_ids).argmax(-1).tolist()
+            (answer,) = await client.generate(PROMPT, sampling)
+            assert (
+                list(answer.token_ids)
+                == log_probs(references[0], PROMPT, answer.token_ids).argmax(-1).tolist()
+            )
 
     async def test_filters_keep_the_likely_tokens(self, client: EngineClient, references: References) -> None:
         for sampling in (
@@ -75,18 +78,18 @@ class GenerationConformance(Abilities):
             Sampling(max_tokens=16, top_p=0.5),
             Sampling(max_tokens=16, min_p=0.2),
         ):
-            for one in await client.generate(PROMPT, sampling, n=4):
-                found = log_probs(references[0], PROMPT, one.token_ids).exp()
-                drawn = found.gather(1, torch.tensor(one.token_ids)[:, None])
-                likelier = torch.where(found > drawn * (1 + TOLERANCE), found, 0.0)
+            for answer in await client.generate(PROMPT, sampling, n=4):
+                probs = log_probs(references[0], PROMPT, answer.token_ids).exp()
+                drawn = probs.gather(1, torch.tensor(answer.token_ids)[:, None])
+                likelier = torch.where(probs > drawn * (1 + TOLERANCE), probs, 0.0)
                 assert not sampling.top_k or (likelier > 0).sum(1).max() < sampling.top_k
                 assert likelier.sum(1).max() <= sampling.top_p + TOLERANCE
-                assert (drawn[:, 0] / found.max(1).values).min() >= sampling.min_p - TOLERANCE
+                assert (drawn[:, 0] / probs.max(1).values).min() >= sampling.min_p - TOLERANCE
 
     async def test_n_samples_of_one_prompt_differ(self, client: EngineClient, references: References) -> None:
         answers = await client.generate(PROMPT, Sampling(max_tokens=16), n=6, seed=5)
-        assert len({one.token_ids for one in answers}) == 6
-        assert max(gap(references[0], one) for one in answers) <= TOLERANCE
+        assert len({answer.token_ids for answer in answers}) == 6
+        assert max(gap(references[0], answer) for answer in answers) <= TOLERANCE
 
     async def test_many_requests_at_once_come_back_in_order(
         self, client: EngineClient, references: References
@@ -97,17 +100,20 @@ class GenerationConformance(Abilities):
             [Request(input_ids=ids, sampling=sampling, n=2) for ids in prompts]
         )
         for ids, pair in zip(prompts, answers, strict=True):
-            assert [one.prompt_tokens for one in pair] == [len(ids)] * 2
-            for one in pair:
-                assert list(one.token_ids) == log_probs(references[0], ids, one.token_ids).argmax(-1).tolist()
+            assert [answer.prompt_tokens for answer in pair] == [len(ids)] * 2
+            for answer in pair:
+                assert (
+                    list(answer.token_ids)
+                    == log_probs(references[0], ids, answer.token_ids).argmax(-1).tolist()
+                )
 
     async def test_scores_of_given_tokens(self, client: EngineClient, references: References) -> None:
         self.needs("serves_frozen")
         ids = (*PROMPT, 300, 200, 100)
         wanted = log_probs(references[0], ids[:1], ids[1:]).gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
-        found = torch.tensor(await client.score(ids))
-        assert found.shape == wanted.shape
-        assert float((found - wanted).abs().max()) <= TOLERANCE
+        scores = torch.tensor(await client.score(ids))
+        assert scores.shape == wanted.shape
+        assert float((scores - wanted).abs().max()) <= TOLERANCE
         for start in (len(PROMPT), len(ids) - 1):
             late = torch.tensor(await client.score(ids, start=start))
             assert late.shape == (len(ids) - start,)
@@ -124,13 +130,13 @@ class GenerationConformance(Abilities):
     async def test_the_end_token_ends_and_is_kept(self, client: EngineClient, references: References) -> None:
         hot = 3.0
         answers = await client.generate(PROMPT, Sampling(max_tokens=200, temperature=hot), n=32)
-        stopped = [one for one in answers if one.finish_reason == "stop"]
+        stopped = [answer for answer in answers if answer.finish_reason == "stop"]
         assert stopped
-        assert {one.finish_reason for one in answers} <= {"stop", "length"}
-        for one in answers:
-            assert (one.token_ids[-1] == END) == (one.finish_reason == "stop")
-            assert END not in one.token_ids[:-1]
-            assert len(one.log_probs) == len(one.token_ids)
+        assert {answer.finish_reason for answer in answers} <= {"stop", "length"}
+        for answer in answers:
+            assert (answer.token_ids[-1] == END) == (answer.finish_reason == "stop")
+            assert END not in answer.token_ids[:-1]
+            assert len(answer.log_probs) == len(answer.token_ids)
         assert gap(references[0], stopped[0], t=hot) <= TOLERANCE
 
     async def test_stop_token_ids_end_and_are_kept(self, client: EngineClient) -> None:
@@ -138,10 +144,10 @@ class GenerationConformance(Abilities):
         answers = await client.generate(
             PROMPT, Sampling(max_tokens=100, temperature=3.0, stop_token_ids=stops), n=8
         )
-        for one in answers:
-            assert one.finish_reason == "stop"
-            assert one.token_ids[-1] in {*stops, END}
-            assert not set(one.token_ids[:-1]) & {*stops, END}
+        for answer in answers:
+            assert answer.finish_reason == "stop"
+            assert answer.token_ids[-1] in {*stops, END}
+            assert not set(answer.token_ids[:-1]) & {*stops, END}
 
     async def test_stop_strings_end_and_their_tokens_are_kept(
         self, client: EngineClient, tiny_models: tuple[Path, Path]
@@ -149,13 +155,13 @@ class GenerationConformance(Abilities):
         tokenizer = AutoTokenizer.from_pretrained(tiny_models[0])
         stop = "1"
         answers = await client.generate(PROMPT, Sampling(max_tokens=300, temperature=3.0, stop=(stop,)), n=8)
-        ended = [one for one in answers if one.token_ids[-1] != END]
+        ended = [answer for answer in answers if answer.token_ids[-1] != END]
         assert ended
-        for one in ended:
-            assert one.finish_reason == "stop"
-            assert stop not in one.text
-            assert stop in tokenizer.decode(list(one.token_ids))
-            assert stop not in tokenizer.decode(list(one.token_ids[:-1]))
+        for answer in ended:
+            assert answer.finish_reason == "stop"
+            assert stop not in answer.text
+            assert stop in tokenizer.decode(list(answer.token_ids))
+            assert stop not in tokenizer.decode(list(answer.token_ids[:-1]))
 
     async def test_a_prompt_that_does_not_fit_is_refused(self, client: EngineClient) -> None:
         with pytest.raises(EngineError, match=rf"/generate with HTTP 400.*{CONTEXT}"):

@@ -60,10 +60,14 @@ def log_probs(
     return (logits[len(prompt) - 1 : -1] / t).log_softmax(-1)
 
 
-def gap(model: Qwen3ForCausalLM, one: Completion, *, t: float = 1.0, part: slice = slice(None)) -> float:
+def gap(
+    model: Qwen3ForCausalLM, completion: Completion, *, t: float = 1.0, part: slice = slice(None)
+) -> float:
     """The largest difference between the engine's log-probs and transformers', over a part of the tokens."""
-    wanted = log_probs(model, PROMPT, one.token_ids, t).gather(1, torch.tensor(one.token_ids)[:, None])[:, 0]
-    return float((wanted - torch.tensor(one.log_probs))[part].abs().max())
+    wanted = log_probs(model, PROMPT, completion.token_ids, t).gather(
+        1, torch.tensor(completion.token_ids)[:, None]
+    )[:, 0]
+    return float((wanted - torch.tensor(completion.log_probs))[part].abs().max())
 
 
 class Running:
@@ -90,9 +94,9 @@ class Running:
 
 async def running(client: EngineClient, rid: str) -> Running:
     """A long request that has begun."""
-    one = Running(client, rid)
-    await one.begun()
-    return one
+    request = Running(client, rid)
+    await request.begun()
+    return request
 
 
 async def start_over(client: EngineClient, model: Path) -> None:

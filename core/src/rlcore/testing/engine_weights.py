@@ -46,9 +46,9 @@ class WeightsConformance(Abilities):
             await client.resume_memory("weights")
             await publish(publisher, [client], model.state_dict().items(), version)
             await client.resume_memory("kv_cache", "cuda_graph")
-            (one,) = await client.generate(PROMPT, Sampling(max_tokens=16))
-            assert one.spans == (Span(start=0, version=version),)
-            assert gap(model, one) <= TOLERANCE
+            (answer,) = await client.generate(PROMPT, Sampling(max_tokens=16))
+            assert answer.spans == (Span(start=0, version=version),)
+            assert gap(model, answer) <= TOLERANCE
 
     async def test_published_weights_are_generated_with(
         self,
@@ -61,9 +61,9 @@ class WeightsConformance(Abilities):
         for version, model in ((1, references[1]), (2, references[0]), (3, references[1])):
             await publish(publisher, [client], model.state_dict().items(), version)
             assert await client.weight_version() == version
-            (one,) = await client.generate(PROMPT, Sampling(max_tokens=16))
-            assert one.spans == (Span(start=0, version=version),)
-            assert gap(model, one) <= TOLERANCE
+            (answer,) = await client.generate(PROMPT, Sampling(max_tokens=16))
+            assert answer.spans == (Span(start=0, version=version),)
+            assert gap(model, answer) <= TOLERANCE
         published = await client.checksums()
         await client.update_from_disk(str(tiny_models[1]), 4, flush=False)
         assert await client.checksums() == published
@@ -78,12 +78,12 @@ class WeightsConformance(Abilities):
             client, f"amid-{uuid.uuid4().hex}"
         )  # no late abort of another test's request hits it
         await publish(publisher, [client], references[1].state_dict().items(), 7)
-        one = await request.result
-        first, second = one.spans
+        answer = await request.result
+        first, second = answer.spans
         assert (first, second.version) == (Span(start=0, version=0), 7)
-        assert len(one.token_ids) == LONG.max_tokens
-        assert gap(references[0], one, t=COLD, part=slice(0, second.start)) <= TOLERANCE
-        assert gap(references[1], one, t=COLD, part=slice(second.start, None)) <= TOLERANCE
+        assert len(answer.token_ids) == LONG.max_tokens
+        assert gap(references[0], answer, t=COLD, part=slice(0, second.start)) <= TOLERANCE
+        assert gap(references[1], answer, t=COLD, part=slice(second.start, None)) <= TOLERANCE
 
     async def test_a_publication_in_place_goes_on_with_the_old_cache(
         self, client: EngineClient, references: References, publisher: Publisher
@@ -91,11 +91,11 @@ class WeightsConformance(Abilities):
         self.needs("takes_weights_under_way")
         request = await running(client, f"in-place-{uuid.uuid4().hex}")
         await publish(publisher, [client], references[1].state_dict().items(), 7, keep_cache=True)
-        one = await request.result
-        first, second = one.spans
+        answer = await request.result
+        first, second = answer.spans
         assert (first, second.version) == (Span(start=0, version=0), 7)
-        assert gap(references[0], one, t=COLD, part=slice(0, second.start)) <= TOLERANCE
-        assert gap(references[1], one, t=COLD, part=slice(second.start, None)) > TOLERANCE
+        assert gap(references[0], answer, t=COLD, part=slice(0, second.start)) <= TOLERANCE
+        assert gap(references[1], answer, t=COLD, part=slice(second.start, None)) > TOLERANCE
 
     async def test_other_weights_than_the_trainers_do_not_go_unnoticed(
         self, client: EngineClient, references: References, publisher: Publisher
@@ -131,8 +131,8 @@ class WeightsConformance(Abilities):
         with pytest.raises(EngineError, match="/update_weights_from_disk"):
             await client.update_from_disk(str(tmp_path / "nothing"), 9)
         assert await client.weight_version() == 0
-        (one,) = await client.generate(PROMPT, Sampling(max_tokens=8))
-        assert gap(references[0], one) <= TOLERANCE
+        (answer,) = await client.generate(PROMPT, Sampling(max_tokens=8))
+        assert gap(references[0], answer) <= TOLERANCE
 
     async def test_a_whole_version_follows_changes_that_do_not_fit(
         self, client: EngineClient, served: Any, references: References, tiny_models: tuple[Path, Path]
@@ -149,9 +149,9 @@ class WeightsConformance(Abilities):
                 await start_over(client, tiny_models[0])
             location = await publish(changes, [client], model.state_dict().items(), version)
             assert len(location.chain) == version - 1
-            (one,) = await client.generate(PROMPT, Sampling(max_tokens=16))
-            assert one.spans == (Span(start=0, version=version),)
-            assert gap(model, one) <= TOLERANCE
+            (answer,) = await client.generate(PROMPT, Sampling(max_tokens=16))
+            assert answer.spans == (Span(start=0, version=version),)
+            assert gap(model, answer) <= TOLERANCE
         with torch.no_grad():
             norm.weight.mul_(1.25)
         location = await asyncio.to_thread(changes.write, model.state_dict().items(), 4)
@@ -163,8 +163,8 @@ class WeightsConformance(Abilities):
         assert await client.weight_version() == 3
         whole = await asyncio.to_thread(partial(changes.write, model.state_dict().items(), 4, whole=True))
         await changes.load(client, whole)
-        (one,) = await client.generate(PROMPT, Sampling(max_tokens=16))
-        assert gap(model, one) <= TOLERANCE
+        (answer,) = await client.generate(PROMPT, Sampling(max_tokens=16))
+        assert gap(model, answer) <= TOLERANCE
         await start_over(client, tiny_models[0])
 
     async def test_a_broadcast_is_received_within_an_update_alone(self, client: EngineClient) -> None:

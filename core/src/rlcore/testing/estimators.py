@@ -55,8 +55,10 @@ class EstimatorConformance(ABC):
     def test_it_gives_a_finite_number_for_each_live_token(self) -> None:
         """float32 [R], as core checks; every value that is masked may be NaN."""
         for seed in SEEDS:
-            found = bool(self._estimate(self._batch(seed)).any())
-            assert found != self.idle, "a token has an advantage" if found else "no token has an advantage"
+            is_live = bool(self._estimate(self._batch(seed)).any())
+            assert is_live != self.idle, (
+                "a token has an advantage" if is_live else "no token has an advantage"
+            )
 
     def test_what_is_masked_does_not_matter(self) -> None:
         for seed in SEEDS:
@@ -143,8 +145,8 @@ class EstimatorConformance(ABC):
 
     def _estimate(self, batch: TrainBatch) -> Tensor:
         """The advantages, checked by core; 0 where not live."""
-        found = prepare(batch, self.estimator(), normalizer="per_token", constant=1, minibatches=1)
-        return found.per_token["advantages"]
+        prepared = prepare(batch, self.estimator(), normalizer="per_token", constant=1, minibatches=1)
+        return prepared.per_token["advantages"]
 
     def _shown(self, batch: TrainBatch) -> TrainBatch:
         return batch.with_columns({"shown": self._estimate(batch)})

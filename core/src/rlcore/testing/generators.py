@@ -116,9 +116,9 @@ class GeneratorConformance(ABC):
     def test_interruptions_leave_no_trace(self) -> None:
         """Partial rollouts: requests are ended and go on with other weights; the tokens are the same."""
         expected, engine = self._run(self._engine()), self._engine()
-        found = asyncio.run(self._interrupted(engine))
-        assert [_tokens(one) for one in found] == [_tokens(one) for one in expected]
-        self._check_drawn(engine, [sample for trajectory in found for sample in trajectory])
+        samples = asyncio.run(self._interrupted(engine))
+        assert [_tokens(one) for one in samples] == [_tokens(one) for one in expected]
+        self._check_drawn(engine, [sample for trajectory in samples for sample in trajectory])
 
     def test_what_was_noted_is_not_sampled_again(self) -> None:
         """Run again from its start, it asks the same: a resumed run answers from its notes."""
@@ -132,9 +132,9 @@ class GeneratorConformance(ABC):
         generator = self.generator()
         if isinstance(generator, GroupGenerator):
             pending = self._pending(engine)
-            found = asyncio.run(generator.generate_group(self._context(engine), pending))
-            assert [sample.rollout_id for sample in found] == [sample.rollout_id for sample in pending]
-            self._check_drawn(engine, found)
+            samples = asyncio.run(generator.generate_group(self._context(engine), pending))
+            assert [sample.rollout_id for sample in samples] == [sample.rollout_id for sample in pending]
+            self._check_drawn(engine, samples)
 
     # --- how they are checked --------------------------------------------------------------------------
 
@@ -186,10 +186,10 @@ class GeneratorConformance(ABC):
 
     async def _all(self, generator: Generator, ctx: EngineContext, engine: TokenEngine) -> list[list[Sample]]:
         try:
-            found = await asyncio.gather(*(generator.generate(ctx, one) for one in self._pending(engine)))
+            samples = await asyncio.gather(*(generator.generate(ctx, one) for one in self._pending(engine)))
         finally:
             await _close(generator)
-        return [_listed(one) for one in found]
+        return [_listed(one) for one in samples]
 
     def _finished(self, engine: TokenEngine) -> list[Sample]:
         samples = [sample for trajectory in self._run(engine) for sample in trajectory]

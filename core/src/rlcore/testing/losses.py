@@ -156,8 +156,8 @@ class LossConformance(ABC):
         inputs = self._with_columns(loss_inputs(new, f64(*[0] * 6), f64(1, 1, -1, -1, 0, 0), lengths=[1] * 6))
         output = self.loss()(inputs)
         assert output.per_token.isfinite().all(), f"not finite: {output.per_token.tolist()}"
-        (found,) = torch.autograd.grad(output.per_token.sum(), new)
-        assert found.isfinite().all(), f"gradient not finite: {found.tolist()}"
+        (gradient,) = torch.autograd.grad(output.per_token.sum(), new)
+        assert gradient.isfinite().all(), f"gradient not finite: {gradient.tolist()}"
 
     def test_nan_of_a_live_token_is_not_hidden(self) -> None:
         """It must reach the loss, for there it stops the run."""

@@ -80,9 +80,9 @@ class RewardConformance(ABC):
                 assert abs(outcome.value - case.value) < 1e-6, where
 
     def test_parts_are_those_that_it_tells(self) -> None:
-        found = {name for score in self._scores() for name in score.parts}
-        assert found == self.parts
-        assert all(NAME.fullmatch(name) for name in found)
+        parts = {name for score in self._scores() for name in score.parts}
+        assert parts == self.parts
+        assert all(NAME.fullmatch(name) for name in parts)
 
     def test_it_says_the_same_again(self) -> None:
         assert self._scores() == self._scores()

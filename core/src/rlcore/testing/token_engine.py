@@ -37,7 +37,9 @@ class ByteTokenizer:
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
         """Text of ids; what is no UTF-8 is replaced."""
         special = {} if skip_special_tokens else {256: START.encode(), 257: END.encode()}
-        pieces = (special.get(one, b"") if one > 255 else bytes([one]) for one in token_ids)
+        pieces = (
+            special.get(token_id, b"") if token_id > 255 else bytes([token_id]) for token_id in token_ids
+        )
         return b"".join(pieces).decode(errors="replace")
 
     def apply_chat_template(

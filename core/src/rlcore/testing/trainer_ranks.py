@@ -52,14 +52,14 @@ def no_number(outputs: TokenOutputs, batch: TrainBatch) -> LossResult:
 
 def hf_log_probs(model: Any, batch: TrainBatch) -> Tensor:
     """Log-probs fp32 [R] of a model of transformers, sample by sample, without padding."""
-    found, start = [], 0
+    rows, start = [], 0
     for prompt, response in zip(batch.prompt_lengths.tolist(), batch.response_lengths.tolist(), strict=True):
         ids = batch.tokens[start : start + prompt + response]
         start += prompt + response
         if response:
             logits = model(input_ids=ids[None]).logits[0, prompt - 1 : -1].float() / TEMPERATURE
-            found.append(torch.log_softmax(logits, -1).gather(1, ids[prompt:, None])[:, 0])
-    return torch.cat(found)
+            rows.append(torch.log_softmax(logits, -1).gather(1, ids[prompt:, None])[:, 0])
+    return torch.cat(rows)
 
 
 def hf_model(path: str) -> Any:
@@ -70,8 +70,10 @@ def hf_model(path: str) -> Any:
 
 
 def _forward(policy: Any, batch: TrainBatch, budget: int = BUDGET, **more: Any) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = policy.forward(batch, temperature=TEMPERATURE, tokens_per_rank=budget, **more)
-    return found
+    outputs: dict[str, Tensor] = policy.forward(
+        batch, temperature=TEMPERATURE, tokens_per_rank=budget, **more
+    )
+    return outputs
 
 
 def _train(policy: TrainedPolicy, seed: int, loss: Any = linear_loss, budget: int = BUDGET) -> Any:
@@ -90,35 +92,35 @@ def _largest(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
 def log_probs(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, float]:
     """Largest differences to transformers of log-probs, entropy and the likeliest tokens."""
     policy, batch = policy_of(port, part, bridge, path), random_batch(8)
-    found = _forward(policy, batch, entropy=True, top=3)
-    named = {**batch.per_token, "ids": found["top_ids"]}
+    outputs = _forward(policy, batch, entropy=True, top=3)
+    named = {**batch.per_token, "ids": outputs["top_ids"]}
     again = _forward(policy, TrainBatch(**{**vars(batch), "per_token": named}), chosen="ids")
     with torch.no_grad():
         wanted = hf_log_probs(hf_model(path), batch)
-    assert found["log_probs"].dtype == torch.float32
-    assert found["log_probs"].device.type == found["top_ids"].device.type == "cpu"
-    assert found["top_ids"].shape == found["top_log_probs"].shape == (len(wanted), 3)
+    assert outputs["log_probs"].dtype == torch.float32
+    assert outputs["log_probs"].device.type == outputs["top_ids"].device.type == "cpu"
+    assert outputs["top_ids"].shape == outputs["top_log_probs"].shape == (len(wanted), 3)
     return {
-        "log_probs": float((found["log_probs"] - wanted).abs().max()),
-        "below the entropy's bound": float((found["entropy"] >= 0).all()),
-        "named": float((again["top_log_probs"] - found["top_log_probs"]).abs().max()),
-        "descending": float((found["top_log_probs"].diff(dim=1) <= 0).all()),
+        "log_probs": float((outputs["log_probs"] - wanted).abs().max()),
+        "below the entropy's bound": float((outputs["entropy"] >= 0).all()),
+        "named": float((again["top_log_probs"] - outputs["top_log_probs"]).abs().max()),
+        "descending": float((outputs["top_log_probs"].diff(dim=1) <= 0).all()),
     }
 
 
 def gradient(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, float]:
     """Loss and gradient norm of a linear loss, and those of autograd on transformers' model."""
     policy, batch, model = policy_of(port, part, bridge, path), random_batch(8), hf_model(path)
-    found = _train(policy, 0)
+    results = _train(policy, 0)
     columns = batch.per_token
     total = (columns["weights"] * columns["advantages"] * hf_log_probs(model, batch)).sum()
     total.backward()
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     return {
-        "loss": abs(found.loss - float(total)),
-        "norm": abs(found.grad_norm / float(torch.nn.utils.get_total_norm(gradients)) - 1),
-        "tokens": found.metrics["tokens"] - float(batch.response_lengths.sum()),
-        "lr": abs(found.lr - SETTINGS.lr),
+        "loss": abs(results.loss - float(total)),
+        "norm": abs(results.grad_norm / float(torch.nn.utils.get_total_norm(gradients)) - 1),
+        "tokens": results.metrics["tokens"] - float(batch.response_lengths.sum()),
+        "lr": abs(results.lr - SETTINGS.lr),
     }
 
 

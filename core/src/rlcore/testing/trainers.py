@@ -41,13 +41,13 @@ class TrainerConformance:
         return make_qwen3(tmp_path / "model")
 
     def test_log_probs_are_those_of_transformers(self, model: Path) -> None:
-        found = self.asked("log_probs", model)
-        assert found.pop("below the entropy's bound") == found.pop("descending") == 1
-        assert max(found.values()) < LOG_PROBS, found
+        answers = self.asked("log_probs", model)
+        assert answers.pop("below the entropy's bound") == answers.pop("descending") == 1
+        assert max(answers.values()) < LOG_PROBS, answers
 
     def test_the_gradient_of_a_linear_loss_is_that_of_autograd(self, model: Path) -> None:
-        found = self.asked("gradient", model)
-        assert max(found.values()) < SUMS, found
+        answers = self.asked("gradient", model)
+        assert max(answers.values()) < SUMS, answers
 
     def test_a_step_does_not_depend_on_how_its_batch_is_split(self, model: Path) -> None:
         whole = self.asked("split", model, trainer_ranks.BUDGET)
@@ -75,7 +75,7 @@ class TrainerConformance:
         assert self.asked("not_finite", model) == {"finite": 0, "moved": 0, "lr": 0}
 
     def test_a_reference_stays_until_it_takes_over_the_policy(self, model: Path) -> None:
-        found = self.asked("reference", model)
-        assert found["kept"] == 0
-        assert found["apart"] > LOG_PROBS
-        assert found["copied"] < LOG_PROBS
+        answers = self.asked("reference", model)
+        assert answers["kept"] == 0
+        assert answers["apart"] > LOG_PROBS
+        assert answers["copied"] < LOG_PROBS

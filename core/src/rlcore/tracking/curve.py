@@ -52,12 +52,12 @@ class _Frame:
 
 def _joined(dots: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The dots and those on the straight lines between neighbours."""
-    found = list(dots[:1])
+    points = list(dots[:1])
     for (x0, y0), (x1, y1) in pairwise(dots):
         steps = max(abs(x1 - x0), abs(y1 - y0), 1)
         parts = [i / steps for i in range(1, steps + 1)]
-        found += [(x0 + round((x1 - x0) * part), y0 + round((y1 - y0) * part)) for part in parts]
-    return found
+        points += [(x0 + round((x1 - x0) * part), y0 + round((y1 - y0) * part)) for part in parts]
+    return points
 
 
 def _with_y_axis(text: Sequence[Sequence[str]], frame: _Frame) -> list[str]:

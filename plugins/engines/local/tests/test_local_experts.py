@@ -26,7 +26,7 @@ def _expected(path: Path, ids: list[int]) -> Any:
     model = models.from_pretrained(path, dtype=torch.float32).eval()
     with torch.no_grad():
         logits = model(torch.tensor([ids]), output_router_logits=True).router_logits
-    return torch.stack([one.topk(TOP, -1).indices for one in logits], 1).sort(-1).values
+    return torch.stack([logit.topk(TOP, -1).indices for logit in logits], 1).sort(-1).values
 
 
 @pytest.mark.parametrize("interrupted", [False, True], ids=["", "retracted"])
@@ -37,8 +37,8 @@ def test_experts_of_prompt_and_answer(model_path: Callable[..., Path], interrupt
     sequences = [
         engine.sequence(rid, ids, sampling_seed=number) for number, (rid, ids) in enumerate(prompts.items())
     ]
-    for one in sequences[:3]:
-        one.return_routed_experts = True
+    for sequence in sequences[:3]:
+        sequence.return_routed_experts = True
     if interrupted:
         engine.run(sequences, steps=4)
         engine.scheduler.retract()
@@ -53,8 +53,8 @@ def test_experts_of_prompt_and_answer(model_path: Callable[..., Path], interrupt
 def test_an_abort_brings_what_was_taken_in(model_path: Callable[..., Path]) -> None:
     engine = Local(model_path("qwen3_moe"), max_batch=1)
     sequences = [engine.sequence(rid, [5, 6, 7]) for rid in "ab"]
-    for one in sequences:
-        one.return_routed_experts = True
+    for sequence in sequences:
+        sequence.return_routed_experts = True
     engine.run(sequences, steps=2)
     engine.scheduler.abort(None)
     answers = engine.run([])

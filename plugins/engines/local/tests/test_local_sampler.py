@@ -21,7 +21,7 @@ def reference(
 ) -> list[float]:
     """What is left of the distribution, worked out token by token (the logits are sorted already)."""
     weights = [math.exp(x / temperature) for x in LOGITS.tolist()]
-    probs = [one / sum(weights) for one in weights]
+    probs = [weight / sum(weights) for weight in weights]
     kept = []
     for rank, prob in enumerate(probs):
         out = (0 < top_k <= rank) or sum(probs[:rank]) > top_p or prob < min_p * probs[0]

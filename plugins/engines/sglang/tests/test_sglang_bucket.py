@@ -33,7 +33,7 @@ def test_what_sglang_makes_one_matrix_of_is_never_apart(limit: int) -> None:
 
 def test_both_ways_of_sending_keep_it_together(tmp_path: Path) -> None:
     tensors = {name: torch.zeros(size // 2) for name, size in SIZES.items()}
-    in_one = [one for one in buckets(tensors, 160) if ONE[0] in one.names]
+    in_one = [bucket for bucket in buckets(tensors, 160) if ONE[0] in bucket.names]
     assert ONE[3] in in_one[0].names
     location = write_version(tmp_path, tensors.items(), 1, dtype="fp32")
     sent = [base64.b64decode(text) for text in payloads(location.file, 160)]

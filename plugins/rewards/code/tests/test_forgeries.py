@@ -378,7 +378,7 @@ def score(reward: Code, source: str, label: Json) -> Score:
     """Judged as a worker judges it, beside a sibling that is right about nothing and has a score too."""
     block = f"```python\n{textwrap.dedent(source)}\n```"
     outcomes = checked_scores(reward, [sample(block, label), sample("pass", label, index=1)])
-    assert all(isinstance(one, Score) for one in outcomes), outcomes
+    assert all(isinstance(outcome, Score) for outcome in outcomes), outcomes
     first = outcomes[0]
     assert isinstance(first, Score)
     return first

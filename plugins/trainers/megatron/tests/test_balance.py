@@ -73,7 +73,7 @@ def _expected(path: Path, batch: TrainBatch) -> tuple[float, float]:
     loss = torch.stack(losses).sum() / count
     torch.autograd.backward(COEFFICIENT * loss)
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    return loss.item(), float(torch.stack([one.norm() for one in gradients]).norm())
+    return loss.item(), float(torch.stack([gradient.norm() for gradient in gradients]).norm())
 
 
 def _scores(gate: Any, args: Any) -> torch.Tensor:

@@ -186,10 +186,12 @@ def test_the_engines_own_choice_changes_no_bit(model: tuple[Path, Part]) -> None
         )
         for number, one in enumerate(sequences)
     ]
-    lengths = torch.tensor([len(one.response_ids) for one in samples])
+    lengths = torch.tensor([len(sample.response_ids) for sample in samples])
     live = int(lengths.sum())
     batch = TrainBatch(
-        tokens=torch.tensor([token for one in samples for token in one.prompt_ids + one.response_ids]),
+        tokens=torch.tensor(
+            [token for sample in samples for token in sample.prompt_ids + sample.response_ids]
+        ),
         prompt_lengths=torch.full((4,), 3),
         response_lengths=lengths,
         per_token={name: torch.ones(live) for name in ("loss_mask", "weights", "advantages")},

@@ -14,9 +14,9 @@ class MaxRlConfig(AdvantageConfig):
     def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:
         """Its weights are shares of the group's rewards: one below 0 has no meaning."""
         lowering = [
-            f"--filter {one.name}"
-            for one in neighbors
-            if isinstance(one.config, FilterConfig) and one.config.lowers_rewards
+            f"--filter {neighbor.name}"
+            for neighbor in neighbors
+            if isinstance(neighbor.config, FilterConfig) and neighbor.config.lowers_rewards
         ]
         if run.kl.kl_coef and run.kl.kl_place == "reward":
             lowering.append("--kl-place reward")

@@ -93,12 +93,12 @@ def _summary(console: Console, model: str, facts: ModelFacts, work: Workload) ->
 
 def _table(candidates: list[Candidate]) -> Table:
     table = _empty("layout", *PARTS, "total GB")
-    for one in candidates:
-        memory = one.memory
+    for candidate in candidates:
+        memory = candidate.memory
         assert memory is not None, "what fits has been counted"
         parts = (memory.weights, memory.gradients, memory.optimizer, memory.activations + memory.workspace)
         cells = [f"{part / GB:.1f}" for part in (*parts, memory.total)]
-        table.add_row(one.layout.name + (" *" if one.layout.recompute else ""), *cells)
+        table.add_row(candidate.layout.name + (" *" if candidate.layout.recompute else ""), *cells)
     return table
 
 
@@ -109,8 +109,8 @@ def _refused(candidates: list[Candidate]) -> Table:
     table = Table(box=SIMPLE)
     table.add_column("layout", no_wrap=True)
     table.add_column("why not")
-    for one in candidates:
-        table.add_row(one.layout.name + (" *" if one.layout.recompute else ""), one.reason)
+    for candidate in candidates:
+        table.add_row(candidate.layout.name + (" *" if candidate.layout.recompute else ""), candidate.reason)
     return table
 
 

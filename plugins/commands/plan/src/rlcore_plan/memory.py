@@ -49,8 +49,8 @@ class Memory:
 def states(facts: ModelFacts, layout: Layout, dtype: str, stage: int) -> tuple[int, int, int]:
     """Bytes of weights, gradients and optimizer states of a rank of `stage`: of the rank that has most."""
     weights = weights_of_stage(facts, layout, stage)
-    dense = lay_out([one for one in weights if not one.is_expert], layout.shards)
-    expert = lay_out([one for one in weights if one.is_expert], layout.expert_shards)
+    dense = lay_out([weight for weight in weights if not weight.is_expert], layout.shards)
+    expert = lay_out([weight for weight in weights if weight.is_expert], layout.expert_shards)
     numel, owned = dense.numel + expert.numel, dense.states + expert.states
     copies = 0 if dtype == "fp32" else 4
     return numel * BYTES[dtype], numel * 4, owned * (MOMENTS + copies)

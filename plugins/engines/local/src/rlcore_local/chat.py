@@ -73,7 +73,7 @@ class Chat:
             raise RequestError("messages: the model has no chat template, use /generate")
         try:
             text = tokenizer.apply_chat_template(
-                [one.model_dump() for one in messages], add_generation_prompt=True, tokenize=False
+                [message.model_dump() for message in messages], add_generation_prompt=True, tokenize=False
             )
         except (
             Exception

@@ -70,14 +70,14 @@ class GenericDecoder:
         """See `Decoder.prefill`. One prompt at a time, so that no padding enters."""
         logits: list[Tensor] = []
         scores: list[list[float] | None] = []
-        for one in prompts:
+        for prompt in prompts:
             cache = DynamicCache()
-            ids = torch.tensor([list(one.tokens)])
-            out = self._forward(ids, torch.ones_like(ids), cache, one.score_from is None)[0]
+            ids = torch.tensor([list(prompt.tokens)])
+            out = self._forward(ids, torch.ones_like(ids), cache, prompt.score_from is None)[0]
             logits.append(out[-1])
-            scores.append(self._score(one, out))
-            if one.copies:
-                self._append(cache, one.copies, len(one.tokens))
+            scores.append(self._score(prompt, out))
+            if prompt.copies:
+                self._append(cache, prompt.copies, len(prompt.tokens))
         return torch.stack(logits), scores
 
     @staticmethod
@@ -128,5 +128,5 @@ class GenericDecoder:
         mask = self.mask[rows]
         first = int(mask.any(0).int().argmax())
         self.mask = mask[:, first:]
-        self.keys = [one[rows, :, first:] for one in self.keys]
-        self.values = [one[rows, :, first:] for one in self.values]
+        self.keys = [key[rows, :, first:] for key in self.keys]
+        self.values = [value[rows, :, first:] for value in self.values]

@@ -52,13 +52,13 @@ def _join(linears: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
 
     A value copied into a parameter afterwards changes the joined matrix, and memory is held once.
     """
-    weight = torch.cat([one.weight.data for one in linears])
-    sizes = [one.out_features for one in linears]
+    weight = torch.cat([linear.weight.data for linear in linears])
+    sizes = [linear.out_features for linear in linears]
     for one, part in zip(linears, torch.split(weight, sizes), strict=True):
         one.weight.data = part
     if linears[0].bias is None:
         return weight, None
-    bias = torch.cat([one.bias.data for one in linears])
+    bias = torch.cat([linear.bias.data for linear in linears])
     for one, part in zip(linears, torch.split(bias, sizes), strict=True):
         one.bias.data = part
     return weight, bias
@@ -81,7 +81,7 @@ class LeanDecoder:
         self.head: nn.Linear = model.lm_head
         self.dtype = self.embedding.weight.dtype
         self._norm_refs: list[tuple[Tensor, Tensor, Tensor]] = []
-        self.layers = [self._layer(one) for one in model.model.layers]
+        self.layers = [self._layer(layer) for layer in model.model.layers]
         self.refresh()
         self.cos, self.sin = self._rope_table()
         self.rows = 0
@@ -175,9 +175,9 @@ class LeanDecoder:
 
     def _prefill_chunk(self, prompts: Sequence[Prompt]) -> Tensor:
         """Final hidden states [P, T, H]; padding is at the end, where causality hides it."""
-        width = max(len(one.tokens) for one in prompts)
-        ids = torch.tensor([[*one.tokens, *([0] * (width - len(one.tokens)))] for one in prompts])
-        source = torch.repeat_interleave(torch.tensor([one.copies for one in prompts]))
+        width = max(len(prompt.tokens) for prompt in prompts)
+        ids = torch.tensor([[*prompt.tokens, *([0] * (width - len(prompt.tokens)))] for prompt in prompts])
+        source = torch.repeat_interleave(torch.tensor([prompt.copies for prompt in prompts]))
         start, stop = self.rows, self.rows + len(source)
         self._reserve(stop, width)
         self.rows = stop

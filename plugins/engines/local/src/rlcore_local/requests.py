@@ -154,7 +154,7 @@ def parse_generate(body: Any, *, alike: bool = True) -> Asks:
         ]
     except ValidationError as error:
         raise RequestError(explain(error)) from error
-    if alike and len({one.n for one in params}) > 1:
+    if alike and len({param.n for param in params}) > 1:
         raise RequestError("sampling_params.n: must be the same for all prompts of a batch")
     rids = rids_of(parsed.rid, count, is_batch)
     logprobs = _spread(parsed.return_logprob, False, count, "return_logprob")

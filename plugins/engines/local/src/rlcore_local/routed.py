@@ -41,7 +41,7 @@ class RoutedExperts:
 
     def take(self) -> list[Routes]:
         """Of each forward since the last call, its tokens in order."""
-        found = [self._joined(one) for one in self._forwards]
+        found = [self._joined(forward) for forward in self._forwards]
         self._forwards = []
         return found
 

@@ -38,16 +38,16 @@ class Draws:
 
 def gather_draws(params: list[SamplingParams], keys: list[int]) -> Draws:
     """Lay out the parameters of the rows of a batch."""
-    greedy = [one.temperature < 1e-6 for one in params]
+    greedy = [param.temperature < 1e-6 for param in params]
     temperatures = [1.0 if cold else one.temperature for one, cold in zip(params, greedy, strict=True)]
     everything = 1 << 30
     return Draws(
         keys=np.array(keys, dtype=np.uint64),
         greedy=torch.tensor(greedy),
         temperature=torch.tensor(temperatures).unsqueeze(1),
-        top_k=torch.tensor([one.top_k if one.top_k > 0 else everything for one in params]).unsqueeze(1),
-        top_p=torch.tensor([one.top_p for one in params]).unsqueeze(1),
-        min_p=torch.tensor([one.min_p for one in params]).unsqueeze(1),
+        top_k=torch.tensor([param.top_k if param.top_k > 0 else everything for param in params]).unsqueeze(1),
+        top_p=torch.tensor([param.top_p for param in params]).unsqueeze(1),
+        min_p=torch.tensor([param.min_p for param in params]).unsqueeze(1),
         any_greedy=any(greedy),
         all_greedy=all(greedy),
         scaled=any(temperature != 1.0 for temperature in temperatures),

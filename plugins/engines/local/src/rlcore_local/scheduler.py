@@ -108,8 +108,8 @@ class Scheduler:
 
     def add(self, sequences: list[Sequence]) -> None:
         """Take samples at the end of the waiting list."""
-        for one in sequences:
-            one.mark_version(self.weight_version)
+        for sequence in sequences:
+            sequence.mark_version(self.weight_version)
         self.waiting += sequences
 
     def _admit(self) -> None:
@@ -147,8 +147,10 @@ class Scheduler:
 
     @staticmethod
     def _prompt(tokens: tuple[int, ...], members: list[Sequence]) -> Prompt:
-        starts = [one.score_from for one in members if one.score_from is not None and one.scores is None]
-        copies = sum(one.limit > len(one.output) for one in members)
+        starts = [
+            member.score_from for member in members if member.score_from is not None and member.scores is None
+        ]
+        copies = sum(member.limit > len(member.output) for member in members)
         return Prompt(tokens, copies, min(starts) if starts else None)
 
     def _extend(self, rows: list[Sequence], logits: torch.Tensor) -> None:
@@ -178,17 +180,17 @@ class Scheduler:
         found: list[Routes] = []
         routed = self.weights.routed
         if routed is not None:
-            routed.is_wanted = any(one.return_routed_experts for one in rows)
+            routed.is_wanted = any(row.return_routed_experts for row in rows)
         yield found
         if routed is not None:
             found += routed.take()
 
     @staticmethod
     def _lay_out(rows: list[Sequence]) -> Draws:
-        return gather_draws([one.params for one in rows], [one.key for one in rows])
+        return gather_draws([row.params for row in rows], [row.key for row in rows])
 
     def _accept(self, rows: list[Sequence], logits: torch.Tensor, draws: Draws) -> None:
-        counts = np.array([len(one.output) for one in rows], dtype=np.uint64)
+        counts = np.array([len(row.output) for row in rows], dtype=np.uint64)
         ids, logprobs = sample(logits, draws, counts)
         self.token_count += len(rows)
         for one, token, logprob in zip(rows, ids.tolist(), logprobs.tolist(), strict=True):

@@ -172,7 +172,7 @@ def rows(ids: list[int], logprobs: Iterable[float | None]) -> list[TokenLogprob]
 
 def packed(ids: list[int], logprobs: Iterable[float | None]) -> dict[str, str]:
     """The same as base64 of little-endian int32 and float64, NaN where there is none."""
-    numbers = [math.nan if one is None else one for one in logprobs]
+    numbers = [math.nan if logprob is None else logprob for logprob in logprobs]
     return {"ids": _base64(np.array(ids, "<i4")), "log_probs": _base64(np.array(numbers, "<f8"))}
 
 

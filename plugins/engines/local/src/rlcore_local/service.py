@@ -118,9 +118,9 @@ class Service:
 
     def begin(self, sequences: list[Sequence]) -> None:
         """Hand samples to the scheduler; `end` must follow."""
-        for one in sequences:
-            self._listeners[one] = asyncio.Queue()
-            self._rids.add(one.rid)
+        for sequence in sequences:
+            self._listeners[sequence] = asyncio.Queue()
+            self._rids.add(sequence.rid)
         if sequences:
             self.scheduler.post(lambda: self.scheduler.add(sequences))
 
@@ -139,7 +139,7 @@ class Service:
 
     async def last(self, sequences: list[Sequence]) -> list[Answer]:
         """The answers to samples that are not streamed."""
-        return [await self.next_answer(one) for one in sequences]
+        return [await self.next_answer(sequence) for sequence in sequences]
 
     @contextmanager
     def begun(self, sequences: list[Sequence]) -> Iterator[list[Sequence]]:
@@ -173,7 +173,7 @@ class Service:
             del self._listeners[one]
             self._rids.remove(one.rid)
         if not finished:
-            rids = {one.rid for one in sequences}
+            rids = {sequence.rid for sequence in sequences}
             self.scheduler.post(lambda: self.scheduler.abort(rids))
 
     def shared_file(self, name: str) -> Path:

@@ -67,8 +67,8 @@ class Turn:
     def message(self) -> dict[str, Json]:
         """As a chat template takes it, and as the agent sends it back."""
         calls = [
-            {"id": one.id, "type": "function", "function": {"name": one.name, "arguments": one.arguments}}
-            for one in self.calls
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in self.calls
         ]
         message: dict[str, Json] = {"role": "assistant", "content": self.content}
         return {**message, "tool_calls": calls} if calls else message

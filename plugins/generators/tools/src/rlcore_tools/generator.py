@@ -110,7 +110,7 @@ class Tools:
     async def _toolbox(self) -> Toolbox:
         async with self._lock:
             if self._box is None:
-                self._box = self._filled([tool for one in self._servers for tool in await one.tools()])
+                self._box = self._filled([tool for server in self._servers for tool in await server.tools()])
             return self._box
 
     def _filled(self, more: Sequence[Tool]) -> Toolbox:

@@ -253,21 +253,21 @@ class Test:
                 if table is top and (symbol.is_assigned() or symbol.is_imported()):
                     self.defined.add(symbol.get_name())
         nodes = list(ast.walk(tree))
-        self.imported = {name.partition(".")[0] for one in nodes for name in _imported(one)}
+        self.imported = {name.partition(".")[0] for node in nodes for name in _imported(node)}
         self.called = {
-            one.func.id for one in nodes if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)
+            node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         }
         self.parted = {
-            one.value.id
-            for one in nodes
-            if isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name)
+            node.value.id
+            for node in nodes
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
         }
 
 
 def _imported(node: ast.AST) -> Sequence[str]:
     if isinstance(node, ast.ImportFrom):
         return [node.module or ""]
-    return [one.name for one in node.names] if isinstance(node, ast.Import) else []
+    return [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
 
 
 def _parsed(source: str) -> Test | None:

@@ -106,7 +106,7 @@ BUILTINS = (
 
 def _words(error: BaseException) -> Any:
     """The arguments of an exception where they are plain texts and numbers, else its text."""
-    if all(type(one) in (str, int, float) for one in error.args):
+    if all(type(arg) in (str, int, float) for arg in error.args):
         return ["tuple", *error.args]
     try:
         return ["tuple", str(error)]

@@ -28,7 +28,9 @@ class Judge:
 
     def score(self, samples: Sequence[Sample]) -> list[Score]:
         """One score for each sample. Raises `ServerError`."""
-        return [self._read(answer) for answer in self._client.ask([self._asked(one) for one in samples])]
+        return [
+            self._read(answer) for answer in self._client.ask([self._asked(sample) for sample in samples])
+        ]
 
     def _asked(self, sample: Sample) -> dict[str, Json]:
         config, prompt = self._config, sample.prompt

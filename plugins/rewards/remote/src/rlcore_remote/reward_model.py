@@ -43,10 +43,11 @@ class RewardModel:
         if tokenizer is None:
             return {
                 "text": [
-                    template.format(prompt=as_text(one.prompt.text), response=one.text) for one in samples
+                    template.format(prompt=as_text(sample.prompt.text), response=sample.text)
+                    for sample in samples
                 ]
             }
-        return {"input_ids": [_ids(tokenizer, one) for one in samples]}
+        return {"input_ids": [_ids(tokenizer, sample) for sample in samples]}
 
     def _read(self, answer: Any) -> float:
         scores = answer.get("embedding") if isinstance(answer, Mapping) else None

@@ -78,8 +78,10 @@ class Reader:
         built = whole.build() if isinstance(whole, ShardedTensorFactory) else whole
         pieces = _pieces(built)
         planner = MCoreLoadPlanner(
-            shapes_validation_sharded_tensors=[one for one in pieces if not one.allow_shape_mismatch],
-            allow_shape_mismatch_sharded_tensors={one.key: one for one in pieces if one.allow_shape_mismatch},
+            shapes_validation_sharded_tensors=[piece for piece in pieces if not piece.allow_shape_mismatch],
+            allow_shape_mismatch_sharded_tensors={
+                piece.key: piece for piece in pieces if piece.allow_shape_mismatch
+            },
         )
         with torch_dist.reading(self._folder):
             load(_by_key(pieces, True), storage_reader=self._reader, planner=planner, no_dist=True)
@@ -170,18 +172,18 @@ def _pieces(built: Any) -> list[ShardedTensor]:
     megatron would describe it as a tensor of which this process must hold every layer at once.
     """
     found = []
-    for one in nested_values({"": built}):
-        front = one.prepend_axis_num
-        data, shape = one.data[(None,) * front], (1,) * front + tuple(one.local_shape)
-        found.append(dataclasses.replace(one, data=data, local_shape=shape, prepend_axis_num=0))
+    for leaf in nested_values({"": built}):
+        front = leaf.prepend_axis_num
+        data, shape = leaf.data[(None,) * front], (1,) * front + tuple(leaf.local_shape)
+        found.append(dataclasses.replace(leaf, data=data, local_shape=shape, prepend_axis_num=0))
     return found
 
 
 def _by_key(pieces: Sequence[ShardedTensor], is_loading: bool) -> dict[str, Any]:
     """As torch.distributed.checkpoint takes them; their data are read or written in place."""
     keyed: dict[str, list[ShardedTensor]] = {}
-    for one in pieces:
-        keyed.setdefault(one.key, []).append(one)
+    for piece in pieces:
+        keyed.setdefault(piece.key, []).append(piece)
     return dict(mcore_to_pyt_state_dict(keyed, is_loading))
 
 
