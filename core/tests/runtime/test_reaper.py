@@ -18,13 +18,16 @@ DRIVER = """
 import subprocess, sys, time
 from pathlib import Path
 from rlcore.runtime.reaper import Reaper
+nap = [sys.executable, "-c", "import time; time.sleep(600)"]
+before = subprocess.Popen(nap, stdout=subprocess.DEVNULL)
 reaper = Reaper()
 reaper.remove(Path(sys.argv[1]))
-nap = [sys.executable, "-c", "import time; time.sleep(600)"]
 child = subprocess.Popen(nap, start_new_session=True, stdout=subprocess.DEVNULL)
 print(child.pid, flush=True)
 if sys.argv[2] == "close":
     reaper.close()
+    assert before.poll() is None, "it was there before"
+    before.kill()
 else:
     time.sleep(600)
 """
@@ -51,11 +54,13 @@ def test_a_killed_driver_leaves_no_shared_memory() -> None:
     folder = shared_dir("test", size_bytes=1)
     (folder / "weights").write_bytes(b"0" * 1000)
     driver, child = _driver(folder, "wait")
+    earlier = psutil.Process(driver.pid).children()
     os.kill(driver.pid, signal.SIGKILL)
     driver.communicate(timeout=LIMIT_S)
     _wait_for(lambda: not folder.exists())
-    with contextlib.suppress(psutil.NoSuchProcess):
-        child.kill()
+    for left in (child, *earlier):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            left.kill()
 
 
 def test_an_orderly_end_leaves_nothing() -> None:

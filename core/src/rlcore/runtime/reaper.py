@@ -1,8 +1,9 @@
-"""What a driver started does not outlive it: `python reaper.py PID`, run by path, imports no rlcore.
+"""What a driver started does not outlive it: `python reaper.py PID CHILDREN`, run by path, imports no rlcore.
 
 The driver holds the write end of this process's stdin and writes folders to it, a line each. While it lives,
 its descendants are noted; when it is gone, SIGKILL included, those that are left are ended and the folders
-removed. Ray ends its own processes too, but its agents may take minutes to notice.
+removed. CHILDREN are those that the driver had before: they, and what descends from them, are not its own.
+Ray ends its own processes too, but its agents may take minutes to notice.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import select
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import psutil
@@ -23,8 +25,11 @@ class Reaper:
     """The driver's side."""
 
     def __init__(self) -> None:
+        others = [str(child.pid) for child in psutil.Process().children()]
         self._process = subprocess.Popen(
-            [sys.executable, "-I", __file__, str(os.getpid())], stdin=subprocess.PIPE, start_new_session=True
+            [sys.executable, "-I", __file__, str(os.getpid()), *others],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
         )
 
     def remove(self, folder: Path) -> None:
@@ -46,13 +51,19 @@ class Reaper:
             self._process.wait()
 
 
-def _note(driver: int, known: dict[int, psutil.Process]) -> None:
+def _note(driver: int, others: Collection[int], known: dict[int, psutil.Process]) -> None:
     if os.getppid() != driver:  # it is gone, and its children are somebody else's
         return
     with contextlib.suppress(psutil.NoSuchProcess):
-        for process in psutil.Process(driver).children(recursive=True):
-            if process.pid != os.getpid():
-                known.setdefault(process.pid, process)
+        for child in psutil.Process(driver).children():
+            if child.pid != os.getpid() and child.pid not in others:
+                _note_tree(child, known)
+
+
+def _note_tree(root: psutil.Process, known: dict[int, psutil.Process]) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for process in (root, *root.children(recursive=True)):
+            known.setdefault(process.pid, process)
 
 
 def _end(known: dict[int, psutil.Process]) -> None:
@@ -67,22 +78,22 @@ def _end(known: dict[int, psutil.Process]) -> None:
             process.kill()
 
 
-def main(driver: int) -> None:
+def main(driver: int, others: Collection[int]) -> None:
     known: dict[int, psutil.Process] = {}
     text = b""
     while True:
-        _note(driver, known)
+        _note(driver, others, known)
         readable, _, _ = select.select([sys.stdin], [], [], POLL_S)
         if readable:
             read = os.read(sys.stdin.fileno(), 4096)
             if not read:
                 break
             text += read
-    _note(driver, known)  # what a driver that lives has started since the last look
+    _note(driver, others, known)  # what a driver that lives has started since the last look
     _end(known)
     for line in text.decode().splitlines():
         shutil.rmtree(line, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), [int(pid) for pid in sys.argv[2:]])
