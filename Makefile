@@ -3,12 +3,16 @@
 # PYTHON=python3.12     the interpreter to make the environments with
 # TORCH_INDEX=URL|DIR   where to take torch from: the URL of a package index, or a folder of wheels
 # TORCH_SPEC='torch==…' which torch (without a GPU a CPU build is demanded)
+# JOBS=4                how many test files run at once (each takes 2 cores and up to 6 GB for a moment)
 
 SHELL := /bin/bash
 VENV ?= .venv
 SGLANG_VENV ?= .venv-sglang
 PYTHON ?= $(firstword $(foreach name,python3 python3.12 python3.11 python3.13,$(shell \
 	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))) python3)
+
+JOBS ?= 2
+PYTEST = $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
 
 BIN := $(VENV)/bin
 MEMBERS := $(VENV)/.members
@@ -26,16 +30,16 @@ demo: $(MEMBERS)
 
 test: export HF_HUB_OFFLINE = 1
 test: setup
-	$(BIN)/python -m pytest -q -m "not sglang and not full"
+	$(PYTEST) -m "not sglang and not full"
 
 test-full: export HF_HUB_OFFLINE = 1
 test-full: setup
-	$(BIN)/python -m pytest -q -m "not sglang" --durations=30
+	$(PYTEST) -m "not sglang" --durations=30
 
 test-sglang: export HF_HUB_OFFLINE = 1
 test-sglang: setup
 	PYTHON=$(PYTHON) scripts/sglang_cpu_venv.sh $(SGLANG_VENV) $(TORCH_SOURCE)
-	RLCORE_SGLANG_PYTHON="$(abspath $(SGLANG_VENV))/bin/python" $(BIN)/python -m pytest -q -m sglang --durations=30
+	RLCORE_SGLANG_PYTHON="$(abspath $(SGLANG_VENV))/bin/python" $(PYTEST) -m sglang --durations=30
 
 lint: setup
 	$(BIN)/ruff check .
