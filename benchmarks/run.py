@@ -13,6 +13,7 @@ ORDER = (
     "startup",
     "demo",
     "rollout",
+    "driver",
     "publication",
     "sessions",
     "trainer_step",
