@@ -141,6 +141,13 @@ def test_early_switches_are_taken_from_anywhere(monkeypatch: pytest.MonkeyPatch)
     assert rest == ["train", "--lr", "1", "--", "-p", "no:c"]
 
 
+def test_a_function_of_a_file_is_a_file_and_a_name() -> None:
+    given = ["--reward", "a.py:f=0.5", "--reward=a.py:g", "--generator", "b/c.py:h", "--data", "x.py:y"]
+    switches, rest = split(["train", *given])
+    assert switches.files == (Path("a.py"), Path("b/c.py"))
+    assert rest == ["train", "--reward", "f=0.5", "--reward=g", "--generator", "h", "--data", "x.py:y"]
+
+
 def test_a_closed_pipe_is_quiet() -> None:
     shell = f"{sys.executable} -c 'from rlcore_cli.main import main; main()' plugins --json | true"
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=120, check=False)

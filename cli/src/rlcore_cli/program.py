@@ -1,5 +1,6 @@
 """What every command gets as its context object, and the options that are read before all others."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,9 @@ from rlcore.api.errors import PluginError
 from rlcore.plugins.loader import Plugins, Switches, load
 
 OFF = "no:"
+OF_FUNCTIONS = ("--reward", "--generator")
+FUNCTION = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*(?:=.*)?)")
+"""What these options take beside a name: FILE.py:FUNCTION, a reward with its weight."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,8 @@ def start(switches: Switches, own: Mapping[str, ModuleType]) -> Program:
 def split(args: Sequence[str]) -> tuple[Switches, list[str]]:
     """The switches in `args` and in the environment, and the other arguments.
 
-    `-p no:NAME` and `--plugin FILE` decide which commands and flags exist, so they are read first, wherever
-    they stand before a `--`.
+    `-p no:NAME`, `--plugin FILE` and `--reward FILE.py:FUNCTION` decide which commands and flags exist, so
+    they are read first, wherever they stand before a `--`.
     """
     switches, rest, waiting = Switches.from_environment(), [], list(args)
     off, files = [], []
@@ -84,9 +88,24 @@ def split(args: Sequence[str]) -> tuple[Switches, list[str]]:
             files.append(Path(waiting.pop(0)))
         elif argument.startswith("--plugin="):
             files.append(Path(argument.removeprefix("--plugin=")))
+        elif function := _function(rest[-1] if rest else "", argument):
+            file, named = function
+            files += [] if file in files else [file]
+            rest.append(named)
         else:
             rest.append(argument)
     return replace(switches, off=tuple(off), files=tuple(files)), rest
+
+
+def _function(before: str, argument: str) -> tuple[Path, str] | None:
+    """The file, and the argument with the function's name alone, where it is FILE.py:FUNCTION."""
+    option, equals, value = argument.partition("=")
+    if not (equals and option in OF_FUNCTIONS):
+        option, equals, value = before, "", argument
+    match = FUNCTION.fullmatch(value) if option in OF_FUNCTIONS else None
+    if match is None:
+        return None
+    return Path(match["file"]), f"{option}={match['name']}" if equals else match["name"]
 
 
 def early_options() -> list[click.Parameter]:

@@ -84,6 +84,10 @@ def test_a_switch_that_names_no_plugin_is_refused(install: Install) -> None:
 BROKEN = {
     "import": ("import no_such_module_here", "No module named 'no_such_module_here'"),
     "hook": ("@hookimpl\ndef rlcore_reward():\n    return []", "Did you mean 'rlcore_rewards'?"),
+    "unmarked": (
+        "def rlcore_rewards():\n    return []",
+        "'rlcore_rewards' is not marked: write @hookimpl above",
+    ),
     "argument": ("@hookimpl\ndef rlcore_rewards(plenty):\n    return []", "plenty"),
     "default": ("@hookimpl\ndef rlcore_rewards(n=1):\n    return []", "gives its argument 'n' a default"),
     "raises": ("@hookimpl\ndef rlcore_rewards():\n    raise RuntimeError('not today')", "not today"),
@@ -196,6 +200,35 @@ def test_a_file_is_a_plugin(tmp_path: Path) -> None:
     (kept,) = plugins.files
     assert plugins.versions["my plugin.py"] == f"sha256:{kept.sha256}"
     assert load(Switches(only=(), files=(file,))).registry.names(Kind.REWARD) == ["kind_words"]
+
+
+FUNCTIONS = """
+from json import loads
+
+def short(response):
+    \"""Shorter is better.
+
+    Much shorter is much better.\"""
+
+def helper(text): ...
+def Capital(response): ...
+async def own(ctx, sample): ...
+async def asks(sample, label): ...
+"""
+
+
+def test_the_functions_of_a_file_without_hooks_are_parts(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(FUNCTIONS)
+    plugins = load(Switches(only=(), files=(file,)))
+    assert plugins.registry.names(Kind.REWARD) == ["asks", "short"]
+    assert plugins.registry.names(Kind.GENERATOR) == ["own"]
+    assert plugins.registry.find(Kind.REWARD, "short", "--reward").record.summary == "Shorter is better."
+    hooked = tmp_path / "hooked.py"
+    hooked.write_text(
+        f"from rlcore import hookimpl\n{FUNCTIONS}\n@hookimpl\ndef rlcore_losses(): return ()\n"
+    )
+    assert not load(Switches(only=(), files=(hooked,))).registry.names(Kind.REWARD)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

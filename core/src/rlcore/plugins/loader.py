@@ -7,6 +7,7 @@ files. A plugin that fails is left out and remembered; it is fatal only where it
 
 import inspect
 import os
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -21,13 +22,14 @@ import rlcore
 from rlcore.api import hookspecs
 from rlcore.api.errors import PluginError, did_you_mean
 from rlcore.api.plugin_file import PluginFile, import_plugin_file
-from rlcore.plugins import builtin, files
+from rlcore.plugins import builtin, files, functions
 from rlcore.plugins.registry import HOOKS, Broken, Entry, PluginInfo, Registry, check
 
 GROUP = "rlcore"
 CORE = "core"
 ONLY = "RLCORE_PLUGINS"
 STRICT = "RLCORE_STRICT_PLUGINS"
+PREFIX = "rlcore_"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +95,7 @@ def load(switches: Switches | None = None, *, keep: Mapping[str, ModuleType] | N
             _add_entry_point(loader, point, points)
     plugin_files = files.read_all(switches.files)
     for file in plugin_files:
-        origin = PluginInfo(name=file.name, dist=file.path, version=f"sha256:{file.sha256}", origin=file.path)
-        loader.add(origin, partial(import_plugin_file, file))
+        loader.add_file(file)
     if switches.strict and loader.broken:
         first = loader.broken[0]
         raise PluginError(f"plugin {first.name!r} of {first.dist} {first.version} is broken: {first.error}.")
@@ -121,7 +122,7 @@ class _Loader:
         """Register one plugin and take its records, or remember why not."""
         try:
             module = import_it()
-            _check_arguments(self.manager, module)
+            _check_hooks(self.manager, module)
             self._register(info, module)
             self.entries += self._records(info, module)
         except Exception as error:
@@ -137,7 +138,7 @@ class _Loader:
 
     def _register(self, info: PluginInfo, module: ModuleType) -> None:
         self.manager.register(module, name=info.name)
-        known = [name for name in vars(hookspecs) if name.startswith("rlcore_")]
+        known = [name for name in vars(hookspecs) if name.startswith(PREFIX)]
         for caller in self.manager.get_hookcallers(module) or []:
             if not caller.has_spec():
                 raise PluginError(f"hook {caller.name!r} does not exist.{did_you_mean(caller.name, known)}")
@@ -155,11 +156,22 @@ class _Loader:
                         entries.append(Entry(kind=kind, record=record, provider=info))
         return entries
 
+    def add_file(self, file: PluginFile) -> None:
+        """A plugin file: its hooks; of one without hooks its functions."""
+        version = f"sha256:{file.sha256}"
+        info = PluginInfo(name=file.name, dist=file.path, version=version, origin=file.path)
+        self.add(info, partial(import_plugin_file, file))
+        if info in self.infos and not self.manager.get_hookcallers(self.manager.get_plugin(info.name)):
+            components = functions.components(sys.modules[file.module])
+            self.entries += [Entry(kind=kind, record=record, provider=info) for kind, record in components]
 
-def _check_arguments(manager: pluggy.PluginManager, module: ModuleType) -> None:
-    """Arguments with defaults mean different things to different releases of pluggy."""
+
+def _check_hooks(manager: pluggy.PluginManager, module: ModuleType) -> None:
+    """A hook is marked. Arguments with defaults mean different things to different releases of pluggy."""
     for name in dir(module):
         if manager.parse_hookimpl_opts(module, name) is None:
+            if name in vars(hookspecs) and name.startswith(PREFIX) and inspect.isfunction(vars(module)[name]):
+                raise PluginError(f"hook {name!r} is not marked: write @hookimpl above it")
             continue
         for argument in inspect.signature(getattr(module, name)).parameters.values():
             if argument.default is not argument.empty:

@@ -9,6 +9,7 @@ from typing import Any
 from rlcore.api.errors import DataError, PluginError
 from rlcore.api.part import RewardPart
 from rlcore.api.types import Json, Prompt, Sample, Score
+from rlcore.plugins.function_reward import build_reward
 from rlcore.rollout.score_check import Failure, ScoreOrFailure, checked_scores, failure_of
 
 CHOICE = "reward"
@@ -83,7 +84,7 @@ class RewardMix:
 
 def _built(part: RewardPart) -> Any:
     try:
-        return part.build()
+        return build_reward(part)
     except Exception as error:
         raise PluginError(
             f"Reward {part.name!r} cannot be built: {failure_of(error).reason.removesuffix('.')}."

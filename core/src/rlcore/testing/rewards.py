@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from rlcore.api.config import NAME
 from rlcore.api.part import RewardPart
 from rlcore.api.types import GenerationStatus, Json, Messages, Prompt, RewardStatus, Sample, Score
+from rlcore.plugins.function_reward import build_reward
 from rlcore.rollout.score_check import Failure, ScoreOrFailure, checked_scores
 
 
@@ -66,7 +67,7 @@ class RewardConformance(ABC):
     @cached_property
     def reward(self) -> Any:
         """Built from what travels to a worker."""
-        return pickle.loads(pickle.dumps(self.part)).build()
+        return build_reward(pickle.loads(pickle.dumps(self.part)))
 
     def test_each_case_has_its_score(self) -> None:
         """Each alone, as in an evaluation."""

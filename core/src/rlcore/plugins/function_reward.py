@@ -1,0 +1,160 @@
+"""A plain function as a reward. Its parameters' names say what it is given.
+
+    def brevity(response): return 1 / (1 + len(response))
+
+Reward functions of TRL (`completions`, columns as keywords), verl (`compute_score`) and slime (`custom_rm`)
+are read in the same way, and need no change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from rlcore.api.part import RewardPart
+from rlcore.api.scoring import Reward
+from rlcore.api.types import Sample, Score
+
+Give = Callable[[Sample], Any]
+
+LABELS = ("label", "answer", "ground_truth", "solution", "target")
+"""Parameters that get the prompt's label, unless its metadata has that name."""
+
+OF_SAMPLE: Mapping[str, Give] = {
+    "sample": lambda sample: sample,
+    "prompt": lambda sample: sample.prompt.text,
+    "response": lambda sample: sample.text,
+    "solution_str": lambda sample: sample.text,
+    "metadata": lambda sample: sample.prompt.metadata,
+    "extra_info": lambda sample: sample.prompt.metadata,
+    "data_source": lambda sample: sample.prompt.metadata.get("data_source"),
+}
+"""A function with these parameters is called once for each sample."""
+
+OF_GROUP: Mapping[str, Give] = {
+    "samples": lambda sample: sample,
+    "prompts": lambda sample: sample.prompt.text,
+    "responses": lambda sample: sample.text,
+    "completions": lambda sample: _completion(sample),
+    "completion_ids": lambda sample: list(sample.response_ids),
+}
+"""A function with one of these is called once for a group. Each of its parameters is a list."""
+
+SLIME = frozenset({"args", "sample"})
+
+
+def build_reward(part: RewardPart) -> Reward:
+    """The reward that `part` names: made by its factory, or the factory itself where it is no factory.
+
+    A function with a parameter `config` is a factory; any other function scores.
+    """
+    factory: Any = part.load()
+    if inspect.isfunction(factory) and "config" not in inspect.signature(factory).parameters:
+        return FunctionReward(factory)
+    reward: Reward = part.build()
+    return reward
+
+
+def scores(function: Callable[..., Any]) -> bool:
+    """Whether a function's parameters are those of a reward."""
+    named = set(inspect.signature(function).parameters)
+    return "config" not in named and bool(named & {*OF_SAMPLE, *OF_GROUP})
+
+
+class FunctionReward:
+    """Calls `function` for each sample, or once for a group where a parameter is of `OF_GROUP`.
+
+    Any other parameter is a key of the prompt's metadata. A default stands in for a key that is missing;
+    `**rest` gets the metadata that no parameter takes. The function may be a coroutine.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        parameters = inspect.signature(function).parameters.values()
+        self._names = [
+            one.name for one in parameters if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
+        ]
+        self._optional = {one.name for one in parameters if one.default is not one.empty}
+        self._takes_rest = any(one.kind is one.VAR_KEYWORD for one in parameters)
+        self._is_slime = {*self._names} >= SLIME
+        self._of_group = bool({*self._names} & {*OF_GROUP})
+
+    def score(self, samples: Sequence[Sample]) -> list[Score]:
+        """One score for each sample."""
+        given = [self._arguments(sample) for sample in samples]
+        if self._of_group:
+            columns = {name: [one.get(name) for one in given] for one in given for name in one}
+            [answers] = self._called([columns])
+            return list(map(_score, answers))
+        return list(map(_score, self._called(given)))
+
+    def _called(self, calls: Sequence[Mapping[str, Any]]) -> list[Any]:
+        if not inspect.iscoroutinefunction(self._function):
+            return [self._function(**arguments) for arguments in calls]
+
+        async def together() -> list[Any]:
+            return await asyncio.gather(*(self._function(**arguments) for arguments in calls))
+
+        return asyncio.run(together())
+
+    def _arguments(self, sample: Sample) -> dict[str, Any]:
+        """What the function is given of one sample."""
+        metadata = sample.prompt.metadata
+        known = {**OF_GROUP, **OF_SAMPLE} if self._of_group else OF_SAMPLE
+        given = {}
+        for name in self._names:
+            if self._is_slime and name in SLIME:
+                given[name] = SimpleNamespace() if name == "args" else _of_slime(sample)
+            elif name in known:
+                given[name] = known[name](sample)
+            elif name in metadata or (name in LABELS and sample.prompt.label is not None):
+                given[name] = metadata.get(name, sample.prompt.label)
+            elif name not in self._optional:
+                offered = ", ".join([*known, *LABELS])
+                raise ValueError(
+                    f"it asks for {name!r}, which is no key of the prompt's metadata, and none of {offered}"
+                )
+        if self._takes_rest:
+            given = {**{key: value for key, value in metadata.items() if key not in given}, **given}
+        return given
+
+
+def _completion(sample: Sample) -> Any:
+    """As TRL has it: a text, or the messages of the answer where the prompt is made of messages."""
+    if isinstance(sample.prompt.text, str):
+        return sample.text
+    return [{"role": "assistant", "content": sample.text}]
+
+
+def _of_slime(sample: Sample) -> SimpleNamespace:
+    """What slime's reward functions read of a sample, by its names."""
+    return SimpleNamespace(
+        prompt=sample.prompt.text,
+        response=sample.text,
+        response_length=len(sample.response_ids),
+        tokens=[*sample.prompt_ids, *sample.response_ids],
+        label=sample.prompt.label,
+        metadata=dict(sample.prompt.metadata),
+        group_index=sample.group_id,
+        index=sample.index,
+    )
+
+
+def _score(answer: Any) -> Score:
+    """`answer`: a number, a `Score`, or verl's dict, whose `score` counts and whose other numbers are parts.
+
+    None counts 0: in TRL such a function has nothing to say of the sample.
+    """
+    if isinstance(answer, Score):
+        return answer
+    if isinstance(answer, Mapping):
+        parts = {name: value for name, value in answer.items() if name != "score" and _is_number(value)}
+        return Score(value=answer["score"], parts=parts)
+    return Score(value=0.0 if answer is None else answer)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)

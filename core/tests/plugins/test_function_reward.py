@@ -1,0 +1,101 @@
+"""Plain functions as rewards: of one's own, and as those of TRL, verl and slime are written."""
+
+from typing import Any
+
+import pytest
+
+from rlcore.api.part import RewardPart
+from rlcore.plugins.function_reward import FunctionReward, build_reward
+from rlcore.testing.rewards import sample
+
+GROUP = [
+    sample("4", "4", index=0, tokens=2, metadata={"level": 3}),
+    sample("five", "4", index=1, tokens=1, metadata={"level": 3}),
+]
+
+
+def values(function: Any) -> list[float]:
+    return [score.value for score in FunctionReward(function).score(GROUP)]
+
+
+def of_response(response: str) -> float:
+    return 1 / len(response)
+
+
+def of_column(response: str, level: int, unknown: int = 2) -> float:
+    return float(len(response) * level * unknown)
+
+
+def of_group(samples: Any, labels: Any = None) -> list[bool]:
+    return [one.text == one.prompt.label for one in samples]
+
+
+def trl(
+    prompts: Any, completions: Any, completion_ids: Any, answer: Any, **columns: Any
+) -> list[float | None]:
+    assert prompts == ["question"] * 2
+    assert columns == {"level": [3, 3]}
+    assert [len(ids) for ids in completion_ids] == [2, 1]
+    return [1.0 if text == label else None for text, label in zip(completions, answer, strict=True)]
+
+
+def verl(data_source: Any, solution_str: str, ground_truth: str, extra_info: Any = None) -> dict[str, Any]:
+    assert extra_info == {"level": 3}
+    return {"score": solution_str == ground_truth, "length": len(solution_str), "said": solution_str}
+
+
+async def slime(args: Any, sample: Any, **rest: Any) -> float:
+    assert len(sample.tokens) - 1 == sample.response_length
+    return float(sample.response == sample.label) + int(sample.index)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (of_response, [1.0, 0.25]),
+        (of_column, [6.0, 24.0]),
+        (of_group, [1.0, 0.0]),
+        (trl, [1.0, 0.0]),
+        (verl, [1.0, 0.0]),
+        (slime, [1.0, 1.0]),
+    ],
+)
+def test_it_is_given_what_its_parameters_name(function: Any, expected: list[float]) -> None:
+    assert values(function) == expected
+
+
+def test_verls_other_numbers_are_parts() -> None:
+    assert FunctionReward(verl).score(GROUP)[1].parts == {"length": 4}
+
+
+def test_trls_own_functions() -> None:
+    from trl.rewards import get_soft_overlong_punishment, think_format_reward
+
+    chat = [{"role": "user", "content": "hello"}]
+    answers = [sample("<think>\na\n</think>\nb", prompt=chat), sample("b", prompt=chat)]
+    assert [score.value for score in FunctionReward(think_format_reward).score(answers)] == [1.0, 0.0]
+    assert values(get_soft_overlong_punishment(max_completion_len=2, soft_punish_cache=1)) == [-1.0, 0.0]
+
+
+def test_a_parameter_that_nothing_fills() -> None:
+    def asks(response: str, gold: str) -> float:
+        return float(response == gold)
+
+    with pytest.raises(ValueError, match="asks for 'gold', which is no key of the prompt's metadata"):
+        FunctionReward(asks).score(GROUP)
+
+
+def test_a_function_with_a_config_is_a_factory() -> None:
+    built = build_reward(RewardPart(name="f", factory=f"{__name__}:of_response"))
+    assert isinstance(built, FunctionReward)
+    made = build_reward(RewardPart(name="f", factory=f"{__name__}:factory"))
+    assert isinstance(made, Made)
+
+
+class Made:
+    def score(self, samples: Any) -> Any:
+        return samples
+
+
+def factory(config: Any) -> Made:
+    return Made()
