@@ -3,16 +3,21 @@
 import errno
 import json
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import xxhash
 
 from rlcore.api.errors import CheckpointError
 from rlcore.checkpoint.folder import (
     COMPLETE_MARKER,
     FORMAT_VERSION,
+    check_files,
     checkpoints,
     newest_complete,
+    newest_intact,
     prune,
     read_marker,
     write_atomically,
@@ -39,7 +44,9 @@ def test_a_folder_appears_whole_with_its_marker(tmp_path: Path) -> None:
         (folder / "data").write_text("x")
         assert newest_complete(final.parent) is None
     assert sorted(path.name for path in final.iterdir()) == [COMPLETE_MARKER, "data"]
-    assert read_marker(final) == {"format_version": FORMAT_VERSION, "step": 7}
+    files = {"data": {"bytes": 1, "xxh3_128": xxhash.xxh3_128_hexdigest(b"x")}}
+    assert read_marker(final) == {"format_version": FORMAT_VERSION, "step": 7, "files": files}
+    check_files(final)
     assert os.listdir(final.parent) == ["7"]
 
 
@@ -88,6 +95,44 @@ def test_only_complete_numbered_folders_count_and_the_newest_wins(tmp_path: Path
     assert newest_complete(tmp_path) == tmp_path / "10"
     assert checkpoints(tmp_path / "nowhere") == []
     assert newest_complete(tmp_path / "nowhere") is None
+
+
+def _flip(file: Path) -> None:
+    file.write_bytes(bytes([file.read_bytes()[0] ^ 1]) + file.read_bytes()[1:])
+
+
+FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "flipped": (_flip, r"part/data is damaged: its checksum is another one than when it was written\.$"),
+    "truncated": (
+        lambda file: file.write_bytes(b"wei"),
+        r"part/data is damaged: its size is 3 bytes, and was 7 when it was written\.$",
+    ),
+    "missing": (Path.unlink, r"part/data is missing\.$"),
+    "extra": (
+        lambda file: file.with_name("more").write_text("x"),
+        r"part/more is not a file of that checkpoint; take it away\.$",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_file_that_is_not_as_it_was_written_is_named(tmp_path: Path, fault: str) -> None:
+    break_it, said = FAULTS[fault]
+    older, newer = _write(tmp_path / "1"), _write(tmp_path / "2")
+    assert newest_intact(tmp_path) == (newer, [])
+    break_it(newer / "part" / "data")
+    with pytest.raises(CheckpointError, match=said):
+        check_files(newer)
+    found, [error] = newest_intact(tmp_path)
+    assert found == older
+    assert re.search(said, str(error))
+
+
+def test_a_checkpoint_from_before_there_were_checksums(tmp_path: Path) -> None:
+    final = _write(tmp_path / "1")
+    (final / COMPLETE_MARKER).write_text(f'{{"format_version": {FORMAT_VERSION}}}')
+    _flip(final / "part" / "data")
+    check_files(final)
 
 
 def test_prune_keeps_the_newest_and_sweeps_leftovers(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoint folders that are complete or absent."""
+"""Checkpoint folders that are complete or absent, with a checksum of each file."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import xxhash
 
 from rlcore.api.errors import CheckpointError
 
@@ -20,6 +23,10 @@ COMPLETE_MARKER = "complete.json"
 """Written last: a folder without it was never finished."""
 
 _TEMPORARY = ".partial"
+_FILES = "files"
+"""In the marker: the size and the checksum of each file, by its path in the folder."""
+_CHUNK = 8 * 2**20
+_THREADS = 4
 
 
 @contextmanager
@@ -28,9 +35,9 @@ def write_atomically(
 ) -> Iterator[Path]:
     """A temporary folder beside `final` that becomes `final` when the block ends without an error.
 
-    Its files are on disk before the rename. `info`: JSON values for the marker, where one is written
-    (`marked`: a directory that others read has none). After an error nothing is
-    left, and an older `final` is untouched; an error of the file system becomes a CheckpointError.
+    Its files are on disk, and their checksums in the marker, before the rename. `info`: further JSON values
+    for the marker, where one is written (`marked`: a directory that others read has none). After an error
+    nothing is left, and an older `final` is untouched; an error of the file system becomes a CheckpointError.
     """
     temporary = final.with_name(f"{final.name}{_TEMPORARY}")
     try:
@@ -70,6 +77,43 @@ def newest_complete(root: Path) -> Path | None:
     return folders[-1] if folders else None
 
 
+def newest_intact(root: Path) -> tuple[Path | None, list[CheckpointError]]:
+    """The newest checkpoint whose files are all as they were written, and what is wrong with newer ones."""
+    errors: list[CheckpointError] = []
+    for folder in reversed(checkpoints(root)):
+        try:
+            check_files(folder)
+        except CheckpointError as error:
+            errors.append(error)
+        else:
+            return folder, errors
+    return None, errors
+
+
+def check_files(folder: Path) -> None:
+    """CheckpointError, with the name of the file, where one is not as it was written, or should not be there.
+
+    A checkpoint from before there were checksums is only asked for its marker. Speed: that of reading it.
+    """
+    expected = read_marker(folder).get(_FILES)
+    if expected is None:
+        return
+    if not isinstance(expected, dict):
+        raise CheckpointError(f"{folder / COMPLETE_MARKER} is damaged: its {_FILES!r} is no table.")
+    for name in sorted({*expected, *_names(folder)}):
+        if name not in expected:
+            raise CheckpointError(f"{folder / name} is not a file of that checkpoint; take it away.")
+        if not (folder / name).is_file():
+            raise CheckpointError(f"{folder / name} is missing.")
+    try:
+        digests = _digests(folder, list(expected))
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be read: {error.strerror or error}.") from error
+    for name, found in digests.items():
+        if found != expected[name]:
+            raise CheckpointError(f"{folder / name} is damaged: its {_difference(found, expected[name])}.")
+
+
 def read_marker(folder: Path) -> dict[str, Any]:
     """The marker of a complete folder; CheckpointError where it is unfinished or of a newer format."""
     try:
@@ -100,12 +144,39 @@ def prune(root: Path, keep: int) -> None:
             _remove(path)
 
 
+def _names(folder: Path) -> list[str]:
+    """Every file but the marker, by its path in the folder."""
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    return [name for name in names if name != COMPLETE_MARKER]
+
+
+def _digests(folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return dict(zip(names, pool.map(_digest, [folder / name for name in names]), strict=True))
+
+
+def _digest(path: Path) -> dict[str, Any]:
+    digest, size = xxhash.xxh3_128(), 0
+    with path.open("rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+    return {"bytes": size, "xxh3_128": digest.hexdigest()}
+
+
+def _difference(found: Mapping[str, Any], expected: Any) -> str:
+    if not isinstance(expected, dict) or found["bytes"] == expected.get("bytes"):
+        return "checksum is another one than when it was written"
+    return f"size is {found['bytes']} bytes, and was {expected.get('bytes')} when it was written"
+
+
 def _finish(temporary: Path, final: Path, info: Mapping[str, Any] | None) -> None:
     for path in temporary.rglob("*"):
         _sync(path)
     if info is not None:
         marker = temporary / COMPLETE_MARKER
-        text = json.dumps({"format_version": FORMAT_VERSION, **info}, indent=1)
+        files = _digests(temporary, sorted(_names(temporary)))
+        text = json.dumps({"format_version": FORMAT_VERSION, **info, _FILES: files}, indent=1)
         marker.write_text(text + "\n", encoding="utf-8")
         _sync(marker)
     _sync(temporary)

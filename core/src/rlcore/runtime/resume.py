@@ -6,23 +6,28 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.api.errors import CheckpointError
-from rlcore.checkpoint.folder import newest_complete, read_marker
+from rlcore.checkpoint.folder import newest_intact
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.provenance import fingerprints, versions
 from rlcore.runtime.run_folder import CHECKPOINTS
 from rlcore.runtime.state import RunState
 
 
-def newest_checkpoint(run_dir: Path) -> Path:
-    """The newest complete checkpoint of a run's folder. Raises `CheckpointError` where there is none."""
-    checkpoint = newest_complete(run_dir / CHECKPOINTS)
-    if checkpoint is None:
-        raise CheckpointError(
-            f"--resume {run_dir}: it holds no complete checkpoint in {CHECKPOINTS}/; "
-            "start anew, with --save-every."
-        )
-    read_marker(checkpoint)
-    return checkpoint
+def newest_checkpoint(run_dir: Path) -> tuple[Path, str | None]:
+    """The newest intact checkpoint of a run's folder; and, where a newer one is damaged, a note about that.
+
+    Raises `CheckpointError` where there is none.
+    """
+    checkpoint, errors = newest_intact(run_dir / CHECKPOINTS)
+    if checkpoint is not None:
+        faults = " ".join(map(str, errors))
+        return checkpoint, f"{faults} So the run goes on from step {checkpoint.name}." if errors else None
+    if errors:
+        raise errors[0]
+    raise CheckpointError(
+        f"--resume {run_dir}: it holds no complete checkpoint in {CHECKPOINTS}/; "
+        "start anew, with --save-every."
+    )
 
 
 def first_state(prepared: Prepared) -> RunState:

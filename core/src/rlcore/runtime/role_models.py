@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError, ModelError
 from rlcore.api.part import ModelSpec
-from rlcore.checkpoint.folder import read_marker
+from rlcore.checkpoint.folder import check_files
 from rlcore.checkpoint.weights_check import check_weights, shapes_in
 from rlcore.compose import models
 from rlcore.compose.model_checks import check_model
@@ -49,7 +49,7 @@ def teacher_model(resolved: Resolved, model: ModelSpec, hf_config: Mapping[str, 
         return None
     path, weights = _directory("--teacher-model", given), None
     if (path / FILE).is_file():
-        read_marker(path)
+        check_files(path)
         path, weights = _model_of_run(path.parents[1]), str(path / POLICY)
     # Models of one tokenizer pad their vocabularies differently; that matters where all of it is compared.
     like = ("model_type", "vocab_size") if resolved.loss.config.top_tokens else ("model_type",)

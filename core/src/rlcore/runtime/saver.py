@@ -79,8 +79,10 @@ class Saver:
 
     async def _write(self, state: RunState) -> None:
         folder = self._root / str(state.step)
-        with write_atomically(folder) as draft:
+        with contextlib.ExitStack() as stack:
+            draft = stack.enter_context(write_atomically(folder))
             await self._trainer.write(draft)
             state.write(draft)
+            await asyncio.to_thread(stack.close)  # reads all files again, for their checksums
         prune(self._root, self._keep)
         self._saved(state.step, folder)

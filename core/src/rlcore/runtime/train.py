@@ -43,7 +43,9 @@ def train(
     with sigterm_raises(), contextlib.ExitStack() as stack, _told(console):
         with run_folder(run_dir, resume is not None) as folder:
             console.phase("Checking the model, the data and the parts")
-            checkpoint = newest_checkpoint(folder) if resume is not None else None
+            checkpoint, damage = newest_checkpoint(folder) if resume is not None else (None, None)
+            if damage:
+                console.note(damage)
             prepared = prepare(resolved, folder.resolve(), checkpoint)
             if note := left_out(prepared.hf_config):
                 console.note(note)

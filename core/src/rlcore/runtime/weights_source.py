@@ -9,7 +9,7 @@ from rlcore.api.dtypes import DTYPE_OF_NAME
 from rlcore.api.errors import CheckpointError, ModelError
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.trainer import SavedWeights
-from rlcore.checkpoint.folder import newest_complete, read_marker
+from rlcore.checkpoint.folder import check_files, newest_complete
 from rlcore.compose.models import read_config
 from rlcore.runtime.run_folder import CHECKPOINTS, MODEL_DIR
 from rlcore.runtime.state import RunState
@@ -29,7 +29,7 @@ def checkpoint_of(run: Path) -> Path:
 
 def of_checkpoint(checkpoint: Path, model: ModelChoice) -> SavedWeights:
     """The policy of `checkpoint` (RUN/checkpoints/N, of a run of `model`). CheckpointError."""
-    read_marker(checkpoint)
+    check_files(checkpoint)
     state = RunState.read(checkpoint)
     path = model.path or str(checkpoint.resolve().parents[1] / MODEL_DIR)
     spec = ModelSpec(path=path, bridge=model.bridge, dtype=str(state.model["dtype"]))

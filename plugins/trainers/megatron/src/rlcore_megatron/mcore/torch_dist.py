@@ -185,7 +185,9 @@ def _first_failure(error: CheckpointException) -> BaseException:
 
 
 def _unreadable(folder: Path, failure: BaseException) -> str:
-    text = textwrap.shorten(str(failure), 200)  # a missing name comes with a list of all names
+    text = textwrap.shorten(
+        str(failure) or type(failure).__name__, 200
+    )  # a missing name comes with a list of all names
     if isinstance(failure, CheckpointingException | KeyError):
         return f"{folder} is no checkpoint of this model: {text}."
     return f"{folder} cannot be read: {text}."
