@@ -382,8 +382,6 @@ def test_folders_that_cannot_be_resumed(refused: Refused, layouts: Layouts, tmp_
     _says(refused(*resume, "--steps", "3"), str(state.parent), "hidden_size", "64", "128")
     state.write_text(json.dumps(saved)[:-20])
     _says(refused(*resume, "--steps", "3"), str(state))
-    shutil.rmtree(state.parent)
-    _says(refused(*resume, "--steps", "3"), "--resume", str(run_dir), "no complete checkpoint")
 
 
 TIGHT = str(Path(__file__).with_name("tight_disk.py"))

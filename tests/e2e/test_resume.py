@@ -49,7 +49,7 @@ def test_sigterm_saves_and_ends_and_the_rest_follows(run: Run, start: Start, tmp
 
 
 @pytest.mark.daily
-def test_ctrl_c_stops_everything(start: Start, tmp_path: Path) -> None:
+def test_ctrl_c_stops_everything_and_the_run_can_start_anew(start: Start, run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = start(*TRAIN, "--steps", "200", "--ranks", "2", "--run-dir", str(folder))
     wait_for(lambda: (folder / "metrics.jsonl").is_file(), alive=command)
@@ -66,6 +66,9 @@ def test_ctrl_c_stops_everything(start: Start, tmp_path: Path) -> None:
     gone(children)
     assert not own.exists()
     assert "Traceback" not in command.stderr
+    again = run("train", "--resume", str(folder), "--steps", "1")
+    assert f"{folder} holds no complete checkpoint, so the run starts anew." in again.stdout + again.stderr
+    assert [row["step"] for row in rows(folder)] == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,11 @@ from rlcore.runtime.run_folder import CHECKPOINTS
 from rlcore.runtime.state import RunState
 
 
-def newest_checkpoint(run_dir: Path) -> tuple[Path, str | None]:
-    """The newest intact checkpoint of a run's folder; and, where a newer one is damaged, a note about that.
+def newest_checkpoint(run_dir: Path) -> tuple[Path | None, str | None]:
+    """The newest intact checkpoint of a run, and a note where the run goes on from less than it had saved.
 
-    Raises `CheckpointError` where there is none.
+    None where the run was ended before its first checkpoint: it starts anew. Raises `CheckpointError` where
+    all checkpoints are damaged.
     """
     checkpoint, errors = newest_intact(run_dir / CHECKPOINTS)
     if checkpoint is not None:
@@ -24,10 +25,7 @@ def newest_checkpoint(run_dir: Path) -> tuple[Path, str | None]:
         return checkpoint, f"{faults} So the run goes on from step {checkpoint.name}." if errors else None
     if errors:
         raise errors[0]
-    raise CheckpointError(
-        f"--resume {run_dir}: it holds no complete checkpoint in {CHECKPOINTS}/; "
-        "start anew, with --save-every."
-    )
+    return None, f"{run_dir} holds no complete checkpoint, so the run starts anew."
 
 
 def first_state(prepared: Prepared) -> RunState:

@@ -34,7 +34,7 @@ def train(
 ) -> Summary:
     """Run it, in the main thread.
 
-    `resume`: the run folder (then `run_dir` is the same) whose newest checkpoint goes on.
+    `resume`: the run folder (then `run_dir` is the same) whose newest checkpoint goes on, if there is one.
 
     Raises `UserError` before any process is started, `RunError` afterwards, `Terminated` or KeyboardInterrupt
     for a signal that comes before the processes; in every case everything that was started is stopped.
@@ -43,9 +43,9 @@ def train(
     with sigterm_raises(), contextlib.ExitStack() as stack, _told(console):
         with run_folder(run_dir, resume is not None) as folder:
             console.phase("Checking the model, the data and the parts")
-            checkpoint, damage = newest_checkpoint(folder) if resume is not None else (None, None)
-            if damage:
-                console.note(damage)
+            checkpoint, note = newest_checkpoint(folder) if resume is not None else (None, None)
+            if note:
+                console.note(note)
             prepared = prepare(resolved, folder.resolve(), checkpoint)
             if note := left_out(prepared.hf_config):
                 console.note(note)

@@ -28,10 +28,10 @@ class Jsonl(Tracker):
         pass
 
     def start(self, run: RunInfo) -> None:
-        """Rows beyond `run.step` are removed."""
+        """Rows beyond `run.step` are removed; all, where the run starts anew."""
         self._samples = run.folder / SAMPLES
         self._every = int(run.settings.get("save_rollouts_every", 0))
-        self._metrics = MetricsFile(run.folder / METRICS, keep_step=run.step)
+        self._metrics = MetricsFile(run.folder / METRICS, keep_step=run.step or -1)
 
     def metrics(self, step: int, metrics: Mapping[str, Json]) -> None:
         """One line."""
