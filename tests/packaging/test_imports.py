@@ -82,6 +82,17 @@ def test_no_packages_of_core_import_each_other() -> None:
     assert circle(packages()) is None
 
 
+def test_the_modules_on_the_five_ways_exist() -> None:
+    section = (ROOT / "CONTRIBUTING.md").read_text().partition("### Five ways")[2].partition("\n## ")[0]
+    ways = [line for line in section.splitlines() if "→" in line]
+    named = {name for line in ways for name in re.findall(r"`([a-z_]+\.[a-z_]+)`", line)} - {"engine.publish"}
+    assert len(ways) == 5
+    for name in named:
+        package, _, module = name.partition(".")
+        root = "cli/src/rlcore_cli" if package == "rlcore_cli" else f"core/src/rlcore/{package}"
+        assert (ROOT / root / f"{module}.py").is_file(), name
+
+
 def test_a_package_of_core_imports_those_above_it_in_the_list() -> None:
     table = (ROOT / "CONTRIBUTING.md").read_text().partition("### The packages of core")[2]
     order = re.findall(r"^\| `(\w+)` \|", table.partition("\n##")[0], re.MULTILINE)
