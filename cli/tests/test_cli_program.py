@@ -1,6 +1,7 @@
 """The program itself: commands from plugins, early switches, exit codes, and what it imports."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -92,6 +93,21 @@ def test_the_own_commands_are_there_without_any_plugin(
     assert {row["distribution"] for row in listed["plugins"]} == {"rlcore", "rlcore-cli"}
     assert {"kind": "source", "name": "add"}.items() <= listed["plugins"][0].items()
     assert listed["broken"] == []
+
+
+def test_a_part_is_shown_with_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plugins", "show", "grpo"]) == 0
+    out = capsys.readouterr().out
+    assert "algorithm grpo: " in out
+    assert "\n  chosen by  --algo grpo\n" in out
+    assert "\nadvantage grpo: " in out
+    assert "advantage.py)" in out
+    assert run(["plugins", "show", "exact_match"]) == 0
+    out = capsys.readouterr().out
+    assert "  chosen by  --reward exact_match\n" in out
+    assert re.search(r"--reward\.exact-match\.casefold +False +ignore upper and lower case", out)
+    assert run(["plugins", "show", "exactmatch"]) == 2
+    assert "nothing is called 'exactmatch'. Did you mean 'exact_match'?" in capsys.readouterr().err
 
 
 def test_two_commands_of_one_name_are_refused(

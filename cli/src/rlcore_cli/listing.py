@@ -6,15 +6,25 @@ from collections.abc import Iterator, Sequence
 import click
 
 from rlcore_cli.program import Program, offered
+from rlcore_cli.show import show
 
 HEADINGS = ("kind", "name", "distribution", "version")
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.pass_obj
-def plugins(program: Program, as_json: bool) -> None:
+@click.pass_context
+def plugins(context: click.Context, as_json: bool) -> None:
     """List every part that a plugin offers, and the plugins that could not be loaded."""
+    if context.invoked_subcommand is None:
+        _list(context.find_object(Program), as_json)
+
+
+plugins.add_command(show)
+
+
+def _list(program: Program | None, as_json: bool) -> None:
+    assert program is not None, "the command runs inside the rlcore program"
     rows = list(_rows(program))
     broken = program.plugins.broken
     if as_json:
