@@ -19,9 +19,12 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from safetensors.torch import load_file, save_file
 
 from rlcore.checksums import checksum
+from rlcore_local import app
 
 TOKEN = "a-token"
 PROMPT = [5, 6, 7, 8]
@@ -177,6 +180,7 @@ async def test_scoring_makes_no_token(call: Call) -> None:
         ({"input_ids": [3], "sampling_params": {"top_p": 0}}, "top_p: "),
         ({"input_ids": [3], "sampling_params": {"top_k": 0}}, "top_k: "),
         ({"input_ids": [3], "sampling_params": {"max_new_tokens": "7"}}, "max_new_tokens: "),
+        ({"input_ids": [3], "sampling_params": {"n": 10**9}}, "n: .*less than or equal to 4096"),
         ({"input_ids": [3], "sampling_params": [{}, {}]}, "2 entries for 1 prompts"),
         ({"input_ids": [3], "logprob_start_len": 1}, "logprob_start_len: "),
         ({"input_ids": [[3], [4]], "rid": ["a", "a"]}, "Duplicate request IDs"),
@@ -185,6 +189,21 @@ async def test_scoring_makes_no_token(call: Call) -> None:
 async def test_a_bad_request_is_refused_with_a_reason(body: Json, message: str, call: Call) -> None:
     answer = await call("/generate", body, status=400)
     assert re.search(message, answer["error"]["message"])
+
+
+async def test_a_body_that_never_comes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "BODY_LIMIT_S", 0.1)
+
+    async def read(request: web.Request) -> web.Response:
+        return web.json_response(await app.read_body(request))
+
+    async with TestServer(app.guarded(TOKEN, {"/read": read})) as served:
+        reader, writer = await asyncio.open_connection(served.host, served.port)
+        head = f"POST /read HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 9\r\n\r\n"
+        writer.write(head.encode())
+        answer = await asyncio.wait_for(reader.readline(), LIMIT)
+        writer.close()
+    assert answer == b"HTTP/1.1 408 Request Timeout\r\n"
 
 
 async def test_a_model_that_generates_gives_no_scores(call: Call) -> None:

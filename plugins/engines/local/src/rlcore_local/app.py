@@ -1,5 +1,6 @@
 """What the servers of all models share: a token, refusals, bodies, and the paths that tell of them."""
 
+import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
@@ -18,6 +19,8 @@ HEALTH = "/health"
 """Open as SGLang's is, since routers ask it without a token; it tells no more than that the process lives."""
 GENERATE, CLASSIFY, CHAT = "/generate", "/classify", "/v1/chat/completions"
 MAX_BODY_BYTES = 1 << 30
+BODY_LIMIT_S = 60.0
+"""For a body that was announced to arrive."""
 
 
 class Informs(Protocol):
@@ -80,7 +83,11 @@ def refuse(app: web.Application, path: str, reason: str) -> None:
 
 async def read_body(request: web.Request) -> Any:
     """The JSON of a request; an empty body is an empty object."""
-    text = await request.read()
+    try:
+        async with asyncio.timeout(BODY_LIMIT_S):
+            text = await request.read()
+    except TimeoutError:
+        raise web.HTTPRequestTimeout(text=f"The body did not arrive within {BODY_LIMIT_S:g} s.") from None
     try:
         return orjson.loads(text) if text else {}
     except orjson.JSONDecodeError as error:

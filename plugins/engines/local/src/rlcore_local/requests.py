@@ -13,6 +13,8 @@ from pydantic import (
 )
 
 MAX_STOP_STRINGS = 32
+MAX_SAMPLES = 4096
+"""Of one prompt."""
 
 
 class RequestError(ValueError):
@@ -35,7 +37,7 @@ class SamplingParams(BaseModel):
     min_p: float = Field(0.0, ge=0, le=1)
     stop: list[str] = []
     stop_token_ids: list[int] = []
-    n: int = Field(1, ge=1)
+    n: int = Field(1, ge=1, le=MAX_SAMPLES)
     sampling_seed: int | None = Field(None, ge=-(2**63), lt=2**63)
     ignore_eos: bool = False
     skip_special_tokens: bool = True
