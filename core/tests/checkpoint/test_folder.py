@@ -139,11 +139,29 @@ def test_prune_keeps_the_newest_and_sweeps_leftovers(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         _write(tmp_path / str(step))
     (tmp_path / "4.partial").mkdir()
-    prune(tmp_path, 2)
+    prune(tmp_path, 2, step=3)
     assert sorted(os.listdir(tmp_path)) == ["2", "3"]
-    prune(tmp_path, 5)
+    prune(tmp_path, 5, step=3)
     assert sorted(os.listdir(tmp_path)) == ["2", "3"]
-    prune(tmp_path / "nowhere", 1)
+
+
+def test_what_a_resumed_run_passed_over_does_not_count_as_kept(tmp_path: Path) -> None:
+    for step in (1, 2, 5):
+        _write(tmp_path / str(step))
+    prune(tmp_path, 1, step=2)
+    assert sorted(os.listdir(tmp_path)) == ["2", "5"]
+
+
+def test_a_lost_marker_is_damage_and_a_newer_format_is_refused(tmp_path: Path) -> None:
+    older, newer = _write(tmp_path / "1"), _write(tmp_path / "2")
+    (newer / COMPLETE_MARKER).unlink()
+    found, [error] = newest_intact(tmp_path)
+    assert found == older
+    assert str(error) == f"{newer} is no complete checkpoint: it has no {COMPLETE_MARKER}."
+    (newer / COMPLETE_MARKER).write_text(f'{{"format_version": {FORMAT_VERSION + 1}}}')
+    with pytest.raises(CheckpointError, match=rf"this rlcore reads up to {FORMAT_VERSION}\.$"):
+        newest_intact(tmp_path)
+    prune(tmp_path / "nowhere", 1, step=3)
 
 
 def test_an_unfinished_damaged_or_newer_folder_is_refused(tmp_path: Path) -> None:

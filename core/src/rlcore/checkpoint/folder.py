@@ -61,14 +61,19 @@ def disk_sentence(path: Path, error: OSError) -> str:
     return f"{path} could not be written: {error.strerror or error}."
 
 
+class NewerFormatError(CheckpointError):
+    """The checkpoint is of a format that this rlcore does not know."""
+
+
 def checkpoints(root: Path) -> list[Path]:
     """The complete checkpoints `root/<step>`, oldest first."""
+    return [path for path in _numbered(root) if (path / COMPLETE_MARKER).is_file()]
+
+
+def _numbered(root: Path) -> list[Path]:
     if not root.is_dir():
         return []
-    folders = [
-        path for path in root.iterdir() if path.name.isdecimal() and (path / COMPLETE_MARKER).is_file()
-    ]
-    return sorted(folders, key=lambda path: int(path.name))
+    return sorted((path for path in root.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))
 
 
 def newest_complete(root: Path) -> Path | None:
@@ -78,11 +83,16 @@ def newest_complete(root: Path) -> Path | None:
 
 
 def newest_intact(root: Path) -> tuple[Path | None, list[CheckpointError]]:
-    """The newest checkpoint whose files are all as they were written, and what is wrong with newer ones."""
+    """The newest checkpoint whose files are all as they were written, and what is wrong with newer ones.
+
+    Raises `NewerFormatError`: a newer rlcore reads that one.
+    """
     errors: list[CheckpointError] = []
-    for folder in reversed(checkpoints(root)):
+    for folder in reversed(_numbered(root)):
         try:
             check_files(folder)
+        except NewerFormatError:
+            raise
         except CheckpointError as error:
             errors.append(error)
         else:
@@ -126,15 +136,18 @@ def read_marker(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{folder / COMPLETE_MARKER} is no JSON: nested too deeply.") from None
     version = marker.get("format_version") if isinstance(marker, dict) else None
     if not isinstance(version, int) or version > FORMAT_VERSION:
-        raise CheckpointError(
+        raise NewerFormatError(
             f"{folder} has checkpoint format {version!r}, but this rlcore reads up to {FORMAT_VERSION}."
         )
     return dict(marker)
 
 
-def prune(root: Path, keep: int) -> None:
-    """Remove all but the newest `keep` complete checkpoints, and what interrupted writes left."""
-    folders = checkpoints(root)
+def prune(root: Path, keep: int, *, step: int) -> None:
+    """Remove all but the newest `keep` complete checkpoints up to `step`, and what interrupted writes left.
+
+    Those beyond `step` are what a resumed run passed over: they count for nothing.
+    """
+    folders = [path for path in checkpoints(root) if int(path.name) <= step]
     for path in folders[: max(0, len(folders) - keep)]:
         # the marker first: a removal that is interrupted leaves nothing that looks complete
         (path / COMPLETE_MARKER).unlink()

@@ -24,7 +24,7 @@ def newest_checkpoint(run_dir: Path) -> tuple[Path | None, str | None]:
         faults = " ".join(map(str, errors))
         return checkpoint, f"{faults} So the run goes on from step {checkpoint.name}." if errors else None
     if errors:
-        raise errors[0]
+        raise CheckpointError(" ".join(map(str, errors)))
     return None, f"{run_dir} holds no complete checkpoint, so the run starts anew."
 
 

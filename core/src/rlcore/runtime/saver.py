@@ -84,5 +84,5 @@ class Saver:
             await self._trainer.write(draft)
             state.write(draft)
             await asyncio.to_thread(stack.close)  # reads all files again, for their checksums
-        prune(self._root, self._keep)
+        prune(self._root, self._keep, step=state.step)
         self._saved(state.step, folder)
