@@ -7,10 +7,11 @@ import pytest
 from runs import run_of
 
 from rlcore.api.errors import ConfigError
-from rlcore.runtime.cluster import Cluster, connect
+from rlcore.runtime.cluster import Cluster
 from rlcore.runtime.placement import Placement, bundles_of, check_frozen, check_ways, cpus_of, place
 from rlcore.runtime.prepare import prepare
 from rlcore.runtime.prepared import FrozenModel, Prepared
+from rlcore.runtime.ray_cluster import connect
 from rlcore.runtime.trainer import BundleSlot
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from rlcore.api.part import Part
 from rlcore.api.part_config import EngineConfig
 from rlcore.blocking import call_in_thread
 from rlcore.engines.client import EngineClient
-from rlcore.runtime.supervisor import EngineSupervisor, RayLauncher
+from rlcore.runtime.supervisor import EngineSupervisor, ServerLauncher
 from rlcore.testing.engine_server import TOKEN, launch_of
 
 LIMIT_S = 120.0
@@ -52,31 +52,29 @@ class Script(Engine):
 
 
 class Actor:
-    """A supervisor in this process, called as Ray's are."""
+    """A supervisor in this process, called as others are."""
 
     def __init__(self) -> None:
         self.supervisor = EngineSupervisor(())
 
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self.supervisor, name)
+    def call(self, method: str, *arguments: Any, thread: str | None = None) -> Awaitable[Any]:
+        return call_in_thread(lambda: getattr(self.supervisor, method)(*arguments))
 
-        def remote(*arguments: Any) -> Coroutine[Any, Any, Any]:
-            return call_in_thread(lambda: method(*arguments))
+    def ask(self, method: str, *arguments: Any, limit_s: float) -> Any:
+        raise NotImplementedError
 
-        call = SimpleNamespace(remote=remote)
-        call.options = lambda **_: call
-        return call
+    def kill(self) -> None:
+        self.supervisor.stop()
 
 
 @pytest.fixture
-async def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RayLauncher]:
+async def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServerLauncher]:
     """Of an engine of two nodes."""
     monkeypatch.setitem(sys.modules, "script_engine", SimpleNamespace(Script=Script))
     first = launch_of(tmp_path, tmp_path)
-    made = RayLauncher(
+    made = ServerLauncher(
         "Engine 0",
         lambda: [Actor(), Actor()],
-        SimpleNamespace(kill=lambda actor: actor.supervisor.stop()),
         Part(name="script", factory="script_engine:Script", config=EngineConfig(stop_grace_s=1.0)),
         [first, replace(first, node=1, log_path=str(tmp_path / "node-1.log"))],
         lambda url: EngineClient(url, TOKEN),
@@ -86,7 +84,7 @@ async def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
     await made.stop()
 
 
-async def test_nodes_meet_at_the_first(launcher: RayLauncher, tmp_path: Path) -> None:
+async def test_nodes_meet_at_the_first(launcher: ServerLauncher, tmp_path: Path) -> None:
     async with await launcher.start() as client:
         assert client.url.startswith("http://127.0.0.1:")
         meetings = {(tmp_path / f"meeting-{node}").read_text() for node in (0, 1)}
@@ -98,7 +96,7 @@ async def test_nodes_meet_at_the_first(launcher: RayLauncher, tmp_path: Path) ->
             assert (await died).endswith("node 1 is out of memory")
 
 
-async def test_a_node_that_ends_at_once_is_not_waited_for(launcher: RayLauncher, tmp_path: Path) -> None:
+async def test_a_node_that_ends_at_once_is_not_waited_for(launcher: ServerLauncher, tmp_path: Path) -> None:
     for name in ("alone", "full"):
         (tmp_path / name).touch()
     async with asyncio.timeout(LIMIT_S):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rlcore.engines.supervised_engine import Launcher
     from rlcore.runtime.placement import Nodes
     from rlcore.runtime.prepared import Served
-    from rlcore.runtime.supervisor import RayLauncher
+    from rlcore.runtime.supervisor import ServerLauncher
 
 PUBLISH_SECONDS = 1800.0
 
@@ -153,7 +153,7 @@ class EngineGroup:
             await self._router.stop()
         shutil.rmtree(self._weights, ignore_errors=True)
 
-    def _launcher(self, index: int, nodes: Nodes) -> RayLauncher:
+    def _launcher(self, index: int, nodes: Nodes) -> ServerLauncher:
         launches = [self._launch(index, node, slot) for node, slot in enumerate(nodes)]
         return self._servers.launcher(f"Engine {index}", nodes, launches, self._client)
 

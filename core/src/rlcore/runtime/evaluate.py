@@ -15,13 +15,14 @@ import torch
 
 from rlcore.api.tokens import PromptEncoder
 from rlcore.rollout.evaluate import EvalResult, Evaluator
-from rlcore.runtime.cluster import Cluster, connect
+from rlcore.runtime.cluster import Cluster
 from rlcore.runtime.engines import EngineGroup
 from rlcore.runtime.evals import evaluations
 from rlcore.runtime.frozen import FrozenGroup
 from rlcore.runtime.placement import cpus_of, place_engines, served_bundles
 from rlcore.runtime.prepare import prepare_served
 from rlcore.runtime.prepared import Served
+from rlcore.runtime.ray_cluster import connect
 from rlcore.runtime.run_folder import run_folder
 from rlcore.runtime.signals import sigterm_raises
 from rlcore.tracking.jsonl import SAMPLES, write_samples

@@ -12,14 +12,12 @@ from rlcore.runtime.trainer import BundleSlot
 if TYPE_CHECKING:
     from rlcore.api.run_config import RunConfig
     from rlcore.compose.resolved import Resolved
-    from rlcore.runtime.cluster import Cluster
+    from rlcore.runtime.cluster import Bundle, Cluster
     from rlcore.runtime.prepared import Prepared, Served
 
 # Trainer and engine on one device: each takes a share, and the shares of both fit into one GPU.
 _SHARED = 0.5
 
-Bundle = Mapping[str, float]
-"""What is reserved at once, on one host: CPUs and GPUs, in Ray's names."""
 Nodes = tuple[BundleSlot, ...]
 """Of one engine: a slot for each of its nodes, the first being asked."""
 

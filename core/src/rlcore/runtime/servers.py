@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlcore.api.part import load
-from rlcore.runtime.supervisor import EngineSupervisor, RayLauncher
+from rlcore.runtime.supervisor import EngineSupervisor, ServerLauncher
 
 if TYPE_CHECKING:
     from rlcore.api.engine import EngineLaunch
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rlcore.engines.client_wire import Capabilities
     from rlcore.engines.publish import Publisher
     from rlcore.engines.supervised_engine import Launcher, ServerRegistry, Spares, SupervisedEngine
-    from rlcore.runtime.cluster import Cluster
+    from rlcore.runtime.cluster import Actor, Cluster
     from rlcore.runtime.placement import Nodes
 
 LOGS = "logs"
@@ -55,25 +55,23 @@ class Servers:
         nodes: Nodes,
         launches: Sequence[EngineLaunch],
         client: Callable[[str], EngineClient],
-    ) -> RayLauncher:
+    ) -> ServerLauncher:
         """Of the run's engine, a process for each of `launches` at its node; `client`: of its URL."""
 
-        def supervisors() -> list[Any]:
+        def supervisors() -> list[Actor]:
             return [
                 self._cluster.actor(
                     EngineSupervisor,
                     self._resolved.plugin_files,
-                    cpus=1,
                     gpus=slot.gpus,
                     bundle=slot.bundle,
                 )
                 for slot in nodes
             ]
 
-        return RayLauncher(
+        return ServerLauncher(
             name,
             supervisors,
-            self._cluster.ray,
             self._resolved.engine,
             launches,
             client,

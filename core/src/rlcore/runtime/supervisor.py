@@ -6,10 +6,10 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlcore.api.errors import RlcoreError
-from rlcore.runtime.cluster import stop_actor, within
+from rlcore.runtime.cluster import within
 
 if TYPE_CHECKING:
     from rlcore.api.engine import EngineLaunch
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rlcore.api.plugin_file import PluginFile
     from rlcore.engines.client import EngineClient
     from rlcore.engines.process import ServerProcess
+    from rlcore.runtime.cluster import Actor
 
 START_SECONDS = 900.0
 STOP_SECONDS = 30.0
@@ -24,7 +25,7 @@ _WATCH_SECONDS = 0.5
 
 
 class EngineSupervisor:
-    """The Ray actor that owns a server process of an engine, the only one or that of one of its nodes."""
+    """The actor that owns a server process of an engine, the only one or that of one of its nodes."""
 
     def __init__(self, plugin_files: Sequence[PluginFile]) -> None:
         from rlcore.api.plugin_file import install_plugin_files
@@ -75,14 +76,13 @@ class EngineSupervisor:
             self._server.stop()
 
 
-class RayLauncher:
+class ServerLauncher:
     """Starts each server of an engine (a `supervised_engine.Launcher`), with a supervisor on each node."""
 
     def __init__(
         self,
         name: str,
-        supervisors: Callable[[], Sequence[Any]],
-        ray: Any,
+        supervisors: Callable[[], Sequence[Actor]],
         part: Part,
         launches: Sequence[EngineLaunch],
         client: Callable[[str], EngineClient],
@@ -94,7 +94,6 @@ class RayLauncher:
         """
         self._name = name
         self._supervisors = supervisors
-        self._ray = ray
         self._part = part
         self._launches = launches
         self._client = client
@@ -110,7 +109,7 @@ class RayLauncher:
         meeting = await self._meeting() if len(self._launches) > 1 else None
         starts = [
             within(
-                START_SECONDS, self._name, actor.start.remote(self._part, replace(launch, meeting=meeting))
+                START_SECONDS, self._name, actor.call("start", self._part, replace(launch, meeting=meeting))
             )
             for actor, launch in zip(self._actors, self._launches, strict=True)
         ]
@@ -135,20 +134,20 @@ class RayLauncher:
         actors, self._actors = self._actors, ()
         if self._answers:  # one that is still starting cannot answer; its guard ends the server
             self._answers = False
-            stops = [within(STOP_SECONDS, self._name, actor.stop.remote()) for actor in actors]
+            stops = [within(STOP_SECONDS, self._name, actor.call("stop")) for actor in actors]
             await asyncio.gather(*stops, return_exceptions=True)  # who is gone took its server along
         for actor in actors:
-            stop_actor(self._ray, actor)
+            actor.kill()
 
-    async def _outlive(self, actor: Any, start: Awaitable[str]) -> None:
+    async def _outlive(self, actor: Actor, start: Awaitable[str]) -> None:
         """Raises when the server of a further node ends, for which the first one's would wait."""
         await start
         await self._watch(actor)
 
-    async def _watch(self, actor: Any) -> None:
+    async def _watch(self, actor: Actor) -> None:
         """Raises when its server ends. An actor that is asked again watches again, when the first is over."""
-        await within(None, self._name, actor.watch.options(concurrency_group="watch").remote())
+        await within(None, self._name, actor.call("watch", thread="watch"))
 
     async def _meeting(self) -> str:
-        port = self._actors[0].free_port.remote(self._meeting_host)
+        port = self._actors[0].call("free_port", self._meeting_host)
         return f"{self._meeting_host}:{await within(START_SECONDS, self._name, port)}"

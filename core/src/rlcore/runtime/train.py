@@ -14,10 +14,10 @@ import torch
 
 from rlcore.api.errors import RunError, Terminated
 from rlcore.runtime import provenance
-from rlcore.runtime.cluster import connect
 from rlcore.runtime.placement import bundles_of, cpus_of, place
 from rlcore.runtime.prepare import left_out, prepare
 from rlcore.runtime.provenance import versions
+from rlcore.runtime.ray_cluster import connect
 from rlcore.runtime.resume import first_state, newest_checkpoint, resumed_state
 from rlcore.runtime.run_folder import run_folder, write_settings
 from rlcore.runtime.run_processes import STOPPING, RunProcesses

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.runtime.cluster import LOOPBACK, Cluster, stop_actor, within
+from rlcore.runtime.cluster import LOOPBACK, Actor, Cluster, Thread, within
 from rlcore.runtime.critic_worker import CriticWorker
 from rlcore.runtime.worker import CRITIC, TrainWorker, UpdateResult, WorkerSetup
 
@@ -61,31 +61,31 @@ class TrainerGroup:
         """`critics`: as many slots again, for the ranks of a critic that has workers of its own; or none."""
         self._cluster = cluster
 
-        def actor(cls: type, rank: int, slot: BundleSlot) -> Any:
-            return cluster.actor(cls, rank, files, env, cpus=1, gpus=slot.gpus, bundle=slot.bundle)
+        def actor(cls: type, rank: int, slot: BundleSlot) -> Actor:
+            return cluster.actor(cls, rank, files, env, gpus=slot.gpus, bundle=slot.bundle)
 
+        self._hosts = [[slot.host for slot in placed] for placed in (slots, critics)]
         self._actors = [actor(TrainWorker, rank, slot) for rank, slot in enumerate(slots)]
         self._critics = [actor(CriticWorker, rank, slot) for rank, slot in enumerate(critics)]
         self._data_ranks: list[int] = []
 
     async def start(self, setups: Sequence[WorkerSetup]) -> None:
         """Build the models on every rank."""
-        peers = self._critics or [None] * len(self._actors)
-        place = await self._meeting(TRAINING, self._actors)
+        peers: Sequence[Actor | None] = self._critics or [None] * len(self._actors)
+        place = await self._meeting(TRAINING, self._actors, self._hosts[0])
         given = [(setup, *place, peer) for setup, peer in zip(setups, peers, strict=True)]
         starting = [_answers(TRAINING, self._actors, "start", START_SECONDS, given, None)]
         if self._critics:
-            place = await self._meeting(CRITICS, self._critics)
+            place = await self._meeting(CRITICS, self._critics, self._hosts[1])
             apart = [(setup, *place) for setup in setups]
             starting.append(_answers(CRITICS, self._critics, "start", START_SECONDS, apart, None))
         self._data_ranks, *_ = await asyncio.gather(*starting)
 
     @staticmethod
-    async def _meeting(kind: str, actors: Sequence[Any]) -> tuple[str, int]:
+    async def _meeting(kind: str, actors: Sequence[Actor], hosts: Sequence[str]) -> tuple[str, int]:
         """Host and port where the process group of `actors` meets."""
-        nodes = await _answers(kind, actors, "node", START_SECONDS, [()] * len(actors), None)
-        host = nodes[0] if len(set(nodes)) > 1 else LOOPBACK
-        port: int = await within(START_SECONDS, f"{kind} 0", actors[0].listen.remote(host))
+        host = hosts[0] if len(set(hosts)) > 1 else LOOPBACK
+        port: int = await within(START_SECONDS, f"{kind} 0", actors[0].call("listen", host))
         return host, port
 
     @property
@@ -96,9 +96,7 @@ class TrainerGroup:
     async def watch(self) -> None:
         """Raises `WorkerError` when a worker dies; never returns."""
         calls = [
-            asyncio.ensure_future(
-                within(None, f"{kind} {rank}", actor.watch.options(concurrency_group="watch").remote())
-            )
+            asyncio.ensure_future(within(None, f"{kind} {rank}", actor.call("watch", thread="watch")))
             for kind, actors in ((TRAINING, self._actors), (CRITICS, self._critics))
             for rank, actor in enumerate(actors)
         ]
@@ -121,8 +119,7 @@ class TrainerGroup:
 
         `version` None: nothing is written. `lr_scale`: of the policy's learning rate. The result of rank 0.
         """
-        put = self._cluster.ray.put
-        references = [put(share) for share in shares]
+        references = [self._cluster.put(share) for share in shares]
         results = await self._all(
             "update",
             UPDATE_SECONDS,
@@ -139,8 +136,8 @@ class TrainerGroup:
 
     async def broadcast(self, call: Call, *arguments: Any) -> Any:
         """What the `Sender` of rank 0 answers; it is asked beside training."""
-        caller = self._actors[0].broadcast.options(concurrency_group="broadcast")
-        return await within(SAVE_SECONDS, f"{TRAINING} 0", caller.remote(call, *arguments))
+        answer = self._actors[0].call("broadcast", call, *arguments, thread="broadcast")
+        return await within(SAVE_SECONDS, f"{TRAINING} 0", answer)
 
     async def refresh_reference(self) -> None:
         """Copy the policy into the reference."""
@@ -170,22 +167,24 @@ class TrainerGroup:
     async def stop(self) -> None:
         """Leave the process group in order where that is still possible, then end every worker."""
         everyone = [*self._actors, *self._critics]
-        leaving = [within(STOP_SECONDS, TRAINING, actor.stop.remote()) for actor in everyone]
+        leaving = [within(STOP_SECONDS, TRAINING, actor.call("stop")) for actor in everyone]
         await asyncio.gather(*leaving, return_exceptions=True)
         self.kill()
 
     def kill(self) -> None:
         """End every worker at once."""
         for actor in [*self._actors, *self._critics]:
-            stop_actor(self._cluster.ray, actor)
+            actor.kill()
 
-    async def _all(self, method: str, seconds: float, arguments: Any, thread: str | None = None) -> list[Any]:
+    async def _all(
+        self, method: str, seconds: float, arguments: Any, thread: Thread | None = None
+    ) -> list[Any]:
         """The answers of the train workers, in the order of their ranks."""
         given = [arguments(rank) for rank in range(len(self._actors))]
         return await _answers(TRAINING, self._actors, method, seconds, given, thread)
 
     async def _of_critics(
-        self, method: str, seconds: float, *arguments: Any, thread: str | None = None
+        self, method: str, seconds: float, *arguments: Any, thread: Thread | None = None
     ) -> list[Any]:
         """The answers of the workers that have only a critic; none where there are none."""
         given = [arguments] * len(self._critics)
@@ -194,15 +193,14 @@ class TrainerGroup:
 
 async def _answers(
     kind: str,
-    actors: Sequence[Any],
+    actors: Sequence[Actor],
     method: str,
     seconds: float,
     arguments: Sequence[Sequence[Any]],
-    thread: str | None,
+    thread: Thread | None,
 ) -> list[Any]:
-    options = {"concurrency_group": thread} if thread else {}
     calls = [
-        within(seconds, f"{kind} {rank}", getattr(actor, method).options(**options).remote(*given))
+        within(seconds, f"{kind} {rank}", actor.call(method, *given, thread=thread))
         for rank, (actor, given) in enumerate(zip(actors, arguments, strict=True))
     ]
     return list(await asyncio.gather(*calls))

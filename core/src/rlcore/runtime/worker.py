@@ -1,4 +1,4 @@
-"""`TrainWorker`: the Ray actor that is one rank of the trainer."""
+"""`TrainWorker`: the actor that is one rank of the trainer."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rlcore.engines.publish import Publisher
     from rlcore.engines.publish_file import WeightsLocation
     from rlcore.learning.settings import LearnerSettings
+    from rlcore.runtime.cluster import Actor
 
 POLICY, REFERENCE, CRITIC = "policy", "reference", "critic"
 """The roles, and their folders in a checkpoint."""
@@ -95,12 +96,6 @@ class RankWorker:
         self._roles: dict[str, Stateful] = {}
         self._staged: dict[str, Staged] = {}
 
-    def node(self) -> str:
-        """The address of this node."""
-        import ray.util
-
-        return str(ray.util.get_node_ip_address())
-
     def listen(self, host: str) -> int:
         """Of rank 0: the port at `host` where the process group meets."""
         from rlcore.network import listen
@@ -154,7 +149,7 @@ class RankWorker:
 class TrainWorker(RankWorker):
     """One rank of the policy, and of the roles beside it."""
 
-    def start(self, setup: WorkerSetup, host: str, port: int, peer: Any = None) -> int:
+    def start(self, setup: WorkerSetup, host: str, port: int, peer: Actor | None = None) -> int:
         """Join the process group, build the models; returns the data-parallel rank.
 
         `peer`: the worker that has the critic, where that is not this one.

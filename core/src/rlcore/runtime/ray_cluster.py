@@ -1,0 +1,278 @@
+"""Ray: a local cluster or a given one, actors placed on it, everything stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import signal
+import socket
+import tempfile
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlcore.api.errors import ConfigError, RlcoreError, Terminated, WorkerError
+from rlcore.runtime.cluster import LOOPBACK, THREADS, Bundle, CallFailed, Thread
+from rlcore.runtime.reaper import Reaper
+
+_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray hides GPUs from actors that ask for none; an engine's supervisor passes its own device list on.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DEDUP_LOGS": "0",
+    # A laptop near its limit should lose no worker to a guess; the kernel knows when memory is out.
+    "RAY_memory_monitor_refresh_ms": "0",
+    # Ray makes its workers nice: the trainer would yield to everything else on the machine.
+    "RAY_worker_niceness": "0",
+    # Logs of a local cluster are of no use after the run, and event files slow its start.
+    "RAY_enable_metrics_collection": "0",
+}
+_LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Else Ray replaces the address of the loopback by one that other hosts can reach."""
+_MAX_SOCKET_PATH = 107
+_SOCKET = "r/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
+"""The longest path below the folder that Ray is given, as an example."""
+_AUTH_MODE = "RAY_AUTH_MODE"
+_TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+_LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]", "::1")
+_OBJECT_STORE_BYTES = 512 * 2**20
+_START_SECONDS = 120.0
+_CONNECT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class RayActor:
+    """An `Actor` by its Ray handle."""
+
+    handle: Any
+
+    def call(self, method: str, *arguments: Any, thread: Thread | None = None) -> Awaitable[Any]:
+        """As `Actor.call`."""
+        options = {"concurrency_group": thread} if thread else {}
+        return _answer(getattr(self.handle, method).options(**options).remote(*arguments))
+
+    def ask(self, method: str, *arguments: Any, limit_s: float) -> Any:
+        """As `Actor.ask`."""
+        import ray
+
+        reference = getattr(self.handle, method).remote(*arguments)
+        with _told():
+            return ray.get(reference, timeout=limit_s)
+
+    def kill(self) -> None:
+        """As `Actor.kill`."""
+        import ray
+
+        with contextlib.suppress(Exception):  # a dead actor, or a cluster that is gone: nothing is left
+            ray.kill(self.handle)
+
+
+@dataclass(frozen=True)
+class RayCluster:
+    """A connected Ray. `gpus`: GPUs of the whole cluster."""
+
+    ray: Any
+    gpus: int
+    address: str | None
+    reaper: Reaper
+
+    def actor(self, cls: type, *arguments: Any, gpus: float, bundle: tuple[Any, int]) -> RayActor:
+        """As `Cluster.actor`; each actor takes a CPU of its bundle."""
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        group, index = bundle
+        where = PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=index)
+        options = {
+            "num_cpus": 1,
+            "num_gpus": gpus,
+            "max_restarts": 0,
+            "max_task_retries": 0,
+            "scheduling_strategy": where,
+        }
+        remote = self.ray.remote(concurrency_groups=THREADS)(cls)
+        return RayActor(remote.options(**options).remote(*arguments))
+
+    def put(self, value: Any) -> Any:
+        """As `Cluster.put`, in Ray's object store."""
+        return self.ray.put(value)
+
+    def place(self, bundles: Sequence[Bundle], what: str) -> Any:
+        """A placement group of `bundles`; refused at once when the cluster is too small for it."""
+        from ray.util.placement_group import placement_group
+
+        have = self.ray.cluster_resources()
+        for resource in sorted({key for bundle in bundles for key in bundle}):
+            need = sum(bundle.get(resource, 0) for bundle in bundles)
+            if need > have.get(resource, 0):
+                raise ConfigError(
+                    f"{what} need {need:g} {resource}s, and the Ray cluster has {have.get(resource, 0):g}: "
+                    "lower --ranks or --engines, or give a larger cluster with --ray-address."
+                )
+        group = placement_group([dict(bundle) for bundle in bundles], strategy="PACK")
+        if not group.wait(_START_SECONDS):
+            raise WorkerError(f"{what} could not be placed within {_START_SECONDS:g} s: the cluster is busy.")
+        return group
+
+    @property
+    def here(self) -> str:
+        """The address of this process's host in the cluster."""
+        from ray.util import get_node_ip_address
+
+        return str(get_node_ip_address())
+
+    def hosts(self, group: Any) -> list[str]:
+        """The address of each bundle's host, in the order of the placement group's bundles."""
+        from ray.util import placement_group_table
+
+        host_of = {node["NodeID"]: str(node["NodeManagerAddress"]) for node in self.ray.nodes()}
+        nodes = placement_group_table(group)["bundles_to_node_id"]
+        return [host_of[nodes[index]] for index in range(len(nodes))]
+
+
+@contextlib.contextmanager
+def connect(address: str | None, *, cpus: int, gpus: int) -> Iterator[RayCluster]:
+    """Ray, connected; a local one is shut down at the end, with all its processes.
+
+    `cpus`, `gpus`: of a local cluster; its CPUs are logical ones (one for each actor that asks for one).
+    """
+    for key, value in _ENVIRONMENT.items():
+        os.environ.setdefault(key, value)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    reaper = Reaper()
+    try:
+        with _own_folder(address, reaper) as folder, _connected(address, cpus, gpus, folder) as ray:
+            # Ray installs handlers of its own; ours end a run cleanly.
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            found = int(ray.cluster_resources().get("GPU", 0))
+            yield RayCluster(ray=ray, gpus=found, address=address, reaper=reaper)
+    finally:
+        reaper.close()
+
+
+@contextlib.contextmanager
+def _own_folder(address: str | None, reaper: Reaper) -> Iterator[Path | None]:
+    """A folder for the sockets and logs of a local cluster, gone at the end of the run, however it ends.
+
+    Ray lets everybody write into its own folders, so they lie in one that nobody else may enter.
+    """
+    if address is not None:
+        yield None
+        return
+    folder = Path(tempfile.mkdtemp(prefix="rlcore-ray-"))
+    if len(str(folder / _SOCKET)) > _MAX_SOCKET_PATH:
+        folder.rmdir()
+        folder = Path(tempfile.mkdtemp(prefix="rlcore-ray-", dir="/tmp"))
+    reaper.remove(folder)
+    try:
+        yield folder / "r"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # what Ray is still writing, the reaper removes
+
+
+@contextlib.contextmanager
+def _connected(address: str | None, cpus: int, gpus: int, folder: Path | None) -> Iterator[Any]:
+    """`folder`: of a local cluster."""
+    if address is None:
+        os.environ |= _LOOPBACK_ONLY  # read when Ray is imported
+        # Without a token, every user of the machine could run code here.
+        os.environ.setdefault(_AUTH_MODE, "token")
+        if not any(name in os.environ for name in _TOKENS):
+            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    else:
+        _show_token(address)
+
+    import ray
+
+    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if address is None:
+        options |= {
+            "address": "local",  # whatever RAY_ADDRESS says, or another cluster on this machine
+            "num_cpus": cpus,
+            "num_gpus": gpus,
+            "include_dashboard": False,
+            "object_store_memory": _OBJECT_STORE_BYTES,
+            "_node_ip_address": LOOPBACK,
+            "_temp_dir": str(folder),
+        }
+    else:
+        options["address"] = address
+        _require_server(address)
+    try:
+        _init(ray, options, address)
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _show_token(address: str) -> None:
+    """Have Ray show the user's token to the cluster at `address`, which Ray itself does for `auto` only.
+
+    A token that the environment names was given for this cluster. The file that Ray keeps in the home folder
+    is that of clusters on this machine, and is shown to no other. `RAY_AUTH_MODE` overrules both.
+    """
+    if _AUTH_MODE in os.environ:
+        return
+    host, _, _ = address.removeprefix("ray://").rpartition(":")
+    kept = Path.home() / ".ray" / "auth_token"
+    if any(name in os.environ for name in _TOKENS) or (host in _LOOPBACK_HOSTS and kept.is_file()):
+        os.environ[_AUTH_MODE] = "token"
+
+
+def _init(ray: Any, options: Mapping[str, Any], address: str | None) -> None:
+    """`ray.init`, whose errors are of any class, `Exception` itself included."""
+    try:
+        ray.init(**options)
+    except Exception as error:
+        reason = " ".join(str(error).split()).removesuffix(".")
+        if address is None:
+            raise WorkerError(f"Ray could not be started on this machine: {reason}.") from error
+        raise ConfigError(f"--ray-address {address!r}: no Ray cluster answers there ({reason}).") from error
+    except SystemExit as error:  # of a handler that Ray has for SIGTERM meanwhile
+        raise Terminated from error
+
+
+def _require_server(address: str) -> None:
+    """Raises `ConfigError` where nothing listens at HOST:PORT: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host:  # `auto`
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--ray-address {address!r}: no Ray cluster answers there ({error}).") from error
+
+
+async def _answer(reference: Awaitable[Any]) -> Any:
+    with _told():
+        return await reference
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """An actor's error as `Actor.call` tells it."""
+    import ray.exceptions
+
+    try:
+        yield
+    except ray.exceptions.RayTaskError as error:
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, RlcoreError):
+            raise cause from None
+        raise CallFailed(f"failed: {type(cause).__name__}: {cause}.") from error
+    except ray.exceptions.RayActorError as error:
+        raise CallFailed(f"died: {_reason(error)}") from None
+    except ray.exceptions.RayError as error:
+        raise CallFailed(f"failed: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    useful = [
+        line for line in lines if not line.startswith(("class_name", "actor_id", "pid", "namespace", "ip"))
+    ]
+    return " ".join(useful)[:400] or "no reason is known."
