@@ -62,6 +62,7 @@ def run_folder(start: Start, tmp_path: Path) -> Path:
         *("--steps", str(STEPS), "--prompts-per-step", str(BATCH), "--group-size", str(GROUP)),
         *("--max-prompt-tokens", "96", "--max-response-tokens", "16"),
         *("--save-rollouts-every", "1", "--run-dir", str(folder)),
+        ray=True,
     )
     for step in KILLED_AFTER:
         wait_for(lambda after=step: has_done(folder, after), LIMIT_S, alive=command)  # type: ignore[misc]  # mypy knows no lambda with a default

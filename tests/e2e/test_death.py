@@ -15,24 +15,27 @@ TRAIN = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", "500"
 ENGINE = ("rlcore_local",)
 
 
-def _started(start: Start, folder: Path, *flags: str) -> tuple[Command, list[psutil.Process]]:
-    command = start(*TRAIN, "--json", *flags, "--run-dir", str(folder))
+def _started(
+    start: Start, folder: Path, *flags: str, ray: bool = False
+) -> tuple[Command, list[psutil.Process]]:
+    command = start(*TRAIN, "--json", *flags, "--run-dir", str(folder), ray=ray)
     wait_for(lambda: (folder / "metrics.jsonl").is_file(), alive=command)
     return command, command.descendants()
 
 
 def _find(processes: list[psutil.Process], *words: str) -> psutil.Process:
     for process in processes:
-        line = " ".join(process.cmdline())
+        line = " ".join([process.name(), *process.cmdline()])
         if all(word in line for word in words):
             return process
     raise AssertionError([process.cmdline() for process in processes])
 
 
-def test_death_ends_the_run_with_its_reason(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ray", [True, False], ids=["ray", "processes"])
+def test_death_ends_the_run_with_its_reason(start: Start, tmp_path: Path, ray: bool) -> None:
     """One of two ranks: the other one waits for it in a collective."""
-    command, processes = _started(start, tmp_path / "run", "--ranks", "2")
-    os.kill(_find(processes[::-1], "ray::TrainWorker").pid, signal.SIGKILL)
+    command, processes = _started(start, tmp_path / "run", "--ranks", "2", ray=ray)
+    os.kill(_find(processes[::-1], "TrainWorker").pid, signal.SIGKILL)
     begin = time.monotonic()
     assert command.wait(60) == 1
     assert time.monotonic() - begin < 30

@@ -70,7 +70,7 @@ def test_a_student_of_another_run(run: Run, tmp_path: Path, monkeypatch: pytest.
     assert served["rollout/reward_mean"] == pytest.approx(0.7)
     assert {"frozen-teacher.log", "frozen-judge.log"} < {path.name for path in (fourth / "logs").iterdir()}
     assert 'url = "frozen:judge"' in (fourth / "run.toml").read_text()
-    gone([one for one in psutil.process_iter(["cmdline"]) if str(tmp_path) in str(one.info["cmdline"])])
+    gone([one for one in psutil.process_iter(["cwd"]) if str(tmp_path) in str(one.info["cwd"])])
 
 
 @pytest.fixture(scope="module")

@@ -15,13 +15,13 @@ TRAIN = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--minibatches",
 
 @pytest.mark.daily
 def test_killed_and_resumed_is_identical_to_uninterrupted(run: Run, start: Start, tmp_path: Path) -> None:
-    """Its weights being published by their changes makes no difference either."""
+    """Nor do Ray beside it, and weights that are published by their changes, make any difference."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     saving = ("--save-every", "3", "--keep-checkpoints", "1")
     run(*TRAIN, "--steps", "8", *saving, "--run-dir", str(whole))
     assert [path.name for path in (whole / "checkpoints").iterdir()] == ["8"]
     changes = ("--engine.publish", "delta")
-    command = start(*TRAIN, *changes, "--steps", "8", "--save-every", "3", "--run-dir", str(broken))
+    command = start(*TRAIN, *changes, "--steps", "8", "--save-every", "3", "--run-dir", str(broken), ray=True)
     wait_for(lambda: (broken / "checkpoints" / "3" / "complete.json").is_file(), alive=command)
     children = command.descendants()
     assert any("rlcore_local" in child.cmdline() for child in children), "its engine must end as well"
@@ -51,7 +51,7 @@ def test_sigterm_saves_and_ends_and_the_rest_follows(run: Run, start: Start, tmp
 @pytest.mark.daily
 def test_ctrl_c_stops_everything_and_the_run_can_start_anew(start: Start, run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    command = start(*TRAIN, "--steps", "200", "--ranks", "2", "--run-dir", str(folder))
+    command = start(*TRAIN, "--steps", "200", "--ranks", "2", "--run-dir", str(folder), ray=True)
     wait_for(lambda: (folder / "metrics.jsonl").is_file(), alive=command)
     children = command.descendants()
     _all_listen_on_loopback(psutil.Process(command.process.pid), *children)
@@ -78,7 +78,7 @@ def test_ctrl_c_stops_everything_and_the_run_can_start_anew(start: Start, run: R
 def test_a_signal_at_the_start_ends_it_cleanly(
     start: Start, tmp_path: Path, phase: str, number: int, code: int
 ) -> None:
-    command = start(*TRAIN, "--steps", "200", "--run-dir", str(tmp_path / "run"))
+    command = start(*TRAIN, "--steps", "200", "--run-dir", str(tmp_path / "run"), ray=True)
     wait_for(lambda: phase in command.stdout, alive=command)
     wait_for(lambda: len(command.descendants()) > 1, alive=command)  # one of them watches
     children = command.descendants()

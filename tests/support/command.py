@@ -1,5 +1,7 @@
 """The real command in a real process, with a time limit, and nothing left behind."""
 
+import atexit
+import functools
 import json
 import os
 import signal
@@ -11,7 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from forked import Forked, Forker
+
+from rlcore.fork_server import Forked, ForkServer
+from rlcore.runtime.connect import PRELOAD
+from rlcore.runtime.process_cluster import NO_RAY
+from rlcore.testing.ranks import preload
 
 LIMIT_S = 240.0
 SMALL = ("--prompts-per-step", "8", "--group-size", "4", "--eval-prompts", "16")
@@ -21,25 +27,43 @@ Start = Callable[..., "Command"]
 Run = Callable[..., "Command"]
 
 
-_forker = Forker()
+VARIABLES = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+
+
+@functools.cache
+def _fork_server() -> ForkServer:
+    """Of all commands: their imports take longer than most tests."""
+    server = ForkServer(["rlcore_cli.main", "rlcore.runtime.train", *PRELOAD, *preload()], VARIABLES)
+    atexit.register(server.close)
+    return server
 
 
 class Command:
     """One `rlcore …` in its own session.
 
-    It is forked, unless it is given variables, which libraries may read as they are imported, or `fresh`.
+    It is forked, and so are the processes of its run, `ray` aside; unless it is given variables, which
+    libraries may read as they are imported, or `fresh`: then it is what a user starts.
     """
 
     def __init__(
-        self, *arguments: str, cwd: Path, env: dict[str, str] | None = None, fresh: bool = False
+        self,
+        *arguments: str,
+        cwd: Path,
+        env: dict[str, str] | None = None,
+        fresh: bool = False,
+        ray: bool = False,
     ) -> None:
         self.out, self.err = cwd / "stdout.txt", cwd / "stderr.txt"
-        known = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **(env or {})}
+        known = {**os.environ, **VARIABLES, **(env or {})}
         self.process: Forked | subprocess.Popen[bytes]
         if not (env or fresh):
-            self.out.touch()  # a test may read it before the fork has opened it
-            self.err.touch()
-            self.process = _forker.fork(arguments, cwd=cwd, env=known, out=self.out, err=self.err)
+            for file in (self.out, self.err):
+                file.write_text("")  # what an earlier command said is gone, and a test may read it at once
+            if arguments[0] in ("train", "eval") and not ray and "--ray-address" not in arguments:
+                arguments = (*arguments, "--ray-address", NO_RAY)
+            self.process = _fork_server().fork(
+                "rlcore_cli.main:run", [arguments], cwd=cwd, env=known, out=self.out, err=self.err
+            )
             return
         program = Path(sys.executable).with_name("rlcore")
         with self.out.open("w") as out, self.err.open("w") as err:

@@ -64,7 +64,10 @@ def _options(selection: Selection, args: Sequence[str]) -> Iterator[click.Parame
         **own,
     )
     yield options.GroupedOption(
-        ["--ray-address"], metavar="ADDR", help="Ray cluster to use.  [default: one of its own]", **own
+        ["--ray-address"],
+        metavar="ADDR",
+        help="Ray cluster to use; `none`: processes of this machine, without Ray.  [default: one of its own]",
+        **own,
     )
     yield options.GroupedOption(
         ["--json", "as_json"], is_flag=True, help="Print one JSON object on stdout.", **own

@@ -127,7 +127,7 @@ def _own_options() -> Iterator[click.Parameter]:
         ["--ray-address"],
         group=COMMAND,
         metavar="ADDR",
-        help="Ray cluster to use.  [default: one of its own]",
+        help="Ray cluster to use; `none`: processes of this machine, without Ray.  [default: one of its own]",
     )
     yield GroupedOption(
         ["--export"],

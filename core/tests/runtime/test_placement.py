@@ -8,10 +8,10 @@ from runs import run_of
 
 from rlcore.api.errors import ConfigError
 from rlcore.runtime.cluster import Cluster
+from rlcore.runtime.connect import connect
 from rlcore.runtime.placement import Placement, bundles_of, check_frozen, check_ways, cpus_of, place
 from rlcore.runtime.prepare import prepare
 from rlcore.runtime.prepared import FrozenModel, Prepared
-from rlcore.runtime.ray_cluster import connect
 from rlcore.runtime.trainer import BundleSlot
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"
@@ -115,7 +115,8 @@ def test_engines_that_workers_have_no_room_for(prepared: Prepared, flags: dict[s
 
 def test_ray_reserves_what_a_run_on_eight_gpus_takes(prepared: Prepared) -> None:
     run = on_gpus(prepared, {"ranks": 8, "engines": 1})
-    with connect(None, cpus=cpus_of(bundles_of(run)), gpus=8) as cluster:
+    with connect(None, gpus=8, parts=()) as cluster_with:
+        cluster = cluster_with(cpus_of(bundles_of(run)))
         placement = place(cluster, run)
     assert [slot.gpus for slot in placement.workers] == [0.5] * 8
     assert placement.engines == [(placement.workers[0],)]

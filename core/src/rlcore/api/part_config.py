@@ -139,6 +139,9 @@ class PassingConfig(Config):
     synonyms: ClassVar[Mapping[str, str]] = {}
     """What other frameworks call one of them: `{"tp": "tensor_model_parallel_size"}`."""
 
+    preload: ClassVar[tuple[str, ...]] = ()
+    """Modules that a process may import before it becomes a rank of the trainer, or the engine's server."""
+
 
 class EngineConfig(PassingConfig):
     """Kind `engine`: what core reads of `--engine.*`."""
@@ -166,9 +169,6 @@ class TrainerConfig(PassingConfig):
 
     libraries: ClassVar[tuple[str, ...]] = ()
     """Distributions whose version may change a run's numbers."""
-
-    preload: ClassVar[tuple[str, ...]] = ()
-    """Modules that a process may import before it becomes a rank."""
 
     layout_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that only divide the work: a resumed run may change them."""

@@ -17,6 +17,7 @@ import psutil
 
 from rlcore.api.errors import EngineError
 from rlcore.engines import process_guard
+from rlcore.fork_server import Forked, ForkServer
 
 POLL_S = 0.1
 HEALTH_LIMIT_S = 30.0
@@ -44,28 +45,44 @@ class ServerProcess:
         self._argv = list(argv)
         self._env = dict(env or {})
         self._grace_s = grace_s
-        self._guard: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | Forked | None = None
+        self._leash = -1
         self._stopped = False
 
     def start(self) -> None:
         """Starts the command; returns at once. Raises EngineError where it cannot be started."""
         assert self._guard is None, "a ServerProcess starts once"
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
-        guard = [sys.executable, "-P", process_guard.__file__, str(self._grace_s), *self._argv]
+        read, self._leash = os.pipe()  # its end is the guard's order to end what it runs
+        env = {**os.environ, **self._env}
         descriptor = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            self._guard = subprocess.Popen(
-                guard,
-                stdin=subprocess.PIPE,
-                stdout=descriptor,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **self._env},
-                start_new_session=True,
-            )
+            self._guard = self._forked(read, env) or self._started(read, env, descriptor)
         except OSError as error:
+            os.close(self._leash)
             raise EngineError(f"The {self.name} server cannot be started: {error}.") from error
         finally:
             os.close(descriptor)
+            os.close(read)
+
+    def _started(self, leash: int, env: Mapping[str, str], log: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-P", process_guard.__file__, str(self._grace_s), *self._argv],
+            stdin=leash,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=env,
+            start_new_session=True,
+        )
+
+    def _forked(self, leash: int, env: Mapping[str, str]) -> Forked | None:
+        """A module that this Python runs is forked where there is a process that has its imports."""
+        server, module = ForkServer.current, [sys.executable, "-P", "-m"]
+        if server is None or self._argv[:3] != module:
+            return None
+        target = f"{process_guard.__name__}:{process_guard.guard_module.__name__}"
+        arguments = [self._grace_s, *self._argv[3:]]
+        return server.fork(target, arguments, [leash], env=env, out=self.log_path, tied=False)
 
     @property
     def pid(self) -> int:
@@ -112,8 +129,7 @@ class ServerProcess:
         if self._guard is None or self._stopped:
             return
         self._stopped = True
-        assert self._guard.stdin is not None
-        self._guard.stdin.close()  # the guard's order to end what it runs
+        os.close(self._leash)
         try:
             self._guard.wait(self._grace_s + 10.0)
         except subprocess.TimeoutExpired:

@@ -8,16 +8,20 @@ died), or on SIGTERM, the server and every process that descends from it are tol
 import contextlib
 import ctypes
 import os
+import runpy
 import select
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import psutil
 
 PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.1
 
@@ -26,7 +30,7 @@ class _Stop(Exception):  # noqa: N818 - a signal, not an error
     pass
 
 
-def _prctl(option: int, value: int) -> None:
+def _prctl(option: int, value: Any) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
@@ -39,7 +43,38 @@ def _die_with_guard() -> None:
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _end_descendants(server: subprocess.Popen[bytes], grace_s: float) -> None:
+class _Module:
+    """A module as a program, in a fork of this process: what is asked of a `subprocess.Popen`."""
+
+    def __init__(self, name: str, argv: list[str]) -> None:
+        self._code: int | None = None
+        self.pid = os.fork()
+        if not self.pid:
+            _die_with_guard()
+            _prctl(PR_SET_NAME, ctypes.c_char_p(name.encode()))
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            sys.argv = [name, *argv]
+            runpy.run_module(name, run_name="__main__", alter_sys=True)
+            sys.exit()
+
+    def poll(self) -> int | None:
+        if self._code is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            self._code = os.waitstatus_to_exitcode(status) if ended else None
+        return self._code
+
+    def wait(self) -> int:
+        while (code := self.poll()) is None:
+            time.sleep(POLL_S)
+        return code
+
+    def terminate(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGTERM)
+
+
+def _end_descendants(server: subprocess.Popen[bytes] | _Module, grace_s: float) -> None:
     """SIGTERM to the server, then SIGKILL to whatever is left of its tree."""
     deadline = time.monotonic() + grace_s
     if server.poll() is None:
@@ -52,7 +87,7 @@ def _end_descendants(server: subprocess.Popen[bytes], grace_s: float) -> None:
         time.sleep(POLL_S)
 
 
-def _alive(server: subprocess.Popen[bytes]) -> list[psutil.Process]:
+def _alive(server: subprocess.Popen[bytes] | _Module) -> list[psutil.Process]:
     """Running descendants; dead ones that were adopted are reaped."""
     server.poll()
     members = []
@@ -67,7 +102,7 @@ def _alive(server: subprocess.Popen[bytes]) -> list[psutil.Process]:
     return members
 
 
-def _watch(server: subprocess.Popen[bytes], parent: int) -> None:
+def _watch(server: subprocess.Popen[bytes] | _Module, parent: int) -> None:
     """Returns when the server has ended or the parent has."""
     while server.poll() is None and os.getppid() == parent:
         readable, _, _ = select.select([sys.stdin], [], [], POLL_S)
@@ -75,20 +110,39 @@ def _watch(server: subprocess.Popen[bytes], parent: int) -> None:
             return
 
 
-def main(grace_s: float, argv: list[str]) -> int:
-    """Runs `argv` to its end or the parent's; returns its exit status as `Popen.wait` does."""
+def guard(grace_s: float, start: Callable[[], subprocess.Popen[bytes] | _Module]) -> int:
+    """Runs a server to its end or the parent's; returns its exit status as `Popen.wait` does."""
     parent = os.getppid()
     _prctl(PR_SET_CHILD_SUBREAPER, 1)  # a descendant whose own parent dies becomes our child, not init's
     signal.signal(signal.SIGTERM, _stop)
-    # One thread only, so that neither the fork nor the death signal (which is the thread's) is in danger.
-    server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, preexec_fn=_die_with_guard)
+    server = start()
     with contextlib.suppress(_Stop):
         _watch(server, parent)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _end_descendants(server, grace_s)
-    return server.wait()
+    status = server.wait()
+    return 128 - status if status < 0 else status
+
+
+def guard_module(grace_s: float, name: str, *rest: Any) -> int:
+    """As `python process_guard.py GRACE_S python -m NAME ARGV…`, in a process that has the imports.
+
+    `rest`: ARGV, and last the descriptor that stands for stdin.
+    """
+    *argv, leash = rest
+    _prctl(PR_SET_NAME, ctypes.c_char_p(b"server-guard"))
+    os.dup2(leash, 0)
+    os.close(leash)
+    return guard(grace_s, lambda: _Module(name, argv))
+
+
+def main(grace_s: float, argv: list[str]) -> int:
+    """Runs `argv`."""
+    # One thread only, so that neither the fork nor the death signal (which is the thread's) is in danger.
+    return guard(
+        grace_s, lambda: subprocess.Popen(argv, stdin=subprocess.DEVNULL, preexec_fn=_die_with_guard)
+    )
 
 
 if __name__ == "__main__":
-    status = main(float(sys.argv[1]), sys.argv[2:])
-    sys.exit(128 - status if status < 0 else status)
+    sys.exit(main(float(sys.argv[1]), sys.argv[2:]))

@@ -16,13 +16,14 @@ import torch
 from rlcore.api.tokens import PromptEncoder
 from rlcore.rollout.evaluate import EvalResult, Evaluator
 from rlcore.runtime.cluster import Cluster
+from rlcore.runtime.connect import connect
 from rlcore.runtime.engines import EngineGroup
 from rlcore.runtime.evals import evaluations
 from rlcore.runtime.frozen import FrozenGroup
 from rlcore.runtime.placement import cpus_of, place_engines, served_bundles
 from rlcore.runtime.prepare import prepare_served
 from rlcore.runtime.prepared import Served
-from rlcore.runtime.ray_cluster import connect
+from rlcore.runtime.process_cluster import NO_RAY
 from rlcore.runtime.run_folder import run_folder
 from rlcore.runtime.signals import sigterm_raises
 from rlcore.tracking.jsonl import SAMPLES, write_samples
@@ -56,13 +57,14 @@ def evaluate(chosen: Inference, *, run_dir: Path, ray_address: str | None, conso
     stopped.
     """
     begin = time.monotonic()
-    with sigterm_raises(), run_folder(run_dir, resume=False) as folder:
+    connected = connect(ray_address, gpus=torch.cuda.device_count(), parts=(chosen.engine,))
+    with sigterm_raises(), connected as cluster_with, run_folder(run_dir, resume=False) as folder:
         console.phase("Checking the model, the data and the parts")
         served = prepare_served(chosen, folder.resolve())
-        console.phase("Starting Ray")
-        gpus = torch.cuda.device_count()
-        with connect(ray_address, cpus=cpus_of(served_bundles(served)), gpus=gpus) as cluster:
-            results = asyncio.run(_evaluate(served, cluster, console))
+        if ray_address != NO_RAY:
+            console.phase("Starting Ray")
+        cluster = cluster_with(cpus_of(served_bundles(served)))
+        results = asyncio.run(_evaluate(served, cluster, console))
         file = folder / SAMPLES / FILE
         write_samples(file, {name: result.samples for name, result in results.items()})
     return EvalSummary(

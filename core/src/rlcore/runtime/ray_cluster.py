@@ -134,7 +134,7 @@ class RayCluster:
 
 
 @contextlib.contextmanager
-def connect(address: str | None, *, cpus: int, gpus: int) -> Iterator[RayCluster]:
+def connect_ray(address: str | None, *, cpus: int, gpus: int, reaper: Reaper) -> Iterator[RayCluster]:
     """Ray, connected; a local one is shut down at the end, with all its processes.
 
     `cpus`, `gpus`: of a local cluster; its CPUs are logical ones (one for each actor that asks for one).
@@ -142,16 +142,12 @@ def connect(address: str | None, *, cpus: int, gpus: int) -> Iterator[RayCluster
     for key, value in _ENVIRONMENT.items():
         os.environ.setdefault(key, value)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    reaper = Reaper()
-    try:
-        with _own_folder(address, reaper) as folder, _connected(address, cpus, gpus, folder) as ray:
-            # Ray installs handlers of its own; ours end a run cleanly.
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-            found = int(ray.cluster_resources().get("GPU", 0))
-            yield RayCluster(ray=ray, gpus=found, address=address, reaper=reaper)
-    finally:
-        reaper.close()
+    with _own_folder(address, reaper) as folder, _connected(address, cpus, gpus, folder) as ray:
+        # Ray installs handlers of its own; ours end a run cleanly.
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        found = int(ray.cluster_resources().get("GPU", 0))
+        yield RayCluster(ray=ray, gpus=found, address=address, reaper=reaper)
 
 
 @contextlib.contextmanager

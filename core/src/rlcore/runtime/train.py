@@ -14,10 +14,11 @@ import torch
 
 from rlcore.api.errors import RunError, Terminated
 from rlcore.runtime import provenance
+from rlcore.runtime.connect import connect
 from rlcore.runtime.placement import bundles_of, cpus_of, place
 from rlcore.runtime.prepare import left_out, prepare
+from rlcore.runtime.process_cluster import NO_RAY
 from rlcore.runtime.provenance import versions
-from rlcore.runtime.ray_cluster import connect
 from rlcore.runtime.resume import first_state, newest_checkpoint, resumed_state
 from rlcore.runtime.run_folder import run_folder, write_settings
 from rlcore.runtime.run_processes import STOPPING, RunProcesses
@@ -40,7 +41,9 @@ def train(
     for a signal that comes before the processes; in every case everything that was started is stopped.
     """
     begin = time.monotonic()
-    with sigterm_raises(), contextlib.ExitStack() as stack, _told(console):
+    parts = (resolved.trainer, resolved.engine)
+    connected = connect(ray_address, gpus=torch.cuda.device_count(), parts=parts)
+    with sigterm_raises(), connected as cluster_with, _told(console):
         with run_folder(run_dir, resume is not None) as folder:
             console.phase("Checking the model, the data and the parts")
             checkpoint, note = newest_checkpoint(folder) if resume is not None else (None, None)
@@ -54,9 +57,9 @@ def train(
                 console.note(note)
             state = replace(state, versions=versions(resolved))
             write_settings(folder, resolved)
-            console.phase("Starting Ray")
-            cpus = cpus_of(bundles_of(prepared))
-            cluster = stack.enter_context(connect(ray_address, cpus=cpus, gpus=torch.cuda.device_count()))
+            if ray_address != NO_RAY:
+                console.phase("Starting Ray")
+            cluster = cluster_with(cpus_of(bundles_of(prepared)))
             placement = place(cluster, prepared)
         session = RunProcesses(
             prepared=prepared, state=state, cluster=cluster, placement=placement, console=console

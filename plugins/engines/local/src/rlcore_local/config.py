@@ -1,6 +1,6 @@
 """`--engine.*` of `local`."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -9,6 +9,8 @@ from rlcore import EngineConfig
 
 class LocalConfig(EngineConfig):
     """`--engine.*` of `local`: the small server over transformers."""
+
+    preload: ClassVar[tuple[str, ...]] = ("rlcore_local.process",)
 
     threads: int | None = Field(
         default=None, ge=1, description="Threads that the server computes with; a worker's where not given."

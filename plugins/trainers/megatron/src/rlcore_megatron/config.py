@@ -39,7 +39,7 @@ class MegatronConfig(TrainerConfig):
         **{name: name for name in (TENSOR, PIPELINE, CONTEXT, EXPERT)},
     }
     libraries: ClassVar[tuple[str, ...]] = ("megatron-core",)
-    preload: ClassVar[tuple[str, ...]] = ("rlcore_megatron.mcore",)
+    preload: ClassVar[tuple[str, ...]] = ("rlcore_megatron.mcore", "rlcore_megatron.mcore.role")
     layout_fields: ClassVar[frozenset[str]] = frozenset(
         (
             *(TENSOR, PIPELINE, VIRTUAL, CONTEXT, EXPERT, "expert_tensor_parallel_size", "sequence_parallel"),

@@ -1,0 +1,215 @@
+"""An actor that is a plain process: what runs in it, and the `Link` that calls it."""
+
+from __future__ import annotations
+
+import copy
+import hmac
+import os
+import pickle
+import queue
+import secrets
+import socket
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from typing import Any
+
+from rlcore.api.errors import RlcoreError
+from rlcore.fork_server import name_process
+from rlcore.runtime.cluster import THREADS, CallFailed, Thread
+
+_CONSTRUCTED = 0
+"""The number of the call that makes the object."""
+
+
+class Pickled:
+    """An argument that was pickled once for several calls."""
+
+    def __init__(self, value: Any) -> None:
+        self._content = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+
+    def value(self) -> Any:
+        """It, in the process that was called."""
+        return pickle.loads(self._content)
+
+
+def listening() -> tuple[socket.socket, str]:
+    """A socket for an actor to accept calls at, and its address, which is no file."""
+    address = f"\0rlcore-{secrets.token_hex(16)}"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen()
+    return listener, address
+
+
+class Link:
+    """A connection to an actor's process. Thread-safe."""
+
+    def __init__(self, address: str, key: str, why: Callable[[], str]) -> None:
+        """`why`: why the process ended, once its connection has."""
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(address)
+        self._connection = Connection(connection.detach())
+        self._why = why
+        self._lock = threading.Lock()
+        self._calls: dict[int, Future[Any]] = {}
+        self._number = _CONSTRUCTED
+        self._gone: Exception | None = None
+        # What is sent may be large, and the process may be slow to read it: neither holds up a caller.
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="call")
+        self._send(bytes.fromhex(key))
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def construct(self, cls: type, arguments: Sequence[Any]) -> None:
+        """Make the object of the actor; the first that is asked of it. A failure is that of all calls."""
+        self._send(pickle.dumps((cls, tuple(arguments)), pickle.HIGHEST_PROTOCOL))
+
+    def call(self, method: str, arguments: Sequence[Any], thread: Thread | None = None) -> Future[Any]:
+        """The answer; see `Actor.call`."""
+        answer: Future[Any] = Future()
+        answer.set_running_or_notify_cancel()  # the call can't be taken back
+        content = (method, thread, tuple(arguments))
+        with self._lock:
+            if self._gone is not None:
+                answer.set_exception(copy.copy(self._gone))
+                return answer
+            self._number += 1
+            self._calls[self._number] = answer
+            self._send(pickle.dumps((self._number, *content), pickle.HIGHEST_PROTOCOL))
+        return answer
+
+    def _send(self, content: bytes) -> None:
+        def write() -> None:
+            try:
+                self._connection.send_bytes(content)
+            except OSError:
+                return  # it has ended, which the reader tells
+
+        self._writer.submit(write)
+
+    def _read(self) -> None:
+        """Hand out the answers until the process has ended."""
+        gone: Exception | None = None
+        while True:
+            try:
+                number, succeeded, value = pickle.loads(self._connection.recv_bytes())
+            except (EOFError, OSError):
+                break
+            if number == _CONSTRUCTED:
+                gone = value
+                continue
+            with self._lock:
+                answer = self._calls.pop(number)
+            if succeeded:
+                answer.set_result(value)
+            else:
+                answer.set_exception(value)
+        gone = gone or CallFailed(f"died: {self._why()}")
+        with self._lock:
+            self._gone, calls = gone, list(self._calls.values())
+            self._calls.clear()
+        self._writer.shutdown(wait=False)
+        for answer in calls:
+            answer.set_exception(copy.copy(gone))
+
+
+def main(name: str, key: str, listener: int) -> int:
+    """The process: it ends with the one that made it, whose connection is the first."""
+    name_process(name)
+    accepting = socket.socket(fileno=listener)
+    owner = _accepted(accepting, key)
+    while owner is None:
+        owner = _accepted(accepting, key)
+    try:
+        cls, arguments = pickle.loads(owner.recv_bytes())
+        actor = cls(*arguments)
+    except Exception as error:
+        owner.send_bytes(_pickled(_CONSTRUCTED, False, _telling(error)))
+        return 1
+    server = _Server(actor)
+    threading.Thread(target=server.read, args=(owner, True), daemon=True).start()
+    threading.Thread(target=_accept_others, args=(accepting, key, server), daemon=True).start()
+    server.run()
+    return 0
+
+
+def _accepted(listener: socket.socket, key: str) -> Connection | None:
+    """The next connection; None where who is there doesn't have the key."""
+    connection = Connection(listener.accept()[0].detach())
+    try:
+        if hmac.compare_digest(connection.recv_bytes(len(key)), bytes.fromhex(key)):
+            return connection
+    except (EOFError, OSError):
+        pass
+    connection.close()
+    return None
+
+
+def _accept_others(listener: socket.socket, key: str, server: _Server) -> None:
+    while True:
+        other = _accepted(listener, key)
+        if other is not None:
+            threading.Thread(target=server.read, args=(other, False), daemon=True).start()
+
+
+class _Server:
+    """Answers calls: those of a named thread there, the others one after another in the main thread."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+        self._threads = {name: ThreadPoolExecutor(count, name) for name, count in THREADS.items()}
+        self._main: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+
+    def run(self) -> None:
+        """Answer the calls of the main thread; never returns."""
+        while True:
+            self._main.get()()
+
+    def read(self, connection: Connection, owns: bool) -> None:
+        """Take the calls of a connection; with that of the owner, this process ends."""
+        lock = threading.Lock()
+        while True:
+            try:
+                content = connection.recv_bytes()
+            except (EOFError, OSError):
+                if owns:
+                    os._exit(0)
+                return
+            number, method, thread, arguments = pickle.loads(content)
+            answer = self._answering(connection, lock, number, method, arguments)
+            if thread is None:
+                self._main.put(answer)
+            else:
+                self._threads[thread].submit(answer)
+
+    def _answering(
+        self, connection: Connection, lock: threading.Lock, number: int, method: str, arguments: Sequence[Any]
+    ) -> Callable[[], None]:
+        def answer() -> None:
+            try:
+                given = [one.value() if isinstance(one, Pickled) else one for one in arguments]
+                content = _pickled(number, True, getattr(self._actor, method)(*given))
+            except Exception as error:
+                content = _pickled(number, False, _telling(error))
+            try:
+                with lock:
+                    connection.send_bytes(content)
+            except OSError:
+                return  # nobody waits for it any more
+
+        return answer
+
+
+def _pickled(number: int, succeeded: bool, value: Any) -> bytes:
+    return pickle.dumps((number, succeeded, value), pickle.HIGHEST_PROTOCOL)
+
+
+def _telling(error: Exception) -> Exception:
+    """What the caller is told: rlcore's own errors as they are, of others where they came from."""
+    if isinstance(error, RlcoreError):
+        return error
+    told = CallFailed(f"failed: {type(error).__name__}: {error}.")
+    told.add_note("".join(traceback.format_exception(error)))
+    return told

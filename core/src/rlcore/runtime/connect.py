@@ -1,0 +1,59 @@
+"""`connect`: the cluster that `--ray-address` names."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rlcore.api.errors import ConfigError
+from rlcore.fork_server import ForkServer
+from rlcore.runtime.process_cluster import NO_RAY, ProcessCluster
+from rlcore.runtime.reaper import Reaper
+
+if TYPE_CHECKING:
+    from rlcore.api.part import Part
+    from rlcore.api.part_config import PassingConfig
+    from rlcore.runtime.cluster import Cluster
+
+PRELOAD = ("rlcore.runtime.worker", "rlcore.learning.learner", "rlcore.engines.process")
+"""What the processes of every run import."""
+
+
+@contextlib.contextmanager
+def connect(
+    address: str | None, *, gpus: int, parts: Sequence[Part[PassingConfig]]
+) -> Iterator[Callable[[int], Cluster]]:
+    """A function that gives the cluster, once the CPUs are known that the run needs of one of its own.
+
+    `address`: of a Ray cluster; None: one for this run; `none`: processes without Ray, which import what
+    `parts` need meanwhile. `gpus`: of this machine. At the end everything is stopped.
+    """
+    reaper = Reaper()
+    try:
+        with contextlib.ExitStack() as stack:
+            if address == NO_RAY:
+                yield _processes(stack, gpus, parts, reaper)
+            else:
+                yield lambda cpus: _ray(stack, address, cpus, gpus, reaper)
+    finally:
+        reaper.close()
+
+
+def _processes(
+    stack: contextlib.ExitStack, gpus: int, parts: Sequence[Part[PassingConfig]], reaper: Reaper
+) -> Callable[[int], Cluster]:
+    if sys.platform != "linux":
+        raise ConfigError(
+            "--ray-address none works on Linux only: leave it out, and Ray starts the processes."
+        )
+    modules = [name for part in parts for name in part.config.preload]
+    server = stack.enter_context(ForkServer([*PRELOAD, *modules]))
+    return lambda cpus: ProcessCluster(server, gpus, reaper)
+
+
+def _ray(stack: contextlib.ExitStack, address: str | None, cpus: int, gpus: int, reaper: Reaper) -> Cluster:
+    from rlcore.runtime.ray_cluster import connect_ray
+
+    return stack.enter_context(connect_ray(address, cpus=cpus, gpus=gpus, reaper=reaper))

@@ -1,0 +1,171 @@
+"""Actors that are plain processes of this machine: their answers, their errors and their ends."""
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from rlcore.api.errors import ConfigError, EngineError, WorkerError
+from rlcore.fork_server import ForkServer
+from rlcore.runtime import process_cluster
+from rlcore.runtime.actor_process import Link
+from rlcore.runtime.cluster import CallFailed, within
+from rlcore.runtime.process_cluster import ProcessActor, ProcessCluster
+from rlcore.runtime.reaper import Reaper
+
+LIMIT_S = 30.0
+
+
+class Counter:
+    """An actor."""
+
+    def __init__(self, start: int) -> None:
+        if start < 0:
+            raise EngineError("It cannot start below zero.")
+        self._count = start
+
+    def add(self, amount: int, seconds: float = 0) -> int:
+        """The sum so far."""
+        time.sleep(seconds)
+        self._count += amount
+        return self._count
+
+    def add_elsewhere(self, other: ProcessActor, amount: int) -> int:
+        """As `add`, of another one."""
+        answer: int = other.ask("add", amount, limit_s=LIMIT_S)
+        return answer
+
+    def length(self, content: bytes) -> int:
+        """Of what it is given."""
+        return len(content)
+
+    def watch(self) -> None:
+        """Never returns."""
+        time.sleep(1000)
+
+    def variable(self, name: str) -> str | None:
+        """Of its environment."""
+        return os.environ.get(name)
+
+    def refuse(self) -> None:
+        """An error of rlcore's."""
+        raise EngineError("Refused.")
+
+    def fail(self) -> None:
+        """Another error."""
+        raise ValueError("too odd")
+
+    def give_what_cannot_travel(self) -> Any:
+        """An error of pickle's."""
+        return lambda: None
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    here = {"PYTHONPATH": str(Path(__file__).parents[3])}  # where the class of an actor is imported from
+    with ForkServer(["rlcore.runtime.actor_process", __name__], here) as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(server: ForkServer) -> ProcessCluster:
+    return ProcessCluster(server, 0, cast("Reaper", None))
+
+
+@pytest.fixture
+def counter(cluster: ProcessCluster) -> Iterator[ProcessActor]:
+    actor = started(cluster, 1)
+    yield actor
+    actor.kill()
+
+
+def started(cluster: ProcessCluster, start: int) -> ProcessActor:
+    return cluster.actor(Counter, start, gpus=0, bundle=(cluster.place([{"CPU": 1}], "It"), 0))
+
+
+async def test_calls_are_answered_in_order_and_threads_beside_them(counter: ProcessActor) -> None:
+    watching = asyncio.ensure_future(counter.call("watch", thread="watch"))
+    slow, fast = counter.call("add", 1, 0.2), counter.call("add", 10)
+    assert await within(LIMIT_S, "It", counter.call("variable", "HOME", thread="broadcast")) is not None
+    assert [await slow, await fast] == [2, 12]
+    assert not watching.done()
+    watching.cancel()
+
+
+async def test_an_actor_calls_another(cluster: ProcessCluster, counter: ProcessActor) -> None:
+    other = started(cluster, 100)
+    assert await within(LIMIT_S, "It", counter.call("add_elsewhere", other, 5)) == 105
+    assert await within(LIMIT_S, "It", other.call("add", 0)) == 105
+    other.kill()
+
+
+async def test_large_arguments_are_made_ready_once(cluster: ProcessCluster, counter: ProcessActor) -> None:
+    content = cluster.put(bytes(50_000_000))
+    answers = [counter.call("length", content) for _ in range(2)]
+    assert [await within(LIMIT_S, "It", answer) for answer in answers] == [50_000_000] * 2
+
+
+async def test_errors_are_told(counter: ProcessActor, cluster: ProcessCluster) -> None:
+    with pytest.raises(EngineError, match=r"^Refused\.$"):
+        await within(LIMIT_S, "It", counter.call("refuse"))
+    with pytest.raises(WorkerError, match=r"^It failed: ValueError: too odd\.$") as failed:
+        await within(LIMIT_S, "It", counter.call("fail"))
+    assert "in fail" in failed.value.__cause__.__notes__[0], "where it was"  # type: ignore[union-attr]  # a note was added
+    with pytest.raises(WorkerError, match=r"^It failed: (AttributeError|PicklingError): "):
+        await within(LIMIT_S, "It", counter.call("give_what_cannot_travel"))
+    with pytest.raises(WorkerError, match=r"did not answer within 0\.1 s"):
+        await within(0.1, "It", counter.call("add", 1, 1.0))
+    unmade = started(cluster, -1)
+    with pytest.raises(EngineError, match=r"^It cannot start below zero\.$"):
+        await within(LIMIT_S, "It", unmade.call("add", 1))
+    with pytest.raises(EngineError, match=r"^It cannot start below zero\.$"):
+        await within(LIMIT_S, "It", unmade.call("add", 1))
+
+
+async def test_a_death_is_told_to_who_waits_and_who_comes(counter: ProcessActor) -> None:
+    waiting = asyncio.ensure_future(within(None, "It", counter.call("watch", thread="watch")))
+    await within(LIMIT_S, "It", counter.call("add", 1))
+    counter.kill()
+    for call in (waiting, within(LIMIT_S, "It", counter.call("add", 1))):
+        with pytest.raises(WorkerError, match=r"^It died: SIGKILL ended its process\.$"):
+            await call
+
+
+def test_a_stranger_is_not_answered(counter: ProcessActor) -> None:
+    address = counter.__reduce__()[1][0]
+    stranger = Link(address, "00" * 32, lambda: "it hung up.")
+    with pytest.raises(CallFailed, match=r"died: it hung up\."):
+        stranger.call("add", [1]).result(LIMIT_S)
+    assert counter.ask("add", 1, limit_s=LIMIT_S) == 2
+
+
+async def test_an_actor_ends_with_its_owner(cluster: ProcessCluster) -> None:
+    actor = started(cluster, 1)
+    await within(LIMIT_S, "It", actor.call("add", 1))
+    process = actor._process
+    assert process is not None
+    with socket.socket(fileno=os.dup(actor._link._connection.fileno())) as connection:
+        connection.shutdown(socket.SHUT_RDWR)
+    assert process.wait(LIMIT_S) == 0
+
+
+def test_gpus_are_divided_and_counted(monkeypatch: pytest.MonkeyPatch, server: ForkServer) -> None:
+    cluster = ProcessCluster(server, 4, cast("Reaper", None))
+    bundles = [{"CPU": 1.0}, {"CPU": 1.0, "GPU": 2.0}, {"CPU": 1.0, "GPU": 1.0}]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert cluster.place(bundles, "They") == [[], ["0", "1"], ["2"]]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    group = cluster.place(bundles, "They")
+    assert group == [[], ["4", "5"], ["6"]]
+    assert cluster.hosts(group) == [cluster.here] * 3
+    with pytest.raises(ConfigError, match="They need 6 GPUs, and this machine has 4: lower --ranks"):
+        cluster.place(bundles * 2, "They")
+    actor = cluster.actor(Counter, 0, gpus=0.5, bundle=(group, 1))
+    assert actor.ask("variable", "CUDA_VISIBLE_DEVICES", limit_s=LIMIT_S) == "4,5"
+    actor.kill()
+    assert cluster.address == process_cluster.NO_RAY
