@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnContext, SpawnProcess
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from rlcore import ConversionReport, ModelSpec, PluginFile, RlcoreError, RunError, install_plugin_files
+from rlcore_megatron.config import MegatronConfig
 
 if TYPE_CHECKING:
     from rlcore import SafetensorsShard
@@ -102,8 +103,9 @@ def run_shares(
     """
     if ranks == 1:
         return [job.run(shape, 0, 1, advance)]
-    context = multiprocessing.get_context("spawn")
-    processes: dict[Connection, SpawnProcess] = {}
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(MegatronConfig.preload))  # once, not in each share
+    processes: dict[Connection, ForkServerProcess] = {}
     try:
         for rank in range(ranks):
             ours, process = _start(context, plugin_files, job, rank, ranks)
@@ -118,8 +120,8 @@ def run_shares(
 
 
 def _start(
-    context: SpawnContext, plugin_files: Sequence[PluginFile], job: Job, rank: int, ranks: int
-) -> tuple[Connection, SpawnProcess]:
+    context: ForkServerContext, plugin_files: Sequence[PluginFile], job: Job, rank: int, ranks: int
+) -> tuple[Connection, ForkServerProcess]:
     ours, theirs = context.Pipe(duplex=False)
     # The job by itself: a plugin file's classes in it can be unpickled once the file is installed there.
     args = (theirs, tuple(plugin_files), pickle.dumps(job), rank, ranks)
@@ -130,7 +132,7 @@ def _start(
 
 
 def _collect(
-    processes: dict[Connection, SpawnProcess], advance: Callable[[int], None]
+    processes: dict[Connection, ForkServerProcess], advance: Callable[[int], None]
 ) -> dict[Connection, Done]:
     """What each process ends with. Before it they send the bytes that they have done."""
     found: dict[Connection, Done] = {}
