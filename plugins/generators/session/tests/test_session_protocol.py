@@ -1,16 +1,23 @@
 """What the endpoint says, read by the SDKs; and the tokens of a real model, compared with its own log."""
 
+import asyncio
 import json
+import re
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import anthropic
 import openai
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from rlcore.api.chat import render_prompt
+from rlcore.api.errors import DataError
 from rlcore.api.generation import Completion, GenerationContext
 from rlcore.api.tokens import load_tokenizer
 from rlcore.api.tool_calls import ToolFormat
@@ -21,6 +28,9 @@ from rlcore.testing.chat import END, save_chat_tokenizer
 from rlcore.testing.tiny import make_qwen3
 from rlcore.testing.token_engine import CountingReward, TokenEngine
 from rlcore_local.testing import Local
+from rlcore_session import anthropic_api, openai_api
+from rlcore_session.chats import ApiError, Ask
+from rlcore_session.record import Record
 from rlcore_session.server import SessionServer
 from rlcore_session.session import Session
 
@@ -61,7 +71,9 @@ def saying(*answers: str) -> EngineContext:
     """A context whose policy says `answers`, one after the other."""
     left = list(answers)
     engine = TokenEngine(lambda prompt, seed: left.pop(0))
-    return EngineContext(engine, engine.tokenizer, Sampling(max_tokens=1000), CountingReward())
+    return EngineContext(
+        engine, engine.tokenizer, Sampling(max_tokens=1000), CountingReward(), context_length=2000
+    )
 
 
 async def test_an_answer_of_each_protocol() -> None:
@@ -168,6 +180,24 @@ REFUSED: dict[str, dict[str, Any]] = {
     "found the role 'wizard'": {"messages": [{"role": "wizard", "content": "x"}]},
     "content of type 'image_url'": {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
     "max_completion_tokens: found 0.5": {"max_tokens": 0.5},
+    "'chat_template' is not offered; expected some of enable_thinking": {
+        "extra_body": {"chat_template_kwargs": {"chat_template": "{% for i in range(10**9) %}{% endfor %}"}}
+    },
+    "chat_template_kwargs: input should be a valid dict": {"extra_body": {"chat_template_kwargs": "x"}},
+    "chat_template_kwargs.thinking.*: ": {"extra_body": {"chat_template_kwargs": {"thinking": [1]}}},
+    "tools: input should be a valid list": {"tools": 5},
+    "tools.0.function.name: input should be a valid string": {"tools": [{"function": {"name": 5}}]},
+    "stop.*: input should be a valid": {"stop": [3]},
+    "stop.*should have at least 1 character": {"stop": ""},
+    "stop.*at most 16 items": {"stop": ["x"] * 17},
+    "stream_options: input should be": {"extra_body": {"stream_options": 1}},
+    "messages.0.role: input should be a valid string": {"messages": [{"role": ["user"], "content": "x"}]},
+    "messages.0.tool_calls.0.function.name: field required": {
+        "messages": [{"role": "assistant", "tool_calls": [{"function": {}}]}]
+    },
+    "arguments of a tool call are no JSON": {
+        "messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]
+    },
 }
 
 
@@ -189,6 +219,15 @@ async def test_what_anthropics_protocol_cannot_do() -> None:
             await ask(model="m", max_tokens=1, messages=[USER], tools=[tool])
         with pytest.raises(anthropic.BadRequestError, match="tool_choice: found 'any'"):
             await ask(model="m", max_tokens=1, messages=[USER], tool_choice={"type": "any"})
+        wrong: dict[str, Any] = {
+            "stop_sequences: input should be": {"stop_sequences": 5},
+            "thinking: input should be": {"thinking": "x"},
+            "tools.0.name: field required": {"tools": [{"input_schema": {}}]},
+            "messages.0.content.*: input should be": {"messages": [{"role": "user", "content": 5}]},
+        }
+        for reason, fields in wrong.items():
+            with pytest.raises(anthropic.BadRequestError, match=reason):
+                await ask(**{"model": "m", "max_tokens": 1, "messages": [USER], **fields})
 
 
 async def test_a_token_is_good_for_its_session_while_it_lasts() -> None:
@@ -207,6 +246,7 @@ async def test_a_token_is_good_for_its_session_while_it_lasts() -> None:
         ({"reward": "much"}, "expected a finite number"),
         ({"score": 1}, "score: not known"),
         ({"answer": 1}, "a text"),
+        ({"parts": 1}, "parts: found 1, expected an object"),
     ],
 )
 async def test_a_report_that_says_nothing(report: dict[str, Any], reason: str) -> None:
@@ -214,6 +254,102 @@ async def test_a_report_that_says_nothing(report: dict[str, Any], reason: str) -
         with pytest.raises(openai.BadRequestError, match=reason):
             await at.openai.post("/report", body=report, cast_to=object)
         assert at.session.reward is None
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"[" * 100_000, "is no JSON"),
+        (b'{"messages": [{"role": "user", "content": "\\ud800"}]}', "is no JSON"),
+        (b'{"tools": ' + b'{"function":' * 500 + b"1" + b"}" * 501, "tools: input should be a valid list"),
+        (
+            b'{"messages": [{"role": "user", "content": "x"}], "tools": [{"function": {"name": "f", '
+            b'"parameters": ' + b'{"a":' * 1015 + b"1" + b"}" * 1017 + b"]}",
+            "nested too deeply|cannot format",
+        ),
+        (b" " * 3 * 2**20, "bytes, which are more tokens than fit"),
+    ],
+)
+@pytest.mark.parametrize("path", ["chat/completions", "messages"])
+async def test_bodies_that_nobody_can_read(body: bytes, reason: str, path: str) -> None:
+    async with served(saying()) as at, aiohttp.ClientSession() as http:
+        headers = {"Authorization": f"Bearer {at.token}"}
+        async with http.post(f"{at.url}/v1/{path}", data=BytesIO(body), headers=headers) as answer:
+            assert answer.status == 400
+            message = (await answer.json())["error"]["message"]
+            assert re.search(reason, message) or path == "messages", message
+        assert at.session.refused_for_length is ("more tokens" in message)
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
+ANY_JSON = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(("type", "text", "name", "content", "function", "id", "role")), inner, max_size=4
+        )
+    ),
+    max_leaves=8,
+)
+TEXTS = st.sampled_from(("user", "assistant", "tool", "system")) | ANY_JSON
+CALLS = st.fixed_dictionaries({"function": st.fixed_dictionaries({"name": TEXTS, "arguments": ANY_JSON})})
+BLOCKS = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(("text", "tool_use", "tool_result")),
+        "text": TEXTS,
+        "content": TEXTS,
+        "input": ANY_JSON,
+    }
+)
+MESSAGES = st.fixed_dictionaries(
+    {"role": TEXTS, "content": TEXTS | st.lists(BLOCKS, max_size=2)},
+    optional={"tool_calls": ANY_JSON | st.lists(CALLS, max_size=2), "tool_call_id": ANY_JSON},
+)
+BODIES = st.fixed_dictionaries(
+    {"messages": st.lists(MESSAGES, min_size=1, max_size=3) | ANY_JSON},
+    optional={
+        name: ANY_JSON
+        for name in (
+            *("tools", "stop", "stream", "stream_options", "chat_template_kwargs", "model", "n", "logprobs"),
+            *("tool_choice", "max_tokens", "system", "thinking", "stop_sequences", "response_format"),
+        )
+    },
+)
+
+
+@pytest.mark.parametrize("read", [openai_api.read_ask, anthropic_api.read_ask])
+@given(body=BODIES)
+@settings(max_examples=300, deadline=None)
+def test_a_request_is_read_or_refused(read: Callable[[dict[str, Any]], Ask], body: dict[str, Any]) -> None:
+    """Whatever it holds: there is no other error, and what is read can be written, or not, as a chat."""
+    record = Record(saying().tokenizer)
+    with suppress(ApiError, DataError):
+        ask = read(body)
+        assert record.plan(ask).prompt_ids
+
+
+async def test_a_long_chat_holds_up_nobody_else() -> None:
+    """A megabyte takes the tokenizer a second; the event loop goes on."""
+    async with served(saying()) as at:
+        worst = 0.0
+
+        async def look() -> None:
+            nonlocal worst
+            while True:
+                begin = time.perf_counter()
+                await asyncio.sleep(0)
+                worst = max(worst, time.perf_counter() - begin)
+                await asyncio.sleep(0.001)
+
+        looking = asyncio.ensure_future(look())
+        long: Any = {"role": "user", "content": "word " * 200_000}
+        begin = time.perf_counter()
+        with pytest.raises(openai.BadRequestError, match="leaves no room for an answer"):
+            await at.openai.chat.completions.create(model="m", messages=[long])
+        took = time.perf_counter() - begin
+        looking.cancel()
+        assert worst < max(0.1, took / 3), f"{worst:.3f} of {took:.3f} s"
 
 
 # --- a real model --------------------------------------------------------------------------------------

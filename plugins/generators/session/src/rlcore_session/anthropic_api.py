@@ -10,56 +10,102 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pydantic import Field
+
 from rlcore import Json
-from rlcore_session.chats import ApiError, Ask, Turn, text_of
-from rlcore_session.openai_api import asks_sampling, positive
+from rlcore_session.chats import ApiError, Ask, Body, Turn, shaped, text_of
+from rlcore_session.openai_api import Stops, asks_sampling, positive
 
 STOP_REASON = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
 
+class Choice(Body):
+    """Of tools, or of thinking."""
+
+    type: str | None = None
+
+
+class Block(Body):
+    """A part of a message; `name`, `input` and `id` are those of a `tool_use`."""
+
+    type: str
+    name: str = ""
+    input: dict[str, Any] | None = None
+    id: str | None = None
+    tool_use_id: str | None = None
+
+
+class Message(Body):
+    """One of the user or of the assistant."""
+
+    role: str
+    content: str | list[Block] | None = None
+
+
+class Tool(Body):
+    """`input_schema`: see `_tool`."""
+
+    name: str
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+
+
+class MessagesRequest(Body):
+    """The body of a request; numbers of tokens are read by `positive`, `system` by `text_of`."""
+
+    messages: list[Message] = Field(default_factory=list)
+    tools: list[Tool] | None = None
+    tool_choice: Choice | None = None
+    thinking: Choice | None = None
+    model: str | None = None
+    stop_sequences: Stops | None = None
+    stream: bool | None = None
+
+
 def read_ask(body: Mapping[str, Any]) -> Ask:
     """The request. Raises `ApiError` for what cannot be done."""
-    choice = (body.get("tool_choice") or {}).get("type", "auto")
+    request = shaped(MessagesRequest, body)
+    choice = (request.tool_choice and request.tool_choice.type) or "auto"
     if choice not in ("auto", "none"):
         raise ApiError(400, f"tool_choice: found {choice!r}, which is not offered; leave it out.")
-    if (body.get("thinking") or {}).get("type", "disabled") == "enabled":
+    if request.thinking and request.thinking.type == "enabled":
         raise ApiError(400, "thinking: not offered; what the policy thinks is part of its text.")
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
+    if not request.messages:
         raise ApiError(400, "messages: expected a list of at least one message.")
     system = text_of(body.get("system"), "system")
     chat: list[dict[str, Json]] = [{"role": "system", "content": system}] if system else []
-    for place, message in enumerate(messages):
+    for place, message in enumerate(body["messages"]):
         chat += _messages(message, f"messages[{place}]")
     return Ask(
         messages=chat,
         tools=() if choice == "none" else tuple(_tool(one) for one in body.get("tools") or ()),
-        model=str(body.get("model") or "policy"),
+        model=request.model or "policy",
         max_tokens=positive(body.get("max_tokens"), "max_tokens"),
-        stop=tuple(body.get("stop_sequences") or ()),
-        stream=bool(body.get("stream")),
+        stop=tuple(request.stop_sequences or ()),
+        stream=bool(request.stream),
         asks_sampling=asks_sampling(body),
     )
 
 
-def _tool(tool: Any) -> dict[str, Json]:
-    if not isinstance(tool, Mapping) or "input_schema" not in tool:
-        name = tool.get("type") if isinstance(tool, Mapping) else type(tool).__name__
-        raise ApiError(400, f"tools: found {name!r}; the policy calls tools with an input_schema alone.")
+def _tool(tool: Mapping[str, Any]) -> dict[str, Json]:
+    if tool.get("input_schema") is None:
+        raise ApiError(
+            400, f"tools: found {tool.get('type')!r}; the policy calls tools with an input_schema alone."
+        )
     function = {"name": tool["name"], "parameters": tool["input_schema"]}
     return {"type": "function", "function": {**function, "description": tool.get("description") or ""}}
 
 
-def _messages(message: Any, where: str) -> list[dict[str, Json]]:
+def _messages(message: Mapping[str, Any], where: str) -> list[dict[str, Json]]:
     """One message of Anthropic's is several: each result of a tool is one, before what the user says."""
-    role = message.get("role") if isinstance(message, Mapping) else None
+    role = message["role"]
     if role not in ("user", "assistant"):
         raise ApiError(400, f"{where}: found the role {role!r}, expected user or assistant.")
     content = message.get("content")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
     kinds: dict[str, list[Any]] = {"tool_result" if role == "user" else "tool_use": [], "text": []}
     for block in blocks:
-        kind = block.get("type") if isinstance(block, Mapping) else type(block).__name__
+        kind = block["type"]
         if kind not in kinds:
             raise ApiError(400, f"{where}: a block of type {kind!r}; expected {' or '.join(kinds)}.")
         kinds[kind].append(block)
@@ -80,7 +126,10 @@ def _messages(message: Any, where: str) -> list[dict[str, Json]]:
 
 
 def _call(block: Mapping[str, Any]) -> dict[str, Json]:
-    function = {"name": block["name"], "arguments": json.dumps(block.get("input") or {}, ensure_ascii=False)}
+    function = {
+        "name": block.get("name", ""),
+        "arguments": json.dumps(block.get("input") or {}, ensure_ascii=False),
+    }
     return {"id": block.get("id"), "type": "function", "function": function}
 
 

@@ -6,9 +6,16 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rlcore import Completion, Json
+
+MAX_STOPS = 16
+"""Stop strings of one request."""
+TOO_LONG = "context_length_exceeded"
+"""The code, by which clients know it, of a request whose chat does not fit."""
 
 
 class ApiError(Exception):
@@ -19,13 +26,33 @@ class ApiError(Exception):
         self.status, self.message, self.code = status, message, code
 
 
+class Body(BaseModel):
+    """The shape of a request: fields that nobody reads are let through, as the SDKs send some."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+B = TypeVar("B", bound=Body)
+
+
+def shaped(kind: type[B], body: Mapping[str, Any]) -> B:
+    """The request as `kind`. Raises `ApiError` for the first field that has another type."""
+    try:
+        return kind.model_validate(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "The body"
+        raise ApiError(400, f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}.") from error
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ask:
     """One request for the assistant's next message.
 
     `messages`: `role`, `content` as one text, and where they are there `tool_calls` (in OpenAI's form) and
     `tool_call_id`. `options`: further variables of the chat template. `asks_sampling`: the request names a
-    temperature or a cut of its own. `usage`: a stream is to end with the counts of tokens.
+    temperature or a cut of its own. `usage`: a stream is to end with the counts of tokens. `size`: bytes of
+    the request.
     """
 
     messages: Sequence[Mapping[str, Json]]
@@ -38,6 +65,7 @@ class Ask:
     usage: bool = False
     log_probs: bool = False
     asks_sampling: bool = False
+    size: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

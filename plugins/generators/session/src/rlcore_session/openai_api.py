@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
 
 from rlcore import Json
-from rlcore_session.chats import ApiError, Ask, Turn, text_of
+from rlcore_session.chats import MAX_STOPS, ApiError, Ask, Body, Turn, shaped, text_of
 
 NEUTRAL: Mapping[str, tuple[Json, ...]] = {
     "n": (1,),
@@ -26,6 +28,77 @@ NEUTRAL: Mapping[str, tuple[Json, ...]] = {
 }
 """Fields that may only say what is done anyway."""
 
+TEMPLATE_ARGUMENTS = (
+    *("enable_thinking", "thinking", "reasoning_effort", "clear_thinking", "preserve_thinking"),
+    "model_identity",
+)
+"""What a request may tell the chat template; other names mean the template itself, or how it is used."""
+
+Stops = Annotated[
+    list[Annotated[str, Field(min_length=1)]],
+    Field(max_length=MAX_STOPS),
+    BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
+]
+
+
+class CalledFunction(Body):
+    """`arguments`: as JSON, or what that says."""
+
+    name: str
+    arguments: str | dict[str, Any] | None = None
+
+
+class ToolCall(Body):
+    """A call in a message of the assistant."""
+
+    id: str | None = None
+    function: CalledFunction
+
+
+class Message(Body):
+    """`content`: see `text_of`."""
+
+    role: str
+    content: Any = None
+    tool_call_id: str | None = None
+    tool_calls: list[ToolCall] | None = None
+
+
+class ToolFunction(Body):
+    """What a tool is called, and the JSON schema of its arguments."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class Tool(Body):
+    """A function that the policy may call."""
+
+    function: ToolFunction
+
+
+class StreamOptions(Body):
+    """Of a stream."""
+
+    include_usage: bool | None = None
+
+
+class ChatRequest(Body):
+    """The body of a request; the neutral fields are read by `NEUTRAL`, numbers of tokens by `positive`."""
+
+    messages: list[Message] = Field(default_factory=list)
+    tools: list[Tool] | None = None
+    chat_template_kwargs: (
+        dict[str, bool | int | float | Annotated[str, Field(max_length=256)] | None] | None
+    ) = None
+    model: str | None = None
+    stop: Stops | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    logprobs: bool | None = None
+
+
 ROLES = {"system", "developer", "user", "assistant", "tool"}
 Decode = Callable[[list[int]], str]
 
@@ -36,22 +109,28 @@ def read_ask(body: Mapping[str, Any]) -> Ask:
         value = body.get(name)
         if value is not None and value not in allowed:
             raise ApiError(400, f"{name}: found {value!r}, which is not offered; leave it out.")
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
+    request = shaped(ChatRequest, body)
+    if not request.messages:
         raise ApiError(400, "messages: expected a list of at least one message.")
-    stop = body.get("stop")
+    options = request.chat_template_kwargs or {}
+    if unknown := sorted(set(options) - set(TEMPLATE_ARGUMENTS)):
+        raise ApiError(
+            400,
+            f"chat_template_kwargs: {unknown[0]!r} is not offered; expected some of "
+            f"{', '.join(TEMPLATE_ARGUMENTS)}.",
+        )
     return Ask(
-        messages=[_message(one, f"messages[{place}]") for place, one in enumerate(messages)],
+        messages=[_message(one, f"messages[{place}]") for place, one in enumerate(body["messages"])],
         tools=() if body.get("tool_choice") == "none" else tuple(body.get("tools") or ()),
-        options=body.get("chat_template_kwargs") or {},
-        model=str(body.get("model") or "policy"),
+        options=options,
+        model=request.model or "policy",
         max_tokens=positive(
             body.get("max_completion_tokens") or body.get("max_tokens"), "max_completion_tokens"
         ),
-        stop=(stop,) if isinstance(stop, str) else tuple(stop or ()),
-        stream=bool(body.get("stream")),
-        usage=bool((body.get("stream_options") or {}).get("include_usage")),
-        log_probs=bool(body.get("logprobs")),
+        stop=tuple(request.stop or ()),
+        stream=bool(request.stream),
+        usage=bool(request.stream_options and request.stream_options.include_usage),
+        log_probs=bool(request.logprobs),
         asks_sampling=asks_sampling(body),
     )
 
@@ -68,8 +147,8 @@ def positive(value: Any, name: str) -> int | None:
     return value
 
 
-def _message(message: Any, where: str) -> dict[str, Json]:
-    role = message.get("role") if isinstance(message, Mapping) else None
+def _message(message: Mapping[str, Any], where: str) -> dict[str, Json]:
+    role = message["role"]
     if role not in ROLES:
         raise ApiError(400, f"{where}: found the role {role!r}, expected one of {', '.join(sorted(ROLES))}.")
     plain: dict[str, Json] = {
@@ -79,14 +158,12 @@ def _message(message: Any, where: str) -> dict[str, Json]:
     if role == "tool":
         plain["tool_call_id"] = message.get("tool_call_id")
     if calls := message.get("tool_calls"):
-        plain["tool_calls"] = [_call(call, where) for call in calls]
+        plain["tool_calls"] = [_call(call) for call in calls]
     return plain
 
 
-def _call(call: Any, where: str) -> dict[str, Json]:
-    function = call.get("function") if isinstance(call, Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        raise ApiError(400, f"{where}: a tool call has no function with a name.")
+def _call(call: Mapping[str, Any]) -> dict[str, Json]:
+    function = call["function"]
     arguments = function.get("arguments") or "{}"
     return {
         "id": call.get("id"),

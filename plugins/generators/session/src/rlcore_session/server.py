@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import gc
-import json
 import secrets
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
+import orjson
 from aiohttp import web
 
 from rlcore import GenerationContext
 from rlcore_session import anthropic_api, openai_api
-from rlcore_session.chats import ApiError, Ask
+from rlcore_session.chats import TOO_LONG, ApiError, Ask
 from rlcore_session.session import Session
 
 HOST = "127.0.0.1"
 LARGEST_BODY = 64 * 2**20
+BODY_BYTES, BODY_BYTES_PER_TOKEN = 2**20, 64
+"""Of a request: so many, and so many more for each token that a prompt and its response may have."""
 SHUTDOWN_S = 5.0
 """Seconds that requests under way have to end."""
 MODEL = "policy"
@@ -88,6 +91,9 @@ class SessionServer:
             try:
                 session, ctx = self._of(request)
                 return await handler(session, ctx, request)
+            except RecursionError:
+                error = ApiError(400, "The body is nested too deeply.")
+                return web.json_response(tell(error), status=error.status, headers=NO_RETRY)
             except ApiError as error:
                 return web.json_response(tell(error), status=error.status, headers=NO_RETRY)
 
@@ -106,18 +112,40 @@ NO_RETRY = {"x-should-retry": "false"}
 """Both SDKs heed it: what was refused would be refused again."""
 
 
-async def _body(request: web.Request) -> dict[str, Any]:
+async def _body(ctx: GenerationContext, request: web.Request) -> tuple[dict[str, Any], int]:
+    """The JSON object of a request, and its size in bytes."""
+    most = min(LARGEST_BODY, BODY_BYTES + BODY_BYTES_PER_TOKEN * ctx.context_length)
+    if (request.content_length or 0) > most or len(content := await request.read()) > most:
+        raise ApiError(
+            400,
+            f"The body has more than {most:,} bytes, which are more tokens than fit.",
+            code=TOO_LONG,
+        )
     try:
-        body = json.loads(await request.read())
+        body = orjson.loads(content)
     except ValueError as error:
         raise ApiError(400, f"The body is no JSON: {error}.") from error
     if not isinstance(body, dict):
         raise ApiError(400, "The body is no JSON object.")
-    return body
+    return body, len(content)
+
+
+async def _ask(
+    read: Callable[[Mapping[str, Any]], Ask],
+    session: Session,
+    ctx: GenerationContext,
+    request: web.Request,
+) -> Ask:
+    try:
+        body, size = await _body(ctx, request)
+    except ApiError as error:
+        session.refused_for_length |= error.code == TOO_LONG
+        raise
+    return replace(read(body), size=size)
 
 
 async def _chat(session: Session, ctx: GenerationContext, request: web.Request) -> web.StreamResponse:
-    ask = openai_api.read_ask(await _body(request))
+    ask = await _ask(openai_api.read_ask, session, ctx, request)
     turn = await session.turn(ask)
 
     def decode(ids: list[int]) -> str:
@@ -129,7 +157,7 @@ async def _chat(session: Session, ctx: GenerationContext, request: web.Request) 
 
 
 async def _messages(session: Session, ctx: GenerationContext, request: web.Request) -> web.StreamResponse:
-    ask: Ask = anthropic_api.read_ask(await _body(request))
+    ask = await _ask(anthropic_api.read_ask, session, ctx, request)
     turn = await session.turn(ask)
     if ask.stream:
         return await _stream(request, anthropic_api.events(ask, turn))
@@ -137,8 +165,8 @@ async def _messages(session: Session, ctx: GenerationContext, request: web.Reque
 
 
 async def _count(session: Session, ctx: GenerationContext, request: web.Request) -> web.StreamResponse:
-    ask = anthropic_api.read_ask(await _body(request))
-    return web.json_response({"input_tokens": session.count(ask)})
+    ask = await _ask(anthropic_api.read_ask, session, ctx, request)
+    return web.json_response({"input_tokens": await session.count(ask)})
 
 
 async def _models(session: Session, ctx: GenerationContext, request: web.Request) -> web.StreamResponse:
@@ -150,7 +178,7 @@ async def _prompt(session: Session, ctx: GenerationContext, request: web.Request
 
 
 async def _report(session: Session, ctx: GenerationContext, request: web.Request) -> web.StreamResponse:
-    body = await _body(request)
+    body, _ = await _body(ctx, request)
     unknown = sorted(set(body) - {"reward", "parts", "answer"})
     if unknown:
         raise ApiError(400, f"{unknown[0]}: not known; a report has reward, parts and answer.")

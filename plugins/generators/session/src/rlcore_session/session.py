@@ -18,13 +18,18 @@ from rlcore import (
     RlcoreError,
     Sample,
     ToolFormat,
+    call_in_thread,
     parse_tool_calls,
     template_text,
     tool_format,
     turn_seed,
 )
-from rlcore_session.chats import ApiError, Ask, Call, Turn
+from rlcore_session.chats import TOO_LONG, ApiError, Ask, Call, Turn
 from rlcore_session.record import Plan, Record
+
+LONG_BYTES = 2**16
+"""Requests of more bytes take others' time to tokenise: some milliseconds."""
+PLAN_LIMIT_S = 30.0
 
 
 class AbortedError(Exception):
@@ -77,10 +82,7 @@ class Session:
         self.own_sampling += ask.asks_sampling
         if ask.tools and self._format is None:
             self._format = self._known_format()
-        try:
-            plan = self.record.plan(ask)
-        except DataError as error:
-            raise ApiError(400, str(error)) from error
+        plan = await self._plan(ask)
         completion = await self._complete(plan, ask, number)
         turn = self._said(ask, completion, number)
         self.record.add(plan, turn)
@@ -95,6 +97,8 @@ class Session:
         answer: str | None = None,
     ) -> None:
         """What the agent says of its own work. Raises `ApiError` for what is no number or no text."""
+        if parts is not None and not isinstance(parts, Mapping):
+            raise ApiError(400, f"parts: found {parts!r}, expected an object of numbers.")
         numbers = {"reward": reward, **(parts or {})}
         for name, value in numbers.items():
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -106,12 +110,21 @@ class Session:
         self.parts = {**self.parts, **{name: float(value) for name, value in (parts or {}).items()}}
         self.answer = self.answer if answer is None else answer
 
-    def count(self, ask: Ask) -> int:
+    async def count(self, ask: Ask) -> int:
         """Prompt tokens of a request."""
+        return len((await self._plan(ask)).prompt_ids)
+
+    async def _plan(self, ask: Ask) -> Plan:
+        """What the engine is to be asked; a long chat is written and tokenised beside the event loop."""
         try:
-            return len(self.record.plan(ask).prompt_ids)
+            if ask.size <= LONG_BYTES:
+                return self.record.plan(ask)
+            async with asyncio.timeout(PLAN_LIMIT_S):
+                return await call_in_thread(lambda: self.record.plan(ask))
         except DataError as error:
             raise ApiError(400, str(error)) from error
+        except TimeoutError as error:
+            raise ApiError(400, f"The chat took longer than {PLAN_LIMIT_S:g} s to tokenise.") from error
 
     async def _complete(self, plan: Plan, ask: Ask, number: int) -> Completion:
         sampling, sample = self._ctx.sampling, self._sample
@@ -124,7 +137,7 @@ class Session:
                 400,
                 f"The chat has {len(plan.prompt_ids)} tokens and leaves no room for an answer; "
                 "--max-prompt-tokens and --max-response-tokens bound it.",
-                code="context_length_exceeded",
+                code=TOO_LONG,
             )
         try:
             (done,) = await self._ctx.complete(
