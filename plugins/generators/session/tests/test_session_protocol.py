@@ -329,18 +329,25 @@ def test_a_request_is_read_or_refused(read: Callable[[dict[str, Any]], Ask], bod
         assert record.plan(ask).prompt_ids
 
 
-async def test_a_long_chat_holds_up_nobody_else() -> None:
-    """A megabyte takes the tokenizer a second; the event loop goes on."""
-    async with served(saying()) as at:
+async def test_a_long_chat_holds_up_nobody_else(tmp_path: Path) -> None:
+    """A megabyte takes a tokenizer a second; the event loop goes on."""
+    save_chat_tokenizer(tmp_path)
+    ctx = EngineContext(
+        TokenEngine(lambda prompt, seed: ""),
+        load_tokenizer(tmp_path),
+        Sampling(max_tokens=10),
+        CountingReward(),
+        context_length=2000,
+    )
+    async with served(ctx) as at:
         worst = 0.0
 
         async def look() -> None:
             nonlocal worst
             while True:
                 begin = time.perf_counter()
-                await asyncio.sleep(0)
-                worst = max(worst, time.perf_counter() - begin)
                 await asyncio.sleep(0.001)
+                worst = max(worst, time.perf_counter() - begin)
 
         looking = asyncio.ensure_future(look())
         long: Any = {"role": "user", "content": "word " * 200_000}
@@ -348,8 +355,9 @@ async def test_a_long_chat_holds_up_nobody_else() -> None:
         with pytest.raises(openai.BadRequestError, match="leaves no room for an answer"):
             await at.openai.chat.completions.create(model="m", messages=[long])
         took = time.perf_counter() - begin
+        await asyncio.sleep(0.01)  # it looks once more, whoever was served first
         looking.cancel()
-        assert worst < max(0.1, took / 3), f"{worst:.3f} of {took:.3f} s"
+        assert worst < took / 2, f"{worst:.3f} of {took:.3f} s"
 
 
 # --- a real model --------------------------------------------------------------------------------------
