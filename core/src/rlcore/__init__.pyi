@@ -273,6 +273,7 @@ from .api.types import (
     Sampling as Sampling,
     Score as Score,
     Span as Span,
+    parse_json as parse_json,
 )
 
 # --- tools for rewards, generators and commands ---

@@ -63,6 +63,10 @@ def test_an_argument_without_a_type_is_what_it_looks_like() -> None:
     schema = {"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}
     (call,) = parse_tool_calls(text, ToolFormat.GLM, [{"type": "function", "function": schema}]).calls
     assert call.arguments == {"a": "3", "b": "[x"}
+    for properties in ([], {"a": 5}):  # an agent may send anything as a schema
+        schema = {"name": "f", "parameters": {"properties": properties}}
+        (call,) = parse_tool_calls(text, ToolFormat.GLM, [{"type": "function", "function": schema}]).calls
+        assert call.arguments == {"a": 3, "b": "[x"}
 
 
 @pytest.mark.parametrize(
@@ -75,6 +79,8 @@ def test_an_argument_without_a_type_is_what_it_looks_like() -> None:
         (ToolFormat.GLM, "<tool_call><arg_key>a</arg_key></tool_call>", "without a name"),
         (ToolFormat.QWEN_XML, "<tool_call>f()</tool_call>", "that ends"),
         (ToolFormat.LLAMA, '{"name": "f", "parameters": {}', "JSONDecodeError"),
+        (ToolFormat.LLAMA, '{"name": ' + "[" * 10**5, "RecursionError"),
+        (ToolFormat.HERMES, f"<tool_call>{'[' * 10**5}</tool_call>", "nested too deeply"),
         (ToolFormat.DEEPSEEK, "<｜tool▁call▁begin｜>f<｜tool▁sep｜>{<｜tool▁call▁end｜>", "JSONDecodeError"),
     ],
 )

@@ -211,7 +211,12 @@ def test_a_model_that_does_not_fit(
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"), [("{", "config.json is broken JSON"), ("[]", "config.json holds no table")]
+    ("text", "sentence"),
+    [
+        ("{", "config.json is broken JSON"),
+        ("[" * 10**5, "config.json is broken JSON .nested too deeply"),
+        ("[]", "config.json holds no table"),
+    ],
 )
 def test_a_broken_model_config(make: Make, tmp_path: Path, text: str, sentence: str) -> None:
     (tmp_path / "config.json").write_text(text)

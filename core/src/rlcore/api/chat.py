@@ -15,7 +15,7 @@ from typing import Any
 from rlcore.api.errors import DataError
 from rlcore.api.tokens import Tokenizer
 from rlcore.api.tool_calls import DEEPSEEK_BEGIN
-from rlcore.api.types import Json, Messages
+from rlcore.api.types import Json, Messages, parse_json
 
 Tools = Sequence[Mapping[str, Json]]
 """JSON schemas as chat templates take them: `{"type": "function", "function": {"name": …, …}}`."""
@@ -144,7 +144,7 @@ def _plain_call(call: Mapping[str, Json], *, as_text: bool) -> dict[str, Json]:
         function["arguments"] = text
     elif isinstance(arguments, str):
         try:
-            function["arguments"] = json.loads(arguments)
+            function["arguments"] = parse_json(arguments)
         except ValueError as error:
             raise DataError(f"The arguments of a tool call are no JSON: {error}.") from error
     else:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from rlcore.api.errors import ModelError
-from rlcore.api.types import Json
+from rlcore.api.types import Json, parse_json
 
 
 class ToolFormat(StrEnum):
@@ -107,14 +107,14 @@ def _call(value: Any, key: str = "arguments") -> ToolCall:
         raise ValueError("a call is an object with a name")
     arguments = value.get(key, {})
     if isinstance(arguments, str):
-        arguments = json.loads(arguments)
+        arguments = parse_json(arguments)
     if not isinstance(arguments, dict):
         raise ValueError(f"the arguments of {value['name']!r} are no object")
     return ToolCall(name=value["name"], arguments=arguments)
 
 
 def _hermes(match: re.Match[str], tools: Sequence[Mapping[str, Json]]) -> ToolCall:
-    return _call(json.loads(match[1]))
+    return _call(parse_json(match[1]))
 
 
 def _glm(match: re.Match[str], tools: Sequence[Mapping[str, Json]]) -> ToolCall:
@@ -149,8 +149,11 @@ def _types(name: str, tools: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
     for tool in tools:
         function = tool.get("function", tool)
         if function.get("name") == name:
-            properties = (function.get("parameters") or {}).get("properties") or {}
-            return {key: schema.get("type") for key, schema in properties.items()}
+            properties = (function.get("parameters") or {}).get("properties")
+            if not isinstance(properties, Mapping):
+                return {}
+            described = {key: schema for key, schema in properties.items() if isinstance(schema, Mapping)}
+            return {key: schema.get("type") for key, schema in described.items()}
     return {}
 
 
@@ -158,7 +161,7 @@ def _value(text: str, kind: Json) -> Json:
     if kind == "string":
         return text
     try:
-        return json.loads(text)
+        return parse_json(text)
     except ValueError:
         return text
 
@@ -168,7 +171,7 @@ def _deepseek(match: re.Match[str], tools: Sequence[Mapping[str, Json]]) -> Tool
     fenced = re.fullmatch(r"(.*?)\n```json\n(.*)\n```", body, re.DOTALL)  # V3, R1; V3.1: name, then arguments
     if fenced is not None:
         name, body = fenced[1].strip(), fenced[2]
-    return _call({"name": name, "arguments": json.loads(body)})
+    return _call({"name": name, "arguments": parse_json(body)})
 
 
 def _parse_llama(text: str) -> ParsedToolCalls:
@@ -185,7 +188,7 @@ def _parse_llama(text: str) -> ParsedToolCalls:
             value, place = decoder.raw_decode(body, place)
             calls.append(_call(value, "parameters" if "parameters" in value else "arguments"))
             place += len(body[place:]) - len(body[place:].lstrip("; \n"))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         return ParsedToolCalls(
             content=text.strip(), calls=(), malformed=(f"{type(error).__name__}: {error}",)
         )

@@ -6,6 +6,7 @@ Four identities, never conflated: `prompt_id` (a row of the source), `group_id` 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -24,6 +25,15 @@ from rlcore.api.packed import (
 
 Json = Any
 """A value that `json.dumps` accepts."""
+
+
+def parse_json(text: str | bytes) -> Json:
+    """As `json.loads`. What is nested too deeply is a ValueError, as every other fault is."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
 
 Messages = Sequence[Mapping[str, Json]]
 """A chat: mappings with `role` and `content`."""

@@ -15,6 +15,7 @@ from typing import Any
 import xxhash
 
 from rlcore.api.errors import CheckpointError
+from rlcore.api.types import parse_json
 
 FORMAT_VERSION = 1
 """Of the folder's layout; a newer one is refused."""
@@ -127,13 +128,11 @@ def check_files(folder: Path) -> None:
 def read_marker(folder: Path) -> dict[str, Any]:
     """The marker of a complete folder; CheckpointError where it is unfinished or of a newer format."""
     try:
-        marker = json.loads((folder / COMPLETE_MARKER).read_text(encoding="utf-8"))
+        marker = parse_json((folder / COMPLETE_MARKER).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{folder} is no complete checkpoint: it has no {COMPLETE_MARKER}.") from None
     except ValueError as error:
         raise CheckpointError(f"{folder / COMPLETE_MARKER} is no JSON: {error}.") from None
-    except RecursionError:
-        raise CheckpointError(f"{folder / COMPLETE_MARKER} is no JSON: nested too deeply.") from None
     version = marker.get("format_version") if isinstance(marker, dict) else None
     if not isinstance(version, int) or version > FORMAT_VERSION:
         raise NewerFormatError(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rlcore.api.errors import ModelError
+from rlcore.api.types import parse_json
 
 INDEX = "model.safetensors.index.json"
 OUTPUT_HEAD = "lm_head.weight"
@@ -62,7 +62,7 @@ def _files(path: Path) -> list[Path]:
     if not index.is_file():
         return files
     try:
-        named = set(json.loads(index.read_text())["weight_map"].values())
+        named = set(parse_json(index.read_text())["weight_map"].values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{index}: is no index of safetensors files ({error!r}).") from error
     missing = sorted(named - {file.name for file in files})

@@ -1,6 +1,5 @@
 """`--model`: a family's preset, a local Hugging Face directory, or a hub id."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 from rlcore.api.errors import ModelError, did_you_mean
 from rlcore.api.records import Kind, ModelFamily
+from rlcore.api.types import parse_json
 from rlcore.plugins.registry import Entry, Registry
 
 
@@ -65,7 +65,7 @@ def read_config(path: str | Path, asked: str = "--model") -> Mapping[str, Any]:
 def read_config_file(file: Path, asked: str) -> Mapping[str, Any]:
     """The same of a file."""
     try:
-        config = json.loads(file.read_text())
+        config = parse_json(file.read_text())
     except OSError as error:
         reason = error.strerror or error
         raise ModelError(

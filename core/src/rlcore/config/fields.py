@@ -9,6 +9,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from rlcore.api.types import parse_json
+
 _WORDS = {int: "an integer", float: "a number", str: "a text", bool: "true or false", Path: "a path"}
 _BOUNDS = {
     "ge": "of at least {}",
@@ -106,7 +108,7 @@ def _one(choice: Any, text: str) -> Any:
             return next(item for item in get_args(choice) if str(item) == text)
         if choice in (str, Path, Any) or (isinstance(choice, type) and issubclass(choice, Enum)):
             return text
-        return json.loads(text)
+        return parse_json(text)
     except (ValueError, KeyError, StopIteration):
         return text
 

@@ -1,11 +1,10 @@
 """What a row of a prompt file holds, checked: texts, chats, and the responses that it gives."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from rlcore.api.errors import DataError
-from rlcore.api.types import Json, Messages
+from rlcore.api.types import Json, Messages, parse_json
 from rlcore.data.config import FileConfig
 
 ASSISTANT = "assistant"
@@ -55,7 +54,7 @@ def tools(row: Row, config: FileConfig, where: str) -> tuple[Row, ...]:
         found = metadata.get(config.tools_key)
     if isinstance(found, str) and found:
         try:
-            found = json.loads(found)
+            found = parse_json(found)
         except ValueError as error:
             raise DataError(f"{where} is no JSON: {error}.") from error
     if not found:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.api.errors import CheckpointError
+from rlcore.api.types import parse_json
 
 FORMAT = 1
 FILE = "state.json"
@@ -41,14 +42,12 @@ class RunState:
         """Read `folder/state.json`; `CheckpointError` where it is missing, damaged or of another format."""
         path = folder / FILE
         try:
-            data = json.loads(path.read_text())
+            data = parse_json(path.read_text())
             state = RunState(**data)
         except FileNotFoundError:
             raise CheckpointError(f"{path}: not found, so {folder} is not a checkpoint of rlcore.") from None
-        except (json.JSONDecodeError, TypeError, UnicodeDecodeError) as error:
+        except (ValueError, TypeError) as error:
             raise CheckpointError(f"{path}: not a run state ({error}).") from error
-        except RecursionError as error:
-            raise CheckpointError(f"{path}: not a run state (nested too deeply).") from error
         if state.format != FORMAT:
             raise CheckpointError(f"{path}: format {state.format}, and this rlcore reads format {FORMAT}.")
         return state

@@ -45,6 +45,7 @@ def test_the_best_and_the_worst_finished_response(tmp_path: Path) -> None:
     [
         (None, "cannot be read"),
         ("{", "not the samples of a run"),
+        ("[" * 10**5, "not the samples of a run (nested too deeply"),
         ("[1]", "not the samples of a run"),
         ('{"prompt": "a"}', "line 1: expected a sample as a run saves it"),
         (json.dumps(sample("a", "alone", 1.0)), "no prompt has two finished responses of different scores"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rlcore import DataError
+from rlcore import DataError, parse_json
 
 Row = dict[str, Any]
 
@@ -48,7 +48,7 @@ def best_and_worst(rows: Iterable[Row]) -> Iterator[Row]:
 def _rows(path: Path) -> Iterator[Row]:
     try:
         for number, line in enumerate(path.read_text().splitlines(), 1):
-            row = json.loads(line)
+            row = parse_json(line)
             if not {"prompt_id", "prompt", "response", "score", "status", "label"} <= row.keys():
                 raise DataError(f"{path}, line {number}: expected a sample as a run saves it.")
             yield row

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, TypeAdapter, ValidationError, model_validator
 
-from rlcore import DataError, GenerationStatus, Json
+from rlcore import DataError, GenerationStatus, Json, parse_json
 
 
 class Saved(BaseModel):
@@ -100,7 +99,7 @@ def _rows(file: Path) -> Iterator[tuple[str, Saved]]:
         raise DataError(f"{file}: cannot be read: {error}.") from error
     for number, line in enumerate(lines, 1):
         try:
-            row: dict[str, Any] = json.loads(line)
+            row: dict[str, Any] = parse_json(line)
             fields = {**row["trajectory"], "text": row["response"], "status": row["status"]}
             yield str(row["prompt_id"]), _SAVED.validate_python(fields)
         except (ValueError, KeyError, TypeError) as error:

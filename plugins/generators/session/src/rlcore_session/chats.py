@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rlcore import Completion, Json
+from rlcore import Completion, Json, parse_json
 
 MAX_STOPS = 16
 """Stop strings of one request."""
@@ -133,7 +133,7 @@ def _essence(message: Mapping[str, Json]) -> Json:
 
 def _parsed(arguments: Any) -> Json:
     try:
-        return json.loads(arguments) if isinstance(arguments, str) else arguments
+        return parse_json(arguments) if isinstance(arguments, str) else arguments
     except ValueError:
         return arguments
 
