@@ -1,5 +1,7 @@
 """Tool calls in the text of each family."""
 
+from typing import Any
+
 import pytest
 
 from rlcore.api.errors import ModelError
@@ -63,7 +65,8 @@ def test_an_argument_without_a_type_is_what_it_looks_like() -> None:
     schema = {"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}
     (call,) = parse_tool_calls(text, ToolFormat.GLM, [{"type": "function", "function": schema}]).calls
     assert call.arguments == {"a": "3", "b": "[x"}
-    for properties in ([], {"a": 5}):  # an agent may send anything as a schema
+    anything: tuple[Any, ...] = ([], {"a": 5})
+    for properties in anything:  # which an agent may send
         schema = {"name": "f", "parameters": {"properties": properties}}
         (call,) = parse_tool_calls(text, ToolFormat.GLM, [{"type": "function", "function": schema}]).calls
         assert call.arguments == {"a": 3, "b": "[x"}

@@ -30,30 +30,26 @@ def connect(
     `address`: of a Ray cluster; None: one for this run; `none`: processes without Ray, which import what
     `parts` need meanwhile. `gpus`: of this machine. At the end everything is stopped.
     """
-    reaper = Reaper()
-    try:
-        with contextlib.ExitStack() as stack:
-            if address == NO_RAY:
-                yield _processes(stack, gpus, parts, reaper)
-            else:
-                yield lambda cpus: _ray(stack, address, cpus, gpus, reaper)
-    finally:
-        reaper.close()
+    with contextlib.ExitStack() as stack:
+        if address == NO_RAY:
+            yield _processes(stack, gpus, parts)
+        else:
+            yield lambda cpus: _ray(stack, address, cpus, gpus)
 
 
 def _processes(
-    stack: contextlib.ExitStack, gpus: int, parts: Sequence[Part[PassingConfig]], reaper: Reaper
+    stack: contextlib.ExitStack, gpus: int, parts: Sequence[Part[PassingConfig]]
 ) -> Callable[[int], Cluster]:
     if sys.platform != "linux":
-        raise ConfigError(
-            "--ray-address none works on Linux only: leave it out, and Ray starts the processes."
-        )
+        raise ConfigError("--ray-address none works on Linux only: leave it out, and Ray starts them.")
     modules = [name for part in parts for name in part.config.preload]
+    reaper = stack.enter_context(contextlib.closing(Reaper()))
     server = stack.enter_context(ForkServer([*PRELOAD, *modules]))
     return lambda cpus: ProcessCluster(server, gpus, reaper)
 
 
-def _ray(stack: contextlib.ExitStack, address: str | None, cpus: int, gpus: int, reaper: Reaper) -> Cluster:
+def _ray(stack: contextlib.ExitStack, address: str | None, cpus: int, gpus: int) -> Cluster:
     from rlcore.runtime.ray_cluster import connect_ray
 
+    reaper = stack.enter_context(contextlib.closing(Reaper()))
     return stack.enter_context(connect_ray(address, cpus=cpus, gpus=gpus, reaper=reaper))
