@@ -37,8 +37,9 @@ def train(
 
     `resume`: the run folder (then `run_dir` is the same) whose newest checkpoint goes on, if there is one.
 
-    Raises `UserError` before any process is started (but that which imports, of `none`), `RunError` afterwards, `Terminated` or KeyboardInterrupt
-    for a signal that comes before the processes; in every case everything that was started is stopped.
+    Raises `UserError` before any process is started, but for the one that imports where there is no Ray;
+    `RunError` afterwards, `Terminated` or KeyboardInterrupt for a signal that comes before the processes. In
+    every case everything that was started is stopped.
     """
     begin = time.monotonic()
     parts = (resolved.trainer, resolved.engine)
