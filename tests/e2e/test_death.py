@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -59,3 +60,50 @@ def test_an_engine_is_replaced_as_often_as_it_may_be(start: Start, tmp_path: Pat
     assert "Engine 0 is lost, and the run has used up its --engine-replacements 1" in command.stderr
     assert "Traceback" not in command.stderr
     gone([*first, *second])
+
+
+@pytest.mark.parametrize(("name", "ray"), [("TrainWorker", True), ("TrainWorker", False), ("raylet", True)])
+def test_a_process_that_stops_ends_the_run(start: Start, tmp_path: Path, name: str, ray: bool) -> None:
+    """It lives, so that nothing but its silence tells of it."""
+    command, processes = _started(start, tmp_path / "run", "--worker-health-limit", "4", ray=ray)
+    os.kill(_find(processes, name).pid, signal.SIGSTOP)
+    assert command.wait(60) == 1
+    told = {
+        "TrainWorker": r"Train worker 0 has given no sign of life for 4 s \(--worker-health-limit\): its "
+        r"process is stopped, or its host cannot be reached. It had been at training step \d+ for \d+ s.",
+        "raylet": r"Ray's process 'raylet' has been stopped for 4 s",
+    }
+    assert re.search(told[name], command.stderr), command.stderr
+    assert "Traceback" not in command.stderr
+    gone(processes)
+
+
+def test_the_end_of_ray_itself_ends_the_run(start: Start, tmp_path: Path) -> None:
+    command, processes = _started(start, tmp_path / "run", ray=True)
+    os.kill(_find(processes, "gcs_server").pid, signal.SIGKILL)
+    assert command.wait(60) == 1
+    assert "Ray's process 'gcs_server' has ended" in command.stderr
+    gone(processes)
+
+
+def test_an_engine_whose_supervisor_stops_is_replaced(start: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command, processes = _started(start, folder, "--engine-health-limit", "4")
+    os.kill(_find(processes, "EngineSuperviso").pid, signal.SIGSTOP)
+    wait_for(lambda: any(row.get("engine/replaced") == 1 for row in rows(folder)), alive=command)
+
+
+def test_a_step_has_a_limit(start: Start, tmp_path: Path) -> None:
+    command = start(*TRAIN, "--step-timeout", "0.001", "--run-dir", str(tmp_path / "run"))
+    assert command.wait(60) == 1
+    assert "Train worker 0 did not finish training step 1 within 0.001 s (--step-timeout)." in command.stderr
+
+
+def test_a_run_whose_folder_is_removed_ends(start: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command, processes = _started(start, folder)
+    shutil.rmtree(folder)
+    assert command.wait(60) == 1
+    assert "the run's folder is gone" in command.stderr
+    assert not folder.exists()
+    gone(processes)

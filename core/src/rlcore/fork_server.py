@@ -163,6 +163,12 @@ class ForkServer:
             os.close(far)
         return Forked(near)
 
+    @property
+    def pid(self) -> int:
+        """Of the server that this object started."""
+        assert self._end is not None, "it runs, and is not that of another process"
+        return self._end if isinstance(self._end, int) else self._end.pid
+
     def close(self) -> None:
         """End it, and with it what is tied to it."""
         self._control.close()

@@ -79,6 +79,7 @@ async def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
         [first, replace(first, node=1, log_path=str(tmp_path / "node-1.log"))],
         lambda url: EngineClient(url, TOKEN),
         meeting_host="127.0.0.1",
+        silent_s=30.0,
     )
     yield made
     await made.stop()

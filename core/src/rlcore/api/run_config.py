@@ -227,6 +227,24 @@ class RewardOptions(Config):
     )
 
 
+class LimitOptions(Config):
+    """How long the run waits for what it is made of."""
+
+    step_timeout: float = Field(3600, gt=0, description="seconds that the train workers may take for a step")
+    save_timeout: float = Field(
+        1800, gt=0, description="seconds that the train workers may take to write weights or a checkpoint"
+    )
+    publish_timeout: float = Field(
+        1800, gt=0, description="seconds that the engines may take to load new weights"
+    )
+    generator_timeout: float = Field(
+        3600, gt=0, description="seconds that a generator may take for one sample, or its group"
+    )
+    worker_health_limit: float = Field(
+        60, gt=0, description="seconds without a sign of life after which a train worker counts as dead"
+    )
+
+
 class RunConfig(Config):
     """Everything that is not a setting of one component."""
 
@@ -255,6 +273,7 @@ class RunConfig(Config):
     checkpoints: CheckpointOptions = CheckpointOptions()
     serving: ServingOptions = ServingOptions()
     rewards: RewardOptions = RewardOptions()
+    limits: LimitOptions = LimitOptions()
 
     @classmethod
     def of(cls, **settings: Any) -> Self:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+
+import psutil
 
 from rlcore.api.errors import WorkerError
 
@@ -19,6 +22,10 @@ THREADS = {"watch": 1, "write": 1, "broadcast": 4}
 Thread = Literal["watch", "write", "broadcast"]
 Bundle = Mapping[str, float]
 """What is reserved at once, on one host: `CPU` and `GPU`."""
+
+BEAT_SECONDS = 2.0
+"""A process that is watched says so often that it lives."""
+_TICK_SECONDS = 0.5
 
 T = TypeVar("T")
 
@@ -81,13 +88,66 @@ class Cluster(Protocol):
         """Start an object of `cls` in a process of its own. `bundle`: what `place` returned, and an index."""
         ...
 
+    async def watch(self, limit_s: float) -> None:
+        """Raises `WorkerError` where a process of its own on this machine ends, or is stopped for `limit_s`.
+
+        Never returns.
+        """
+        ...
+
     def put(self, value: Any) -> Any:
         """An argument for calls to several actors, made ready once."""
         ...
 
 
-async def within(seconds: float | None, what: str, awaitable: Awaitable[T]) -> T:
-    """The call's result; `WorkerError` where it fails or takes over `seconds` (None: no limit)."""
+async def watched(actor: Actor, limit_s: float, flag: str) -> None:
+    """Raises `CallFailed` when `actor` ends, or is silent for `limit_s` (which `flag` sets); never returns.
+
+    Its method `watch` returns after `BEAT_SECONDS`, and raises where there is something to tell.
+    """
+    while True:
+        beat = asyncio.ensure_future(actor.call("watch", thread="watch"))
+        # Ticks are counted, not seconds: this process may have been stopped itself, by Ctrl-Z for example.
+        left = math.ceil((BEAT_SECONDS + limit_s) / _TICK_SECONDS)
+        try:
+            while not (await asyncio.wait({beat}, timeout=_TICK_SECONDS))[0]:
+                left -= 1
+                if left <= 0:
+                    raise CallFailed(
+                        f"has given no sign of life for {limit_s:g} s ({flag}): its process is stopped, or "
+                        "its host cannot be reached."
+                    )
+            beat.result()
+        finally:
+            beat.cancel()
+
+
+async def watch_processes(processes: Mapping[str, int], limit_s: float) -> None:
+    """As `Cluster.watch`, of `processes`: what each is called, and its pid."""
+    watched_ones = {name: psutil.Process(pid) for name, pid in processes.items()}
+    stopped = dict.fromkeys(processes, 0.0)
+    while True:
+        for name, process in watched_ones.items():
+            try:
+                status = process.status()
+            except psutil.NoSuchProcess:
+                status = psutil.STATUS_DEAD
+            if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+                raise WorkerError(f"{name} has ended: its processes cannot go on.")
+            stopped[name] = stopped[name] + _TICK_SECONDS if status == psutil.STATUS_STOPPED else 0.0
+            if stopped[name] >= limit_s:
+                process.resume()  # who waits for it could not be ended
+                raise WorkerError(f"{name} has been stopped for {limit_s:g} s (--worker-health-limit).")
+        await asyncio.sleep(_TICK_SECONDS)
+
+
+async def within(
+    seconds: float | None, what: str, awaitable: Awaitable[T], late: str = "did not answer", flag: str = ""
+) -> T:
+    """The call's result; `WorkerError` where it fails or takes over `seconds` (None: no limit).
+
+    `late`: what `what` did then; `flag`: which sets the limit.
+    """
     try:
         async with asyncio.timeout(seconds):
             return await awaitable
@@ -95,4 +155,4 @@ async def within(seconds: float | None, what: str, awaitable: Awaitable[T]) -> T
         raise WorkerError(f"{what} {error}") from error
     except TimeoutError:
         assert seconds is not None, "without a limit nothing takes too long"
-        raise WorkerError(f"{what} did not answer within {seconds:g} s.") from None
+        raise WorkerError(f"{what} {late} within {seconds:g} s{f' ({flag})' if flag else ''}.") from None

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from rlcore.runtime.prepared import Served
     from rlcore.runtime.supervisor import ServerLauncher
 
-PUBLISH_SECONDS = 1800.0
-
 
 class EngineGroup:
     """The supervised engines, and the weights' way into all of them."""
@@ -117,13 +115,11 @@ class EngineGroup:
         from rlcore.engines.client import together
         from rlcore.engines.publish import verify_by_reload
 
-        every, model = (
-            self._prepared.resolved.run.serving.check_weights_every,
-            Path(self._prepared.model.path),
-        )
+        run, model = self._prepared.resolved.run, Path(self._prepared.model.path)
+        every, limit_s = run.serving.check_weights_every, run.limits.publish_timeout
         self._publications += 1
         try:
-            async with asyncio.timeout(PUBLISH_SECONDS):
+            async with asyncio.timeout(limit_s):
                 await together(engine.load(location, keep_cache=keep_cache) for engine in self._engines)
                 if every and self._publications % every == 0:
                     await together(
@@ -134,7 +130,7 @@ class EngineGroup:
                     )
         except TimeoutError:
             raise EngineError(
-                f"An engine took longer than {PUBLISH_SECONDS:g} s to load new weights."
+                f"An engine took longer than {limit_s:g} s to load new weights (--publish-timeout)."
             ) from None
 
     async def watch(self) -> None:

@@ -24,6 +24,7 @@ from rlcore.runtime.placement import cpus_of, place_engines, served_bundles
 from rlcore.runtime.prepare import prepare_served
 from rlcore.runtime.prepared import Served
 from rlcore.runtime.process_cluster import NO_RAY
+from rlcore.runtime.reaper import scratch
 from rlcore.runtime.run_folder import run_folder
 from rlcore.runtime.signals import sigterm_raises
 from rlcore.tracking.jsonl import SAMPLES, write_samples
@@ -81,6 +82,7 @@ async def _evaluate(served: Served, cluster: Cluster, console: Display) -> dict[
 
     chosen = served.resolved
     async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(scratch(cluster.reaper))
         console.phase("Starting the engines")
         own, others = place_engines(cluster, served)
         engines = EngineGroup(cluster, own, served)

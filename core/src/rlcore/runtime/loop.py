@@ -15,7 +15,7 @@ from rlcore.rollout.batch import split, to_batch
 from rlcore.rollout.evaluate import eval_metrics
 from rlcore.runtime.callbacks import Callbacks
 from rlcore.runtime.prepared import Prepared
-from rlcore.runtime.run_folder import CHECKPOINTS
+from rlcore.runtime.run_folder import CHECKPOINTS, check_folder
 from rlcore.runtime.saver import Saver
 from rlcore.runtime.setup import saved_roles
 
@@ -88,6 +88,7 @@ class Loop:
         """
         run, step = self._run, self.state.step
         self._saver.check()
+        check_folder(self.prepared.run_dir)
         if run.kl.reference_refresh_every and step % run.kl.reference_refresh_every == 0:
             await self.trainer.refresh_reference()
         self.trackers.rollout(step, [sample for group in rollout.groups for sample in group.samples])

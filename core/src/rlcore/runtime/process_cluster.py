@@ -15,7 +15,7 @@ from rlcore.api.errors import ConfigError
 from rlcore.fork_server import Forked, ForkServer
 from rlcore.runtime import actor_process
 from rlcore.runtime.actor_process import Link, Pickled, listening
-from rlcore.runtime.cluster import LOOPBACK, Bundle, Thread
+from rlcore.runtime.cluster import LOOPBACK, Bundle, Thread, watch_processes
 from rlcore.runtime.reaper import Reaper
 
 NO_RAY = "none"
@@ -83,6 +83,10 @@ class ProcessCluster:
     reaper: Reaper
     address: str = NO_RAY
     here: str = LOOPBACK
+
+    async def watch(self, limit_s: float) -> None:
+        """As `Cluster.watch`."""
+        await watch_processes({"The fork server": self.server.pid}, limit_s)
 
     def place(self, bundles: Sequence[Bundle], what: str) -> list[list[str]]:
         """As `Cluster.place`: the GPUs of each bundle. Nobody else's use of this machine is counted."""

@@ -10,14 +10,18 @@ import shutil
 import signal
 import socket
 import tempfile
+import time
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from rlcore.api.errors import ConfigError, RlcoreError, Terminated, WorkerError
-from rlcore.runtime.cluster import LOOPBACK, THREADS, Bundle, CallFailed, Thread
+from rlcore.runtime.cluster import LOOPBACK, THREADS, Bundle, CallFailed, Thread, watch_processes
 from rlcore.runtime.reaper import Reaper
+from rlcore.runtime.signals import terminating
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -40,6 +44,8 @@ _AUTH_MODE = "RAY_AUTH_MODE"
 _TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]", "::1")
 _OBJECT_STORE_BYTES = 512 * 2**20
+_HEAD = ("gcs_server", "raylet")
+"""The processes without which a local cluster is none."""
 _START_SECONDS = 120.0
 _CONNECT_SECONDS = 10.0
 
@@ -73,12 +79,13 @@ class RayActor:
 
 @dataclass(frozen=True)
 class RayCluster:
-    """A connected Ray. `gpus`: GPUs of the whole cluster."""
+    """A connected Ray. `gpus`: GPUs of the whole cluster; `own`: processes of Ray that are this run's."""
 
     ray: Any
     gpus: int
     address: str | None
     reaper: Reaper
+    own: Mapping[str, int]
 
     def actor(self, cls: type, *arguments: Any, gpus: float, bundle: tuple[Any, int]) -> RayActor:
         """As `Cluster.actor`; each actor takes a CPU of its bundle."""
@@ -99,6 +106,10 @@ class RayCluster:
     def put(self, value: Any) -> Any:
         """As `Cluster.put`, in Ray's object store."""
         return self.ray.put(value)
+
+    async def watch(self, limit_s: float) -> None:
+        """As `Cluster.watch`."""
+        await watch_processes(self.own, limit_s)
 
     def place(self, bundles: Sequence[Bundle], what: str) -> Any:
         """A placement group of `bundles`; refused at once when the cluster is too small for it."""
@@ -141,13 +152,23 @@ def connect_ray(address: str | None, *, cpus: int, gpus: int, reaper: Reaper) ->
     """
     for key, value in _ENVIRONMENT.items():
         os.environ.setdefault(key, value)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, *terminating())}
     with _own_folder(address, reaper) as folder, _connected(address, cpus, gpus, folder) as ray:
         # Ray installs handlers of its own; ours end a run cleanly.
         for number, handler in handlers.items():
             signal.signal(number, handler)
         found = int(ray.cluster_resources().get("GPU", 0))
-        yield RayCluster(ray=ray, gpus=found, address=address, reaper=reaper)
+        started = (
+            {child.name(): child.pid for child in psutil.Process().children()} if address is None else {}
+        )
+        own = {f"Ray's process {name!r}": started[name] for name in _HEAD if name in started}
+        yield RayCluster(ray=ray, gpus=found, address=address, reaper=reaper, own=own)
+
+
+def _head_processes() -> dict[str, int]:
+    """What the local cluster cannot be without."""
+    children = [(child.name(), child.pid) for child in psutil.Process().children()]
+    return {f"Ray's process {name!r}": pid for name, pid in children if name in _HEAD}
 
 
 @contextlib.contextmanager
@@ -221,12 +242,23 @@ def _show_token(address: str) -> None:
 
 def _init(ray: Any, options: Mapping[str, Any], address: str | None) -> None:
     """`ray.init`, whose errors are of any class, `Exception` itself included."""
+    begin = time.monotonic()
     try:
-        ray.init(**options)
+        try:
+            ray.init(**options)
+        except Exception:
+            if address is not None:
+                raise
+            ray.shutdown()
+            ray.init(**options)  # on a busy machine Ray's own limits are short; the second start is faster
     except Exception as error:
         reason = " ".join(str(error).split()).removesuffix(".")
         if address is None:
-            raise WorkerError(f"Ray could not be started on this machine: {reason}.") from error
+            raise WorkerError(
+                f"Ray could not be started on this machine ({time.monotonic() - begin:.0f} s, in two tries): "
+                f"{reason}. RAY_gcs_server_port_wait_time_s=120 gives it more time; --ray-address none does "
+                "without Ray."
+            ) from error
         raise ConfigError(f"--ray-address {address!r}: no Ray cluster answers there ({reason}).") from error
     except SystemExit as error:  # of a handler that Ray has for SIGTERM meanwhile
         raise Terminated from error

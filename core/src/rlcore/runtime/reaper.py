@@ -12,13 +12,15 @@ import select
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection
+import tempfile
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import psutil
 
 POLL_S = 1.0
 GRACE_S = 3.0
+SCRATCH = "RLCORE_SCRATCH"
 
 
 class Reaper:
@@ -49,6 +51,19 @@ class Reaper:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+@contextlib.contextmanager
+def scratch(reaper: Reaper) -> Iterator[None]:
+    """A folder for files that no process of the run may leave behind, named by the variable `SCRATCH`."""
+    folder = Path(tempfile.mkdtemp(prefix="rlcore-"))
+    reaper.remove(folder)
+    os.environ[SCRATCH] = str(folder)
+    try:
+        yield
+    finally:
+        del os.environ[SCRATCH]
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _note(driver: int, others: Collection[int], known: dict[int, psutil.Process]) -> None:

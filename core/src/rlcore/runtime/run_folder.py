@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlcore.api.errors import CheckpointError, ConfigError
+from rlcore.api.errors import CheckpointError, ConfigError, RunError
 from rlcore.checkpoint.folder import disk_sentence
 from rlcore.config import toml
 from rlcore.plugins.files import write_all
@@ -51,6 +51,15 @@ def run_folder(run_dir: Path, resume: bool) -> Iterator[Path]:
             with suppress(OSError):  # another run has moved in
                 parent.rmdir()
         raise
+
+
+def check_folder(folder: Path) -> None:
+    """`RunError` where somebody removed or moved the folder of a run that goes on."""
+    if not folder.is_dir():
+        raise RunError(
+            f"{folder}: the run's folder is gone, somebody removed or moved it. The run ends, for what it "
+            "learns could not be kept."
+        )
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from rlcore.runtime.frozen import FrozenGroup
 from rlcore.runtime.loop import Loop
 from rlcore.runtime.placement import Placement
 from rlcore.runtime.prepared import Prepared
+from rlcore.runtime.reaper import scratch
 from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
 from rlcore.runtime.signals import StopSignals
 from rlcore.runtime.state import RunState
@@ -43,6 +44,8 @@ STOPPING = "Stopping what was started"
 
 _REASON_SECONDS = 5.0
 """Time for a watcher to say why a process died, once its absence is felt."""
+_CLUSTER_SECONDS = 1.0
+"""Time for the cluster's."""
 
 
 @dataclass(kw_only=True)
@@ -80,6 +83,7 @@ class RunProcesses:
     async def _run(self, stop: StopSignals) -> str:
         prepared, placement, resolved = self.prepared, self.placement, self.prepared.resolved
         async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(scratch(self.cluster.reaper))
             self.console.phase("Starting the engines and the train workers")
             engines = EngineGroup(self.cluster, placement.engines, prepared)
             stack.push_async_callback(engines.stop)
@@ -90,7 +94,12 @@ class RunProcesses:
             # Trainer and engine take turns on the same cores: who waits spins for microseconds only.
             env = {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": "1500"}
             trainer = TrainerGroup(
-                self.cluster, placement.workers, resolved.plugin_files, env, placement.critics
+                self.cluster,
+                placement.workers,
+                resolved.plugin_files,
+                env,
+                placement.critics,
+                limits=resolved.run.limits,
             )
             stack.callback(trainer.kill)
             rewards: GroupScorer = NoReward()
@@ -218,7 +227,9 @@ class RunProcesses:
     async def _watched(self, loop: Loop, *watched: Awaitable[None]) -> str:
         """Run the loop; a process that dies, which ends one of `watched`, ends it with its reason."""
         main = asyncio.ensure_future(loop.run())
-        watchers = [asyncio.ensure_future(one) for one in watched]
+        limit_s = self.prepared.resolved.run.limits.worker_health_limit
+        cluster = asyncio.ensure_future(self.cluster.watch(limit_s))
+        watchers = [cluster, *(asyncio.ensure_future(one) for one in watched)]
         try:
             await asyncio.wait({main, *watchers}, return_when=asyncio.FIRST_COMPLETED)
             if (
@@ -228,6 +239,9 @@ class RunProcesses:
             ):
                 # What died says why; what was waiting for it does not.
                 await asyncio.wait(watchers, timeout=_REASON_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if any(watcher.done() for watcher in watchers):
+                # The cluster's own end has many consequences; it is told instead of them.
+                await asyncio.wait([cluster], timeout=_CLUSTER_SECONDS)
             for watcher in watchers:
                 if watcher.done() and not watcher.cancelled():
                     watcher.result()

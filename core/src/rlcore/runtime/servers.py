@@ -76,6 +76,7 @@ class Servers:
             launches,
             client,
             meeting_host=nodes[0].host,
+            silent_s=self._resolved.run.serving.engine_health_limit,
         )
 
     def client(

@@ -77,6 +77,7 @@ def worker_setups(prepared: Prepared, publisher: Publisher, threads: int) -> lis
             publisher=publisher,
             seed=run.seed,
             threads=threads,
+            step_timeout=run.limits.step_timeout,
         )
         for rank in range(run.ranks)
     ]

@@ -1,10 +1,12 @@
-"""SIGINT and SIGTERM: the first ends the run cleanly, wherever it waits."""
+"""SIGINT, SIGTERM and SIGHUP: the first ends the run cleanly, wherever it waits."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
+import stat
 from collections.abc import Iterator
 from types import FrameType
 
@@ -16,24 +18,44 @@ INTERRUPTED, TERMINATED = "interrupted", "terminated"
 
 @contextlib.contextmanager
 def sigterm_raises() -> Iterator[None]:
-    """Until a run has an event loop, SIGTERM raises `Terminated`, as SIGINT raises KeyboardInterrupt."""
-    before = signal.signal(signal.SIGTERM, _raise)
+    """Until a run has an event loop, SIGTERM and SIGHUP raise `Terminated`, as SIGINT KeyboardInterrupt."""
+    before = {number: signal.signal(number, _raise) for number in terminating()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def terminating() -> list[signal.Signals]:
+    """The signals that ask a run to save and to end. Whoever ignores SIGHUP, as `nohup` does, goes on."""
+    is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return [signal.SIGTERM] if is_ignored else [signal.SIGTERM, signal.SIGHUP]
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
+    _leave_terminal(number)
     raise Terminated
+
+
+def _leave_terminal(number: int) -> None:
+    """After SIGHUP the terminal is gone, and whatever is written to it an error."""
+    if number != signal.SIGHUP:
+        return
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        with contextlib.suppress(OSError):
+            if stat.S_ISCHR(os.fstat(descriptor).st_mode):
+                os.dup2(nowhere, descriptor)
+    os.close(nowhere)
 
 
 class StopSignals:
     """Handlers for the time of a run.
 
-    Once there is something to save (`can_save`), SIGTERM asks for a checkpoint at the next step boundary and
-    an end (`terminating`). SIGINT, a second SIGTERM, or one that comes before, ends the run at once:
-    `interrupted` is set, and `reason` says by what.
+    Once there is something to save (`can_save`), SIGTERM or SIGHUP asks for a checkpoint at the next step
+    boundary and an end (`terminating`). SIGINT, a second of the others, or one that comes before, ends the
+    run at once: `interrupted` is set, and `reason` says by what.
     """
 
     def __init__(self) -> None:
@@ -46,7 +68,7 @@ class StopSignals:
 
     def __enter__(self) -> StopSignals:
         self._loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, *terminating()):
             self._before[number] = signal.signal(number, self._handle)
         return self
 
@@ -56,8 +78,9 @@ class StopSignals:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         assert self._loop is not None
-        if number == signal.SIGTERM and self.can_save and not self.terminating:
+        _leave_terminal(number)
+        if number != signal.SIGINT and self.can_save and not self.terminating:
             self.terminating = True
             return
-        self.reason = TERMINATED if number == signal.SIGTERM else INTERRUPTED
+        self.reason = INTERRUPTED if number == signal.SIGINT else TERMINATED
         self._loop.call_soon_threadsafe(self.interrupted.set)

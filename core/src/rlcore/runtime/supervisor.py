@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rlcore.api.errors import RlcoreError
-from rlcore.runtime.cluster import within
+from rlcore.runtime.cluster import BEAT_SECONDS, watched, within
 
 if TYPE_CHECKING:
     from rlcore.api.engine import EngineLaunch
@@ -64,8 +64,10 @@ class EngineSupervisor:
         return url
 
     def watch(self) -> None:
-        """Raises `EngineError` with the end of the server's log when the server dies."""
-        while not self._stopping.wait(_WATCH_SECONDS):
+        """Raises `EngineError` with the end of the server's log where the server died (see `watched`)."""
+        for _ in range(round(BEAT_SECONDS / _WATCH_SECONDS)):
+            if self._stopping.wait(_WATCH_SECONDS):
+                return
             assert self._server is not None, "watched after its start"
             self._server.check()
 
@@ -87,10 +89,12 @@ class ServerLauncher:
         launches: Sequence[EngineLaunch],
         client: Callable[[str], EngineClient],
         meeting_host: str,
+        silent_s: float,
     ) -> None:
         """`supervisors`: makes the actors, whose processes are ready while others still start.
 
         `launches`: of each node; several meet at `meeting_host`, the first one's.
+        `silent_s`: a supervisor without a sign of life for so long is dead.
         """
         self._name = name
         self._supervisors = supervisors
@@ -98,6 +102,7 @@ class ServerLauncher:
         self._launches = launches
         self._client = client
         self._meeting_host = meeting_host
+        self._silent_s = silent_s
         self._actors = supervisors()
         self._answers = False
 
@@ -145,8 +150,8 @@ class ServerLauncher:
         await self._watch(actor)
 
     async def _watch(self, actor: Actor) -> None:
-        """Raises when its server ends. An actor that is asked again watches again, when the first is over."""
-        await within(None, self._name, actor.call("watch", thread="watch"))
+        """Raises when its server ends, or the actor."""
+        await within(None, self._name, watched(actor, self._silent_s, "--engine-health-limit"))
 
     async def _meeting(self) -> str:
         port = self._actors[0].call("free_port", self._meeting_host)

@@ -6,27 +6,37 @@ Each holds a rank of every role, but of a critic that has workers of its own.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.runtime.cluster import LOOPBACK, Actor, Cluster, Thread, within
+from rlcore.api.errors import WorkerError
+from rlcore.runtime.cluster import LOOPBACK, Actor, Cluster, Thread, watched, within
 from rlcore.runtime.critic_worker import CriticWorker
 from rlcore.runtime.worker import CRITIC, TrainWorker, UpdateResult, WorkerSetup
 
 if TYPE_CHECKING:
     from rlcore.api.batch import TrainBatch
     from rlcore.api.plugin_file import PluginFile
+    from rlcore.api.run_config import LimitOptions
     from rlcore.engines.broadcast import Call
     from rlcore.engines.publish_file import WeightsLocation
 
 START_SECONDS = 600.0
-UPDATE_SECONDS = 3600.0
-SAVE_SECONDS = 1800.0
 STOP_SECONDS = 20.0
 TRAINING, CRITICS = "Train worker", "Critic worker"
 """What the two kinds of worker are called in errors."""
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What the workers are asked to do. `what` completes "did not finish …"; `flag` sets `limit_s`."""
+
+    what: str
+    limit_s: float
+    flag: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +67,13 @@ class TrainerGroup:
         files: Sequence[PluginFile],
         env: Mapping[str, str],
         critics: Sequence[BundleSlot] = (),
+        *,
+        limits: LimitOptions,
     ) -> None:
         """`critics`: as many slots again, for the ranks of a critic that has workers of its own; or none."""
         self._cluster = cluster
+        self._limits = limits
+        self._under_way: dict[_Task, float] = {}
 
         def actor(cls: type, rank: int, slot: BundleSlot) -> Actor:
             return cluster.actor(cls, rank, files, env, gpus=slot.gpus, bundle=slot.bundle)
@@ -74,11 +88,12 @@ class TrainerGroup:
         peers: Sequence[Actor | None] = self._critics or [None] * len(self._actors)
         place = await self._meeting(TRAINING, self._actors, self._hosts[0])
         given = [(setup, *place, peer) for setup, peer in zip(setups, peers, strict=True)]
-        starting = [_answers(TRAINING, self._actors, "start", START_SECONDS, given, None)]
+        task = _Task("its start", START_SECONDS)
+        starting = [self._answers(task, TRAINING, self._actors, "start", given, None)]
         if self._critics:
             place = await self._meeting(CRITICS, self._critics, self._hosts[1])
             apart = [(setup, *place) for setup in setups]
-            starting.append(_answers(CRITICS, self._critics, "start", START_SECONDS, apart, None))
+            starting.append(self._answers(task, CRITICS, self._critics, "start", apart, None))
         self._data_ranks, *_ = await asyncio.gather(*starting)
 
     @staticmethod
@@ -94,9 +109,9 @@ class TrainerGroup:
         return max(self._data_ranks) + 1
 
     async def watch(self) -> None:
-        """Raises `WorkerError` when a worker dies; never returns."""
+        """Raises `WorkerError` when a worker dies or hangs; never returns."""
         calls = [
-            asyncio.ensure_future(within(None, f"{kind} {rank}", actor.call("watch", thread="watch")))
+            asyncio.ensure_future(self._watch(f"{kind} {rank}", actor))
             for kind, actors in ((TRAINING, self._actors), (CRITICS, self._critics))
             for rank, actor in enumerate(actors)
         ]
@@ -105,6 +120,27 @@ class TrainerGroup:
         finally:
             for call in calls:
                 call.cancel()
+
+    async def _watch(self, name: str, actor: Actor) -> None:
+        try:
+            await within(
+                None, name, watched(actor, self._limits.worker_health_limit, "--worker-health-limit")
+            )
+        except WorkerError as error:
+            raise WorkerError(f"{error}{self._doing()}") from error
+
+    def _doing(self) -> str:
+        """What the workers are at, as a sentence; empty: they rest."""
+        if not self._under_way:
+            return ""
+        task, since = next(iter(self._under_way.items()))
+        return f" It had been at {task.what} for {time.monotonic() - since:.0f} s."
+
+    def _step(self, what: str) -> _Task:
+        return _Task(what, self._limits.step_timeout, "--step-timeout")
+
+    def _save(self, what: str) -> _Task:
+        return _Task(what, self._limits.save_timeout, "--save-timeout")
 
     async def update(
         self,
@@ -119,10 +155,11 @@ class TrainerGroup:
 
         `version` None: nothing is written. `lr_scale`: of the policy's learning rate. The result of rank 0.
         """
-        references = [self._cluster.put(share) for share in shares]
+        # In a thread: it takes time where the shares are large, and for ever where the cluster hangs.
+        references = await asyncio.to_thread(lambda: [self._cluster.put(share) for share in shares])
         results = await self._all(
+            self._step(f"training step {step}"),
             "update",
-            UPDATE_SECONDS,
             lambda rank: (references[self._data_ranks[rank]], step, first, version, lr_scale),
         )
         result: UpdateResult = results[0]
@@ -130,39 +167,43 @@ class TrainerGroup:
 
     async def write_weights(self, version: int, *, whole: bool = False) -> WeightsLocation:
         """Lay the present weights down for the engines, as `version` (see `Publisher.write`)."""
-        locations = await self._all("write_weights", SAVE_SECONDS, lambda rank: (version, whole))
+        task = self._save(f"writing weights {version}")
+        locations = await self._all(task, "write_weights", lambda rank: (version, whole))
         location: WeightsLocation = locations[0]
         return location
 
     async def broadcast(self, call: Call, *arguments: Any) -> Any:
         """What the `Sender` of rank 0 answers; it is asked beside training."""
         answer = self._actors[0].call("broadcast", call, *arguments, thread="broadcast")
-        return await within(SAVE_SECONDS, f"{TRAINING} 0", answer)
+        return await within(self._limits.save_timeout, f"{TRAINING} 0", answer)
 
     async def refresh_reference(self) -> None:
         """Copy the policy into the reference."""
-        await self._all("refresh_reference", UPDATE_SECONDS, lambda rank: ())
+        await self._all(self._step("copying the policy"), "refresh_reference", lambda rank: ())
 
     async def stage(self, roles: Sequence[str]) -> None:
         """Copy the state of `roles` to host memory; training may go on afterwards."""
         apart = [role for role in roles if role == CRITIC and self._critics]
         rest = [role for role in roles if role not in apart]
-        await self._all("stage", SAVE_SECONDS, lambda rank: (rest,))
+        task = self._save("copying its state for a checkpoint")
+        await self._all(task, "stage", lambda rank: (rest,))
         if apart:
-            await self._of_critics("stage", SAVE_SECONDS, apart)
+            await self._of_critics(task, "stage", apart)
 
     async def write(self, folder: Path) -> None:
         """Write what was staged, each role into a folder of its name in `folder`."""
-        await self._all("write", SAVE_SECONDS, lambda rank: (str(folder),), thread="write")
-        await self._of_critics("write", SAVE_SECONDS, str(folder), thread="write")
+        task = self._save("writing a checkpoint")
+        await self._all(task, "write", lambda rank: (str(folder),), thread="write")
+        await self._of_critics(task, "write", str(folder), thread="write")
 
     async def load(self, folder: Path, roles: Sequence[str]) -> None:
         """Load what `write` wrote."""
+        task = self._save("loading a checkpoint")
         for role in roles:
             if role == CRITIC and self._critics:
-                await self._of_critics("load", SAVE_SECONDS, role, str(folder / role))
+                await self._of_critics(task, "load", role, str(folder / role))
             else:
-                await self._all("load", SAVE_SECONDS, lambda rank, role=role: (role, str(folder / role)))
+                await self._all(task, "load", lambda rank, role=role: (role, str(folder / role)))
 
     async def stop(self) -> None:
         """Leave the process group in order where that is still possible, then end every worker."""
@@ -176,31 +217,39 @@ class TrainerGroup:
         for actor in [*self._actors, *self._critics]:
             actor.kill()
 
-    async def _all(
-        self, method: str, seconds: float, arguments: Any, thread: Thread | None = None
-    ) -> list[Any]:
+    async def _all(self, task: _Task, method: str, arguments: Any, thread: Thread | None = None) -> list[Any]:
         """The answers of the train workers, in the order of their ranks."""
         given = [arguments(rank) for rank in range(len(self._actors))]
-        return await _answers(TRAINING, self._actors, method, seconds, given, thread)
+        return await self._answers(task, TRAINING, self._actors, method, given, thread)
 
     async def _of_critics(
-        self, method: str, seconds: float, *arguments: Any, thread: Thread | None = None
+        self, task: _Task, method: str, *arguments: Any, thread: Thread | None = None
     ) -> list[Any]:
         """The answers of the workers that have only a critic; none where there are none."""
         given = [arguments] * len(self._critics)
-        return await _answers(CRITICS, self._critics, method, seconds, given, thread)
+        return await self._answers(task, CRITICS, self._critics, method, given, thread)
 
-
-async def _answers(
-    kind: str,
-    actors: Sequence[Actor],
-    method: str,
-    seconds: float,
-    arguments: Sequence[Sequence[Any]],
-    thread: Thread | None,
-) -> list[Any]:
-    calls = [
-        within(seconds, f"{kind} {rank}", actor.call(method, *given, thread=thread))
-        for rank, (actor, given) in enumerate(zip(actors, arguments, strict=True))
-    ]
-    return list(await asyncio.gather(*calls))
+    async def _answers(
+        self,
+        task: _Task,
+        kind: str,
+        actors: Sequence[Actor],
+        method: str,
+        arguments: Sequence[Sequence[Any]],
+        thread: Thread | None,
+    ) -> list[Any]:
+        calls = [
+            within(
+                task.limit_s,
+                f"{kind} {rank}",
+                actor.call(method, *given, thread=thread),
+                f"did not finish {task.what}",
+                task.flag,
+            )
+            for rank, (actor, given) in enumerate(zip(actors, arguments, strict=True))
+        ]
+        self._under_way[task] = time.monotonic()
+        try:
+            return list(await asyncio.gather(*calls))
+        finally:
+            self._under_way.pop(task, None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.api.part import ModelSpec, Part
 from rlcore.heap import settle_heap
+from rlcore.runtime.cluster import BEAT_SECONDS
 
 if TYPE_CHECKING:
     from rlcore.api.batch import TrainBatch
@@ -66,6 +66,7 @@ class WorkerSetup:
     publisher: Publisher
     seed: int
     threads: int
+    step_timeout: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,8 +119,8 @@ class RankWorker:
         self._roles[role].load(Path(folder))
 
     def watch(self) -> None:
-        """Never returns: the driver learns of this process's death by the failure of the call."""
-        threading.Event().wait()
+        """A sign of life, from a thread of its own: a long step is none of its business (see `watched`)."""
+        time.sleep(BEAT_SECONDS)
 
     def stop(self) -> None:
         """Leave the process group in order."""
@@ -172,7 +173,7 @@ class TrainWorker(RankWorker):
             corrections=[part.build() for part in setup.corrections],
             reference=models.reference,
             teacher=models.teacher,
-            critic=models.critic if peer is None else RemoteCritic(peer),
+            critic=models.critic if peer is None else RemoteCritic(peer, setup.step_timeout),
             value_loss=setup.critic.loss.build() if setup.critic else None,
             rank=trainer.data,
         )

@@ -120,7 +120,11 @@ class CommandAgent:
 
     async def work(self, session: AgentSession) -> None:
         """Exit code 0 is a success."""
-        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="rlcore-agent-"))
+        folder = Path(
+            await asyncio.to_thread(
+                tempfile.mkdtemp, prefix="rlcore-agent-", dir=os.environ.get("RLCORE_SCRATCH")
+            )
+        )
         try:
             (folder / "task.json").write_text(json.dumps(session.task))
             with (folder / "log").open("w+b") as log:

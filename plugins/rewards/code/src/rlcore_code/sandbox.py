@@ -115,7 +115,9 @@ class Sandbox:
         if self._isolated:
             yield {}
             return
-        with tempfile.TemporaryDirectory(prefix="rlcore-code-", ignore_cleanup_errors=True) as folder:
+        with tempfile.TemporaryDirectory(
+            prefix="rlcore-code-", dir=os.environ.get("RLCORE_SCRATCH"), ignore_cleanup_errors=True
+        ) as folder:
             os.chmod(folder, mode)
             yield {"folder": folder}
 

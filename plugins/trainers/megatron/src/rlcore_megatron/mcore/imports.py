@@ -1,11 +1,13 @@
 """Makes megatron-core and mbridge importable here, quietly, and names the device that they use."""
 
+import contextlib
 import importlib
 import importlib.machinery
 import importlib.util
 import logging
 import sys
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -26,12 +28,28 @@ def prepare() -> None:
     """Install the CPU platform where there is no GPU, then import the modules that warn. Idempotent."""
     cpu.install()
     _spare_models()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _without("wandb"):
         warnings.simplefilter("ignore")
         for name in _LOUD:
             importlib.import_module(name)
     # its warnings tell the user of settings that rlcore chose
     logging.getLogger("megatron").setLevel(logging.ERROR)
+
+
+@contextlib.contextmanager
+def _without(name: str) -> Iterator[None]:
+    """Let nothing import `name`: megatron-core takes wandb where it is there, for inference that is not ours.
+
+    That takes a third of a second of every process, and leaves two folders in /tmp where one is killed.
+    """
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]  # how an import is forbidden
+    try:
+        yield
+    finally:
+        del sys.modules[name]
 
 
 def _spare_models() -> None:

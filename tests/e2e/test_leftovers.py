@@ -1,0 +1,85 @@
+"""However a run ends, no file of it stays outside its folder, and no process."""
+
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from command import SMALL, Command, Start, gone, wait_for
+
+
+def _signalled(*numbers: int) -> Callable[[Command, list[psutil.Process], Path], None]:
+    def end(command: Command, processes: list[psutil.Process], folder: Path) -> None:
+        for number in numbers:
+            command.process.send_signal(number)
+
+    return end
+
+
+def _killed(name: str) -> Callable[[Command, list[psutil.Process], Path], None]:
+    def end(command: Command, processes: list[psutil.Process], folder: Path) -> None:
+        (found, *_) = [one for one in processes if name in " ".join([one.name(), *one.cmdline()])]
+        found.kill()
+
+    return end
+
+
+def _removed(command: Command, processes: list[psutil.Process], folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+ENDS = {
+    "completed": (None, 0),
+    "ctrl-c": (_signalled(signal.SIGINT), 130),
+    "ctrl-c twice": (_signalled(signal.SIGINT, signal.SIGINT), 130),
+    "sigterm": (_signalled(signal.SIGTERM), 0),
+    "sighup": (_signalled(signal.SIGHUP), 0),
+    "sigkill": (_signalled(signal.SIGKILL), -signal.SIGKILL),
+    "a dead worker": (_killed("TrainWorker"), 1),
+    "a dead fork server": (_killed("fork-server"), 1),
+    "a dead engine": (_killed("rlcore_local"), 1),
+    "no folder": (_removed, 1),
+}
+
+
+def _in_memory() -> set[str]:
+    """The published weights, of other runs as well."""
+    return {path.name for path in Path("/dev/shm").glob("rlcore-*")}
+
+
+def _files(temporary: Path) -> list[str]:
+    """But for the cache that torch keeps for later programs."""
+    return [path.name for path in temporary.iterdir() if not path.name.startswith("torchinductor_")]
+
+
+@pytest.mark.parametrize(
+    ("end", "ray"), [*((end, False) for end in ENDS), *((end, True) for end in ("ctrl-c", "sigkill"))]
+)
+def test_nothing_is_left_of_a_run_that_ended(start: Start, tmp_path: Path, end: str, ray: bool) -> None:
+    ending, code = ENDS[end]
+    temporary, folder = tmp_path / "t", tmp_path / "run"
+    temporary.mkdir()
+    others = _in_memory()
+    steps = "20" if ending is None else "500"
+    where = ("--ray-address", "none") if not ray else ()
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who runs the tests may ignore it
+    try:
+        command = start(
+            *("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", steps, *where),
+            *("--engine-replacements", "0", "--eval-every", "0", "--run-dir", str(folder)),
+            env={"TMPDIR": str(temporary)},
+        )
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    wait_for(lambda: (folder / "metrics.jsonl").is_file(), alive=command)
+    processes = command.descendants()
+    shared = _in_memory() - others
+    assert _files(temporary), "the run has files there while it lasts"
+    assert shared
+    if ending is not None:
+        ending(command, processes, folder)
+    assert command.wait(90) == code, command.stderr
+    gone(processes)
+    wait_for(lambda: not _files(temporary) and not shared & _in_memory(), limit=30)
