@@ -56,6 +56,7 @@ class Loop:
     def __post_init__(self) -> None:
         self._run = self.prepared.resolved.run
         self._is_checked = False
+        self._folder = self.prepared.run_dir.stat()
         self._saver = Saver(
             trainer=self.trainer,
             root=self.prepared.run_dir / CHECKPOINTS,
@@ -88,7 +89,7 @@ class Loop:
         """
         run, step = self._run, self.state.step
         self._saver.check()
-        check_folder(self.prepared.run_dir)
+        check_folder(self.prepared.run_dir, self._folder)
         if run.kl.reference_refresh_every and step % run.kl.reference_refresh_every == 0:
             await self.trainer.refresh_reference()
         self.trackers.rollout(step, [sample for group in rollout.groups for sample in group.samples])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -53,9 +54,12 @@ def run_folder(run_dir: Path, resume: bool) -> Iterator[Path]:
         raise
 
 
-def check_folder(folder: Path) -> None:
-    """`RunError` where somebody removed or moved the folder of a run that goes on."""
-    if not folder.is_dir():
+def check_folder(folder: Path, before: os.stat_result) -> None:
+    """`RunError` where `folder` of a run that goes on is no longer what it was `before`.
+
+    What is written meanwhile may have made another of its name.
+    """
+    if not (folder.is_dir() and os.path.samestat(folder.stat(), before)):
         raise RunError(
             f"{folder}: the run's folder is gone, somebody removed or moved it. The run ends, for what it "
             "learns could not be kept."
