@@ -30,6 +30,11 @@ async def one_answer(ctx: GenerationContext, sample: Sample) -> Sample:
     return replace(answered(sample, done), metrics={"turns": 1.0})
 
 
+async def endless(ctx: GenerationContext, sample: Sample) -> Sample:
+    await asyncio.Event().wait()
+    return sample
+
+
 async def never(ctx: GenerationContext, sample: Sample) -> Sample:
     return replace(sample, status=GenerationStatus.FAILED, failure="no_service")
 
@@ -80,8 +85,8 @@ def context(engine: TokenEngine) -> EngineContext:
 
 
 def pipeline(engine: TokenEngine, name: str) -> GroupPipeline:
-    encoder = PromptEncoder(engine.tokenizer, 50)
-    return GroupPipeline(run=RunConfig.of(), encoder=encoder, generator=built(name), rewards=CountingReward())
+    encoder, run = PromptEncoder(engine.tokenizer, 50), RunConfig.of(generator_timeout=0.05)
+    return GroupPipeline(run=run, encoder=encoder, generator=built(name), rewards=CountingReward())
 
 
 async def test_a_function_is_a_generator_and_nothing_else() -> None:
@@ -95,14 +100,16 @@ async def test_failures_and_metrics_are_counted() -> None:
     engine, prompt = TokenEngine(lambda prompt, seed: "yes"), Prompt(prompt_id="p", text="?")
     draw, tally = Draw(group_id=0, prompt=prompt, epoch=0), Tally()
     fresh = new_samples(draw, (63,), count=2, run_seed=0, prefix="")
-    for name in ("one_answer", "never"):
+    for name in ("one_answer", "never", "endless"):
         maker = pipeline(engine, name)
         made = await maker.generate(context(engine), draw, fresh, lambda: Versions(oldest=0, newest=0))
         tally.add(await maker.score(made))
     found = tally.metrics()
     assert found["generator/turns"] == 1
-    assert found["rollout/failed"] == found["rollout/failed/no_service"] == 4, "two samples, two tries"
-    assert found["rollout/groups_dropped/failed"] == 1
+    assert found["rollout/failed/no_service"] == 4, "two samples, two tries"
+    assert found["rollout/failed/timed_out"] == 4
+    assert found["rollout/failed"] == 8
+    assert found["rollout/groups_dropped/failed"] == 2
 
 
 async def test_the_reward_is_not_asked_about_a_group_that_comes_scored() -> None:

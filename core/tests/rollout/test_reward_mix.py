@@ -179,7 +179,10 @@ def test_a_failure_of_one_reward_is_that_of_its_sample_alone() -> None:
 
 
 def test_a_reward_that_cannot_be_built_is_named() -> None:
-    with pytest.raises(PluginError, match=r"^Reward 'broken' cannot be built: OSError: no dictionary\.$"):
+    with pytest.raises(
+        PluginError,
+        match=r"^Reward 'broken' cannot be built: OSError: no dictionary \(.*mix\.py, line 72\)\.$",
+    ):
         RewardMix([part("length"), part("broken")])
 
 

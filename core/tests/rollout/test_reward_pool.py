@@ -302,7 +302,7 @@ async def test_a_worker_gets_no_more_memory_than_its_limit(plugin: PluginFile) -
     with pool(plugin, memory_gib=1) as rewards:
         hungry = await rewards.score(group("hungry"))
         fine = await rewards.score(group("fine"))
-    assert [one.metadata[ERROR_KEY] for one in hungry] == ["MemoryError"] * 2
+    assert all(one.metadata[ERROR_KEY].startswith("MemoryError (") for one in hungry)
     assert [one.reward_status for one in fine] == [RewardStatus.SCORED] * 2
 
 
@@ -375,14 +375,28 @@ def test_a_score_outside_of_its_range_fails_its_sample_alone(score: Score) -> No
     assert good == ends
 
 
-def test_a_value_for_a_masked_token_is_no_score() -> None:
-    """It would be lost."""
+def test_a_value_for_a_masked_token_counts_at_the_last_live_one_before() -> None:
+    def score(*values: float) -> Score:
+        return Score(value=1.0, per_token=values)
+
     tool = replace(group("")[0], loss_mask=(1, 0))
-    lost, kept = (Score(value=1.0, per_token=values) for values in ((0.5, 0.5), (0.5, 0.0)))
-    [outcome] = checked_scores(Fixed(lost), [tool])
+    assert checked_scores(Fixed(score(0.5, 0.25)), [tool]) == [score(0.75, 0.0)]
+    first = replace(tool, loss_mask=(0, 1))
+    assert checked_scores(Fixed(score(0.0, 0.5)), [first]) == [score(0.0, 0.5)]
+    [outcome] = checked_scores(Fixed(score(0.5, 0.5)), [first])
     assert isinstance(outcome, Failure)
-    assert "a value for response token 1, which is masked" in outcome.reason
-    assert checked_scores(Fixed(kept), [tool]) == [kept]
+    assert "a value for response token 0, which is masked, as are all before it" in outcome.reason
+
+
+def test_a_failure_says_where() -> None:
+    class Careless:
+        def score(self, samples: Sequence[Sample]) -> list[Score]:
+            return [Score(value=float(sample.prompt.metadata["gold"])) for sample in samples]
+
+    [outcome] = checked_scores(Careless(), group("")[:1])
+    assert isinstance(outcome, Failure)
+    line = Careless.score.__code__.co_firstlineno + 1
+    assert outcome.reason == f"KeyError: 'gold' ({__file__}, line {line})"
 
 
 def test_a_wrong_number_of_scores_fails_the_group() -> None:

@@ -12,7 +12,7 @@ from rlcore.api.errors import StaleWeightsError
 from rlcore.api.part import RewardPart
 from rlcore.api.run_config import RunConfig
 from rlcore.api.tokens import PromptEncoder
-from rlcore.api.types import Sampling
+from rlcore.api.types import Prompt, Sampling
 from rlcore.data.config import DigitsConfig
 from rlcore.data.cursors import cursor_of
 from rlcore.data.tasks import Copy
@@ -35,6 +35,13 @@ PROMPTS = Copy(DigitsConfig()).prompts()
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny(tmp_path_factory.mktemp("model"), seed=0)
+
+
+def test_the_encoder_knows_what_the_tokenizer_does_not(model: Path) -> None:
+    encoder = PromptEncoder.load(model, max_prompt_tokens=16)
+    known, strange = Prompt(prompt_id="p", text="0 1="), Prompt(prompt_id="q", text="{0}", label="é")
+    assert encoder.unknown([known]) == ""
+    assert encoder.unknown([known, strange]) == "{}é"
 
 
 @pytest.fixture(scope="module")

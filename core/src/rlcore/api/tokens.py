@@ -111,6 +111,23 @@ class PromptEncoder:
             if not isinstance(prompt.text, str) or len(prompt.text.encode()) > self._limit:
                 self.encode(prompt)
 
+    def unknown(self, prompts: Iterable[Prompt]) -> str:
+        """The characters, in prompts and labels that are texts, for which the tokenizer has no token.
+
+        Of the first `CHECKED_AHEAD` prompts. The model cannot see them, nor write them.
+        """
+        unk = getattr(self.tokenizer, "unk_token_id", None)
+        if unk is None:
+            return ""
+        used: set[str] = set()
+        for prompt in islice(prompts, CHECKED_AHEAD):
+            used.update(*(text for text in (prompt.text, prompt.label) if isinstance(text, str)))
+        return "".join(
+            character
+            for character in sorted(used)
+            if unk in self.tokenizer.encode(character, add_special_tokens=False)
+        )
+
     def _ids(self, prompt: Prompt) -> tuple[int, ...]:
         if isinstance(prompt.text, str):
             return tuple(self.tokenizer.encode(prompt.text, add_special_tokens=False))

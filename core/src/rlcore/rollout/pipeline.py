@@ -29,6 +29,9 @@ from rlcore.rollout.prompt_queue import PromptQueue
 from rlcore.rollout.rewards import ERROR_KEY
 from rlcore.rollout.seeds import sample_seed
 
+TIMED_OUT = "timed_out"
+"""The failure of a sample whose generator took longer than `--generator-timeout`."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -166,10 +169,14 @@ class GroupPipeline:
             parts = await together(self._generate_one(ctx, sample) for sample in samples)
             return [part[0] for part in parts], next((part[1] for part in parts if part[1]), None)
         try:
-            with self._blamed():
-                generated = [[sample] for sample in await self._group_generator.generate_group(ctx, samples)]
+            async with asyncio.timeout(self._run.limits.generator_timeout):
+                with self._blamed():
+                    made = await self._group_generator.generate_group(ctx, samples)
         except RefusedError as error:
-            return [[_refused(sample)] for sample in samples], error
+            return [[_failed(sample, "refused")] for sample in samples], error
+        except TimeoutError:
+            return [[_failed(sample, TIMED_OUT)] for sample in samples], None
+        generated = [[sample] for sample in made]
         if len(generated) != len(samples):
             raise PluginError(f"The generator {self._name} made {len(generated)} samples of {len(samples)}.")
         check_generated(self._name, generated, samples)
@@ -194,10 +201,13 @@ class GroupPipeline:
         self, ctx: GenerationContext, sample: Sample
     ) -> tuple[list[Sample], RefusedError | None]:
         try:
-            with self._blamed():
-                generated = await self._generator.generate(ctx, sample)
+            async with asyncio.timeout(self._run.limits.generator_timeout):
+                with self._blamed():
+                    generated = await self._generator.generate(ctx, sample)
         except RefusedError as error:
-            return [_refused(sample)], error
+            return [_failed(sample, "refused")], error
+        except TimeoutError:
+            return [_failed(sample, TIMED_OUT)], None
         trajectory = generated if isinstance(generated, list) else [generated]
         check_generated(self._name, [trajectory], [sample])
         return trajectory, None
@@ -286,8 +296,8 @@ def _no_score(sample: Sample) -> PluginError:
     return PluginError(f"The rewards give no score: {why}.")
 
 
-def _refused(sample: Sample) -> Sample:
-    return replace(sample, status=GenerationStatus.FAILED, failure="refused")
+def _failed(sample: Sample, failure: str) -> Sample:
+    return replace(sample, status=GenerationStatus.FAILED, failure=failure)
 
 
 def _unusable(trajectories: Sequence[Sequence[Sample]]) -> dict[int, Sample]:

@@ -4,6 +4,7 @@ import math
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, SupportsFloat
 
 from rlcore.api.types import Sample, Score
@@ -41,10 +42,17 @@ def checked_scores(
 
 
 def failure_of(error: Exception) -> Failure:
-    """What went wrong, by the name of its type."""
+    """What went wrong, by the name of its type, and where: its last line that is not core's."""
     name = type(error).__name__
     reason = f"{name}: {error}" if str(error) else name
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_core(frame.filename)]
+    if frames:
+        reason += f" ({frames[-1].filename}, line {frames[-1].lineno})"
     return Failure(kind=name, reason=reason, trace="".join(traceback.format_exception(error)))
+
+
+def _is_core(file: str) -> bool:
+    return Path(file).is_relative_to(Path(__file__).parents[1])
 
 
 def _checked(score: object, sample: Sample, low: float, high: float) -> ScoreOrFailure:
@@ -55,20 +63,32 @@ def _checked(score: object, sample: Sample, low: float, high: float) -> ScoreOrF
     if tokens is not None and len(tokens) != len(sample.response_ids):
         reason = f"per_token has {len(tokens)} values for {len(sample.response_ids)} response tokens"
         return Failure(kind="per_token", reason=reason)
-    lost = [place for place, token in enumerate(tokens or ()) if token and not sample.loss_mask[place]]
-    if lost:
-        reason = f"per_token has a value for response token {lost[0]}, which is masked: it would be lost"
-        return Failure(kind="masked", reason=reason)
     try:
         return Score(
             value=_within(score.value, "value", low, high),
-            per_token=None if tokens is None else tuple(_finite(token, "per_token") for token in tokens),
+            per_token=None if tokens is None else _credited(tokens, sample.loss_mask),
             parts={
                 str(name): _within(part, f"part {name!r}", low, high) for name, part in score.parts.items()
             },
         )
     except ValueError as error:
         return Failure(kind="number", reason=str(error))
+
+
+def _credited(tokens: Sequence[object], mask: Sequence[int]) -> tuple[float, ...]:
+    """Finite numbers. One on a masked token, which a tool wrote, counts at the last live one before it."""
+    credit, live = [0.0] * len(tokens), None
+    for place, token in enumerate(tokens):
+        value = _finite(token, "per_token")
+        live = place if mask[place] else live
+        if value and live is None:
+            raise ValueError(
+                f"per_token has a value for response token {place}, which is masked, as are all before it: "
+                "it would be lost"
+            )
+        if live is not None:
+            credit[live] += value
+    return tuple(credit)
 
 
 def _within(number: object, name: str, low: float, high: float) -> float:

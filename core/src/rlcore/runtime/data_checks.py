@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from rlcore.compose.resolved import Inference, Resolved
     from rlcore.rollout.generators import Generators
     from rlcore.runtime.evals import PreparedEval
+
+
+_SHOWN = 10
+_log = logging.getLogger(__name__)
 
 
 def check_answered(
@@ -56,6 +61,13 @@ def check_prompts(encoder: PromptEncoder, run: RunConfig, sets: Mapping[str, Seq
             given.check(rows)
         except DataError as error:
             raise DataError(f"{where}: {error}") from error
+        if unknown := encoder.unknown(rows):
+            shown = " ".join(map(repr, unknown[:_SHOWN])) + (" …" if len(unknown) > _SHOWN else "")
+            _log.warning(
+                "%s: the tokenizer has no token for %s: the model cannot see that text, nor write it.",
+                where,
+                shown,
+            )
 
 
 def check_columns(run: RunConfig, sets: Mapping[str, Sequence[Prompt]]) -> None:

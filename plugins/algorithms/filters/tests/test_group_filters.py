@@ -180,6 +180,7 @@ def made_by(*versions: int) -> Sample:
     ("versions", "max_age", "trained_on"),
     [
         ([(4,), (4,)], 0, [True, True]),
+        ([(-1,), (-1, 5), (3, 5)], 1, [True, True, False]),  # -1: recorded, made by no weights of the run
         ([(4,), (3,)], 0, [True, False]),
         ([(4, 5), (5,)], 0, [False, True]),
         ([(4, 5, 6), (5, 6), (6,)], 1, [False, True, True]),

@@ -27,6 +27,7 @@ class TestLlama(BridgeConformance):
             "rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
         },
         "hidden_act 'gelu' is not supported": {"hidden_act": "gelu"},
+        "use_sliding_window is not supported": {"sliding_window": 16},
         "partial_rotary_factor is not supported": {
             "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
         },

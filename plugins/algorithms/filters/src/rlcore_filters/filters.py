@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from rlcore import GenerationStatus, Group, PackedFlags, PackedFloats, Sample, Score, Verdict
+from rlcore import RECORDED, GenerationStatus, Group, PackedFlags, PackedFloats, Sample, Score, Verdict
 from rlcore_filters.config import DuplicatesConfig, OverlongConfig, RewardRangeConfig, StalenessConfig
 
 
@@ -73,8 +73,9 @@ class Staleness:
 
     def judge(self, group: Group) -> Verdict:
         """The group, without a token of its stale samples to train on, or dropped."""
-        newest = max((version for sample in group.samples for version in sample.versions), default=0)
-        stale = [newest - min(s.versions, default=newest) > self._config.max_age for s in group.samples]
+        sampled = [_sampled(sample) for sample in group.samples]
+        newest = max((version for versions in sampled for version in versions), default=0)
+        stale = [newest - min(versions, default=newest) > self._config.max_age for versions in sampled]
         if not any(stale):
             return Verdict(group=group)
         if self._config.mode == "drop" or all(stale):
@@ -100,6 +101,11 @@ class RewardRange:
         if mean > self._config.high:
             return Verdict(group=None, reason="reward_high")
         return Verdict(group=group)
+
+
+def _sampled(sample: Sample) -> set[int]:
+    """The weights that made its tokens; recorded ones, which no weights of the run made, have no age."""
+    return set(sample.versions) - {RECORDED}
 
 
 def _rollouts(group: Group) -> list[list[Sample]]:

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from transformers import PretrainedConfig
-
 from rlcore import ModelError
 from rlcore_megatron.mcore.backend import Linears
 from rlcore_megatron.mcore.bridge import MBridge
@@ -41,10 +39,3 @@ class QwenBridge(MBridge):
     def _biased(self) -> bool:
         """A Qwen3 with attention biases: Qwen2 always has those of query, key and value, and no other."""
         return bool(self.hf_config.model_type == "qwen3" and self.hf_config.attention_bias)
-
-    def check(self, hf_config: PretrainedConfig) -> None:
-        super().check(hf_config)
-        if set(hf_config.layer_types) != {"full_attention"}:
-            raise ModelError(
-                f"{self.path}: use_sliding_window is not supported: every layer must see the whole sequence."
-            )

@@ -15,8 +15,6 @@ class QwenMoeBridge(MoeBridge):
 
     def check(self, hf_config: PretrainedConfig) -> None:
         super().check(hf_config)
-        if hf_config.use_sliding_window:
-            raise ModelError(f"{self.path}: use_sliding_window is not supported.")
         if hf_config.attention_bias:
             raise ModelError(f"{self.path}: attention_bias is not supported for Qwen3-MoE.")
 

@@ -121,6 +121,10 @@ class MBridge:
             raise ModelError(f"{self.path}: partial_rotary_factor is not supported for this family.")
         if hf_config.hidden_act != "silu":
             raise ModelError(f"{self.path}: hidden_act {hf_config.hidden_act!r} is not supported; 'silu' is.")
+        if _slides(hf_config):
+            raise ModelError(
+                f"{self.path}: use_sliding_window is not supported: every layer must see the whole sequence."
+            )
         quantization = getattr(hf_config, "quantization_config", None)
         if quantization and fp8.block_of(quantization) is None:
             raise ModelError(
@@ -259,3 +263,12 @@ def parsed_config(path: Path) -> PretrainedConfig:
         raise ModelError(f"{path / 'config.json'} cannot be read: {reason}") from error
     assert isinstance(config, PretrainedConfig)
     return config
+
+
+def _slides(hf_config: PretrainedConfig) -> bool:
+    """Whether a layer sees a window of the sequence alone."""
+    layers = getattr(hf_config, "layer_types", None)
+    if layers:
+        return "sliding_attention" in layers
+    window = getattr(hf_config, "sliding_window", None)
+    return bool(getattr(hf_config, "use_sliding_window", window))  # the flag switches a window off
