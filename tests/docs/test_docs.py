@@ -147,8 +147,11 @@ def test_each_recipe_has_a_page(recipe: str) -> None:
 CONFORMANCE = (DOCS / "conformance.md").read_text()
 
 
-@pytest.mark.parametrize("test", sorted(set(re.findall(r"`(\S+\.py::\w+)`", CONFORMANCE))))
-def test_what_the_conformance_page_names_is_a_test(test: str) -> None:
+RELIABILITY = (DOCS / "reliability.md").read_text()
+
+
+@pytest.mark.parametrize("test", sorted(set(re.findall(r"`(\S+\.py::\w+)`", CONFORMANCE + RELIABILITY))))
+def test_what_a_page_names_is_a_test(test: str) -> None:
     path, _, name = test.partition("::")
     assert re.search(rf"^ *(?:async )?def {name}\(", (ROOT / path).read_text(), re.MULTILINE)
 

@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -184,3 +185,22 @@ def test_the_plugin_module_imports_little() -> None:
         "sys.exit(any(m in sys.modules for m in ('torch', 'ray', 'megatron', 'transformers')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("form", ["sigmoid", "ipo"])
+@pytest.mark.parametrize("normalized", [False, True])
+def test_a_rank_without_a_pair_has_no_loss(form: Any, normalized: bool) -> None:
+    none = torch.zeros(0, dtype=torch.int64)
+    per_token = {"loss_mask": torch.zeros(0), "reference_log_probs": torch.zeros(0, dtype=torch.float64)}
+    columns = ("position", "group", "rollout", "chosen", "unit")
+    empty = TrainBatch(
+        tokens=none,
+        prompt_lengths=none,
+        response_lengths=none,
+        per_token=per_token,
+        per_sample=dict.fromkeys(columns, none),
+    )
+    batch = prepare(empty, None, normalizer="per_rollout", constant=1, minibatches=1)
+    log_probs = torch.zeros(0, dtype=torch.float64, requires_grad=True)
+    total, _ = _run(DpoConfig(form=form, length_normalized=normalized), batch, log_probs)
+    assert total.item() == 0

@@ -62,7 +62,8 @@ class Dpo:
         reference_R = where_live(inputs.batch.per_token[Input.REFERENCE_LOG_PROBS], inputs.mask)
         # a response may be several samples
         slot_R = (2 * pair_B + inputs.batch.per_sample["chosen"])[inputs.segments]
-        ratio_R, slots = inputs.log_probs - reference_R, 2 * int(pair_B.max()) + 2
+        ratio_R = inputs.log_probs - reference_R
+        slots = 2 * int(pair_B.max()) + 2 if len(pair_B) else 0
         if self._config.length_normalized:
             return segment_mean(ratio_R, inputs.mask, slot_R, slots).view(-1, 2)
         return segment_sum(ratio_R, slot_R, slots).view(-1, 2)
