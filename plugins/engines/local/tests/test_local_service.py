@@ -6,12 +6,12 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from rlcore_local.process import start
-from rlcore_local.requests import parse_generate
+from rlcore_local.requests import RequestError, parse_generate
 from rlcore_local.service import Service
 from rlcore_local.settings import Settings
 
@@ -55,3 +55,23 @@ async def test_an_answer_goes_to_the_request_that_it_is_of(service: Service) -> 
     with service.begun(service.sequences(parse_generate(body))) as (second,):
         service.dispatch([(second, {"of": "second"}), (first, {"of": "first"})])
         assert await service.next_answer(second) == {"of": "second"}
+
+
+async def test_texts_are_tokenized_beside_the_event_loop(service: Service) -> None:
+    read = threading.Event()
+
+    class Slow:
+        def encode(self, text: str) -> list[int]:
+            return [5, 6] if read.wait(LIMIT_S / 10) else []
+
+    service.tokenizer = cast(Any, Slow())
+    tokenizing = asyncio.ensure_future(service.tokenized(parse_generate({"text": ["x", "y"]})))
+    await asyncio.sleep(0.05)
+    read.set()  # in the loop, which would not come here before the tokenizer has given up
+    assert [ask.prompt for ask in (await tokenizing).asks] == [[5, 6], [5, 6]]
+
+
+async def test_a_text_that_cannot_fit_is_not_read(service: Service) -> None:
+    asks = parse_generate({"text": ["x", "x" * 3_000_000]})
+    with pytest.raises(RequestError, match=r"its 3000000 characters cannot be within"):
+        await service.tokenized(asks)

@@ -64,7 +64,7 @@ class Generate:
         """Check, generate, answer."""
         if LINES in request.headers.get("Accept", ""):
             return await self._lines(request)
-        asks = parse_generate(await read_body(request))
+        asks = await self.service.tokenized(parse_generate(await read_body(request)))
         if asks.stream:
             with self.service.begun(self.service.sequences(asks)) as sequences:
                 return await self._stream(request, sequences, asks.is_single)
@@ -75,7 +75,7 @@ class Generate:
     async def _lines(self, request: web.Request) -> web.StreamResponse:
         """A line for each prompt."""
         lines: asyncio.Queue[bytes] = asyncio.Queue()
-        asks = parse_generate(await read_body(request), alike=False)
+        asks = await self.service.tokenized(parse_generate(await read_body(request), alike=False))
         if asks.stream:
             raise RequestError(f"stream: must be false with Accept: {LINES}")
         prompts: dict[int, list[Sequence]] = {}

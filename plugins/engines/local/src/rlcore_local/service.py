@@ -18,6 +18,11 @@ T = TypeVar("T")
 Answer = dict[str, Any]
 
 
+MAX_TEXT = 1 << 20
+MAX_CHARACTERS_A_TOKEN = 64
+"""A prompt has at most `MAX_TEXT` characters, and so many for each token of the context."""
+
+
 class Service:
     """What the routes call.
 
@@ -41,6 +46,7 @@ class Service:
         self.stop_ids = stop_ids
         self.model_path = settings.model_path
         self._arrivals = itertools.count()
+        self._tokenizing = asyncio.Lock()
         self._listeners: dict[Sequence, asyncio.Queue[Answer]] = {}
         self._rids: set[str] = set()
 
@@ -53,6 +59,27 @@ class Service:
         for one, answer in answers:
             if (listener := self._listeners.get(one)) is not None:
                 listener.put_nowait(answer)
+
+    async def tokenized(self, asks: Asks) -> Asks:
+        """`asks` with tokens in place of texts; other requests are answered meanwhile."""
+        texts = [ask.prompt for ask in asks.asks if isinstance(ask.prompt, str)]
+        if not texts:
+            return asks
+        longest = max(map(len, texts))
+        if longest > MAX_TEXT + MAX_CHARACTERS_A_TOKEN * self.context_length:
+            raise RequestError(
+                f"text: its {longest} characters cannot be within the model's context length "
+                f"({self.context_length} tokens)."
+            )
+        async with self._tokenizing:
+            return await asyncio.to_thread(self._with_tokens, asks)
+
+    def _with_tokens(self, asks: Asks) -> Asks:
+        def tokens(ask: Ask) -> Ask:
+            ids = token_ids(ask.prompt, self.tokenizer, self.vocab_size)
+            return ask.model_copy(update={"prompt": ids})
+
+        return asks.model_copy(update={"asks": [tokens(ask) for ask in asks.asks]})
 
     def sequences(self, asks: Asks) -> list[Sequence]:
         """The samples that a request asks for, prompt by prompt; `RequestError` where one cannot be had."""
