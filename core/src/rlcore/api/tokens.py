@@ -73,6 +73,10 @@ def vocabulary(path: str | Path) -> dict[str, int]:
     return vocabulary
 
 
+_LONGEST, _CHARACTERS_A_TOKEN = 2**20, 64
+"""A prompt has at most `_LONGEST` characters, and so many for each token that it may have."""
+
+
 class PromptEncoder:
     """Text becomes ids without special tokens; messages go through the tokenizer's chat template."""
 
@@ -87,7 +91,13 @@ class PromptEncoder:
         return cls(load_tokenizer(path), max_prompt_tokens)
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
-        """Token ids of `prompt`, `checked`."""
+        """Token ids of `prompt`, `checked`. A text that cannot fit is refused before it is tokenized."""
+        longest = _LONGEST + _CHARACTERS_A_TOKEN * self._limit
+        if isinstance(prompt.text, str) and len(prompt.text) > longest:
+            raise DataError(
+                f"The prompt {prompt.prompt_id!r} has {len(prompt.text)} characters;"
+                f" --max-prompt-tokens allows {self._limit} tokens."
+            )
         return self.checked(prompt, self._ids(prompt))
 
     def checked(self, prompt: Prompt, ids: tuple[int, ...]) -> tuple[int, ...]:

@@ -20,6 +20,8 @@ Row = Mapping[str, Json]
 def required(row: Row, key: str, setting: str, where: str) -> Json:
     """The value of `key`, which the setting of the source names."""
     if row.get(key) is None:
+        if key in row:
+            raise DataError(f"{where}: {key!r} is null.")
         found = ", ".join(repr(name) for name in row) or "nothing"
         raise DataError(f"{where}: no {key!r} ({setting} names another key); found {found}.")
     return row[key]

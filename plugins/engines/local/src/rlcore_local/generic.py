@@ -4,6 +4,7 @@ Rows are aligned at their right end, so that each row's next token falls into th
 before a row's first token are masked.
 """
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,6 +43,9 @@ class GenericDecoder:
 
     def __init__(self, model: Any) -> None:
         self.model = model
+        # transformers 5.24 calls it so, and warns of the name that it had before
+        takes = inspect.signature(model.forward).parameters
+        self._cache = "cache" if "cache" in takes else "past_key_values"
         self.clear()
 
     def refresh(self) -> None:
@@ -59,9 +63,9 @@ class GenericDecoder:
             input_ids=ids,
             attention_mask=mask,
             position_ids=positions,
-            past_key_values=cache,
             use_cache=True,
             logits_to_keep=1 if last_only else 0,
+            **{self._cache: cache},
         )
         logits: Tensor = output.logits
         return logits
