@@ -120,7 +120,7 @@ def test_bad_parquet(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"bad\.parquet: cannot be read as parquet"):
         read(path)
     pq.write_table(pa.table({"prompt": ["p", None]}), path)
-    with pytest.raises(DataError, match="row 2: no 'prompt'"):
+    with pytest.raises(DataError, match="row 2: 'prompt' is null"):
         read(path)
 
 

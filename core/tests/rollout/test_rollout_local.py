@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from rlcore.api.config import Config
-from rlcore.api.errors import StaleWeightsError
+from rlcore.api.errors import DataError, StaleWeightsError
 from rlcore.api.part import RewardPart
 from rlcore.api.run_config import RunConfig
 from rlcore.api.tokens import PromptEncoder
@@ -42,6 +42,12 @@ def test_the_encoder_knows_what_the_tokenizer_does_not(model: Path) -> None:
     known, strange = Prompt(prompt_id="p", text="0 1="), Prompt(prompt_id="q", text="{0}", label="é")
     assert encoder.unknown([known]) == ""
     assert encoder.unknown([known, strange]) == "{}é"
+
+
+def test_a_text_that_cannot_fit_is_not_tokenized(model: Path) -> None:
+    encoder = PromptEncoder.load(model, max_prompt_tokens=16)
+    with pytest.raises(DataError, match="'p' has 2000000 characters; --max-prompt-tokens allows 16 tokens"):
+        encoder.check([Prompt(prompt_id="p", text="0" * 2_000_000)])
 
 
 @pytest.fixture(scope="module")
