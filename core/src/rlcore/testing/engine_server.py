@@ -88,9 +88,11 @@ class HereLauncher:
 
     async def died(self) -> str:
         """Why it did."""
-        assert self._supervisor is not None, "watched after its start"
+        watched = self._supervisor
+        assert watched is not None, "watched after its start"
         try:
-            await asyncio.to_thread(self._supervisor.watch)
+            while not watched._stopping.is_set():
+                await asyncio.to_thread(watched.watch)
         except EngineError as error:
             return str(error)
         return "stopped"
