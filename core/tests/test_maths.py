@@ -253,11 +253,12 @@ def test_token_weights() -> None:
     sixth = 1 / 6
     close(weights("per_rollout"), sixth, sixth, 0, sixth, 0, 0.5, 0)
     close(weights("per_token"), 0.25, 0.25, 0, 0.25, 0, 0.25, 0)
+    close(weights("per_prompt"), sixth, sixth, 0, sixth, 0, 0.5, 0)
     third = 1 / 30
     close(weights("constant"), third, third, 0, third, 0, third, 0)
 
 
-@pytest.mark.parametrize("normalizer", ["per_rollout", "per_token", "constant"])
+@pytest.mark.parametrize("normalizer", ["per_rollout", "per_prompt", "per_token", "constant"])
 def test_token_weights_of_nothing_live(normalizer: maths.Normalizer) -> None:
     """Fully masked: no weight and no NaN."""
     close(maths.token_weights(f64(0, 0), i64(0, 1), i64(0, 1), normalizer=normalizer, constant=4), 0, 0)

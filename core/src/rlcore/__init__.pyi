@@ -77,6 +77,7 @@ from .api.inputs import (
     TrainsOn as TrainsOn,
 )
 from .api.maths import (
+    MAX_LOG_RATIO as MAX_LOG_RATIO,
     KlKind as KlKind,
     Normalizer as Normalizer,
     band_weights as band_weights,
@@ -87,6 +88,7 @@ from .api.maths import (
     group_std as group_std,
     importance_ratio as importance_ratio,
     indices_of as indices_of,
+    kl as kl,
     leave_one_out_baseline as leave_one_out_baseline,
     log_ratio as log_ratio,
     masked_mean as masked_mean,

@@ -115,6 +115,51 @@ VETTED: dict[str, dict[str, Any]] = {
         "advantage.baseline": True,
     },
     "rloo": {**SAMPLED, **SUMMED, "advantage": "rloo"},
+    "opo": {**SAMPLED, **SUMMED, "advantage": "opo"},
+    "gpg": {**SAMPLED, **SUMMED, "advantage": "gpg", "normalizer": "per_token"},
+    "pass_at_k": {
+        **SAMPLED,
+        **PPO_CLIP,
+        "advantage": "pass_at_k",
+        "advantage.k": 4,
+        "normalizer": "per_token",
+    },
+    "dppo": {
+        **SAMPLED,
+        **GROUP,
+        "loss": "dppo",
+        "loss.divergence": "tv",
+        "loss.low": 0.15,
+        "loss.high": 0.15,
+        "normalizer": "per_rollout",
+        "old_log_probs": "rollout",
+    },
+    "luspo": {
+        **SAMPLED,
+        **GROUP,
+        "loss": "gspo",
+        "loss.clip_low": 3e-4,
+        "loss.clip_high": 4e-4,
+        "normalizer": "constant",
+    },
+    "gmpo": {
+        **SAMPLED,
+        **GROUP,
+        "loss": "gmpo",
+        "loss.clip_low": 0.4,
+        "loss.clip_high": 0.4,
+        "normalizer": "per_rollout",
+    },
+    "vespo": {
+        **SAMPLED,
+        **GROUP,
+        "loss": "vespo",
+        "loss.k_pos": 2.0,
+        "loss.lambda_pos": 3.0,
+        "loss.k_neg": 3.0,
+        "loss.lambda_neg": 2.0,
+        "normalizer": "per_token",
+    },
     "remax": {**SAMPLED, **SUMMED, "advantage": "remax", "advantage.gamma": 1.0},
     "reinforce++": {
         **SAMPLED,
@@ -207,7 +252,7 @@ UNREAD = "but loss 'distill' reads no advantages"
 MISFITS: list[tuple[str, dict[str, Any], str]] = [
     *(
         ("grpo", {"correction": [name], "old_log_probs": "rollout"}, _same_as_rollout(name))
-        for name in ("tis", "mis", "icepop", "decoupled")
+        for name in ("tis", "mis", "icepop", "decoupled", "divergence")
     ),
     (
         "grpo",
@@ -215,8 +260,11 @@ MISFITS: list[tuple[str, dict[str, Any], str]] = [
         "--correction: found 'opsm', which compares the old with the new log-probs, but they are the same "
         "with --minibatches 1; expected at least 2, or --old-log-probs rollout.",
     ),
-    *((name, ONE, _group_of_one("grpo")) for name in ("grpo", "dr_grpo", "dapo", "gspo", "cispo", "sapo")),
-    ("rloo", ONE, _group_of_one("rloo")),
+    *(
+        (name, ONE, _group_of_one("grpo"))
+        for name in ("grpo", "dr_grpo", "dapo", "gspo", "cispo", "sapo", "gmpo")
+    ),
+    *((name, ONE, _group_of_one(name)) for name in ("rloo", "opo", "gpg")),
     ("max_rl", ONE, _group_of_one("max_rl")),
     ("reinforce++-baseline", ONE, _group_of_one("reinforce_plus_plus_baseline")),
     ("ppo", {"value_loss": "none"}, NO_CRITIC),

@@ -36,7 +36,7 @@ from rlcore_sapo.loss import Sapo
 from rlcore_sft.config import SftConfig
 from rlcore_sft.loss import Sft
 
-NORMALIZERS: list[Normalizer] = ["per_rollout", "per_token", "constant"]
+NORMALIZERS: list[Normalizer] = ["per_rollout", "per_prompt", "per_token", "constant"]
 
 
 def clipped(inputs: LossInputs) -> LossOutput:
@@ -165,6 +165,15 @@ def test_loss_and_gradient_do_not_depend_on_the_split_or_the_order(name: str, da
         tolerance = 1e-6 if metric.startswith(WEIGHTED) else None  # the weights of some are fp32
         torch.testing.assert_close(found, one_sums[metric], atol=tolerance, rtol=tolerance)
     assert not one_grad[batch.per_token["loss_mask"] == 0].any()
+
+
+def test_per_prompt_is_the_mean_of_the_means_of_groups() -> None:
+    """Three rollouts in two groups, whatever their lengths: each group has half of the weight."""
+    batch = make_batch([4, 2, 6], rollouts=[0, 1, 2])
+    batch = batch.with_columns(per_sample={"group": torch.tensor([3, 3, 1])})
+    live = {name: torch.ones(12) for name in batch.per_token}
+    batch = prepared(batch.with_columns(per_token=live), "per_prompt")
+    torch.testing.assert_close(batch.per_token["weights"], torch.tensor([1 / 12] * 12))
 
 
 @pytest.mark.parametrize("normalizer", NORMALIZERS)

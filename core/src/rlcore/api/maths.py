@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Normalizer = Literal["per_rollout", "per_token", "constant"]
+Normalizer = Literal["per_rollout", "per_prompt", "per_token", "constant"]
 KlKind = Literal["k1", "k2", "k3", "low_var_kl"]
 
 MAX_LOG_RATIO = 20.0
@@ -251,7 +251,8 @@ def token_weights(
     """The weight of each token in a minibatch's loss Σ w·loss, float64 [R]; 0 where not live.
 
     `per_rollout`: 1 / (rollouts with live tokens) / (live tokens of that rollout), the mean of rollout means;
-    samples of one rollout share its denominator. `per_token`: 1 / (live tokens).
+    samples of one rollout share its denominator. `per_prompt`: the same of groups, whose ids `rollout_B` then
+    holds: the mean of the prompts' token means. `per_token`: 1 / (live tokens).
     `constant`: 1 / (`constant` * rollouts) (https://arxiv.org/abs/2503.20783).
     """
     live_R = (mask_R > 0).double()

@@ -71,8 +71,9 @@ class LossOptions(Config):
     """What core adds to the loss, and how it reads log-probs."""
 
     entropy_coef: float = Field(0.0, ge=0, description="coefficient of the entropy bonus")
-    normalizer: Literal["per_rollout", "per_token", "constant"] = Field(
-        "per_rollout", description="denominator of the loss: mean of rollout means, all tokens, or a constant"
+    normalizer: Literal["per_rollout", "per_prompt", "per_token", "constant"] = Field(
+        "per_rollout",
+        description="denominator of the loss: mean of rollouts, of prompts, of all tokens, or a constant",
     )
     old_log_probs: Literal["trainer", "rollout"] = Field(
         "trainer", description="what the policy ratio compares with: the trainer's log-probs or the engine's"

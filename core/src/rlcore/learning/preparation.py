@@ -46,6 +46,7 @@ def prepare(
     minibatch_B = batch.per_sample.get("minibatch")
     if minibatch_B is None:
         minibatch_B = assign_minibatches(batch.per_sample["rollout"], minibatches)
+    shares_B = batch.per_sample["group" if normalizer == "per_prompt" else "rollout"]
     weights_R = torch.zeros(len(mask_R))
     for number in range(minibatches):
         of_sample_B = minibatch_B == number
@@ -54,7 +55,7 @@ def prepare(
         weights_R[of_token_R] = token_weights(
             mask_R[of_token_R],
             segment_B[segments_R[of_token_R]],
-            batch.per_sample["rollout"][of_sample_B],
+            shares_B[of_sample_B],
             normalizer=normalizer,
             constant=constant,
         ).float()

@@ -11,8 +11,15 @@ from torch import Tensor
 
 from rlcore.api.config import Config
 from rlcore.api.training import Correction, CorrectionInputs
-from rlcore_corrections.config import DecoupledConfig, IcePopConfig, MisConfig, OpsmConfig, TisConfig
-from rlcore_corrections.weights import Decoupled, IcePop, Mis, Opsm, Tis
+from rlcore_corrections.config import (
+    DecoupledConfig,
+    DivergenceConfig,
+    IcePopConfig,
+    MisConfig,
+    OpsmConfig,
+    TisConfig,
+)
+from rlcore_corrections.weights import Decoupled, Divergence, IcePop, Mis, Opsm, Tis
 
 NAN, INF = math.nan, math.inf
 KINDS: dict[str, tuple[Callable[[Any], Correction], type[Config]]] = {
@@ -21,12 +28,18 @@ KINDS: dict[str, tuple[Callable[[Any], Correction], type[Config]]] = {
     "icepop": (IcePop, IcePopConfig),
     "opsm": (Opsm, OpsmConfig),
     "decoupled": (Decoupled, DecoupledConfig),
+    "divergence": (Divergence, DivergenceConfig),
 }
 EACH: list[tuple[str, dict[str, Any]]] = [
     ("tis", {}),
     ("icepop", {}),
     ("opsm", {}),
     ("decoupled", {"cap": 5.0}),
+    *(
+        ("divergence", {"level": level, "estimator": estimator})
+        for level in ("token", "mean", "max")
+        for estimator in ("k2", "k3")
+    ),
     *(
         ("mis", {"level": level, "mode": mode, "veto": 1e-3})
         for level in ("token", "sequence", "geometric")
@@ -167,6 +180,27 @@ def test_decoupled() -> None:
     """π_prox / π_behav, whole; with a cap larger ones are dropped, not truncated (2110.00641, 2505.24298)."""
     assert weights("decoupled", inputs([[3.0, -5.0, 1.0]])) == [20.0855, 0.0067, E_ONE]
     assert weights("decoupled", inputs([[3.0, -5.0, 1.0]]), cap=5) == [0.0, 0.0067, E_ONE]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"high": 0.1}, [1, 0, 1, 1, 0, 1]),
+        ({"high": 0.12}, [1, 0, 1, 1, 1, 1]),
+        ({"high": 0.12, "estimator": "k2"}, [1, 0, 1, 1, 0, 1]),
+        ({"high": 0.04, "level": "mean"}, [0, 0, 0, 1, 1, 1]),
+        ({"high": 0.03, "level": "mean"}, [0, 0, 0, 0, 0, 0]),
+        ({"high": 0.12, "level": "max"}, [0, 0, 0, 1, 1, 1]),
+        ({"high": 0.12, "level": "max", "estimator": "k2"}, [0] * 6),
+    ],
+)
+def test_divergence(settings: dict[str, Any], expected: list[float]) -> None:
+    """Log-ratios 0, .5, 0 and 0, -.5, 0: k2 = .125 twice, k3 = e^.5 - 1.5 = .14872 and e^-.5 - .5 = .10653.
+
+    Means of a sample: .04957 and .03551 of k3. Ratios of e^.5 and e^-.5 cancel; these do not.
+    """
+    found = weights("divergence", inputs([[0.0, 0.5, 0.0], [0.0, -0.5, 0.0]]), **settings)
+    assert found == expected
 
 
 @pytest.mark.parametrize(("name", "settings"), EACH)

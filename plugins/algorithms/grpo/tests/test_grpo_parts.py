@@ -138,6 +138,8 @@ def test_recipes_name_parts_and_settings_that_exist() -> None:
         "grpo": ("per_rollout", {}),
         "dr_grpo": ("constant", {"advantage": {"std": False}}),
         "dapo": ("per_token", {"loss": {"clip_high": 0.28}}),
+        "pass_at_k": ("per_token", {}),
+        "dppo": ("per_rollout", {}),
     }
     for recipe in recipes:
         RunConfig.of(**recipe.settings)

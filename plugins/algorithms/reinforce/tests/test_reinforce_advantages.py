@@ -16,7 +16,9 @@ from rlcore.api.batch import TrainBatch
 from rlcore.api.inputs import Input
 from rlcore.testing.estimators import EstimatorConformance
 from rlcore_reinforce.advantage import (
+    GroupPolicyGradient,
     LeaveOneOut,
+    OptimalBaseline,
     ReinforceAdvantage,
     ReinforcePlusPlus,
     ReinforcePlusPlusBaseline,
@@ -130,6 +132,35 @@ def test_baseline_is_the_mean_return_of_the_tokens() -> None:
 
 def test_a_rollout_without_live_tokens_is_not_in_the_baseline() -> None:
     check(reinforce(), [Row([4]), Row([9, 9], [0, 0]), Row([0])], [2, 0, 0, -2])
+
+
+# --- OPO and GPG ---------------------------------------------------------------------------------------
+
+
+OPO = OptimalBaseline(SiblingsConfig())
+GPG = GroupPolicyGradient(SiblingsConfig())
+
+
+def test_opo_weighs_the_baseline_by_length() -> None:
+    """Rewards 1 and 0 with 1 and 3 live tokens: baseline .25. A masked token has no length."""
+    check(OPO, [Row([1, 0], [1, 0]), Row([0, 0, 0])], [0.75, 0.75, -0.25, -0.25, -0.25])
+
+
+def test_opo_counts_the_tokens_of_a_split_rollout_together() -> None:
+    """Rollouts of 3 (1 + 2 tokens, reward 4) and 1 token (reward 0): baseline 3."""
+    rows = [Row([4], rollout=7), Row([0], rollout=3), Row([0, 4], rollout=7)]
+    check(OPO, rows, [1, -3, 1, 1])
+
+
+def test_opo_of_equal_rewards_is_exactly_zero() -> None:
+    rows = [Row([0.1]), Row([0, 0.1]), Row([0, 0, 0.1]), Row([7], group=1)]
+    assert OPO.estimate(batch_of(*rows)).tolist() == [0.0] * 7
+
+
+def test_gpg_scales_by_the_groups_that_have_a_signal() -> None:
+    """Two of five rollouts say nothing: 5 / 3. Centered: 2/3, -1/3, -1/3."""
+    check(GPG, singles([1, 0, 0], [1, 1]), [10 / 9, -5 / 9, -5 / 9, 0, 0])
+    check(GPG, singles([1, 1], [0.1, 0.1, 0.1]), [0] * 5)
 
 
 # --- the greedy response ---------------------------------------------------------------------------------

@@ -103,6 +103,8 @@ def test_the_presets_entropy_bonus_shrinks_with_unscaled_advantages() -> None:
     assert scales == {
         "reinforce": small,
         "rloo": small,
+        "opo": small,
+        "gpg": small,
         "remax": small,
         "reinforce++": {},
         "reinforce++-baseline": {},
@@ -118,6 +120,8 @@ def test_only_what_compares_siblings_needs_a_group() -> None:
     assert needs == {
         "reinforce": 1,
         "rloo": 2,
+        "opo": 2,
+        "gpg": 2,
         "remax": 1,
         "reinforce_plus_plus": 1,
         "reinforce_plus_plus_baseline": 2,

@@ -94,6 +94,16 @@ class IcePopConfig(EngineRatioConfig):
         return self
 
 
+class DivergenceConfig(EngineRatioConfig):
+    """Settings of the correction `divergence`."""
+
+    estimator: Literal["k2", "k3"] = Field("k3", description="estimate of the KL from engine to trainer")
+    level: Literal["token", "mean", "max"] = Field(
+        "token", description="of each token, or the mean or the largest over the sample"
+    )
+    high: float = Field(0.1, gt=0, le=1e6, description="what exceeds it is left out")
+
+
 class OpsmConfig(CorrectionConfig):
     """Settings of the correction `opsm`."""
 

@@ -3,7 +3,14 @@
 from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
-from rlcore_corrections.config import DecoupledConfig, IcePopConfig, MisConfig, OpsmConfig, TisConfig
+from rlcore_corrections.config import (
+    DecoupledConfig,
+    DivergenceConfig,
+    IcePopConfig,
+    MisConfig,
+    OpsmConfig,
+    TisConfig,
+)
 
 
 @hookimpl
@@ -26,6 +33,12 @@ def rlcore_corrections() -> Iterable[Component]:
         factory="rlcore_corrections.weights:IcePop",
         summary="leave out tokens on which trainer and engine disagree",
         config=IcePopConfig,
+    )
+    yield Component(
+        name="divergence",
+        factory="rlcore_corrections.weights:Divergence",
+        summary="leave out tokens or samples by an estimate of the KL from engine to trainer",
+        config=DivergenceConfig,
     )
     yield Component(
         name="opsm",

@@ -10,12 +10,20 @@ from rlcore import (
     CorrectionInputs,
     TokenWeights,
     band_weights,
+    kl,
     segment_mean,
     segment_sum,
     truncated_weights,
     where_live,
 )
-from rlcore_corrections.config import DecoupledConfig, IcePopConfig, MisConfig, OpsmConfig, TisConfig
+from rlcore_corrections.config import (
+    DecoupledConfig,
+    DivergenceConfig,
+    IcePopConfig,
+    MisConfig,
+    OpsmConfig,
+    TisConfig,
+)
 
 Level = Literal["token", "sequence", "geometric"]
 
@@ -96,6 +104,33 @@ class IcePop:
         log_ratio_R = engine_log_ratio(inputs, "token")
         weights_R = band_weights(log_ratio_R, low, high)
         return TokenWeights(weights=weights_R, metrics=_metrics("icepop", log_ratio_R, weights_R, low, high))
+
+
+class Divergence:
+    """0 where an estimate of KL(π_engine || π_old) exceeds `high`, else 1.
+
+    With d = log(π_old / π_engine) of a token: k2 = d² / 2, k3 = e^d - 1 - d (http://joschu.net/blog/kl-approx.html).
+    Of each token, or the mean or the largest over the live tokens of its sample. Neither is negative, so that
+    deviations to both sides add up, where they cancel in the geometric mean of ratios.
+    """
+
+    def __init__(self, config: DivergenceConfig) -> None:
+        self._config = config
+
+    def weigh(self, inputs: CorrectionInputs) -> TokenWeights:
+        mask_R, segments_R, samples = inputs.mask, inputs.segments, inputs.samples
+        far_R = kl(inputs.rollout_log_probs, inputs.old_log_probs, mask_R, self._config.estimator)
+        if self._config.level == "mean":
+            far_R = segment_mean(far_R, mask_R, segments_R, samples)[segments_R]
+        elif self._config.level == "max":
+            far_B = far_R.new_zeros(samples).scatter_reduce(0, segments_R, far_R, "amax")
+            far_R = far_B[segments_R]
+        kept_R = torch.where(far_R > self._config.high, torch.zeros_like(far_R), torch.ones_like(far_R))
+        weights_R = torch.where(far_R.isnan(), far_R, kept_R)
+        return TokenWeights(
+            weights=weights_R,
+            metrics={"divergence_kl": far_R, "divergence_dropped": far_R > self._config.high},
+        )
 
 
 class Opsm:

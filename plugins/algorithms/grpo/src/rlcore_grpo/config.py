@@ -35,6 +35,26 @@ class DrGroupAdvantageConfig(GroupAdvantageConfig):
     std: bool = Field(False, description="divide by the standard deviation of the group")
 
 
+class PassAtKConfig(AdvantageConfig):
+    """Settings of the advantage `pass_at_k`. A group holds at least k responses."""
+
+    k: int = Field(4, ge=1, le=1024, description="responses of which the best one counts")
+
+    def needed_group_size(self) -> int:
+        """One set of k, and two to compare."""
+        return max(2, self.k)
+
+
+class DppoConfig(LossConfig):
+    """Settings of the loss `dppo`. The paper's bounds of the total variation."""
+
+    divergence: Literal["tv", "kl"] = Field(
+        "tv", description="distance of the policies at a token: total variation, or KL from old to new"
+    )
+    low: float = Field(0.15, gt=0, le=100, description="farthest that a token of negative advantage may fall")
+    high: float = Field(0.15, gt=0, le=100, description="farthest that one of positive advantage may rise")
+
+
 class PpoClipConfig(LossConfig):
     """Settings of the loss `ppo_clip`."""
 

@@ -1,10 +1,10 @@
-"""The clipped policy loss."""
+"""Losses of the policy ratio, each with its own trust region."""
 
 import torch
 from torch import Tensor
 
-from rlcore import LossInputs, LossOutput, importance_ratio
-from rlcore_grpo.config import PpoClipConfig
+from rlcore import MAX_LOG_RATIO, LossInputs, LossOutput, importance_ratio, where_live
+from rlcore_grpo.config import DppoConfig, PpoClipConfig
 
 
 class PpoClip:
@@ -30,3 +30,39 @@ class PpoClip:
             metrics["dual_clip_fraction"] = (advantages_R < 0) & (loss_R > bound_R)
             loss_R = torch.where(advantages_R < 0, torch.minimum(loss_R, bound_R), loss_R)
         return LossOutput(per_token=loss_R, metrics=metrics)
+
+
+class Dppo:
+    """DPPO's loss: the trust region is a bound of the divergence (https://arxiv.org/abs/2602.04879).
+
+    -r A of each token, r the ratio of new to old policy. A token is left out where its update would go on
+    away from the old policy (r > 1 with A > 0, r < 1 with A < 0) and the two are farther apart than allowed.
+    They are compared as distributions over two events, this token p and any other: |p_new - p_old| (`tv`), or
+    KL(p_old || p_new) (`kl`). A rare token may so change its ratio freely, and a frequent one may not.
+    """
+
+    def __init__(self, config: DppoConfig) -> None:
+        self._config = config
+
+    def __call__(self, inputs: LossInputs) -> LossOutput:
+        config, advantages_R = self._config, inputs.advantages
+        ratio_R = importance_ratio(inputs.log_probs, inputs.old_log_probs, inputs.mask)
+        far_R = self._divergence(inputs)
+        rises_R = (advantages_R > 0) & (ratio_R > 1) & (far_R > config.high)
+        falls_R = (advantages_R < 0) & (ratio_R < 1) & (far_R > config.low)
+        dropped_R = rises_R | falls_R
+        return LossOutput(
+            per_token=(-ratio_R * advantages_R).masked_fill(dropped_R, 0.0),
+            metrics={"clip_fraction": dropped_R, "divergence": far_R, "ratio_mean": ratio_R},
+        )
+
+    def _divergence(self, inputs: LossInputs) -> Tensor:
+        """Of the old from the new policy at each token, [R], without a gradient; 0 where not live."""
+        new_R = where_live(inputs.log_probs.detach(), inputs.mask).clamp(max=0)
+        old_R = where_live(inputs.old_log_probs, inputs.mask).clamp(max=0)
+        if self._config.divergence == "tv":
+            return (new_R.exp() - old_R.exp()).abs()
+        gap_R = (old_R - new_R).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+        rest_R, others_R = -torch.expm1(old_R), -torch.expm1(new_R)
+        least = torch.finfo(new_R.dtype).tiny
+        return old_R.exp() * gap_R + torch.xlogy(rest_R, rest_R.clamp(min=least) / others_R.clamp(min=least))

@@ -3,7 +3,14 @@
 from collections.abc import Iterable
 
 from rlcore import Algorithm, Component, hookimpl
-from rlcore_grpo.config import DrGroupAdvantageConfig, GroupAdvantageConfig, PpoClipConfig, ZeroStdConfig
+from rlcore_grpo.config import (
+    DppoConfig,
+    DrGroupAdvantageConfig,
+    GroupAdvantageConfig,
+    PassAtKConfig,
+    PpoClipConfig,
+    ZeroStdConfig,
+)
 
 
 @hookimpl
@@ -33,6 +40,20 @@ def rlcore_algorithms() -> Iterable[Algorithm]:
         settings={"normalizer": "per_token", "group_size": 16},
         tables={"loss": {"clip_high": 0.28}},
     )
+    yield Algorithm(
+        name="pass_at_k",
+        summary="train the chance that one of k responses is right",
+        paper="https://arxiv.org/abs/2508.10751",
+        parts={"advantage": "pass_at_k", "loss": "ppo_clip", "filter": ["keep_all"]},
+        settings={"normalizer": "per_token"},
+    )
+    yield Algorithm(
+        name="dppo",
+        summary="GRPO that bounds the divergence from the engine's policy, not the ratio",
+        paper="https://arxiv.org/abs/2602.04879",
+        parts={"advantage": "grpo", "loss": "dppo", "filter": ["keep_all"]},
+        settings={"normalizer": "per_rollout", "old_log_probs": "rollout"},
+    )
 
 
 @hookimpl
@@ -50,16 +71,28 @@ def rlcore_advantages() -> Iterable[Component]:
         summary="reward minus group mean",
         config=DrGroupAdvantageConfig,
     )
+    yield Component(
+        name="pass_at_k",
+        factory="rlcore_grpo.pass_at_k:PassAtKAdvantage",
+        summary="advantage of the chance that one of k responses is right",
+        config=PassAtKConfig,
+    )
 
 
 @hookimpl
 def rlcore_losses() -> Iterable[Component]:
-    """The loss."""
+    """The losses."""
     yield Component(
         name="ppo_clip",
         factory="rlcore_grpo.loss:PpoClip",
         summary="clipped policy ratio, optionally clipped twice",
         config=PpoClipConfig,
+    )
+    yield Component(
+        name="dppo",
+        factory="rlcore_grpo.loss:Dppo",
+        summary="policy ratio within a bound of the divergence",
+        config=DppoConfig,
     )
 
 

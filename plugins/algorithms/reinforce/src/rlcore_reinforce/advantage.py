@@ -3,6 +3,7 @@
 Everything is computed in float64, so that the order of the sums does not show in the float32 results.
 """
 
+import torch
 from torch import Tensor
 
 from rlcore import (
@@ -11,8 +12,10 @@ from rlcore import (
     TrainBatch,
     discounted_sums,
     group_advantages,
+    group_mean,
     leave_one_out_baseline,
     rollout_rewards,
+    segment_sum,
     token_weights,
     where_live,
     whiten,
@@ -68,6 +71,49 @@ class LeaveOneOut:
         index_B, reward_N, group_N = rollouts(batch)
         advantage_N = reward_N - leave_one_out_baseline(reward_N, group_N)
         return advantage_N[index_B][batch.segments].float()
+
+
+class OptimalBaseline:
+    """OPO: reward minus the mean reward of the group, weighted by length (https://arxiv.org/abs/2505.23585).
+
+    That baseline has the least variance where the squared gradient of a response grows as its length, here
+    its live tokens. Every response token has the advantage of its rollout; a group of one, or of equal
+    rewards, has exactly 0. Samples that were split from one rollout count once: their mean reward, all their
+    tokens.
+    """
+
+    def __init__(self, config: Config) -> None:
+        del config
+
+    def estimate(self, batch: TrainBatch) -> Tensor:
+        """Advantages, float32 [R]."""
+        index_B, reward_N, group_N = rollouts(batch)
+        live_R = (batch.per_token["loss_mask"] > 0).double()
+        live_N = segment_sum(live_R, index_B[batch.segments], len(reward_N))
+        # of the centered rewards, so that equal ones give exactly 0
+        centered_N = group_advantages(reward_N, group_N, std=False)
+        length_N = group_mean(live_N, group_N)
+        baseline_N = group_mean(live_N * centered_N, group_N) / torch.where(length_N > 0, length_N, 1.0)
+        return (centered_N - baseline_N)[index_B][batch.segments].float()
+
+
+class GroupPolicyGradient:
+    """GPG: reward minus group mean, scaled up for groups without a signal (https://arxiv.org/abs/2504.02546).
+
+    The scale is B / (B - M), for the batch's B rollouts and the M of them whose group has equal rewards: the
+    gradient is that of the groups that have one. Every response token has the advantage of its rollout.
+    Samples that were split from one rollout count once, with their mean reward.
+    """
+
+    def __init__(self, config: Config) -> None:
+        del config
+
+    def estimate(self, batch: TrainBatch) -> Tensor:
+        """Advantages, float32 [R]."""
+        index_B, reward_N, group_N = rollouts(batch)
+        centered_N = group_advantages(reward_N, group_N, std=False)
+        telling = (group_mean(centered_N.abs(), group_N) > 0).sum().clamp(min=1)
+        return (centered_N * len(reward_N) / telling)[index_B][batch.segments].float()
 
 
 class ReMax:

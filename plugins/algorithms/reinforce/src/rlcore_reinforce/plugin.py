@@ -34,6 +34,22 @@ def rlcore_algorithms() -> Iterable[Algorithm]:
         scales={"entropy_coef": 0.1},
     )
     yield Algorithm(
+        name="opo",
+        summary="REINFORCE with the group's length-weighted mean reward as baseline",
+        paper="https://arxiv.org/abs/2505.23585",
+        parts={"advantage": "opo", "loss": "reinforce", "filter": []},
+        settings={"normalizer": "constant"},
+        scales={"entropy_coef": 0.1},
+    )
+    yield Algorithm(
+        name="gpg",
+        summary="group policy gradient: no clip, no standard deviation, no dead weight of equal groups",
+        paper="https://arxiv.org/abs/2504.02546",
+        parts={"advantage": "gpg", "loss": "reinforce", "filter": []},
+        settings={"normalizer": "per_token"},
+        scales={"entropy_coef": 0.1},
+    )
+    yield Algorithm(
         name="remax",
         summary="REINFORCE with the reward of the greedy response as baseline",
         paper="https://arxiv.org/abs/2310.10505",
@@ -70,6 +86,18 @@ def rlcore_advantages() -> Iterable[Component]:
         name="rloo",
         factory="rlcore_reinforce.advantage:LeaveOneOut",
         summary="reward minus the mean of the group's other rollouts",
+        config=SiblingsConfig,
+    )
+    yield Component(
+        name="opo",
+        factory="rlcore_reinforce.advantage:OptimalBaseline",
+        summary="reward minus the group's mean reward, weighted by length",
+        config=SiblingsConfig,
+    )
+    yield Component(
+        name="gpg",
+        factory="rlcore_reinforce.advantage:GroupPolicyGradient",
+        summary="reward minus group mean, scaled by the share of groups with a signal",
         config=SiblingsConfig,
     )
     yield Component(
