@@ -128,6 +128,7 @@ def test_urls(tmp_path: Path, kind: str, streaming: bool) -> None:
     ("url", "said"),
     [
         ("memory://rlcore-test/nowhere.jsonl", "no such file"),
+        ("http://127.0.0.1:9/rows.jsonl", "cannot be read: .*127.0.0.1:9"),
         ("nosuch://a.jsonl", "fsspec knows no such URL"),
         ("smb://host/a.jsonl", "pip install smbprotocol"),
         ("memory://rlcore-test/a.csv", "ends in .jsonl or .parquet"),

@@ -118,6 +118,18 @@ async def test_what_nobody_waits_for_is_not_sent(client: EngineClient) -> None:
     assert (await client.server_info())["requests"]["finished"] == before + 4
 
 
+async def test_one_that_is_refused_or_cancelled_before_it_is_made_is_not_waited_for(url: str) -> None:
+    """One is cancelled while the client asks what the server can do; the other has a token that is none."""
+    async with EngineClient(url, TOKEN, timeout_s=LIMIT_S, vocab_size=30) as client:
+        tasks = [ask(client, number, "short/3") for number in (0, 1, 10**6)]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        found = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), LIMIT_S / 4)
+    assert isinstance(found[0], asyncio.CancelledError)
+    assert isinstance(found[1], list)
+    assert isinstance(found[2], EngineError)
+
+
 async def test_one_that_never_comes_is_waited_for_with_a_limit(url: str) -> None:
     async with EngineClient(url, TOKEN, timeout_s=4.0) as client:
         with pytest.raises(UnreachableError, match=r"did not answer /generate within 4 s"):

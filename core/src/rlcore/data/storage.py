@@ -81,6 +81,9 @@ def opened(path: str) -> IO[bytes]:
     except DataError:
         raise
     except FileNotFoundError as error:
+        # fsspec raises it for whatever went wrong, a refused connection too, with the reason behind it
+        if error.__cause__ is not None and not isinstance(error.__cause__, FileNotFoundError):
+            raise DataError(f"{path}: cannot be read: {_line(error.__cause__)}") from error
         raise DataError(f"{path}: no such file.") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}.") from error

@@ -131,9 +131,19 @@ class EngineClient:
         `token_ids` are exactly what was sampled, a stop token included; `text` ends before the stop.
         A completion that was aborted holds what had been sampled (`finish_reason` "abort").
         """
-        body, rid = await self._generate_body(input_ids, sampling, n, seed, rid)
-        if session is not None and (await self.capabilities()).sessions:
-            answering = self._joined(body, session)
+        joint = None if session is None else self._joint(session)
+        try:
+            if joint is not None and not (await self.capabilities()).sessions:
+                self._sessions.pop(joint.name, None)
+                joint = None
+            body, rid = await self._generate_body(input_ids, sampling, n, seed, rid)
+        except BaseException:
+            if joint is not None:
+                joint.leave()
+                self._forget(joint)
+            raise
+        if joint is not None:
+            answering = self._joined(joint, body)
         else:
             answering = self._answered(body, {} if routing_key is None else {ROUTING_HEADER: routing_key})
         self._running[rid] = _as_list(body["rid"])
@@ -393,8 +403,8 @@ class EngineClient:
             answer = await self._http.post_bytes(GENERATE, body, timeout_s=self._timeout_s, headers=headers)
             return _as_list(await read_answers(answer))
 
-    async def _joined(self, body: Mapping[str, Any], name: str) -> list[Any]:
-        """As `_answered`, in company."""
+    def _joint(self, name: str) -> JointRequests:
+        """The session of that name that still takes requests."""
         session = self._sessions.get(name)
         if session is None or not session.takes_more:
             session = self._sessions[name] = JointRequests(
@@ -405,12 +415,20 @@ class EngineClient:
                 abort=lambda rid: self._control(ABORT, {"rid": rid}),
                 spawn=self._spawn,
             )
+        return session
+
+    async def _joined(self, session: JointRequests, body: Mapping[str, Any]) -> list[Any]:
+        """As `_answered`, in company."""
         member = session.join(body)
         try:
             return await session.answers(member)
         finally:
-            if not session.takes_more and self._sessions.get(name) is session:
-                del self._sessions[name]
+            self._forget(session)
+
+    def _forget(self, session: JointRequests) -> None:
+        """The session, unless requests are still to come."""
+        if not session.takes_more and self._sessions.get(session.name) is session:
+            del self._sessions[session.name]
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task that lives no longer than this client."""

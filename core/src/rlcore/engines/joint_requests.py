@@ -52,6 +52,7 @@ class JointRequests:
         name, _, size = session.rpartition("/")
         if not name or not size.isdecimal() or int(size) < 1:
             raise EngineError(f"session: found {session!r}, expected NAME/N with a number of requests.")
+        self.name = session
         self._http = http
         self._slots = slots
         self._abort = abort
@@ -68,16 +69,24 @@ class JointRequests:
 
     @property
     def _is_left(self) -> bool:
-        return all(member.answers.done() for member in self._members)
+        return bool(self._members) and all(member.answers.done() for member in self._members)
 
     def join(self, body: Mapping[str, Any]) -> JointMember:
         """Add a request; the last one sends them all. `answers` must follow."""
         member = JointMember(body)
         self._members.append(member)
-        if len(self._members) == self._size:
+        self._send_if_all_came()
+        return member
+
+    def leave(self) -> None:
+        """One of the requests will not be made."""
+        self._size -= 1
+        self._send_if_all_came()
+
+    def _send_if_all_came(self) -> None:
+        if self._members and len(self._members) == self._size:
             self._sending = self._spawn(self._send())
             self._sending.add_done_callback(self._sent)
-        return member
 
     async def answers(self, member: JointMember) -> list[Any]:
         """Those to the samples of one request. Raises EngineError."""

@@ -24,10 +24,20 @@ class StartBarrier:
         self._open = asyncio.Event()
 
     async def join(self) -> str:
-        """Wait for the others; the session of the request."""
+        """Wait for the others; the session of the request. Who is cancelled meanwhile is not one of it."""
         self._joined += 1
         self._came()
-        await self._open.wait()
+        try:
+            await self._open.wait()
+        except asyncio.CancelledError:
+            if not self._open.is_set():
+                self._joined -= 1
+                raise
+            # the others count on this request: it is cancelled a step later, where its client sees it
+            task = asyncio.current_task()
+            assert task is not None, "a coroutine runs in a task"
+            task.uncancel()
+            task.cancel()
         return f"{self._name}/{self._joined}"
 
     def leave(self) -> None:

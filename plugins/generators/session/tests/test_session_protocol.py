@@ -111,6 +111,39 @@ async def test_an_answer_of_each_protocol() -> None:
         assert [model.id async for model in at.openai.models.list()] == ["policy"]
 
 
+class Silent(TokenEngine):
+    """Answers no request; counts those that are given up."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda prompt, seed: "")
+        self.given_up = 0
+
+    async def generate(self, *args: Any, **settings: Any) -> list[Completion]:
+        try:
+            return await asyncio.Future[list[Completion]]()
+        finally:
+            self.given_up += 1
+
+
+async def test_a_request_that_nobody_waits_for_is_given_up() -> None:
+    """A client that times out and asks again, as both SDKs do: the engine is told each time."""
+    engine = Silent()
+    ctx = EngineContext(engine, engine.tokenizer, Sampling(max_tokens=100), CountingReward())
+    async with served(ctx) as at:
+        with pytest.raises(openai.APITimeoutError):
+            await at.openai.with_options(timeout=0.2, max_retries=1).chat.completions.create(
+                model="m", messages=[USER]
+            )
+        with pytest.raises(anthropic.APITimeoutError):
+            await at.anthropic.with_options(timeout=0.2, max_retries=0).messages.create(
+                model="m", max_tokens=10, messages=[USER]
+            )
+        async with asyncio.timeout(10):
+            while engine.given_up < 3:
+                await asyncio.sleep(0.01)
+        assert at.session.record.branches == []
+
+
 async def test_a_stream_says_the_same() -> None:
     async with served(saying(f"So.\n{CALL}", f"So.\n{CALL}")) as at:
         async with at.openai.chat.completions.stream(model="m", messages=[USER], tools=TOOLS) as stream:
