@@ -12,6 +12,8 @@ from rlcore.api.part_config import CorrectionConfig, FilterConfig, LossConfig
 from rlcore.api.hookspecs import hookimpl
 from rlcore.api.records import Algorithm, Component, ModelFamily
 
+class Part: ...
+
 class Clip(LossConfig):
     """Settings."""
     clip: float = Field({clip}, gt=0, description="a bound")
@@ -36,38 +38,38 @@ def rlcore_algorithms():
 
 @hookimpl
 def rlcore_advantages():
-    yield Component(name="raw", factory="toy:A", summary="x")
+    yield Component(name="raw", factory=f"{{__name__}}:Part", summary="x")
 
 @hookimpl
 def rlcore_losses():
-    yield Component(name="near", factory="toy:B", summary="x", config=Clip)
-    yield Component(name="far", factory="toy:C", summary="x", config=Far)
+    yield Component(name="near", factory=f"{{__name__}}:Part", summary="x", config=Clip)
+    yield Component(name="far", factory=f"{{__name__}}:Part", summary="x", config=Far)
 
 @hookimpl
 def rlcore_generators():
-    yield Component(name="single_turn", factory="toy:D", summary="x", default=True)
+    yield Component(name="single_turn", factory=f"{{__name__}}:Part", summary="x", default=True)
 
 @hookimpl
 def rlcore_rewards():
-    yield Component(name="token_match", factory="toy:E", summary="x", default=True)
+    yield Component(name="token_match", factory=f"{{__name__}}:Part", summary="x", default=True)
 
 @hookimpl
 def rlcore_filters():
-    yield Component(name="drop", factory="toy:F", summary="x", config=Drop)
+    yield Component(name="drop", factory=f"{{__name__}}:Part", summary="x", config=Drop)
 
 @hookimpl
 def rlcore_corrections():
-    yield Component(name="fade", factory="toy:H", summary="x", config=Fade)
-    yield Component(name="trust", factory="toy:I", summary="x")
+    yield Component(name="fade", factory=f"{{__name__}}:Part", summary="x", config=Fade)
+    yield Component(name="trust", factory=f"{{__name__}}:Part", summary="x")
 
 @hookimpl
 def rlcore_trainers():
-    yield Component(name="gym", factory="toy:J", summary="x", default=True)
+    yield Component(name="gym", factory=f"{{__name__}}:Part", summary="x", default=True)
 
 @hookimpl
 def rlcore_models():
     known = dict(trainer="gym", architectures=("T",), preset="toy:p")
-    yield ModelFamily(name="tiny", factory="toy:G", summary="x", **known)
+    yield ModelFamily(name="tiny", factory=f"{{__name__}}:Part", summary="x", **known)
 '''
 
 
@@ -132,6 +134,15 @@ def test_flags_win_over_the_file(base: list[str], tmp_path: Path, capsys: pytest
     file = ["train", "--config", "run.toml", "--algo", "toy", "--model", "tiny"]
     text = shown([*file, "--steps", "9", "--dry-run"], capsys)
     assert {"seed = 3", "steps = 9", "clip = 0.4"} <= set(text.splitlines())
+
+
+def test_a_dry_run_tells_of_a_factory_that_is_not_there(
+    base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (tmp_path / "toy.py").read_text()
+    (tmp_path / "toy.py").write_text(text.replace("class Part: ...", "class Parts: ..."))
+    assert run([*base, "--dry-run"]) == 2
+    assert "toy.py has no 'Part', which is to make it." in capsys.readouterr().err
 
 
 def test_a_dry_run_leaves_nothing_behind(

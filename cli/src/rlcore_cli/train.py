@@ -22,6 +22,7 @@ from rlcore.compose.select import select
 from rlcore.compose.selection import Selection
 from rlcore.config import toml
 from rlcore.config.layers import Layer
+from rlcore.plugins.factories import check_factory
 from rlcore.runtime.run_folder import CHECKPOINTS, RUN_TOML
 from rlcore_cli import options
 from rlcore_cli.program import Program
@@ -92,6 +93,8 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
     if resume is not None:
         check_same_past(_resolve(program, file, Layer(label="", values={})), resolved)
     check_pass_through(resolved)
+    for part in resolved.parts():
+        check_factory(part.factory, part.name)
     if params["dry_run"]:
         click.echo(resolved.to_toml(), nl=False)
         return

@@ -68,6 +68,11 @@ class Inference:
             self.run.sampling.max_response_tokens, *self._eval_tokens
         )
 
+    def parts(self) -> list[Part]:
+        """Every part that is chosen, those of the evaluations too."""
+        own = [part for one in self.evals for part in (one.source, one.reward, one.generator) if part]
+        return [*own, self.generator, self.engine, *self.rewards]
+
     @property
     def _eval_tokens(self) -> list[int]:
         return [0, *(one.config.max_tokens or 0 for one in self.evals)]
@@ -96,6 +101,14 @@ class Resolved(Inference):
     trackers: tuple[Part, ...] = ()
     callbacks: tuple[Part, ...] = ()
     trainer_fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def parts(self) -> list[Part]:
+        """Every part that is chosen, those of the evaluations too."""
+        some = [part for part in (self.advantage, self.value_loss) if part]
+        bridge = [self.model.bridge] if self.trainer.config.needs_bridge else []
+        lists = (*self.filters, *self.corrections, *self.model_hooks, *self.trackers, *self.callbacks)
+        chosen = (self.loss, self.trainer, self.source, self.producer)
+        return [*chosen, *some, *bridge, *lists, *super().parts()]
 
     def batch_parts(self) -> Iterator[tuple[str, Part[BatchConfig]]]:
         """Kind and part of everything that works on the train batch."""

@@ -15,6 +15,7 @@ from rlcore.api.server_config import frozen_name
 from rlcore.checkpoint.weights_check import check_weights
 from rlcore.compose.model_checks import check_context, check_model
 from rlcore.compose.models import read_config
+from rlcore.plugins.factories import check_factory
 from rlcore.rollout.generators import Generators
 from rlcore.rollout.teacher import check_vocabulary
 from rlcore.runtime.data_checks import (
@@ -48,7 +49,8 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     """
     import torch
 
-    for part in _parts(resolved):
+    for part in resolved.parts():
+        check_factory(part.factory, part.name)
         part.load()
     gpu = torch.cuda.is_available()
     trainer: Trainer = resolved.trainer.build()
@@ -120,7 +122,8 @@ def prepare_served(chosen: Inference, run_dir: Path) -> Served:
     """The same for an evaluation alone: of the model as it is, with no trainer."""
     import torch
 
-    for part in _eval_parts(chosen):
+    for part in chosen.parts():
+        check_factory(part.factory, part.name)
         part.load()
     if chosen.run.serving.engine_url:
         raise ConfigError("--engine-url: an evaluation alone starts engines of its own; leave the flag out.")
@@ -197,21 +200,6 @@ def _weights(trainer: Trainer, given: str, hf_config: Mapping[str, Any]) -> str 
     same = ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
     check_same(f"--weights {given}", read_config(path, f"--weights {given}"), hf_config, same)
     return str(weights)
-
-
-def _parts(resolved: Resolved) -> list[Part]:
-    some = [part for part in (resolved.advantage, resolved.value_loss) if part]
-    chosen = [resolved.loss, resolved.generator, resolved.engine, resolved.trainer, *some]
-    lists = (*resolved.rewards, *resolved.filters, *resolved.corrections)
-    told = (resolved.producer, *resolved.model_hooks, *resolved.trackers, *resolved.callbacks)
-    bridge = [resolved.model.bridge] if resolved.trainer.config.needs_bridge else []
-    return [*chosen, resolved.source, *bridge, *lists, *told, *_eval_parts(resolved)]
-
-
-def _eval_parts(chosen: Inference) -> list[Part]:
-    own = [(one.source, one.reward, one.generator) for one in chosen.evals]
-    parts = [part for of_one in own for part in of_one if part]
-    return [*parts, chosen.generator, chosen.engine, *chosen.rewards]
 
 
 def model_path(chosen: Inference, run_dir: Path) -> Path:

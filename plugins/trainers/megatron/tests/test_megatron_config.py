@@ -96,6 +96,13 @@ MODELS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         "--megatron.tensor-model-parallel-size: found 4, expected a divisor of the model's "
         "num_attention_heads (6).",
     ),
+    (
+        {"model_type": "kimi_k2", "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config"}},
+        {},
+        "--model: found model_type 'kimi_k2', which transformers knows only by code from the model's "
+        "repository, and that is not run; where the model is one of another type by its architecture, as "
+        "Kimi-K2 is deepseek_v3, write that type into a copy of its config.json, without auto_map.",
+    ),
 ]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcore import ConfigError, TrainerConfig, expert_count, flag_name
@@ -73,6 +75,30 @@ class MegatronConfig(TrainerConfig):
                     yield f"{_flag(size)}: found {parts}, expected a divisor of the model's {name} ({count})."
         yield from _virtual_complaints(fields, hf_config.get("num_hidden_layers"))
         yield from _expert_complaints(fields, hf_config)
+        yield from _unknown_type(hf_config)
+
+
+def _unknown_type(hf_config: Mapping[str, Any]) -> Iterator[str]:
+    """A model may bring code of its own for its config, which is not run: transformers must know the type."""
+    kind = hf_config.get("model_type")
+    if "auto_map" not in hf_config or _has_folder(f"transformers.models.{kind}"):
+        return
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES  # takes seconds
+
+    if kind not in CONFIG_MAPPING_NAMES:
+        yield (
+            f"--model: found model_type {kind!r}, which transformers knows only by code from the model's "
+            "repository, and that is not run; where the model is one of another type by its architecture, as "
+            "Kimi-K2 is deepseek_v3, write that type into a copy of its config.json, without auto_map."
+        )
+
+
+def _has_folder(package: str) -> bool:
+    """Whether there is such a package; nothing of it is imported."""
+    root, _, path = package.partition(".")
+    spec = find_spec(root)
+    folders = spec.submodule_search_locations if spec is not None else None
+    return any(Path(folder, *path.split(".")).is_dir() for folder in folders or ())
 
 
 def _flag(name: str) -> str:

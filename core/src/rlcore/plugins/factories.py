@@ -1,0 +1,53 @@
+"""Whether a factory is where a plugin says, told without running its module: that may import torch."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable, Iterator
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+
+from rlcore.api.errors import PluginError
+
+
+def check_factory(factory: str, name: str) -> None:
+    """Raises `PluginError` where "package.module:attribute" cannot be there; `name`: of the part."""
+    module, _, attribute = factory.partition(":")
+    wanted = attribute.partition(".")[0]
+    if module in sys.modules:
+        if not hasattr(sys.modules[module], wanted):
+            where = getattr(sys.modules[module], "__file__", None) or module
+            raise PluginError(f"{name!r}: {where} has no {wanted!r}, which is to make it.")
+        return
+    spec = _spec(module)
+    if spec is None:
+        raise PluginError(f"{name!r}: there is no module {module!r}, whose {wanted!r} is to make it.")
+    if spec.origin is None or not spec.origin.endswith(".py"):
+        return  # compiled, or from an archive: the import will tell
+    names = set(_bound(ast.parse(Path(spec.origin).read_bytes()).body))
+    if not names & {wanted, "*", "__getattr__"}:
+        raise PluginError(f"{name!r}: {spec.origin} has no {wanted!r}, which is to make it.")
+
+
+def _spec(module: str) -> ModuleSpec | None:
+    try:
+        return find_spec(module)
+    except (ImportError, ValueError):
+        return None
+
+
+def _bound(body: Iterable[ast.stmt]) -> Iterator[str]:
+    """The names that statements of a module bind, those within `if`, `try` and `with` too."""
+    for statement in body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield statement.name
+        elif isinstance(statement, ast.Import | ast.ImportFrom):
+            yield from (one.asname or one.name.partition(".")[0] for one in statement.names)
+        else:
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                    yield node.id
+                elif isinstance(node, ast.stmt) and node is not statement:
+                    yield from _bound([node])

@@ -1,0 +1,61 @@
+"""A factory that is not where its plugin says, told before anything is imported."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlcore.api.errors import PluginError
+from rlcore.plugins.factories import check_factory
+
+SOURCE = """
+import json as j, os.path
+from math import sqrt
+raise SystemExit("it was run")
+class Whole: ...
+def make(config): ...
+chosen, other = make, Whole
+if True:
+    try:
+        from never import guarded
+    except ImportError:
+        guarded = None
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "found_here").mkdir()
+    (tmp_path / "found_here" / "__init__.py").touch()
+    (tmp_path / "found_here" / "parts.py").write_text(SOURCE)
+    (tmp_path / "found_here" / "open.py").write_text("from json import *")
+    monkeypatch.syspath_prepend(tmp_path)
+    return "found_here.parts"
+
+
+@pytest.mark.parametrize("name", ["Whole", "make", "chosen", "other", "guarded", "sqrt", "j", "Whole.build"])
+def test_what_is_there(module: str, name: str) -> None:
+    check_factory(f"{module}:{name}", "x")
+    assert module not in sys.modules
+
+
+def test_what_may_be_there(module: str) -> None:
+    check_factory("found_here.open:dumps", "x")
+    check_factory("math:sqrt", "x")
+
+
+@pytest.mark.parametrize(
+    ("factory", "said"),
+    [
+        ("found_here.parts:Hole", r"'x': /.*/found_here/parts\.py has no 'Hole', which is to make it\."),
+        (
+            "found_here.pairs:Whole",
+            r"'x': there is no module 'found_here\.pairs', whose 'Whole'",
+        ),
+        ("lost_here.parts:Whole", r"'x': there is no module 'lost_here\.parts'"),
+        ("json:dumpz", r"'x': /.*/json/__init__\.py has no 'dumpz'"),
+    ],
+)
+def test_what_is_not(module: str, factory: str, said: str) -> None:
+    with pytest.raises(PluginError, match=said):
+        check_factory(factory, "x")
