@@ -240,5 +240,5 @@ class Parquet(RowFile):
         return DataError(f"{self.path}: cannot be read as parquet: {_line(error)}")
 
 
-def _line(error: Exception) -> str:
+def _line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -83,9 +83,9 @@ def _unknown_type(hf_config: Mapping[str, Any]) -> Iterator[str]:
     kind = hf_config.get("model_type")
     if "auto_map" not in hf_config or _has_folder(f"transformers.models.{kind}"):
         return
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES  # takes seconds
+    from transformers import CONFIG_MAPPING  # takes seconds
 
-    if kind not in CONFIG_MAPPING_NAMES:
+    if kind not in CONFIG_MAPPING:
         yield (
             f"--model: found model_type {kind!r}, which transformers knows only by code from the model's "
             "repository, and that is not run; where the model is one of another type by its architecture, as "
