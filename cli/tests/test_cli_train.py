@@ -244,3 +244,15 @@ def test_a_resumed_run_keeps_its_past(
     begun: list[str], flags: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert refused([*begun, *flags], capsys).startswith(sentence)
+
+
+def test_a_dry_run_looks_at_frozen_models(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A folder that is not there, and a model that gives scores where tokens are asked for."""
+    chosen = ["train", "--algo", "opd", "--model", "qwen3", "--teacher-url", "frozen:judge", "--dry-run"]
+    assert "found './nowhere', which is no directory" in refused(
+        [*chosen, "--frozen", "judge=./nowhere"], capsys
+    )
+    config = '{"architectures": ["Qwen3ForSequenceClassification"], "num_labels": 1}'
+    (tmp_path / "config.json").write_text(config)
+    said = refused([*chosen, "--frozen", f"judge={tmp_path}"], capsys)
+    assert "it is a Qwen3ForSequenceClassification, which gives scores" in said

@@ -15,6 +15,7 @@ from rlcore.api.plugin_file import PluginFile
 from rlcore.api.records import Kind
 from rlcore.checkpoint.folder import newest_complete
 from rlcore.compose.frozen import FROZEN, fields_of, frozen_models
+from rlcore.compose.frozen_checks import check_frozen
 from rlcore.compose.models import download
 from rlcore.compose.resolve import resolve, resolve_model, resolve_part
 from rlcore.compose.resolved import Inference, ModelChoice, Resolved
@@ -95,6 +96,7 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
     check_pass_through(resolved)
     for part in resolved.parts():
         check_factory(part.factory, part.name)
+    check_frozen(resolved)
     if params["dry_run"]:
         click.echo(resolved.to_toml(), nl=False)
         return

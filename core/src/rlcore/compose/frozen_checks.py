@@ -1,13 +1,17 @@
-"""Checks of the frozen models' settings: each says in one sentence what to change."""
+"""Checks of the frozen models' settings and configs: each says in one sentence what to change."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rlcore.api.config import flag_name
-from rlcore.api.errors import did_you_mean
-from rlcore.compose.frozen import frozen_models, uses
+from rlcore.api.errors import ConfigError, ModelError, did_you_mean
+from rlcore.api.server_config import AsksScores
+from rlcore.compose.frozen import FrozenUse, frozen_models, uses
+from rlcore.compose.models import read_config
+from rlcore.engines.classifiers import classifier_of, scores_of
 
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Inference
@@ -37,3 +41,72 @@ def frozen_complaints(chosen: Inference) -> Iterator[str]:
             yield f"{flag} belongs to the frozen model {name!r}, which there is not.{guess}"
         if not chosen.engine.config.table:
             yield f"{flag}: the engine {chosen.engine.name!r} takes no fields of its own; leave it out."
+
+
+def check_frozen(chosen: Inference) -> None:
+    """What the models' own config.json tells. Raises `UserError`; the hub is asked when the run starts."""
+    asked = list(uses(chosen))
+    for name, given in frozen_models(chosen.run).items():
+        at = f"--frozen {name}={given}"
+        directory = frozen_directory(at, given)
+        if directory is not None:
+            named = [use for use in asked if use.name == name]
+            check_frozen_config(at, read_config(directory, at), named, chosen.context_length)
+
+
+def frozen_directory(at: str, given: str) -> Path | None:
+    """The directory that `--frozen` names; None for a hub id. `ConfigError` where it is neither."""
+    path = Path(given).resolve()
+    if path.is_dir():
+        return path
+    if given.startswith((".", "/", "~")) or given.count("/") != 1:
+        raise ConfigError(f"{at}: found {given!r}, which is no directory, nor a hub id (OWNER/NAME).")
+    return None
+
+
+def check_frozen_config(at: str, config: Mapping[str, Any], asked: Iterable[FrozenUse], longest: int) -> None:
+    """Whether the model of this config.json gives what it is asked for. Raises `ModelError`.
+
+    `longest`: tokens of the longest sample of the run.
+    """
+    classifier = classifier_of(config)
+    for use in asked:
+        _check_kind(at, use, classifier)
+        if isinstance(use.config, AsksScores):
+            _check_scores(at, use, use.config, config)
+        if use.config is None or isinstance(use.config, AsksScores):
+            _check_context(at, config.get("max_position_embeddings"), longest)
+
+
+def _check_kind(at: str, use: FrozenUse, classifier: str | None) -> None:
+    """Scores are asked of a sequence classifier, and everything else of a model that generates."""
+    if isinstance(use.config, AsksScores) == (classifier is not None):
+        return
+    if classifier is None:
+        raise ModelError(
+            f"{at}: it gives tokens, but {use.at} asks it for scores; expected a reward model, whose "
+            "config.json names an architecture such as Qwen3ForSequenceClassification."
+        )
+    what = "log-probs of tokens" if use.config is None else "chats"
+    raise ModelError(
+        f"{at}: it is a {classifier}, which gives scores, but {use.at} asks it for {what}; expected a "
+        "language model."
+    )
+
+
+def _check_scores(at: str, use: FrozenUse, asked: AsksScores, config: Mapping[str, Any]) -> None:
+    """One of the scores is asked for."""
+    count, flag = scores_of(config), f"{use.at.removesuffix('url')}label"
+    if asked.label is None and count != 1:
+        raise ModelError(f"{at}: it gives {count} scores; say by {flag} which of them counts, from 0.")
+    if asked.label is not None and asked.label >= count:
+        scores = f"{count} scores, the first of them 0" if count > 1 else "one score, 0"
+        raise ModelError(f"{at}: {flag} is {asked.label}, but it gives {scores}.")
+
+
+def _check_context(at: str, found: object, needed: int) -> None:
+    if isinstance(found, int) and found < needed:
+        raise ModelError(
+            f"{at}: its context is {found} tokens, expected at least {needed}, the longest sample that it "
+            "scores (--max-prompt-tokens plus --max-response-tokens)."
+        )
