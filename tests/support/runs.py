@@ -25,4 +25,4 @@ def run_of(algorithm: str, flags: Mapping[str, object] | None = None) -> Resolve
     """
     plugins = installed()
     values = {"algo": algorithm, "model": "qwen3", "engine": "local", **(flags or {})}
-    return resolve(select(plugins.registry, None, Layer(label="", values=values)), plugins=plugins.versions)
+    return resolve(select(plugins.registry, None, Layer(label="", values=values)))

@@ -85,7 +85,7 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
     plugins = program.plugins
     given = [layer for layer in (file, flags) if layer is not None]
     selection = select_evaluation(plugins.registry, file, flags)
-    chosen = resolve_evaluation(selection, given, plugins.versions, plugins.files)
+    chosen = resolve_evaluation(selection, given, plugins.files)
     check_pass_through(chosen)
     chosen = replace(chosen, model=with_weights(chosen.model))
     from rlcore.runtime.evaluate import evaluate

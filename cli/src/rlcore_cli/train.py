@@ -149,7 +149,7 @@ def _unseen(done: int, total: int) -> None:
 def _resolve(program: Program, file: Layer | None, flags: Layer) -> Resolved:
     plugins = program.plugins
     selection = select(plugins.registry, file, flags)
-    return resolve(selection, plugins=plugins.versions, plugin_files=plugins.files)
+    return resolve(selection, plugins.files)
 
 
 @dataclass(frozen=True, kw_only=True)

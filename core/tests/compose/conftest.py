@@ -41,7 +41,7 @@ def make(plugins: Plugins, choose: Callable[..., Selection]) -> Callable[..., Re
     """`make(flags, file)`: the resolved run."""
 
     def make(flags: dict[str, Any] | None = None, file: Path | None = None) -> Resolved:
-        return resolve(choose(flags, file), plugins=plugins.versions, plugin_files=plugins.files)
+        return resolve(choose(flags, file), plugins.files)
 
     return make
 

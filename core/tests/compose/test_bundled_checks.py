@@ -20,7 +20,7 @@ def resolved(algo: str, **given: Any) -> Resolved:
     values = {"algo": algo, "model": "qwen3", "engine": "local"} | {
         name.replace("__", "."): given[name] for name in given
     }
-    return resolve(select(PLUGINS.registry, None, Layer(label="", values=values)), plugins=PLUGINS.versions)
+    return resolve(select(PLUGINS.registry, None, Layer(label="", values=values)))
 
 
 @pytest.mark.parametrize(

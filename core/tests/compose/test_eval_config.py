@@ -143,7 +143,7 @@ def alone(plugins: Plugins) -> Callable[..., Inference]:
         read = Layer(label="evals.toml", values=file) if file else None
         selection = select_evaluation(plugins.registry, read, layer)
         layers = [one for one in (read, layer) if one]
-        return resolve_evaluation(selection, layers, plugins.versions, plugins.files)
+        return resolve_evaluation(selection, layers, plugins.files)
 
     return alone
 

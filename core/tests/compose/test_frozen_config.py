@@ -33,7 +33,7 @@ def of_file(path: Path, text: str, flags: Mapping[str, Any] | None = None) -> Re
     plugins = installed()
     file = Layer(label=str(path), values=toml.read(path))
     selection = select(plugins.registry, file, Layer(label="", values=flags or {}))
-    return resolve(selection, plugins=plugins.versions)
+    return resolve(selection)
 
 
 def test_a_run_is_read_again_from_its_own_file(tmp_path: Path) -> None:
@@ -122,9 +122,7 @@ def test_an_evaluation_alone_has_them_too() -> None:
 
     def resolved(flags: Mapping[str, Any]) -> Any:
         given = Layer(label="", values={**base, **flags})
-        return resolve_evaluation(
-            select_evaluation(plugins.registry, None, given), [given], plugins.versions, plugins.files
-        )
+        return resolve_evaluation(select_evaluation(plugins.registry, None, given), [given], plugins.files)
 
     assert frozen_models(resolved({"frozen": ["judge=/m"]}).run) == {"judge": "/m"}
     with pytest.raises(ConfigError, match="--frozen names no 'judge'"):

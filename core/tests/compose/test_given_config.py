@@ -32,7 +32,7 @@ def run_of(bundled: Plugins) -> Make:
         layer = Layer(label=file.name, values=toml.read(file)) if file else None
         values = {"algo": algorithm, "model": "qwen3", "engine": "local", **(flags or {})}
         chosen = select(bundled.registry, layer, Layer(label="", values=values))
-        return resolve(chosen, plugins=bundled.versions)
+        return resolve(chosen)
 
     return run_of
 

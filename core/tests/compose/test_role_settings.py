@@ -32,7 +32,7 @@ def make() -> Callable[..., Resolved]:
 
     def make(flags: dict[str, Any]) -> Resolved:
         chosen = select(plugins.registry, None, Layer(label="", values={**BASE, **flags}))
-        return resolve(chosen, plugins=plugins.versions, plugin_files=plugins.files)
+        return resolve(chosen, plugins.files)
 
     return make
 

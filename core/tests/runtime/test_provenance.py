@@ -1,14 +1,18 @@
-"""What a run that goes on compares: the content of its files, and the versions that compute it."""
+"""What a run is made with: kept at each of its starts, and compared at the next."""
 
 import hashlib
+import importlib
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from runs import run_of
 
-from rlcore.api.errors import DataError
-from rlcore.runtime.provenance import HASHED_BYTES, changed, fingerprint, fingerprints, versions
+from rlcore.api.errors import CheckpointError, DataError
+from rlcore.runtime.provenance import FILE, HASHED_BYTES, Provenance, fingerprint
+from rlcore.runtime.resume import compared
 
 
 def test_a_fingerprint_is_the_size_and_a_hash(tmp_path: Path) -> None:
@@ -34,22 +38,78 @@ def test_the_files_of_a_mix_and_of_a_task(tmp_path: Path) -> None:
         path.write_text(json.dumps({"prompt": "1", "label": "1"}) + "\n")
     data = [f"a={paths[0]}:3", f"b={paths[1]}[:1]"]
     resolved = run_of("grpo", {"data": data, "reward": ["token_match"]})
-    assert fingerprints(resolved) == {str(path): fingerprint(str(path)) for path in paths}
-    assert fingerprints(run_of("grpo")) == {}
+    assert Provenance.of(resolved).data == {str(path): fingerprint(str(path)) for path in paths}
+    assert Provenance.of(run_of("grpo")).data == {}
     paths[1].unlink()
     with pytest.raises(DataError, match="no such file"):
-        fingerprints(resolved)
+        Provenance.of(resolved)
 
 
-def test_versions_are_those_of_plugins_and_libraries() -> None:
-    found = versions(run_of("grpo"))
-    assert {"torch", "megatron-core", "transformers", "plugin core", "plugin grpo"} <= set(found)
+def test_the_plugins_are_those_that_are_used(tmp_path: Path) -> None:
+    made_with = Provenance.of(run_of("grpo"))
+    assert {"torch", "megatron-core", "transformers"} <= set(made_with.libraries)
+    assert {"core", "grpo", "megatron"} <= set(made_with.plugins)
+    assert "ppo" not in made_with.plugins
+    assert made_with.plugins["grpo"]["distribution"] == "rlcore-grpo"
+    assert made_with.plugins["grpo"]["url"].startswith("file:")
+    assert {"rlcore", "rlcore_grpo", "rlcore_megatron"} <= set(made_with.code)
 
 
-def test_a_changed_version_is_a_sentence() -> None:
-    then = {"torch": "2.12.0", "plugin grpo": "0.1.0", "plugin acme": "1.0"}
-    assert changed(then, {**then, "plugin new": "1"}) is None
-    assert changed(then, {"torch": "2.13.0", "plugin grpo": "0.1.0"}) == (
-        "Other versions than before: plugin acme 1.0, now gone, torch 2.12.0, now 2.13.0. The run's numbers "
-        "may differ from those of an unbroken one."
+def test_each_start_has_its_line_and_the_last_one_counts(tmp_path: Path) -> None:
+    first = Provenance.of(run_of("grpo"))
+    assert Provenance.last(tmp_path) is None
+    first.append(tmp_path, 0)
+    second = replace(first, libraries={"torch": "3.0"})
+    second.append(tmp_path, 4)
+    assert Provenance.last(tmp_path) == second
+    assert [json.loads(line)["step"] for line in (tmp_path / FILE).read_text().splitlines()] == [0, 4]
+    (tmp_path / FILE).write_text("{")
+    with pytest.raises(CheckpointError, match="its last line cannot be read; remove that line"):
+        Provenance.last(tmp_path)
+
+
+def test_the_hash_is_of_every_python_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package is hashed whole, whichever of its modules the part is in; a namespace around it is none."""
+    package = tmp_path / "spaces" / "acme_rewards"
+    (package / "deep").mkdir(parents=True)
+    for name in ("__init__", "reward", "deep/__init__", "deep/maths"):
+        (package / f"{name}.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)  # type: ignore[no-untyped-call]
+    resolved = run_of("grpo")
+    part = replace(resolved.loss, factory="spaces.acme_rewards.reward:Loss")
+
+    def code() -> str:
+        importlib.invalidate_caches()
+        return Provenance.of(replace(resolved, loss=part)).code["spaces.acme_rewards"]
+
+    before = code()
+    assert code() == before
+    (package / "deep" / "maths.py").write_text("x = 1\n")
+    assert code() != before
+    assert "spaces.acme_rewards.reward" not in sys.modules
+
+
+def test_a_resume_compares(tmp_path: Path) -> None:
+    file = {"distribution": "/a/mine.py", "version": "sha256:1", "origin": "/a/mine.py"}
+    then = Provenance(
+        libraries={"torch": "2.12.0"},
+        plugins={"acme": {"version": "1.0"}, "mine.py": file},
+        code={"acme": "1", "gone": "1"},
+        data={"rows.jsonl": "1:a"},
     )
+    then.append(tmp_path, 0)
+    more = {**then.plugins, "new": {"version": "1"}}
+    assert compared(replace(then, plugins=more), tmp_path) is None
+    assert compared(
+        replace(then, libraries={"torch": "2.13.0"}, plugins={}, code={"acme": "2"}), tmp_path
+    ) == (
+        "Changed since the run's last start: plugin acme 1.0, now gone, plugin mine.py sha256:1, now gone, "
+        "torch 2.12.0, now 2.13.0, the code of acme. The run's numbers may differ from those of an unbroken "
+        "one."
+    )
+    with pytest.raises(CheckpointError, match=r"content of the plugin mine\.py has changed"):
+        compared(replace(then, plugins={"mine.py": {**file, "version": "sha256:2"}}), tmp_path)
+    with pytest.raises(CheckpointError, match=r"rows\.jsonl: its content has changed"):
+        compared(replace(then, data={"rows.jsonl": "1:b"}), tmp_path)
+    (tmp_path / FILE).unlink()
+    assert "is gone, so nobody knows" in (compared(then, tmp_path) or "")

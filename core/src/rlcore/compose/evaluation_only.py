@@ -110,10 +110,7 @@ def evaluation_flags(selection: Selection) -> Iterator[Flag]:
 
 
 def resolve_evaluation(
-    selection: Selection,
-    given: Iterable[Layer],
-    plugins: Mapping[str, str],
-    plugin_files: Iterable[PluginFile],
+    selection: Selection, given: Iterable[Layer], plugin_files: Iterable[PluginFile]
 ) -> Inference:
     """The evaluation that `selection` of the layers `given` describes, checked. Raises `UserError`."""
     for layer in given:
@@ -137,7 +134,7 @@ def resolve_evaluation(
         evals=resolve_evals(selection, settings),
         engine_fields=passed_to(entries[Kind.ENGINE], settings),
         frozen_fields=pass_through("frozen", settings),
-        plugins=dict(plugins),
+        plugins=selection.providers(),
         plugin_files=tuple(plugin_files),
     )
     for sentence in (*eval_complaints(inference), *frozen_complaints(inference)):

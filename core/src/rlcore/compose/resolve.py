@@ -27,9 +27,7 @@ SHARED_KEYS = ("_key", "chat_template")
 """Endings of the settings that say how a row of a file is read."""
 
 
-def resolve(
-    selection: Selection, *, plugins: Mapping[str, str], plugin_files: Iterable[PluginFile] = ()
-) -> Resolved:
+def resolve(selection: Selection, plugin_files: Iterable[PluginFile] = ()) -> Resolved:
     """The run that `selection` (`rlcore.compose.select`) describes. Imports no torch.
 
     Raises `UserError`: one sentence that names the flag or the file.
@@ -38,6 +36,7 @@ def resolve(
     settings = selection.settings()
     entries = selection.entries
     run = layers.build(RunConfig, settings)
+    producer = _producer(selection, run)
     resolved = Resolved(
         run=run,
         algorithm=entries[Kind.ALGORITHM].record.name,
@@ -50,7 +49,7 @@ def resolve(
         trainer=resolve_part(entries[Kind.TRAINER], settings),
         source=resolve_part(entries[Kind.SOURCE], settings),
         filters=_several(selection, Kind.FILTER, settings),
-        producer=_producer(selection, settings, run),
+        producer=resolve_part(producer, settings),
         names_producer=Kind.PRODUCER in entries,
         model=resolve_model(selection),
         value_loss=_optional(selection, Kind.VALUE_LOSS, settings),
@@ -62,13 +61,13 @@ def resolve(
         trainer_fields=passed_to(entries[Kind.TRAINER], settings),
         engine_fields=passed_to(entries[Kind.ENGINE], settings),
         frozen_fields=pass_through("frozen", settings),
-        plugins=dict(plugins),
+        plugins=selection.providers(producer),
         plugin_files=tuple(plugin_files),
     )
     return checked(resolved, settings, Suggestions(selection.registry))
 
 
-def _producer(selection: Selection, settings: Mapping[str, Setting], run: RunConfig) -> Part[Any]:
+def _producer(selection: Selection, run: RunConfig) -> Entry:
     """The chosen one, else the default that suits the run. Raises `ConfigError` where it does not."""
     kind, kinds = Kind.PRODUCER, (selection.trains_on, run.asynchrony.is_asynchronous)
 
@@ -85,7 +84,7 @@ def _producer(selection: Selection, settings: Mapping[str, Setting], run: RunCon
         )
     if chosen is None:
         (chosen,) = [entry for entry in suiting if entry.component.default]
-    return resolve_part(chosen, settings)
+    return chosen
 
 
 def resolve_model(selection: Selection) -> ModelChoice:

@@ -22,6 +22,7 @@ from rlcore.api.run_config import RunConfig
 from rlcore.compose.evals import EvalSet
 from rlcore.compose.lookup import DATA_SOURCE
 from rlcore.config import toml
+from rlcore.plugins.registry import PluginInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +47,8 @@ class Inference:
     """What generates and judges: a part of every run, and all of an evaluation alone.
 
     `rewards`: what judges the samples; there may be none. `engine_fields`: of the engine's own table as given
-    (texts where they came from flags). `plugins`: plugin → version, for the provenance; of a plugin file the
-    version is `sha256:…`. `frozen_fields`: as `engine_fields`, each behind its frozen model's name and a dot.
+    (texts where they came from flags). `plugins`: those that the parts are from, by name. `frozen_fields`: as
+    `engine_fields`, each behind its frozen model's name and a dot.
     """
 
     run: RunConfig
@@ -58,7 +59,7 @@ class Inference:
     evals: tuple[EvalSet, ...] = ()
     engine_fields: Mapping[str, Any] = field(default_factory=dict)
     frozen_fields: Mapping[str, Any] = field(default_factory=dict)
-    plugins: Mapping[str, str] = field(default_factory=dict)
+    plugins: tuple[PluginInfo, ...] = ()
     plugin_files: tuple[PluginFile, ...] = ()
 
     @property

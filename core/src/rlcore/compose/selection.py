@@ -29,6 +29,7 @@ from rlcore.plugins.registry import (
     REQUIRED_LISTS,
     RUN_KINDS,
     Entry,
+    PluginInfo,
     Registry,
 )
 
@@ -154,6 +155,13 @@ class Selection:
             yield from ((f"{kind}.{entry.record.name}", entry) for entry in entries)
         for evaluation in self.evals:
             yield from evaluation.tables()
+
+    def providers(self, *more: Entry) -> tuple[PluginInfo, ...]:
+        """The plugins that the selected parts, and `more`, are from; by name."""
+        model = [self.model.entry] if self.model else []
+        entries = [*self.entries.values(), *model, *(entry for _, entry in self.tables()), *more]
+        found = {entry.provider.name: entry.provider for entry in entries}
+        return tuple(found[name] for name in sorted(found))
 
     def configs(self) -> Iterator[tuple[str, type[Config], str]]:
         """Table name, config class and heading of everything beside the run that has settings."""

@@ -67,11 +67,6 @@ class Plugins:
         """Raises `PluginError` where two plugins offer the same name of the same kind."""
         return Registry(self.entries, self.broken)
 
-    @cached_property
-    def versions(self) -> Mapping[str, str]:
-        """Plugin → version, for the provenance of a run; of a file: `sha256:…`."""
-        return {info.name: info.version for info in self.infos}
-
 
 def load(switches: Switches | None = None, *, keep: Mapping[str, ModuleType] | None = None) -> Plugins:
     """The plugins of this process. `keep`: modules that are there whatever the switches say.

@@ -1,30 +1,129 @@
-"""What a run was made with beside its settings: the content of its files, the versions that computed it."""
+"""What a run was made with beside its settings: `provenance.jsonl`, with a line for each of its starts."""
 
 from __future__ import annotations
 
 import hashlib
 import io
+import json
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, distribution, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter
+
+from rlcore.api.errors import CheckpointError
 from rlcore.api.sources import FileBackedSource
+from rlcore.api.types import parse_json
 
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Resolved
+    from rlcore.plugins.registry import PluginInfo
+
+FILE = "provenance.jsonl"
 
 LIBRARIES = ("ray", "tokenizers", "torch", "transformers")
 """Distributions beside the plugins' and the trainer's whose version may change a run's numbers."""
 
 HASHED_BYTES = 2**20
-"""How much of a file's beginning, and of its end, is hashed."""
+"""How much of a data file's beginning, and of its end, is hashed."""
 
 
-def fingerprints(resolved: Resolved) -> dict[str, str]:
-    """File → fingerprint, of the files with the prompts to train on. Raises `DataError`."""
-    source = resolved.source.build()
-    files = source.files() if isinstance(source, FileBackedSource) else ()
-    return {path: fingerprint(path) for path in files}
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Everything by its name.
+
+    `libraries`: version. `plugins`: those that are used, each with its distribution, its version (of a plugin
+    file `sha256:…`), its origin (the module, or the path of the file), and its url where pip knows one.
+    `code`: SHA-256 of a package's Python files, for the packages of those plugins. `data`: fingerprint of the
+    files with the prompts to train on.
+    """
+
+    libraries: Mapping[str, str]
+    plugins: Mapping[str, Mapping[str, str]]
+    code: Mapping[str, str]
+    data: Mapping[str, str]
+
+    @staticmethod
+    def of(resolved: Resolved) -> Provenance:
+        """Raises `DataError` where a file of the data cannot be read."""
+        installed = [info for info in resolved.plugins if not is_file(info.version)]
+        modules = {info.origin for info in installed}
+        modules |= {part.factory.partition(":")[0] for part in resolved.parts()}
+        source = resolved.source.build()
+        files = source.files() if isinstance(source, FileBackedSource) else ()
+        return Provenance(
+            libraries=dict(_versions(sorted((*LIBRARIES, *resolved.trainer.config.libraries)))),
+            plugins={info.name: _described(info) for info in resolved.plugins},
+            code=dict(sorted(_code(modules))),
+            data={path: fingerprint(path) for path in files},
+        )
+
+    @staticmethod
+    def last(folder: Path) -> Provenance | None:
+        """Of the last start of the run in `folder`; None where there is no file. Raises `CheckpointError`."""
+        path = folder / FILE
+        try:
+            line = path.read_bytes().splitlines()[-1]
+            data = parse_json(line)
+            return _ADAPTER.validate_python(data)
+        except FileNotFoundError:
+            return None
+        except (IndexError, ValueError):
+            raise CheckpointError(f"{path}: its last line cannot be read; remove that line.") from None
+
+    def append(self, folder: Path, step: int) -> None:
+        """Add the line of a start after `step` steps to the run in `folder`."""
+        with (folder / FILE).open("a") as file:
+            file.write(json.dumps({"step": step, **asdict(self)}) + "\n")
+
+    def changed_plugin_files(self, then: Provenance) -> Iterator[str]:
+        """Names of the plugin files whose content is another than `then`."""
+        for name, info in self.plugins.items():
+            before = then.plugins.get(name, info)
+            if is_file(info["version"]) and before["version"] != info["version"]:
+                yield name
+
+    def changes(self, then: Provenance) -> str | None:
+        """What computes other numbers than `then`, as a sentence; None where nothing does."""
+        changes = [
+            f"{name} {before}, now {after}" if before != after else f"the code of {name}"
+            for name, before, after in self._changes(then)
+        ]
+        if not changes:
+            return None
+        return (
+            f"Changed since the run's last start: {', '.join(changes)}. The run's numbers may differ from "
+            "those of an unbroken one."
+        )
+
+    def _changes(self, then: Provenance) -> Iterator[tuple[str, str, str]]:
+        """Name, version before and now; of changed code no versions."""
+        now, before = self._by_version(), then._by_version()
+        yield from (
+            (name, before[name], now.get(name, "gone"))
+            for name in sorted(before)
+            if before[name] != now.get(name)
+        )
+        for package in sorted(then.code):
+            if self.code.get(package, then.code[package]) != then.code[package]:
+                yield package, "", ""
+
+    def _by_version(self) -> dict[str, str]:
+        return {
+            **self.libraries,
+            **{f"plugin {name}": info["version"] for name, info in self.plugins.items()},
+        }
+
+
+_ADAPTER = TypeAdapter(Provenance)
+
+
+def is_file(version: str) -> bool:
+    """Whether the version is that of a plugin file."""
+    return version.startswith("sha256:")
 
 
 def fingerprint(path: str) -> str:
@@ -39,15 +138,6 @@ def fingerprint(path: str) -> str:
     return f"{size}:{hashed.hexdigest()}"
 
 
-def versions(resolved: Resolved) -> dict[str, str]:
-    """Plugin or library → version. A plugin file's is `sha256:…`."""
-    libraries = sorted((*LIBRARIES, *resolved.trainer.config.libraries))
-    return {
-        **dict(_versions(libraries)),
-        **{f"plugin {name}": version for name, version in resolved.plugins.items()},
-    }
-
-
 def _versions(libraries: Iterable[str]) -> Iterator[tuple[str, str]]:
     for name in libraries:
         try:
@@ -56,12 +146,47 @@ def _versions(libraries: Iterable[str]) -> Iterator[tuple[str, str]]:
             continue
 
 
-def changed(then: Mapping[str, str], now: Mapping[str, str]) -> str | None:
-    """What has another version than when the run was started, as a sentence; None where nothing has."""
-    names = [name for name in sorted(then) if now.get(name) != then[name]]
-    if not names:
-        return None
-    changes = ", ".join(f"{name} {then[name]}, now {now.get(name, 'gone')}" for name in names)
-    return (
-        f"Other versions than before: {changes}. The run's numbers may differ from those of an unbroken one."
-    )
+def _described(info: PluginInfo) -> dict[str, str]:
+    described = {"distribution": info.dist, "version": info.version, "origin": info.origin}
+    try:
+        text = distribution(info.dist).read_text("direct_url.json")  # PEP 610: pip takes secrets out
+    except (PackageNotFoundError, ValueError):  # of a source tree, or a file
+        text = None
+    if text:
+        found: Any = parse_json(text)
+        commit = found.get("vcs_info", {}).get("commit_id")
+        described["url"] = f"{found['url']}@{commit}" if commit else found["url"]
+    return described
+
+
+def _code(modules: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Package → hash of its Python files. What is imported from elsewhere, a plugin file too, is left out."""
+    for package in {_package(module) for module in modules}:
+        try:
+            spec = find_spec(package)
+        except (ImportError, ValueError):
+            continue
+        if spec is None or spec.origin is None:
+            continue
+        root = Path(spec.origin).parent
+        files = sorted(root.rglob("*.py")) if spec.submodule_search_locations else [Path(spec.origin)]
+        hashed = hashlib.sha256()
+        for file in files:
+            content = file.read_bytes()
+            hashed.update(f"{file.relative_to(root).as_posix()}\0{len(content)}\0".encode())
+            hashed.update(content)
+        yield package, hashed.hexdigest()
+
+
+def _package(module: str) -> str:
+    """The outermost package of `module` that is no namespace, or the module itself."""
+    pieces = module.split(".")
+    for count in range(1, len(pieces)):
+        name = ".".join(pieces[:count])
+        try:
+            spec = find_spec(name)
+        except (ImportError, ValueError):
+            break
+        if spec is not None and spec.origin is not None:
+            return name
+    return module

@@ -8,7 +8,7 @@ from typing import Any
 from rlcore.api.errors import CheckpointError
 from rlcore.checkpoint.folder import newest_intact
 from rlcore.runtime.prepared import Prepared
-from rlcore.runtime.provenance import fingerprints, versions
+from rlcore.runtime.provenance import FILE, Provenance
 from rlcore.runtime.run_folder import CHECKPOINTS
 from rlcore.runtime.state import RunState
 
@@ -30,8 +30,7 @@ def newest_checkpoint(run_dir: Path) -> tuple[Path | None, str | None]:
 
 def first_state(prepared: Prepared) -> RunState:
     """Of a new run."""
-    resolved = prepared.resolved
-    return RunState(step=0, version=0, producer={}, model=_identity(prepared), data=fingerprints(resolved))
+    return RunState(step=0, version=0, producer={}, model=_identity(prepared))
 
 
 def resumed_state(prepared: Prepared, checkpoint: Path) -> RunState:
@@ -49,16 +48,26 @@ def resumed_state(prepared: Prepared, checkpoint: Path) -> RunState:
             f"{checkpoint}: already at step {state.step} of {prepared.resolved.run.steps}; "
             "raise --steps to go on."
         )
-    for name, now in versions(prepared.resolved).items():
-        if now.startswith("sha256:") and state.versions.get(name, now) != now:
-            raise CheckpointError(f"{checkpoint}: the content of the {name} has changed since.")
-    for path, now in fingerprints(prepared.resolved).items():
-        if state.data.get(path, now) != now:
+    return state
+
+
+def compared(now: Provenance, run_dir: Path) -> str | None:
+    """A note where the run may go on to other numbers than those of its last start.
+
+    Raises `CheckpointError` where its data, or the content of a plugin file, is no longer the same.
+    """
+    then = Provenance.last(run_dir)
+    if then is None:
+        return f"{run_dir / FILE} is gone, so nobody knows whether data and code are what they were."
+    for name in now.changed_plugin_files(then):
+        raise CheckpointError(f"{run_dir}: the content of the plugin {name} has changed since.")
+    for path, fingerprint in now.data.items():
+        if then.data.get(path, fingerprint) != fingerprint:
             raise CheckpointError(
                 f"{path}: its content has changed since the run was started, and the run's place in it means "
                 "nothing now; bring the old file back, or start a new run."
             )
-    return state
+    return now.changes(then)
 
 
 def _identity(prepared: Prepared) -> dict[str, Any]:

@@ -13,9 +13,11 @@ from rlcore.api.errors import CheckpointError, ConfigError, RunError
 from rlcore.checkpoint.folder import disk_sentence
 from rlcore.config import toml
 from rlcore.plugins.files import write_all
+from rlcore.runtime.provenance import FILE
 
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Resolved
+    from rlcore.runtime.provenance import Provenance
 
 RUN_TOML = "run.toml"
 """Its settings."""
@@ -79,10 +81,10 @@ def writing(path: Path) -> Iterator[None]:
         raise CheckpointError(f"{path} could not be written: {error}.") from error
 
 
-def write_settings(folder: Path, resolved: Resolved) -> None:
-    """The run's own copy of its plugin files, and its settings, which name those by their place in `folder`.
+def write_settings(folder: Path, resolved: Resolved, provenance: Provenance, step: int) -> None:
+    """The run's own copy of its plugin files, its settings, which name those by their place in `folder`, and
 
-    A resumed run's file is replaced whole or not at all.
+    what it is made with. A resumed run's settings are replaced whole or not at all. `step`: of the start.
     """
     file, copies = folder / RUN_TOML, folder / PLUGINS
     draft = file.with_name(f"{file.name}.partial")
@@ -91,6 +93,8 @@ def write_settings(folder: Path, resolved: Resolved) -> None:
         with writing(copies):
             write_all(resolved.plugin_files, copies)
         flat["plugin"] = [f"{PLUGINS}/{plugin.name}" for plugin in resolved.plugin_files]
+    with writing(folder / FILE):
+        provenance.append(folder, step)
     with writing(file):
         draft.write_text(toml.dump(flat))
         draft.replace(file)

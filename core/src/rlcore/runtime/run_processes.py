@@ -166,7 +166,7 @@ class RunProcesses:
                 RunInfo(
                     folder=prepared.run_dir,
                     settings=without_secrets(resolved.flat()),
-                    plugins=resolved.plugins,
+                    plugins={info.name: info.version for info in resolved.plugins},
                     step=self.state.step,
                 )
             )

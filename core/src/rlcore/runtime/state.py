@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
 from rlcore.api.errors import CheckpointError
 from rlcore.api.types import parse_json
 
-FORMAT = 1
+FORMAT = 2
 FILE = "state.json"
 
 
@@ -19,19 +21,18 @@ FILE = "state.json"
 class RunState:
     """`step` steps are done; engines hold weight version `version`; `producer` is the cursor and the buffer.
 
-    `model`: what the checkpoint's weights are (sizes of its architecture, dtype); `data`: fingerprints of the
-    files of its prompts; `versions`: of plugins and libraries (`rlcore.runtime.provenance`). All are compared
-    at resume. `callbacks`: what each of them goes on with (`rlcore.runtime.callbacks`).
+    `model`: what the checkpoint's weights are (sizes of its architecture, dtype), compared at resume.
+    `callbacks`: what each of them goes on with (`rlcore.runtime.callbacks`).
     """
 
     step: int
     version: int
     producer: Mapping[str, Any]
     model: Mapping[str, Any]
-    data: Mapping[str, str] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
     callbacks: Mapping[str, Any] = field(default_factory=dict)
     format: int = FORMAT
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     def write(self, folder: Path) -> None:
         """Write `folder/state.json`."""
@@ -43,11 +44,16 @@ class RunState:
         path = folder / FILE
         try:
             data = parse_json(path.read_text())
-            state = RunState(**data)
         except FileNotFoundError:
             raise CheckpointError(f"{path}: not found, so {folder} is not a checkpoint of rlcore.") from None
-        except (ValueError, TypeError) as error:
+        except ValueError as error:
             raise CheckpointError(f"{path}: not a run state ({error}).") from error
-        if state.format != FORMAT:
-            raise CheckpointError(f"{path}: format {state.format}, and this rlcore reads format {FORMAT}.")
-        return state
+        found = data.get("format") if isinstance(data, dict) else None
+        if isinstance(found, int) and found != FORMAT:
+            raise CheckpointError(f"{path}: format {found}, and this rlcore reads format {FORMAT}.")
+        try:
+            return TypeAdapter(RunState).validate_python(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "the file"
+            raise CheckpointError(f"{path}: not a run state ({where}: {first['msg']}).") from error

@@ -6,20 +6,18 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from rlcore.api.errors import RunError, Terminated
-from rlcore.runtime import provenance
 from rlcore.runtime.connect import connect
 from rlcore.runtime.placement import bundles_of, cpus_of, place
 from rlcore.runtime.prepare import left_out, prepare
 from rlcore.runtime.process_cluster import NO_RAY
-from rlcore.runtime.provenance import versions
-from rlcore.runtime.resume import first_state, newest_checkpoint, resumed_state
+from rlcore.runtime.provenance import Provenance
+from rlcore.runtime.resume import compared, first_state, newest_checkpoint, resumed_state
 from rlcore.runtime.run_folder import run_folder, write_settings
 from rlcore.runtime.run_processes import STOPPING, RunProcesses
 from rlcore.runtime.signals import sigterm_raises
@@ -54,10 +52,10 @@ def train(
             if note := left_out(prepared.hf_config):
                 console.note(note)
             state = first_state(prepared) if checkpoint is None else resumed_state(prepared, checkpoint)
-            if checkpoint is not None and (note := provenance.changed(state.versions, versions(resolved))):
+            provenance = Provenance.of(resolved)
+            if checkpoint is not None and (note := compared(provenance, folder)):
                 console.note(note)
-            state = replace(state, versions=versions(resolved))
-            write_settings(folder, resolved)
+            write_settings(folder, resolved, provenance, state.step)
             if ray_address != NO_RAY:
                 console.phase("Starting Ray")
             cluster = cluster_with(cpus_of(bundles_of(prepared)))
