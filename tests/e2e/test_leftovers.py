@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,12 +11,20 @@ import pytest
 from command import SMALL, Command, Start, gone, wait_for
 
 
-def _signalled(*numbers: int) -> Callable[[Command, list[psutil.Process], Path], None]:
+def _signalled(number: int) -> Callable[[Command, list[psutil.Process], Path], None]:
     def end(command: Command, processes: list[psutil.Process], folder: Path) -> None:
-        for number in numbers:
-            command.process.send_signal(number)
+        command.process.send_signal(number)
 
     return end
+
+
+def _insisted(command: Command, processes: list[psutil.Process], folder: Path) -> None:
+    """Ctrl-C for as long as it lives: only the first counts."""
+    for _ in range(300):
+        if command.process.poll() is not None:
+            break
+        command.process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
 
 
 def _killed(name: str) -> Callable[[Command, list[psutil.Process], Path], None]:
@@ -33,7 +42,7 @@ def _removed(command: Command, processes: list[psutil.Process], folder: Path) ->
 ENDS = {
     "completed": (None, 0),
     "ctrl-c": (_signalled(signal.SIGINT), 130),
-    "ctrl-c twice": (_signalled(signal.SIGINT, signal.SIGINT), 130),
+    "ctrl-c, again and again": (_insisted, 130),
     "sigterm": (_signalled(signal.SIGTERM), 0),
     "sighup": (_signalled(signal.SIGHUP), 0),
     "sigkill": (_signalled(signal.SIGKILL), -signal.SIGKILL),
@@ -55,7 +64,7 @@ def _files(temporary: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("end", "ray"), [*((end, False) for end in ENDS), *((end, True) for end in ("ctrl-c", "sigkill"))]
+    ("end", "ray"), [*((end, False) for end in ENDS), *((end, True) for end in ("ctrl-c, again and again", "sigkill"))]
 )
 def test_nothing_is_left_of_a_run_that_ended(start: Start, tmp_path: Path, end: str, ray: bool) -> None:
     ending, code = ENDS[end]
@@ -81,5 +90,7 @@ def test_nothing_is_left_of_a_run_that_ended(start: Start, tmp_path: Path, end: 
     if ending is not None:
         ending(command, processes, folder)
     assert command.wait(90) == code, command.stderr
+    if code == 130:
+        assert "interrupted: step" in command.out.read_text()
     gone(processes)
     wait_for(lambda: not _files(temporary) and not shared & _in_memory(), limit=30)

@@ -26,7 +26,7 @@ from rlcore.runtime.prepared import Served
 from rlcore.runtime.process_cluster import NO_RAY
 from rlcore.runtime.reaper import scratch
 from rlcore.runtime.run_folder import run_folder
-from rlcore.runtime.signals import sigterm_raises
+from rlcore.runtime.signals import signals_raise
 from rlcore.tracking.jsonl import SAMPLES, write_samples
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def evaluate(chosen: Inference, *, run_dir: Path, ray_address: str | None, conso
     """
     begin = time.monotonic()
     connected = connect(ray_address, gpus=torch.cuda.device_count(), parts=(chosen.engine,))
-    with sigterm_raises(), connected as cluster_with, run_folder(run_dir, resume=False) as folder:
+    with signals_raise(), connected as cluster_with, run_folder(run_dir, resume=False) as folder:
         console.phase("Checking the model, the data and the parts")
         served = prepare_served(chosen, folder.resolve())
         if ray_address != NO_RAY:

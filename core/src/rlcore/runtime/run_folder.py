@@ -43,7 +43,8 @@ def run_folder(run_dir: Path, resume: bool) -> Iterator[Path]:
         )
     made = [path for path in (run_dir, *run_dir.parents) if not path.exists()]
     try:
-        run_dir.mkdir(parents=True, exist_ok=True)
+        run_dir.parent.mkdir(parents=True, exist_ok=True)
+        run_dir.mkdir(mode=0o700, exist_ok=True)  # prompts, samples and weights are their owner's
     except OSError as error:
         raise ConfigError(f"--run-dir {run_dir}: cannot be made: {error.strerror}.") from error
     try:

@@ -1,4 +1,8 @@
-"""SIGINT, SIGTERM and SIGHUP: the first ends the run cleanly, wherever it waits."""
+"""SIGINT, SIGTERM and SIGHUP: the first ends the run cleanly, wherever it waits.
+
+While it ends further ones are ignored, and stay so: each part of the end has a time limit, and the process
+is to say its last line.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +21,24 @@ INTERRUPTED, TERMINATED = "interrupted", "terminated"
 
 
 @contextlib.contextmanager
-def sigterm_raises() -> Iterator[None]:
-    """Until a run has an event loop, SIGTERM and SIGHUP raise `Terminated`, as SIGINT KeyboardInterrupt."""
-    before = {number: signal.signal(number, _raise) for number in terminating()}
+def signals_raise() -> Iterator[None]:
+    """Until a run has an event loop, SIGTERM and SIGHUP raise `Terminated`, and SIGINT KeyboardInterrupt."""
+    before = {number: signal.signal(number, _raise) for number in _handled()}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _handled() -> list[signal.Signals]:
+    return [signal.SIGINT, *terminating()]
+
+
+def _ignore() -> None:
+    for number in _handled():
+        signal.signal(number, signal.SIG_IGN)
 
 
 def terminating() -> list[signal.Signals]:
@@ -35,7 +49,8 @@ def terminating() -> list[signal.Signals]:
 
 def _raise(number: int, frame: FrameType | None) -> None:
     _leave_terminal(number)
-    raise Terminated
+    _ignore()
+    raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
 
 def _leave_terminal(number: int) -> None:
@@ -68,11 +83,14 @@ class StopSignals:
 
     def __enter__(self) -> StopSignals:
         self._loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, *terminating()):
+        for number in _handled():
             self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *error: object) -> None:
+        if self.interrupted.is_set() or self.terminating:
+            _ignore()
+            return
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # what signal.signal returned
 

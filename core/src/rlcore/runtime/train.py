@@ -20,7 +20,7 @@ from rlcore.runtime.provenance import Provenance
 from rlcore.runtime.resume import compared, first_state, newest_checkpoint, resumed_state
 from rlcore.runtime.run_folder import run_folder, write_settings
 from rlcore.runtime.run_processes import STOPPING, RunProcesses
-from rlcore.runtime.signals import sigterm_raises
+from rlcore.runtime.signals import signals_raise
 from rlcore.tracking.summary import Summary
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def train(
     begin = time.monotonic()
     parts = (resolved.trainer, resolved.engine)
     connected = connect(ray_address, gpus=torch.cuda.device_count(), parts=parts)
-    with sigterm_raises(), connected as cluster_with, _told(console):
+    with signals_raise(), connected as cluster_with, _told(console):
         with run_folder(run_dir, resume is not None) as folder:
             console.phase("Checking the model, the data and the parts")
             checkpoint, note = newest_checkpoint(folder) if resume is not None else (None, None)

@@ -1,0 +1,22 @@
+"""The folder of a run: its owner's alone, and gone where the run could not be prepared."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from rlcore.runtime.run_folder import run_folder
+
+
+def test_it_is_its_owners_alone(tmp_path: Path) -> None:
+    with run_folder(tmp_path / "runs" / "one", resume=False) as folder:
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_failed_preparation_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), run_folder(tmp_path / "runs" / "one", resume=False) as folder:
+        (folder / "run.toml").touch()
+        raise ZeroDivisionError
+    assert not list(tmp_path.iterdir())
