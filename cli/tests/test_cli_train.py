@@ -246,6 +246,12 @@ def test_a_resumed_run_keeps_its_past(
     assert refused([*begun, *flags], capsys).startswith(sentence)
 
 
+def test_a_callback_says_what_does_not_fit_it(capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = ["--callback", "adaptive_kl", "--callback.adaptive-kl.target", "0.02", "--dry-run"]
+    said = refused(["train", "--algo", "grpo", "--model", "qwen3", *chosen], capsys)
+    assert said.startswith("--callback: found 'adaptive_kl', which steers --kl-coef, but that is 0;")
+
+
 def test_a_dry_run_looks_at_frozen_models(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """A folder that is not there, and a model that gives scores where tokens are asked for."""
     chosen = ["train", "--algo", "opd", "--model", "qwen3", "--teacher-url", "frozen:judge", "--dry-run"]

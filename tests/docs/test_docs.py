@@ -124,12 +124,12 @@ PAGES = {path.name: path.read_text() for path in (DOCS / "algorithms").glob("*.m
 
 
 PAGE_OF = {
-    **dict.fromkeys(("dr_grpo", "dapo", "dppo", "pass_at_k"), "grpo.md"),
+    **dict.fromkeys(("dr_grpo", "dapo", "dppo", "kl_cov", "pass_at_k"), "grpo.md"),
     **dict.fromkeys(("luspo", "gmpo", "vespo"), "gspo.md"),
     **dict.fromkeys(("rloo", "opo", "gpg", "remax", "reinforce++", "reinforce++-baseline"), "reinforce.md"),
 }
 """Recipes that share a page."""
-UNMEASURED = {"dppo", "pass_at_k", "luspo", "gmpo", "vespo", "opo", "gpg"}
+UNMEASURED = {"dppo", "kl_cov", "pass_at_k", "luspo", "gmpo", "vespo", "opo", "gpg"}
 """Recipes whose learning `benchmarks/learning.py` has not measured yet: their page says so."""
 
 

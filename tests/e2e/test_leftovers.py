@@ -63,8 +63,11 @@ def _files(temporary: Path) -> list[str]:
     return [path.name for path in temporary.iterdir() if not path.name.startswith("torchinductor_")]
 
 
+WITH_RAY = ("ctrl-c, again and again", "sigkill")
+
+
 @pytest.mark.parametrize(
-    ("end", "ray"), [*((end, False) for end in ENDS), *((end, True) for end in ("ctrl-c, again and again", "sigkill"))]
+    ("end", "ray"), [*((end, False) for end in ENDS), *((end, True) for end in WITH_RAY)]
 )
 def test_nothing_is_left_of_a_run_that_ended(start: Start, tmp_path: Path, end: str, ray: bool) -> None:
     ending, code = ENDS[end]

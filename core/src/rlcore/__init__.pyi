@@ -80,6 +80,7 @@ from .api.maths import (
     MAX_LOG_RATIO as MAX_LOG_RATIO,
     KlKind as KlKind,
     Normalizer as Normalizer,
+    advantage_covariance as advantage_covariance,
     band_weights as band_weights,
     discounted_sums as discounted_sums,
     gae as gae,
@@ -249,6 +250,7 @@ from .api.trainer import (
 from .api.training import (
     AdvantageEstimator as AdvantageEstimator,
     AdvantageOutput as AdvantageOutput,
+    BatchColumns as BatchColumns,
     Correction as Correction,
     CorrectionInputs as CorrectionInputs,
     Loss as Loss,

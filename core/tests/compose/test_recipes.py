@@ -134,6 +134,14 @@ VETTED: dict[str, dict[str, Any]] = {
         "normalizer": "per_rollout",
         "old_log_probs": "rollout",
     },
+    "kl_cov": {
+        **SAMPLED,
+        **GROUP,
+        "loss": "kl_cov",
+        "loss.share": 2e-3,
+        "loss.coef": 1.0,
+        "normalizer": "per_token",
+    },
     "luspo": {
         **SAMPLED,
         **GROUP,
@@ -212,6 +220,7 @@ def test_each_recipe_is_what_was_vetted(name: str) -> None:
 
 
 NEEDS: dict[str, set[Input]] = {
+    "kl_cov": {Input.OLD_LOG_PROBS},
     "ppo": {Input.VALUES},
     "remax": {Input.GREEDY_REWARD},
     "opd": {Input.TEACHER_LOG_PROBS},

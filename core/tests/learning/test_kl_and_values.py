@@ -254,6 +254,7 @@ def test_a_reference_that_is_not_the_policy_is_found() -> None:
 def test_inputs_name_columns() -> None:
     assert set(Input) == {
         "old_log_probs",
+        "old_entropy",
         "reference_log_probs",
         "teacher_log_probs",
         "greedy_reward",

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.errors import LogProbGapError, NotFiniteError, RunError
-from rlcore.api.maths import group_advantages, importance_ratio
+from rlcore.api.inputs import Input
+from rlcore.api.maths import group_advantages, importance_ratio, masked_mean
+from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import LossResult, StepResult, TokenOutputs
 from rlcore.api.training import Correction, CorrectionInputs, LossInputs, LossOutput, TokenWeights
 from rlcore.learning.learner import Learner
@@ -54,10 +56,12 @@ class Bigram:
         chosen: str | None = None,
     ) -> dict[str, Tensor]:
         self.forwards += 1
-        found = self.outputs(batch, temperature).log_probs.detach()
+        outputs = self.outputs(batch, temperature)
+        found = outputs.log_probs.detach()
         found[0::2] += self.noise[0]
         found[1::2] += self.noise[1]
-        return {"log_probs": found}
+        assert outputs.entropy is not None
+        return {"log_probs": found, **({"entropy": outputs.entropy.detach()} if entropy else {})}
 
     def train(
         self,
@@ -302,6 +306,62 @@ def test_corrections_weigh_the_loss(tmp_path: Path) -> None:
     assert two["train/grad_norm"] == pytest.approx(one["train/grad_norm"] / 4)
     assert two["train/tokens"] == one["train/tokens"]
     assert two["train/half"] == pytest.approx(0.5)
+
+
+class LeastCertain:
+    """Trains on the tokens above the mean entropy of the batch."""
+
+    def batch_columns(self, batch: TrainBatch) -> dict[str, Tensor]:
+        columns = batch.per_token
+        assert "advantages" in columns, "it comes after them"
+        mean = masked_mean(columns["old_entropy"], columns["loss_mask"])
+        return {"uncertain": (columns["old_entropy"] > mean).float()}
+
+    def weigh(self, inputs: CorrectionInputs) -> TokenWeights:
+        weights = inputs.batch.per_token["uncertain"]
+        return TokenWeights(weights=weights, metrics={"kept": weights})
+
+
+def test_a_correction_may_look_at_the_whole_batch(tmp_path: Path) -> None:
+    """Once a step, before its first mini-batch: the second one finds the columns of the first."""
+    policy = Bigram()
+    learner = Learner(
+        policy,
+        loss=clipped,
+        estimator=GroupRelative(),
+        corrections=[LeastCertain()],
+        settings=replace(make_settings(tmp_path), minibatches=2, needs=frozenset({Input.OLD_ENTROPY})),
+    )
+    metrics = learner.update(make_batch(policy), step=1, first=True)
+    assert 0.2 < metrics["train/kept"] < 0.8
+
+
+def test_the_coefficient_of_the_kl_can_be_scaled(tmp_path: Path) -> None:
+    """For one step, in the loss and in the reward."""
+    for place in ("loss", "reward"):
+        found = []
+        for coef, scale in ((0.1, 1.0), (0.1, 2.0), (0.1, 1.0)):
+            policy = Bigram()
+            learner = Learner(
+                policy,
+                loss=clipped,
+                estimator=GroupRelative(),
+                settings=replace(
+                    make_settings(tmp_path),
+                    kl=KlOptions.model_validate({"kl_coef": coef, "kl_place": place}),
+                    needs=frozenset({Input.OLD_LOG_PROBS}),
+                ),
+                reference=Bigram(lr=0.0),
+            )
+            for step, factor in ((1, 1.0), (2, scale)):
+                batch = make_batch(policy)
+                zeros = torch.zeros_like(batch.per_token["loss_mask"])
+                batch = batch.with_columns(per_token={"rewards": zeros})
+                metrics = learner.update(batch, step=step, first=False, kl_scale=factor)
+            assert metrics["train/kl_coef"] == coef * scale
+            found.append(policy.table.detach().clone())
+        assert torch.equal(found[0], found[2]), place
+        assert not torch.equal(found[0], found[1]), place
 
 
 def test_gap_is_not_comparable_where_sampling_was_cut(tmp_path: Path) -> None:

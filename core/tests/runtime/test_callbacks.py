@@ -8,6 +8,7 @@ import pytest
 
 from rlcore.api.callback import Callback, RunControl
 from rlcore.api.errors import DataError, PluginError
+from rlcore.learning.settings import Scales
 from rlcore.runtime.callbacks import Callbacks
 
 
@@ -37,7 +38,7 @@ class Asks(Callback):
 def test_without_callbacks_nothing_is_asked_for() -> None:
     none = Callbacks({})
     assert none.after_step(1, {}) == none.after_evaluation(1, {}) == RunControl()
-    assert (none.lr_scale, none.state()) == (1.0, {})
+    assert (none.scales, none.state()) == (Scales(), {})
 
 
 def test_what_several_ask_for_is_taken_together() -> None:
@@ -52,15 +53,16 @@ def test_what_several_ask_for_is_taken_together() -> None:
     ]
 
 
-def test_scales_of_the_learning_rate_stay_and_are_multiplied() -> None:
-    first, second = Asks(RunControl(lr_scale=0.5)), Asks(evaluation=RunControl(lr_scale=0.25))
+def test_scales_stay_and_are_multiplied() -> None:
+    first = Asks(RunControl(lr_scale=0.5, kl_scale=3))
+    second = Asks(evaluation=RunControl(lr_scale=0.25, kl_scale=2))
     both = Callbacks({"a": first, "b": second})
     both.after_step(1, {})
-    assert both.lr_scale == 0.5
+    assert both.scales == Scales(lr=0.5, kl=3)
     first.step = None
     both.after_evaluation(1, {})
     both.after_step(2, {})
-    assert both.lr_scale == 0.125
+    assert both.scales == Scales(lr=0.125, kl=6)
 
 
 def test_a_checkpoint_keeps_scales_and_states() -> None:
@@ -69,18 +71,19 @@ def test_a_checkpoint_keeps_scales_and_states() -> None:
     saved.after_step(1, {})
     state = saved.state()
     saved.after_step(2, {})
-    assert state["a"] == {"lr_scale": 0.1, "state": {"calls": 1}}, "a copy of then"
+    assert state["a"] == {"scales": {"lr": 0.1, "kl": 1.0}, "state": {"calls": 1}}, "a copy of then"
     again, new = Asks(), Asks()
     resumed = Callbacks({"new": new, "a": again})
     resumed.load(json.loads(json.dumps(state)))
-    assert resumed.lr_scale == 0.1
+    assert resumed.scales == Scales(lr=0.1)
     assert (len(again.calls), len(new.calls)) == (1, 0)
 
 
 @pytest.mark.parametrize("scale", [-0.5, math.nan, math.inf])
 def test_a_scale_that_means_nothing_is_refused(scale: float) -> None:
-    with pytest.raises(PluginError, match="'a' asked for the lr_scale"):
-        Callbacks({"a": Asks(RunControl(lr_scale=scale))}).after_step(1, {})
+    for asked in (RunControl(lr_scale=scale), RunControl(kl_scale=scale)):
+        with pytest.raises(PluginError, match=r"'a' asked for the (lr|kl)_scale"):
+            Callbacks({"a": Asks(asked)}).after_step(1, {})
 
 
 class Faulty(Callback):

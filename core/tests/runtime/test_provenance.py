@@ -74,7 +74,7 @@ def test_the_hash_is_of_every_python_file(tmp_path: Path, monkeypatch: pytest.Mo
     (package / "deep").mkdir(parents=True)
     for name in ("__init__", "reward", "deep/__init__", "deep/maths"):
         (package / f"{name}.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)  # type: ignore[no-untyped-call]
+    monkeypatch.syspath_prepend(tmp_path)
     resolved = run_of("grpo")
     part = replace(resolved.loss, factory="spaces.acme_rewards.reward:Loss")
 

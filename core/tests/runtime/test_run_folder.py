@@ -16,7 +16,11 @@ def test_it_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 def test_a_failed_preparation_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), run_folder(tmp_path / "runs" / "one", resume=False) as folder:
-        (folder / "run.toml").touch()
-        raise ZeroDivisionError
+    def fail() -> None:
+        with run_folder(tmp_path / "runs" / "one", resume=False) as folder:
+            (folder / "run.toml").touch()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert not list(tmp_path.iterdir())

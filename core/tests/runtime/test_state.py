@@ -15,7 +15,10 @@ from rlcore.runtime.state import FILE, RunState
     [
         ("{", "not a run state"),
         ("null", "not a run state"),
-        ('{"step": "x", "version": 1, "producer": {}, "model": {}}', "not a run state .step: Input should be"),
+        (
+            '{"step": "x", "version": 1, "producer": {}, "model": {}}',
+            "not a run state .step: Input should be",
+        ),
         ('{"format": 1, "versions": {}}', "format 1, and this rlcore reads format 2"),
         ("[" * 200_000, "nested too deeply"),
     ],

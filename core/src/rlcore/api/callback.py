@@ -15,13 +15,14 @@ class RunControl:
     `evaluate`, `save`: an evaluation, a checkpoint of this step. `stop`: why the run shall end with this
     step, which is then evaluated and saved; empty: it goes on. `lr_scale`: from the next step on, the
     policy's learning rate is that of the schedule times this, until the callback asks for another; None: as
-    before. The scales of several callbacks are multiplied.
+    before. `kl_scale`: likewise of `--kl-coef`. The scales of several callbacks are multiplied.
     """
 
     evaluate: bool = False
     save: bool = False
     stop: str = ""
     lr_scale: float | None = None
+    kl_scale: float | None = None
 
 
 class Callback:

@@ -9,12 +9,14 @@ class Input(StrEnum):
     """A column that costs a forward pass or a generation; it is made only where a part's config `needs` it.
 
     Per token:
-    `OLD_LOG_PROBS`: the policy's before the update. `REFERENCE_LOG_PROBS`: the frozen reference's.
+    `OLD_LOG_PROBS`: the policy's before the update; `OLD_ENTROPY`: of its distribution there, in nats.
+    `REFERENCE_LOG_PROBS`: the frozen reference's.
     `TEACHER_LOG_PROBS`: the frozen teacher's. `VALUES`: the critic's, before its update, each of the state
     before the token. Per sample: `GREEDY_REWARD`: of the greedy response to the prompt.
     """
 
     OLD_LOG_PROBS = "old_log_probs"
+    OLD_ENTROPY = "old_entropy"
     REFERENCE_LOG_PROBS = "reference_log_probs"
     TEACHER_LOG_PROBS = "teacher_log_probs"
     GREEDY_REWARD = "greedy_reward"

@@ -30,6 +30,18 @@ def masked_mean(x_R: Tensor, mask_R: Tensor) -> Tensor:
     return where_live(x_R, mask_R).sum() / mask_R.sum().clamp(min=1)
 
 
+def advantage_covariance(log_probs_R: Tensor, advantages_R: Tensor, mask_R: Tensor) -> Tensor:
+    """(log p - mean) · (A - mean) of each token, float64 [R], means over live tokens; 0 where not live.
+
+    Where it is large, a step makes the policy more certain (https://arxiv.org/abs/2505.22617, equation 10).
+    """
+    log_probs_R, advantages_R = where_live(log_probs_R, mask_R).double(), advantages_R.double()
+    covariance_R = (log_probs_R - masked_mean(log_probs_R, mask_R)) * (
+        advantages_R - masked_mean(advantages_R, mask_R)
+    )
+    return where_live(covariance_R, mask_R)
+
+
 def segment_sum(x_R: Tensor, segments_R: Tensor, samples: int) -> Tensor:
     """Sum over the tokens of each sample, [B]."""
     return x_R.new_zeros(samples).index_add(0, segments_R, x_R)

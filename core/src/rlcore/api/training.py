@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -111,7 +111,7 @@ class CorrectionInputs:
 
     `log_probs` [R] are the trainer's now, `old_log_probs` [R] the trainer's before the update,
     `rollout_log_probs` [R] the engine's; `advantages` [R]; `mask` [R] 0 or 1; `segments` int64 [R] the
-    sample of each token; `samples` = B.
+    sample of each token; `samples` = B. `batch` holds every further column.
     """
 
     log_probs: Tensor
@@ -121,6 +121,7 @@ class CorrectionInputs:
     mask: Tensor
     segments: Tensor
     samples: int
+    batch: TrainBatch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,5 +139,22 @@ class Correction(Protocol):
     """Kind `correction`: makes up for tokens that another policy, or another engine, has sampled."""
 
     def weigh(self, inputs: CorrectionInputs) -> TokenWeights:
-        """A pure function of the samples themselves: it must not depend on their neighbors."""
+        """A pure function of the samples themselves: it must not depend on their neighbors.
+
+        What does, such as a mean over the batch, is a column that it makes before (`BatchColumns`).
+        """
+        ...
+
+
+@runtime_checkable
+class BatchColumns(Protocol):
+    """What a loss or a correction implements too where the value of a token depends on other samples."""
+
+    def batch_columns(self, batch: TrainBatch) -> Mapping[str, Tensor]:
+        """Columns [R] by names of the part's own; its call finds them in `inputs.batch.per_token`.
+
+        Called once a step, before any update, with the whole batch, whatever the data-parallel size: with
+        the advantages in `batch.per_token["advantages"]`, the mini-batch of each sample in
+        `batch.per_sample["minibatch"]`, and the columns that the part's config `needs`.
+        """
         ...

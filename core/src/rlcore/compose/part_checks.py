@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rlcore.api.config import flag_name
 from rlcore.api.inputs import Input, TrainsOn
 from rlcore.api.part import Part
-from rlcore.api.part_config import GroupConfig, Neighbor
+from rlcore.api.part_config import GroupConfig, Neighbor, PartConfig
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.sentences import said, unread
 
@@ -53,8 +53,10 @@ def own_complaints(resolved: Resolved) -> Iterator[str]:
     chosen += [("reward", part) for part in resolved.rewards]
     chosen += [("filter", part) for part in resolved.filters]
     neighbors = [Neighbor(kind=kind, name=part.name, config=part.config) for kind, part in chosen]
-    for _, part in chosen:
-        yield from part.config.complaints(part.name, resolved.run, neighbors)
+    others = (resolved.generator, *resolved.model_hooks, *resolved.trackers, *resolved.callbacks)
+    for part in (*(part for _, part in chosen), *others):
+        if isinstance(part.config, PartConfig):
+            yield from part.config.complaints(part.name, resolved.run, neighbors)
 
 
 def group_complaints(resolved: Resolved) -> Iterator[str]:

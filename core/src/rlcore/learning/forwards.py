@@ -35,7 +35,8 @@ class Forwards:
         self._student_top = top.count if top and top.of == "student" else 0
         # One step after the rollout batch takes its old log-probs from its own forward.
         several = settings.minibatches > 1 and settings.sampled and not settings.rollout_as_old
-        is_read = several or Input.OLD_LOG_PROBS in settings.needs or self._student_top > 0
+        of_policy = {Input.OLD_LOG_PROBS, Input.OLD_ENTROPY} & settings.needs
+        is_read = several or of_policy or self._student_top > 0
         self._old = policy if is_read else None
         self._reference = reference
         self._teacher = teacher
@@ -53,9 +54,16 @@ class Forwards:
             return only is None or name in only
 
         if self._old is not None and is_read(Input.OLD_LOG_PROBS):
-            names = {"log_probs": Input.OLD_LOG_PROBS.value, "top_ids": TOP_IDS}
+            names = {
+                "log_probs": Input.OLD_LOG_PROBS.value,
+                "entropy": Input.OLD_ENTROPY.value,
+                "top_ids": TOP_IDS,
+            }
+            entropy = Input.OLD_ENTROPY in self._settings.needs
             with clock(times, "time/old_log_probs_s"):
-                local = self._with(local, self._scores(self._old, names, top=self._student_top))
+                local = self._with(
+                    local, self._scores(self._old, names, entropy=entropy, top=self._student_top)
+                )
         if self._reference is not None and is_read(Input.REFERENCE_LOG_PROBS):
             names = {"log_probs": Input.REFERENCE_LOG_PROBS.value}
             with clock(times, "time/reference_log_probs_s"):
@@ -83,7 +91,13 @@ class Forwards:
         return self._scores(teacher, names, top=top.count if top else 0)
 
     def _scores(
-        self, model: Scorer, names: Mapping[str, str], *, top: int = 0, chosen: str | None = None
+        self,
+        model: Scorer,
+        names: Mapping[str, str],
+        *,
+        entropy: bool = False,
+        top: int = 0,
+        chosen: str | None = None,
     ) -> _Score:
         """The columns of `model.forward` that are in `names`, by the name that stands there."""
         settings = self._settings
@@ -93,6 +107,7 @@ class Forwards:
                 part,
                 temperature=settings.temperature,
                 tokens_per_rank=settings.tokens_per_rank,
+                entropy=entropy,
                 top=top,
                 chosen=chosen,
             )

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from rlcore.api.batch import TrainBatch
 from rlcore.api.errors import NotFiniteError, RunError
 from rlcore.api.inputs import TOP_IDS, Input
+from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import DataRank, Policy, Scorer, StepResult, ValueModel
 from rlcore.api.training import AdvantageEstimator, Correction, Loss, ValueLoss
 from rlcore.learning.critic import CriticLearner
@@ -23,7 +24,7 @@ from rlcore.learning.invariants import check_first_step, check_reference
 from rlcore.learning.metrics import summary
 from rlcore.learning.minibatch import assign_minibatches, samples_of, select, tokens_of
 from rlcore.learning.objective import Objective
-from rlcore.learning.preparation import advantage_metrics, prepare
+from rlcore.learning.preparation import advantage_metrics, prepare, with_columns
 from rlcore.learning.reference_kl import in_rewards
 from rlcore.learning.settings import LearnerSettings
 from rlcore.learning.teacher import WithTeacher
@@ -68,18 +69,19 @@ class Learner:
         if critic is not None:
             assert value_loss is not None, "a critic is trained by a value loss"
             self._critic = CriticLearner(critic, value_loss, settings.tokens_per_rank)
+        self._parts = (loss, *corrections)
         self._unchecked = False
         self._has_initial_reference = settings.reference_is_initial
         self._rank = rank or DataRank()
         self._group = self._rank.group
 
-    def update(self, local: TrainBatch, *, step: int, first: bool) -> dict[str, float]:
+    def update(self, local: TrainBatch, *, step: int, first: bool, kl_scale: float = 1.0) -> dict[str, float]:
         """Train on `local`, this rank's share; returns `METRICS`, the same on every rank.
 
-        `step`: from 1; the first `critic_warmup_steps` train the critic alone. `first`: the first step of
-        this process, so that the first mini-batch that the policy trains on must pass `check_first_step`.
-        Raises NotFiniteError where a loss or a gradient is not finite: the mini-batch is then saved in the
-        run's folder, and changed no weight of its model.
+        `kl_scale`: what `kl_coef` is multiplied by. `step`: from 1; the first `critic_warmup_steps` train the
+        critic alone. `first`: the first step of this process, so that the first mini-batch that the policy
+        trains on must pass `check_first_step`. Raises NotFiniteError where a loss or a gradient is not
+        finite: the mini-batch is then saved in the run's folder, and changed no weight of its model.
         """
         self._unchecked |= first
         live, samples = self._count(local)
@@ -90,11 +92,17 @@ class Learner:
         only = self._settings.critic_needs if is_warmup else None
         local = self._forwards.columns(self._with_minibatches(local), times, only)
         self._check_inputs(local, self._settings.critic_needs if is_warmup else self._settings.needs)
+        kl = self._settings.kl.model_copy(update={"kl_coef": self._settings.kl.kl_coef * kl_scale})
+        self._objective.kl = kl
         with clock(times, "time/advantages_s"):
-            whole = self._prepared(local)
+            whole = self._prepared(local, kl)
+            if not is_warmup:
+                whole = with_columns(whole, self._parts)
             rows = rows_of(local.per_sample["position"], whole.per_sample["position"])
             mine = replace(select(whole, rows), per_input=local.per_input)
         metrics = {"train/tokens": float(live), "train/updates": 0.0}
+        if self._settings.kl.kl_coef:
+            metrics["train/kl_coef"] = kl.kl_coef
         with clock(times, "time/update_s"):
             metrics |= self._train_all(whole, mine, step)
         if self._estimator is not None:
@@ -160,11 +168,11 @@ class Learner:
         rows = rows_of(local.per_sample["position"], position_B[order_B])
         return local.with_columns(per_sample={"minibatch": minibatch_B[rows]})
 
-    def _prepared(self, local: TrainBatch) -> TrainBatch:
+    def _prepared(self, local: TrainBatch, kl: KlOptions) -> TrainBatch:
         settings = self._settings
         whole = gather_batch(local, self._group)
-        if settings.kl.kl_coef and settings.kl.kl_place == "reward":
-            whole = in_rewards(whole, settings.kl)
+        if kl.kl_coef and kl.kl_place == "reward":
+            whole = in_rewards(whole, kl)
         whole = prepare(
             whole,
             self._estimator,

@@ -28,8 +28,9 @@ class Objective:
 
     c_t is the product of the corrections' weights, 1 without any: it weighs the loss alone, neither the
     entropy nor any other term, and changes no denominator, so a token whose weight is 0 still counts there.
-    `rollout_as_old`: the engine's log-probs serve as the old ones. `kl`: of KL_t, the KL to the reference,
-    which is in the loss where its place is there; measured where the batch has `reference_log_probs`.
+    `rollout_as_old`: the engine's log-probs serve as the old ones. `kl`, which may change between steps: of
+    KL_t, the KL to the reference, which is in the loss where its place is there; measured where the batch has
+    `reference_log_probs`.
 
     Called by the trainer on the stage that has the logits. `LossResult.metrics` are sums over live tokens of
     each metric, beside `tokens`, their number, and `fresh`, the number of those that the engine sampled with
@@ -50,7 +51,7 @@ class Objective:
         self._entropy_coef = entropy_coef
         self._corrections = corrections
         self._rollout_as_old = rollout_as_old
-        self._kl = kl or KlOptions()
+        self.kl = kl or KlOptions()
         self._gap_max: Tensor | None = None
 
     def __call__(self, outputs: TokenOutputs, batch: TrainBatch) -> LossResult:
@@ -71,10 +72,10 @@ class Objective:
             assert entropy_R is not None, "an entropy bonus needs the entropy"
             loss_R = loss_R - self._entropy_coef * entropy_R
         kl_R = self._kl_to_reference(inputs)
-        if self._kl.kl_coef and self._kl.kl_place == "loss":
+        if self.kl.kl_coef and self.kl.kl_place == "loss":
             assert kl_R is not None, "a KL term needs the reference's log-probs"
             ratio_R = importance_ratio(inputs.log_probs, inputs.old_log_probs, inputs.mask)
-            loss_R = loss_R + self._kl.kl_coef * (ratio_R * kl_R if self._kl.kl_unbiased else kl_R)
+            loss_R = loss_R + self.kl.kl_coef * (ratio_R * kl_R if self.kl.kl_unbiased else kl_R)
         weights_R = batch.per_token["weights"]
         total = where_live(weights_R * loss_R, inputs.mask).sum()
         with torch.no_grad():
@@ -124,6 +125,7 @@ class Objective:
             mask=inputs.mask,
             segments=inputs.segments,
             samples=inputs.samples,
+            batch=inputs.batch,
         )
         weight_R = torch.ones_like(seen.log_probs)
         for correction in self._corrections:
@@ -146,7 +148,7 @@ class Objective:
         reference_R = inputs.batch.per_token.get(Input.REFERENCE_LOG_PROBS)
         if reference_R is None:
             return None
-        return kl(inputs.log_probs, reference_R, inputs.mask, self._kl.kl_estimator)
+        return kl(inputs.log_probs, reference_R, inputs.mask, self.kl.kl_estimator)
 
     def _metrics(self, inputs: LossInputs, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
         old_R, rollout_R, mask_R = inputs.old_log_probs, inputs.rollout_log_probs, inputs.mask

@@ -61,6 +61,24 @@ def checked_estimate(batch: TrainBatch, estimator: AdvantageEstimator, found_R: 
     return found_R
 
 
+def checked_columns(batch: TrainBatch, part: object, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`columns` of a part, detached, 0 where not live. Raises `RunError` where one does not fit the batch."""
+    mask_R, checked = batch.per_token["loss_mask"], {}
+    for name, found_R in columns.items():
+        whose = f"{name_of(part)} returned the column {name!r}"
+        if name in batch.per_token or name in batch.per_sample:
+            raise RunError(f"{whose}, which the batch has already.")
+        if found_R.shape != mask_R.shape:
+            raise RunError(
+                f"{whose} as {_kind(found_R)}; "
+                f"expected {list(mask_R.shape)}, one value for each response token."
+            )
+        checked[name] = where_live(found_R.detach(), mask_R)
+        if not bool(torch.isfinite(checked[name]).all()):
+            raise RunError(f"{whose} with values that are not finite among the tokens to train on.")
+    return checked
+
+
 def check_outputs(
     whose: str,
     what: str,

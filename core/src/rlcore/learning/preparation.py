@@ -5,15 +5,17 @@ What a plugin computes cannot depend on how the batch is split. Shape suffixes: 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.errors import NotFiniteError
 from rlcore.api.maths import Normalizer, masked_mean, token_weights, where_live, whiten
-from rlcore.api.training import AdvantageEstimator, AdvantageOutput
+from rlcore.api.training import AdvantageEstimator, AdvantageOutput, BatchColumns
 from rlcore.learning.minibatch import assign_minibatches
-from rlcore.learning.outputs import checked_estimate
+from rlcore.learning.outputs import checked_columns, checked_estimate
 
 
 def prepare(
@@ -62,6 +64,17 @@ def prepare(
     return batch.with_columns(
         per_token={**estimated, "weights": weights_R}, per_sample={"minibatch": minibatch_B}
     )
+
+
+def with_columns(batch: TrainBatch, parts: Iterable[object]) -> TrainBatch:
+    """The prepared `batch` with the columns of those of `parts` that are `BatchColumns`.
+
+    Raises `RunError` for another shape, a value that is not finite on a live token, or a name in use.
+    """
+    for part in parts:
+        if isinstance(part, BatchColumns):
+            batch = batch.with_columns(per_token=checked_columns(batch, part, part.batch_columns(batch)))
+    return batch
 
 
 def _estimated(batch: TrainBatch, estimator: AdvantageEstimator) -> dict[str, Tensor]:

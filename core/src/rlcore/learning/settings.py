@@ -9,6 +9,17 @@ from rlcore.api.run_config import KlOptions
 
 
 @dataclass(frozen=True, kw_only=True)
+class Scales:
+    """What settings are multiplied by from a step on, for the callbacks ask for it (`rlcore.RunControl`).
+
+    `lr`: the policy's learning rate; `kl`: `--kl-coef`.
+    """
+
+    lr: float = 1.0
+    kl: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class LearnerSettings:
     """Plain values, for they travel to the worker.
 

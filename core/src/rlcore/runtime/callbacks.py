@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 
 from rlcore.api.callback import Callback, RunControl
 from rlcore.api.errors import PluginError, faults_of
 from rlcore.api.types import Json
+from rlcore.learning.settings import Scales
 
 
 class Callbacks:
@@ -16,12 +18,13 @@ class Callbacks:
 
     def __init__(self, callbacks: Mapping[str, Callback]) -> None:
         self._callbacks = dict(callbacks)
-        self._scales = dict.fromkeys(self._callbacks, 1.0)
+        self._scales = dict.fromkeys(self._callbacks, Scales())
 
     @property
-    def lr_scale(self) -> float:
-        """What the learning rate of the next step is multiplied by."""
-        return math.prod(self._scales.values())
+    def scales(self) -> Scales:
+        """What settings of the next step are multiplied by."""
+        asked = self._scales.values()
+        return Scales(lr=math.prod(one.lr for one in asked), kl=math.prod(one.kl for one in asked))
 
     def after_step(self, step: int, metrics: Mapping[str, Json]) -> RunControl:
         """What all of them ask for after `step`."""
@@ -37,12 +40,12 @@ class Callbacks:
         for name, callback in self._callbacks.items():
             with faults_of(f"The callback {name!r}"):
                 states[name] = json.loads(json.dumps(callback.state()))
-        return {name: {"lr_scale": self._scales[name], "state": states[name]} for name in states}
+        return {name: {"scales": asdict(self._scales[name]), "state": states[name]} for name in states}
 
     def load(self, state: Mapping[str, Json]) -> None:
         """Go on where `state` was taken; callbacks that are new begin anew."""
         for name in self._callbacks.keys() & state.keys():
-            self._scales[name] = float(state[name]["lr_scale"])
+            self._scales[name] = Scales(**state[name]["scales"])
             with faults_of(f"The callback {name!r}"):
                 self._callbacks[name].load(state[name]["state"])
 
@@ -51,8 +54,11 @@ class Callbacks:
         for name, callback in self._callbacks.items():
             with faults_of(f"The callback {name!r}"):
                 asked = call(callback) or RunControl()
-            if asked.lr_scale is not None:
-                self._scales[name] = _checked(name, asked.lr_scale)
+            for setting in ("lr", "kl"):
+                scale = getattr(asked, f"{setting}_scale")
+                if scale is not None:
+                    checked = _checked(name, f"{setting}_scale", scale)
+                    self._scales[name] = replace(self._scales[name], **{setting: checked})
             every = RunControl(
                 evaluate=every.evaluate or asked.evaluate,
                 save=every.save or asked.save,
@@ -61,9 +67,9 @@ class Callbacks:
         return every
 
 
-def _checked(name: str, scale: float) -> float:
+def _checked(name: str, what: str, scale: float) -> float:
     if not (math.isfinite(scale) and scale >= 0):
         raise PluginError(
-            f"The callback {name!r} asked for the lr_scale {scale}; expected a number of at least 0."
+            f"The callback {name!r} asked for the {what} {scale}; expected a number of at least 0."
         )
     return float(scale)

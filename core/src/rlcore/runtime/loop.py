@@ -144,7 +144,7 @@ class Loop:
                 step=step,
                 first=not self._is_checked,
                 version=written,
-                lr_scale=self.callbacks.lr_scale,
+                scales=self.callbacks.scales,
             )
             self._is_checked = True
             trained = time.perf_counter()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rlcore.api.run_config import LimitOptions
     from rlcore.engines.broadcast import Call
     from rlcore.engines.publish_file import WeightsLocation
+    from rlcore.learning.settings import Scales
 
 START_SECONDS = 600.0
 STOP_SECONDS = 20.0
@@ -149,18 +150,18 @@ class TrainerGroup:
         step: int,
         first: bool,
         version: int | None,
-        lr_scale: float = 1.0,
+        scales: Scales,
     ) -> UpdateResult:
         """Train on one rollout batch, a share for each data-parallel rank, and write weights `version`.
 
-        `version` None: nothing is written. `lr_scale`: of the policy's learning rate. The result of rank 0.
+        `version` None: nothing is written. The result of rank 0.
         """
         # In a thread: it takes time where the shares are large, and for ever where the cluster hangs.
         references = await asyncio.to_thread(lambda: [self._cluster.put(share) for share in shares])
         results = await self._all(
             self._step(f"training step {step}"),
             "update",
-            lambda rank: (references[self._data_ranks[rank]], step, first, version, lr_scale),
+            lambda rank: (references[self._data_ranks[rank]], step, first, version, scales),
         )
         result: UpdateResult = results[0]
         return result

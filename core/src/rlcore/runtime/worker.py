@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rlcore.engines.broadcast import Call
     from rlcore.engines.publish import Publisher
     from rlcore.engines.publish_file import WeightsLocation
-    from rlcore.learning.settings import LearnerSettings
+    from rlcore.learning.settings import LearnerSettings, Scales
     from rlcore.runtime.cluster import Actor
 
 POLICY, REFERENCE, CRITIC = "policy", "reference", "critic"
@@ -182,17 +182,17 @@ class TrainWorker(RankWorker):
         return trainer.data.number
 
     def update(
-        self, batch: TrainBatch, step: int, first: bool, version: int | None, lr_scale: float
+        self, batch: TrainBatch, step: int, first: bool, version: int | None, scales: Scales
     ) -> UpdateResult:
         """Train on this rank's share of a rollout batch; write the new weights, unless `version` is None.
 
-        `lr_scale`: what the policy's learning rate is multiplied by.
+        `scales`: what settings are multiplied by in this step.
         """
-        self._policy.lr_scale = lr_scale
+        self._policy.lr_scale = scales.lr
         for hook in self._hooks:
             assert self._policy.view is not None, "made for the hooks"
             hook.before_step(step, self._policy.view)
-        metrics = self._learner.update(batch, step=step, first=first)
+        metrics = self._learner.update(batch, step=step, first=first, kl_scale=scales.kl)
         trained = time.perf_counter()
         location = None if version is None else self.write_weights(version)
         return UpdateResult(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rlcore.api.config import Config
 from rlcore.api.training import Correction, CorrectionInputs
+from rlcore.testing.tensors import responses
 from rlcore_corrections.config import (
     DecoupledConfig,
     DivergenceConfig,
@@ -66,14 +67,20 @@ def inputs(
         return f64([x for row in given for x in row] if given else [default] * len(flat))
 
     old = f64([-1.0] * len(flat))
+    columns = {
+        "old_log_probs": old,
+        "rollout_log_probs": old - f64(flat),
+        "advantages": column(advantages, 1),
+    }
+    mask_R = column(mask, 1)
+    batch = responses([len(row) for row in rows]).with_columns(per_token={**columns, "loss_mask": mask_R})
     return CorrectionInputs(
         log_probs=old - column(moved, 0),
-        old_log_probs=old,
-        rollout_log_probs=old - f64(flat),
-        advantages=column(advantages, 1),
-        mask=column(mask, 1),
-        segments=torch.repeat_interleave(torch.tensor([len(row) for row in rows])),
+        mask=mask_R,
+        segments=batch.segments,
         samples=len(rows),
+        batch=batch,
+        **columns,
     )
 
 

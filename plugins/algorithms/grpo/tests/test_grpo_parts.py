@@ -140,6 +140,7 @@ def test_recipes_name_parts_and_settings_that_exist() -> None:
         "dapo": ("per_token", {"loss": {"clip_high": 0.28}}),
         "pass_at_k": ("per_token", {}),
         "dppo": ("per_rollout", {}),
+        "kl_cov": ("per_token", {}),
     }
     for recipe in recipes:
         RunConfig.of(**recipe.settings)

@@ -12,8 +12,8 @@ from rlcore.api.errors import ConfigError
 from rlcore.api.records import Kind
 from rlcore.plugins.registry import check
 from rlcore_stop_at import plugin
-from rlcore_stop_at.callbacks import ReduceLr, StopAt
-from rlcore_stop_at.config import ReduceLrConfig, StopAtConfig
+from rlcore_stop_at.callbacks import AdaptiveKl, ReduceLr, StopAt
+from rlcore_stop_at.config import AdaptiveKlConfig, ReduceLrConfig, StopAtConfig
 
 
 def stop_at(metric: str = "loss", **config: Any) -> StopAt:
@@ -106,3 +106,19 @@ def test_the_learning_rate_falls_to_its_floor() -> None:
 @pytest.mark.parametrize("component", list(plugin.rlcore_callbacks()), ids=lambda component: component.name)
 def test_the_records_are_in_order(component: Any) -> None:
     assert check(Kind.CALLBACK, component) is None
+
+
+def kl_scales(callback: Callback, found: Sequence[float | None]) -> list[float | None]:
+    rows = [{} if value is None else {"train/kl_reference": value} for value in found]
+    asked = [callback.after_step(step, row) for step, row in enumerate(rows, 1)]
+    return [None if one is None else one.kl_scale for one in asked]
+
+
+def test_adaptive_kl() -> None:
+    """Target .02, gain .5: 1 + .5 clip(KL / .02 - 1, -.2, .2); a step without training changes nothing."""
+    callback = AdaptiveKl(AdaptiveKlConfig(target=0.02, gain=0.5))
+    found = kl_scales(callback, [0.022, None, 0.2, 0.0, 0.02])
+    assert found == pytest.approx([1.05, None, 1.05 * 1.1, 1.05 * 1.1 * 0.9, 1.05 * 1.1 * 0.9])
+    again = AdaptiveKl(AdaptiveKlConfig(target=0.02, gain=0.5))
+    again.load(json.loads(json.dumps(callback.state())))
+    assert kl_scales(again, [0.02]) == [found[-1]]

@@ -1,11 +1,11 @@
 """The settings of the corrections. A ratio is of the trainer's old policy to the engine's."""
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from rlcore import CorrectionConfig, Neighbor, RunConfig
+from rlcore import CorrectionConfig, Input, Neighbor, RunConfig
 
 
 class EngineRatioConfig(CorrectionConfig):
@@ -130,3 +130,51 @@ class DecoupledConfig(EngineRatioConfig):
     @property
     def weighs(self) -> bool:
         return True
+
+
+class SelfNormalizedConfig(EngineRatioConfig):
+    """Settings of the correction `self_normalized`."""
+
+    needs: ClassVar[frozenset[Input]] = frozenset({Input.OLD_LOG_PROBS})
+
+    level: Literal["token", "sequence"] = Field(
+        "token", description="ratio of each token, or product over the sample"
+    )
+    high: float = Field(2.0, gt=0, le=1e6, description="largest ratio, before the division by the mean")
+
+    @property
+    def weighs(self) -> bool:
+        return True
+
+
+class M2poConfig(EngineRatioConfig):
+    """Settings of the correction `m2po`: the paper's bound."""
+
+    needs: ClassVar[frozenset[Input]] = frozenset({Input.OLD_LOG_PROBS})
+
+    high: float = Field(
+        0.04, gt=0, le=100, description="largest mean of the squared log-ratio over the batch"
+    )
+
+
+class TopEntropyConfig(CorrectionConfig):
+    """Settings of the correction `top_entropy`: the paper's share."""
+
+    needs: ClassVar[frozenset[Input]] = frozenset({Input.OLD_ENTROPY})
+
+    share: float = Field(0.2, gt=0, le=1, description="share of the batch's tokens that are trained on")
+
+
+class ClipCovConfig(CorrectionConfig):
+    """Settings of the correction `clip_cov`: the paper's."""
+
+    needs: ClassVar[frozenset[Input]] = frozenset({Input.OLD_LOG_PROBS})
+
+    share: float = Field(2e-4, gt=0, le=1, description="share of the batch's tokens that is left out")
+    low: float = Field(1.0, ge=0, le=1e6, description="covariance above which a token may be left out")
+    high: float = Field(5.0, gt=0, le=1e6, description="covariance below which it may")
+
+    @model_validator(mode="after")
+    def _bounds(self) -> "ClipCovConfig":
+        _in_order(self.low, self.high)
+        return self

@@ -4,12 +4,16 @@ from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
 from rlcore_corrections.config import (
+    ClipCovConfig,
     DecoupledConfig,
     DivergenceConfig,
     IcePopConfig,
+    M2poConfig,
     MisConfig,
     OpsmConfig,
+    SelfNormalizedConfig,
     TisConfig,
+    TopEntropyConfig,
 )
 
 
@@ -51,4 +55,28 @@ def rlcore_corrections() -> Iterable[Component]:
         factory="rlcore_corrections.weights:Decoupled",
         summary="decoupled PPO: the whole weight, proximal policy over behavior policy",
         config=DecoupledConfig,
+    )
+    yield Component(
+        name="self_normalized",
+        factory="rlcore_corrections.of_batch:SelfNormalized",
+        summary="importance weight of token or sequence over its mean in the batch",
+        config=SelfNormalizedConfig,
+    )
+    yield Component(
+        name="m2po",
+        factory="rlcore_corrections.of_batch:M2po",
+        summary="leave out the fewest tokens that bound the second moment of the log-ratio",
+        config=M2poConfig,
+    )
+    yield Component(
+        name="top_entropy",
+        factory="rlcore_corrections.of_batch:TopEntropy",
+        summary="train on the tokens at which the policy is least certain",
+        config=TopEntropyConfig,
+    )
+    yield Component(
+        name="clip_cov",
+        factory="rlcore_corrections.of_batch:ClipCov",
+        summary="leave out a few tokens of a large covariance of log-prob and advantage",
+        config=ClipCovConfig,
     )

@@ -1,10 +1,11 @@
 """The settings of the parts."""
 
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from rlcore import AdvantageConfig, FilterConfig, LossConfig
+from rlcore import AdvantageConfig, FilterConfig, Input, LossConfig, Neighbor, RunConfig
 
 
 class ZeroStdConfig(FilterConfig):
@@ -53,6 +54,23 @@ class DppoConfig(LossConfig):
     )
     low: float = Field(0.15, gt=0, le=100, description="farthest that a token of negative advantage may fall")
     high: float = Field(0.15, gt=0, le=100, description="farthest that one of positive advantage may rise")
+
+
+class KlCovConfig(LossConfig):
+    """Settings of the loss `kl_cov`: the paper's of its 7B model."""
+
+    needs: ClassVar[frozenset[Input]] = frozenset({Input.OLD_LOG_PROBS})
+
+    share: float = Field(2e-3, gt=0, le=1, description="share of the batch's tokens that is penalized")
+    coef: float = Field(1.0, ge=0, le=100, description="of the penalty |log r|")
+
+    def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:
+        """The penalty has no gradient where new and old policy are the same."""
+        if run.loss.old_log_probs == "trainer" and run.optimizer.minibatches == 1:
+            yield (
+                f"--loss: found {name!r}, whose penalty compares the old with the new log-probs, but they "
+                "are the same with --minibatches 1; expected at least 2."
+            )
 
 
 class PpoClipConfig(LossConfig):

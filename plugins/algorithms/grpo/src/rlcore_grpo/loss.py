@@ -1,10 +1,20 @@
 """Losses of the policy ratio, each with its own trust region."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
-from rlcore import MAX_LOG_RATIO, LossInputs, LossOutput, importance_ratio, where_live
-from rlcore_grpo.config import DppoConfig, PpoClipConfig
+from rlcore import (
+    MAX_LOG_RATIO,
+    LossInputs,
+    LossOutput,
+    TrainBatch,
+    advantage_covariance,
+    importance_ratio,
+    where_live,
+)
+from rlcore_grpo.config import DppoConfig, KlCovConfig, PpoClipConfig
 
 
 class PpoClip:
@@ -66,3 +76,41 @@ class Dppo:
         rest_R, others_R = -torch.expm1(old_R), -torch.expm1(new_R)
         least = torch.finfo(new_R.dtype).tiny
         return old_R.exp() * gap_R + torch.xlogy(rest_R, rest_R.clamp(min=least) / others_R.clamp(min=least))
+
+
+class KlCov:
+    """KL-Cov's loss: a penalty on the few tokens that would make the policy certain.
+
+    -r A of each token, r the ratio of new to old policy; on the `share` of the batch's live tokens, at least
+    one, whose covariance of log-prob and advantage is largest (`rlcore.advantage_covariance`, by the
+    log-probs before the update), coef · |log r| more (https://arxiv.org/abs/2505.22617, equation 12).
+    """
+
+    def __init__(self, config: KlCovConfig) -> None:
+        self._config = config
+
+    def batch_columns(self, batch: TrainBatch) -> Mapping[str, Tensor]:
+        mask_R = batch.per_token["loss_mask"]
+        covariance_R = advantage_covariance(
+            batch.per_token["old_log_probs"], batch.per_token["advantages"], mask_R
+        )
+        live = (mask_R > 0).nonzero().flatten()
+        count = max(1, int(self._config.share * len(live)))
+        penalized_R = torch.zeros_like(mask_R)
+        penalized_R[live[covariance_R[live].argsort(descending=True, stable=True)[:count]]] = 1
+        return {"kl_cov_penalized": penalized_R, "kl_cov_covariance": covariance_R.float()}
+
+    def __call__(self, inputs: LossInputs) -> LossOutput:
+        columns, new_R = inputs.batch.per_token, inputs.log_probs
+        ratio_R = importance_ratio(new_R, inputs.old_log_probs, inputs.mask)
+        penalized_R = columns["kl_cov_penalized"].to(new_R.dtype)
+        far_R = (where_live(new_R, inputs.mask) - where_live(inputs.old_log_probs, inputs.mask)).abs()
+        penalty_R = torch.where(penalized_R > 0, far_R.clamp(max=MAX_LOG_RATIO), torch.zeros_like(far_R))
+        return LossOutput(
+            per_token=-ratio_R * inputs.advantages + self._config.coef * penalty_R,
+            metrics={
+                "ratio_mean": ratio_R,
+                "kl_cov_penalized": penalized_R,
+                "kl_cov_covariance": columns["kl_cov_covariance"],
+            },
+        )

@@ -7,6 +7,7 @@ from rlcore_grpo.config import (
     DppoConfig,
     DrGroupAdvantageConfig,
     GroupAdvantageConfig,
+    KlCovConfig,
     PassAtKConfig,
     PpoClipConfig,
     ZeroStdConfig,
@@ -54,6 +55,13 @@ def rlcore_algorithms() -> Iterable[Algorithm]:
         parts={"advantage": "grpo", "loss": "dppo", "filter": ["keep_all"]},
         settings={"normalizer": "per_rollout", "old_log_probs": "rollout"},
     )
+    yield Algorithm(
+        name="kl_cov",
+        summary="GRPO that penalizes the tokens which would make the policy certain",
+        paper="https://arxiv.org/abs/2505.22617",
+        parts={"advantage": "grpo", "loss": "kl_cov", "filter": ["keep_all"]},
+        settings={"normalizer": "per_token", "minibatches": 4},
+    )
 
 
 @hookimpl
@@ -93,6 +101,12 @@ def rlcore_losses() -> Iterable[Component]:
         factory="rlcore_grpo.loss:Dppo",
         summary="policy ratio within a bound of the divergence",
         config=DppoConfig,
+    )
+    yield Component(
+        name="kl_cov",
+        factory="rlcore_grpo.loss:KlCov",
+        summary="policy ratio, with a penalty on the tokens of the largest covariance",
+        config=KlCovConfig,
     )
 
 

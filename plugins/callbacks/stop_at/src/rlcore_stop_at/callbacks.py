@@ -1,11 +1,11 @@
-"""The callbacks `stop_at` and `reduce_lr`."""
+"""The callbacks `stop_at`, `reduce_lr` and `adaptive_kl`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from rlcore import Callback, ConfigError, Json, RunControl, did_you_mean
-from rlcore_stop_at.config import MetricConfig, ReduceLrConfig, StopAtConfig
+from rlcore_stop_at.config import AdaptiveKlConfig, MetricConfig, ReduceLrConfig, StopAtConfig
 
 _EVALUATION = "eval/"
 
@@ -106,3 +106,31 @@ class ReduceLr(_MetricCallback):
         self.waited = 0
         self._scale = max(self._config.min_scale, self._scale * self._config.factor)
         return RunControl(lr_scale=self._scale)
+
+
+class AdaptiveKl(Callback):
+    """Steers the KL to the reference to a target, by its coefficient (https://arxiv.org/abs/1909.08593, 2.2).
+
+    After each step the coefficient is multiplied by 1 + gain · clip(KL / target - 1, -0.2, 0.2).
+    """
+
+    def __init__(self, config: AdaptiveKlConfig) -> None:
+        self._config = config
+        self._scale = 1.0
+
+    def after_step(self, step: int, metrics: Mapping[str, Json]) -> RunControl | None:
+        """A step that trained nothing says nothing of the KL."""
+        found = metrics.get("train/kl_reference")
+        if found is None:
+            return None
+        error = min(0.2, max(-0.2, found / self._config.target - 1))
+        self._scale *= 1 + self._config.gain * error
+        return RunControl(kl_scale=self._scale)
+
+    def state(self) -> Json:
+        """The present scale."""
+        return self._scale
+
+    def load(self, state: Json) -> None:
+        """Go on where `state` was taken."""
+        self._scale = state

@@ -1,10 +1,11 @@
 """The settings of the callbacks."""
 
+from collections.abc import Iterable, Sequence
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from rlcore import Config
+from rlcore import Config, Neighbor, PartConfig, RunConfig
 
 
 class MetricConfig(Config):
@@ -37,3 +38,17 @@ class ReduceLrConfig(MetricConfig):
     patience: int = Field(10, ge=1, description="values in a row without a better one before it falls")
     factor: float = Field(0.5, gt=0, lt=1, description="what it is then multiplied by")
     min_scale: float = Field(0.01, gt=0, lt=1, description="smallest share of the schedule's learning rate")
+
+
+class AdaptiveKlConfig(PartConfig):
+    """Where the KL to the reference is steered to, and how fast."""
+
+    target: float = Field(gt=0, description="KL to the reference, in nats a token, that is aimed at")
+    gain: float = Field(
+        0.1, gt=0, le=1, description="how much the coefficient changes: by gain times the error"
+    )
+
+    def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:
+        """It multiplies the coefficient, so that there must be one."""
+        if not run.kl.kl_coef:
+            yield f"--callback: found {name!r}, which steers --kl-coef, but that is 0; expected more than 0."

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
-from rlcore_stop_at.config import ReduceLrConfig, StopAtConfig
+from rlcore_stop_at.config import AdaptiveKlConfig, ReduceLrConfig, StopAtConfig
 
 
 @hookimpl
@@ -20,4 +20,10 @@ def rlcore_callbacks() -> Iterable[Component]:
         factory="rlcore_stop_at.callbacks:ReduceLr",
         summary="lower the learning rate where a metric becomes no better",
         config=ReduceLrConfig,
+    )
+    yield Component(
+        name="adaptive_kl",
+        factory="rlcore_stop_at.callbacks:AdaptiveKl",
+        summary="steer the KL to the reference to a target, by its coefficient",
+        config=AdaptiveKlConfig,
     )
