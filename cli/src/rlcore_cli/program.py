@@ -9,7 +9,7 @@ from types import ModuleType
 import click
 import pluggy
 
-from rlcore.api.errors import PluginError
+from rlcore.api.errors import PluginError, ended
 from rlcore.plugins.loader import Plugins, Switches, load
 
 OFF = "no:"
@@ -44,7 +44,7 @@ class Program:
         named = {file.path for file in self.plugins.files}
         for broken in self.plugins.broken:
             if broken.dist in named:
-                raise PluginError(f"--plugin {broken.dist}: {broken.error.removesuffix('.')}.")
+                raise PluginError(ended(f"--plugin {broken.dist}: {broken.error}"))
 
 
 def offered(program: Program, implementation: pluggy.HookImpl) -> list[click.Command]:

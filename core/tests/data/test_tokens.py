@@ -69,6 +69,9 @@ def test_directories_without_a_tokenizer(tmp_path: Path) -> None:
         load_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{")
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    with pytest.raises(ModelError, match=r"the tokenizer cannot be loaded \(.*\)\.$"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text('{"version": "1.0"}')
     with pytest.raises(ModelError, match="the tokenizer cannot be loaded"):
         load_tokenizer(tmp_path)
 

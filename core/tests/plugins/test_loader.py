@@ -156,6 +156,9 @@ def test_strict_makes_a_broken_plugin_fatal(install: Install) -> None:
     install("bad", "raise OSError('gone')", dist="bad-plugin")
     with pytest.raises(PluginError, match=r"^plugin 'bad' of bad-plugin 1\.2\.3 is broken: OSError: gone\.$"):
         loaded("bad", strict=True)
+    install("worse", BROKEN["suggests"][0], dist="worse-plugin")
+    with pytest.raises(PluginError, match=r"Did you mean 'steps'\?$"):
+        loaded("worse", strict=True)
 
 
 def test_two_distributions_of_one_plugin_name_are_both_broken(install: Install) -> None:

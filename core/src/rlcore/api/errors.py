@@ -94,6 +94,11 @@ class Terminated(BaseException):
     """SIGTERM, where there was nothing to save: what KeyboardInterrupt is to SIGINT."""
 
 
+def ended(sentence: str) -> str:
+    """`sentence` with its full stop, where it does not end with a question already."""
+    return sentence if sentence.endswith("?") else f"{sentence.removesuffix('.')}."
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """` Did you mean 'x'?`, or the empty string where nothing is near."""
     names = list(known)

@@ -63,7 +63,8 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
     except Exception as error:  # the tokenizers package raises bare Exception for a file that it cannot read
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise ModelError(f"{path}: the tokenizer cannot be loaded: {reason}") from error
+        kind = "" if type(error) is Exception else f"{type(error).__name__}: "
+        raise ModelError(f"{path}: the tokenizer cannot be loaded ({kind}{reason}).") from error
     return cast(Tokenizer, tokenizer)
 
 

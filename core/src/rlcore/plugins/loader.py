@@ -20,7 +20,7 @@ import pluggy
 
 import rlcore
 from rlcore.api import hookspecs
-from rlcore.api.errors import PluginError, did_you_mean
+from rlcore.api.errors import PluginError, did_you_mean, ended
 from rlcore.api.plugin_file import PluginFile, import_plugin_file
 from rlcore.plugins import builtin, files, functions
 from rlcore.plugins.registry import HOOKS, Broken, Entry, PluginInfo, Registry, check
@@ -93,7 +93,9 @@ def load(switches: Switches | None = None, *, keep: Mapping[str, ModuleType] | N
         loader.add_file(file)
     if switches.strict and loader.broken:
         first = loader.broken[0]
-        raise PluginError(f"plugin {first.name!r} of {first.dist} {first.version} is broken: {first.error}.")
+        raise PluginError(
+            ended(f"plugin {first.name!r} of {first.dist} {first.version} is broken: {first.error}")
+        )
     return Plugins(
         manager=loader.manager,
         infos=tuple(loader.infos),
