@@ -210,6 +210,7 @@ from .api.tokens import (
     PromptEncoder as PromptEncoder,
     Tokenizer as Tokenizer,
     load_tokenizer as load_tokenizer,
+    token_spans as token_spans,
 )
 from .api.tool_calls import (
     ParsedToolCalls as ParsedToolCalls,

@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from hypothesis import given, strategies as st
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from rlcore.api.errors import DataError, ModelError
-from rlcore.api.tokens import PromptEncoder, load_tokenizer
+from rlcore.api.tokens import PromptEncoder, load_tokenizer, token_spans
 from rlcore.api.types import Prompt
 
 CHARACTERS = "0123456789=+ <>uars:"
@@ -84,3 +85,58 @@ def test_a_directory_runs_no_code(tmp_path: Path) -> None:
     with pytest.raises(ModelError):
         load_tokenizer(tmp_path)
     assert not marker.exists()
+
+
+WORDS = ["the cat sat = 4", "größer 猫 sat 🙂🙂 the", "a  b\n\nthe cat"]
+
+
+def trained(kind: str) -> PreTrainedTokenizerFast:
+    """A small BPE as real models have it: of bytes, as Qwen's, or with a mark for a space, as Llama's."""
+    tokenizer = Tokenizer(models.BPE(byte_fallback=kind == "spaces", unk_token="<unk>"))
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    if kind == "bytes":
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+    else:
+        alphabet = []
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+        tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
+    special = ["<unk>", "<eos>", *(f"<0x{byte:02X}>" for byte in range(256) if kind == "spaces")]
+    trainer = trainers.BpeTrainer(
+        vocab_size=600, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(WORDS * 3, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", unk_token="<unk>")
+
+
+TRAINED = {kind: trained(kind) for kind in ("bytes", "spaces")}
+
+
+@pytest.mark.parametrize("kind", TRAINED)
+@given(pieces=st.lists(st.one_of(st.sampled_from(WORDS), st.text(max_size=4), st.just("<eos>")), max_size=4))
+def test_spans_are_the_places_of_tokens_in_the_text(kind: str, pieces: list[str]) -> None:
+    """They follow each other without a gap, and what is decoded up to a token ends with its place."""
+    tokenizer: Any = TRAINED[kind]
+    ids = tokenizer.encode("".join(pieces), add_special_tokens=False)
+    text = tokenizer.decode(ids, skip_special_tokens=True)
+    spans = token_spans(tokenizer, ids)
+    assert len(spans) == len(ids)
+    places = [0, *dict.fromkeys(end for _, end in spans)]
+    assert places[-1] == len(text)
+    for place, (begin, end) in enumerate(spans):
+        assert begin <= end
+        before = tokenizer.decode(ids[: place + 1], skip_special_tokens=True)
+        assert text[:end].startswith(before.rstrip("\ufffd")), (before, text[:end])
+        assert begin == 0 or begin in {end for _, end in spans[:place]}
+    assert "".join(text[a:b] for a, b in dict.fromkeys(spans)) == text
+
+
+def test_spans_by_hand() -> None:
+    """Two tokens that make one character have its place; a special one has no text."""
+    tokenizer: Any = TRAINED["bytes"]
+    ids = [*tokenizer.encode("sat", add_special_tokens=False), tokenizer.eos_token_id]
+    wide = tokenizer.encode("é=", add_special_tokens=False)
+    assert len(wide) == 3, "é is two bytes"
+    spans = token_spans(tokenizer, [*ids, *wide])
+    assert spans[len(ids) - 1] == (3, 3)
+    assert spans[len(ids) :] == [(3, 4), (3, 4), (4, 5)]

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from rlcore.api.part import RewardPart
-from rlcore.plugins.function_reward import FunctionReward, build_reward
+from rlcore.api.types import Score
+from rlcore.plugins.function_reward import FunctionReward, asks_for_tokenizer, build_reward
 from rlcore.testing.rewards import sample
 
 GROUP = [
@@ -99,3 +100,37 @@ class Made:
 
 def factory(config: Any) -> Made:
     return Made()
+
+
+class Characters:
+    """A tokenizer whose tokens are characters."""
+
+    def decode(self, token_ids: Any, *, skip_special_tokens: bool) -> str:
+        return "".join(map(chr, token_ids))
+
+
+def of_spans(response: str, token_spans: list[tuple[int, int]], tokenizer: Any) -> Score:
+    assert isinstance(tokenizer, Characters)
+    return Score(value=len(token_spans), per_token=tuple(float(end) for _, end in token_spans))
+
+
+def of_tokenizer(responses: list[str], tokenizer: Any) -> list[int]:
+    assert isinstance(tokenizer, Characters)
+    return [len(response) for response in responses]
+
+
+class Asking:
+    def __init__(self, config: Any, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+
+
+def test_a_reward_that_asks_is_given_the_tokenizer() -> None:
+    tokenizer: Any = Characters()
+    [score, _] = FunctionReward(of_spans, tokenizer).score(GROUP)
+    assert score.per_token == (1.0, 2.0)
+    assert [one.value for one in FunctionReward(of_tokenizer, tokenizer).score(GROUP)] == [1, 4]
+    part = RewardPart(name="asking", factory=f"{__name__}:Asking")
+    assert asks_for_tokenizer(part)
+    reward: Any = build_reward(part, tokenizer)
+    assert reward.tokenizer is tokenizer
+    assert not asks_for_tokenizer(RewardPart(name="plain", factory=f"{__name__}:of_response"))

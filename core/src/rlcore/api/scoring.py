@@ -11,7 +11,11 @@ from rlcore.api.types import Group, Json, Sample, Score
 
 
 class Reward(Protocol):
-    """Kind `reward`: runs in a killable worker process with a time limit. May be a `CheckedReward` too."""
+    """Kind `reward`: runs in a killable worker process with a time limit. May be a `CheckedReward` too.
+
+    A factory that has a parameter `tokenizer` beside `config` is given the run's: `rlcore.token_spans` tells
+    where the tokens of a response stand in its text, for credit of a span of text.
+    """
 
     def score(self, samples: Sequence[Sample]) -> Sequence[Score]:
         """One score for each sample. `samples` are all siblings of one group, in order.

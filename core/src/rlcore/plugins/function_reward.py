@@ -16,6 +16,7 @@ from typing import Any
 
 from rlcore.api.part import RewardPart
 from rlcore.api.scoring import Reward
+from rlcore.api.tokens import Tokenizer, token_spans
 from rlcore.api.types import Sample, Score
 
 Give = Callable[[Sample], Any]
@@ -45,16 +46,24 @@ OF_GROUP: Mapping[str, Give] = {
 
 SLIME = frozenset({"args", "sample"})
 
+TOKENIZER, SPANS = "tokenizer", "token_spans"
 
-def build_reward(part: RewardPart) -> Reward:
+
+def asks_for_tokenizer(part: RewardPart) -> bool:
+    """Whether it has a parameter for the run's tokenizer: its factory, or the function that it is."""
+    return bool({TOKENIZER, SPANS} & set(inspect.signature(part.load()).parameters))
+
+
+def build_reward(part: RewardPart, tokenizer: Tokenizer | None = None) -> Reward:
     """The reward that `part` names: made by its factory, or the factory itself where it is no factory.
 
-    A function with a parameter `config` is a factory; any other function scores.
+    A function with a parameter `config` is a factory; any other function scores. `tokenizer`: there where one
+    is asked for (`asks_for_tokenizer`).
     """
     factory: Any = part.load()
     if inspect.isfunction(factory) and "config" not in inspect.signature(factory).parameters:
-        return FunctionReward(factory)
-    reward: Reward = part.build()
+        return FunctionReward(factory, tokenizer)
+    reward: Reward = part.build(**({TOKENIZER: tokenizer} if asks_for_tokenizer(part) else {}))
     return reward
 
 
@@ -67,12 +76,14 @@ def scores(function: Callable[..., Any]) -> bool:
 class FunctionReward:
     """Calls `function` for each sample, or once for a group where a parameter is of `OF_GROUP`.
 
-    Any other parameter is a key of the prompt's metadata. A default stands in for a key that is missing;
-    `**rest` gets the metadata that no parameter takes. The function may be a coroutine.
+    `tokenizer` is the run's, and `token_spans` the places of the response's tokens in its text. Any other
+    parameter is a key of the prompt's metadata. A default stands in for a key that is missing; `**rest` gets
+    the metadata that no parameter takes. The function may be a coroutine.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], tokenizer: Tokenizer | None = None) -> None:
         self._function = function
+        self._tokenizer = tokenizer
         parameters = inspect.signature(function).parameters.values()
         self._names = [
             one.name for one in parameters if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
@@ -86,7 +97,11 @@ class FunctionReward:
         """One score for each sample."""
         given = [self._arguments(sample) for sample in samples]
         if self._of_group:
-            columns = {name: [one.get(name) for one in given] for one in given for name in one}
+            columns: dict[str, Any] = {
+                name: [one.get(name) for one in given] for one in given for name in one
+            }
+            if TOKENIZER in columns:
+                columns[TOKENIZER] = self._tokenizer
             [answers] = self._called([columns])
             return list(map(_score, answers))
         return list(map(_score, self._called(given)))
@@ -104,16 +119,20 @@ class FunctionReward:
         """What the function is given of one sample."""
         metadata = sample.prompt.metadata
         known = {**OF_GROUP, **OF_SAMPLE} if self._of_group else OF_SAMPLE
-        given = {}
+        given: dict[str, Any] = {}
         for name in self._names:
             if self._is_slime and name in SLIME:
                 given[name] = SimpleNamespace() if name == "args" else _of_slime(sample)
             elif name in known:
                 given[name] = known[name](sample)
+            elif name == TOKENIZER:
+                given[name] = self._tokenizer
+            elif name == SPANS and self._tokenizer is not None:
+                given[name] = token_spans(self._tokenizer, sample.response_ids)
             elif name in metadata or (name in LABELS and sample.prompt.label is not None):
                 given[name] = metadata.get(name, sample.prompt.label)
             elif name not in self._optional:
-                offered = ", ".join([*known, *LABELS])
+                offered = ", ".join([*known, TOKENIZER, SPANS, *LABELS])
                 raise ValueError(
                     f"it asks for {name!r}, which is no key of the prompt's metadata, and none of {offered}"
                 )

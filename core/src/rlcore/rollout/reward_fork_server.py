@@ -77,7 +77,7 @@ class RewardForkServer:
     """Forks processes that compute the rewards of `parts`. Thread-safe.
 
     `plugin_files` are installed before `parts` are unpickled there. A fork server that dies is started anew.
-    What a forked process allocates stays below `memory_gib`.
+    What a forked process allocates stays below `memory_gib`. `tokenizer`: the directory of the run's.
     """
 
     def __init__(
@@ -85,8 +85,9 @@ class RewardForkServer:
         parts: Sequence[RewardPart],
         plugin_files: Sequence[PluginFile],
         memory_gib: float | None = None,
+        tokenizer: str | None = None,
     ) -> None:
-        self._setup = (memory_gib, tuple(plugin_files), tuple(parts))
+        self._setup = (memory_gib, tokenizer, tuple(plugin_files), tuple(parts))
         self._lock = threading.Lock()
         self._server: tuple[subprocess.Popen[bytes], socket.socket] | None = None
         self._leash_end, self._leash = Pipe(duplex=False)  # never written to; this process holds `_leash`

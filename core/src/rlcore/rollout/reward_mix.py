@@ -8,6 +8,7 @@ from typing import Any
 
 from rlcore.api.errors import DataError, PluginError
 from rlcore.api.part import RewardPart
+from rlcore.api.tokens import Tokenizer
 from rlcore.api.types import Json, Prompt, Sample, Score
 from rlcore.plugins.function_reward import build_reward
 from rlcore.rollout.score_check import Failure, ScoreOrFailure, checked_scores, failure_of
@@ -25,9 +26,10 @@ class RewardMix:
     Raises `PluginError` where one cannot be built.
     """
 
-    def __init__(self, parts: Sequence[RewardPart]) -> None:
+    def __init__(self, parts: Sequence[RewardPart], tokenizer: Tokenizer | None = None) -> None:
+        """`tokenizer`: of the run, where one of the rewards asks for it."""
         self._parts = {part.name: part for part in parts}
-        self._rewards: Mapping[str, Any] = {part.name: _built(part) for part in parts}
+        self._rewards: Mapping[str, Any] = {part.name: _built(part, tokenizer) for part in parts}
 
     def score(self, samples: Sequence[Sample]) -> list[ScoreOrFailure]:
         """Of the siblings of one group: the sum of what the rewards that apply say, or the first Failure.
@@ -82,9 +84,9 @@ class RewardMix:
         return Score(value=value, per_token=_per_token(sample, list(scores.values())), parts=parts)
 
 
-def _built(part: RewardPart) -> Any:
+def _built(part: RewardPart, tokenizer: Tokenizer | None) -> Any:
     try:
-        return build_reward(part)
+        return build_reward(part, tokenizer)
     except Exception as error:
         raise PluginError(
             f"Reward {part.name!r} cannot be built: {failure_of(error).reason.removesuffix('.')}."

@@ -1,9 +1,10 @@
 """The processes in which rewards run: a fork server imports them, and its forks build and use them.
 
 `RewardForkServer` starts the fork server with three descriptors: a socket for commands, a leash, and a file
-of three pickles (the limit of memory, the plugin files, the parts). A command is one pickled number, and so
-is its answer. FORK comes with a socket for the child; the answer is the child's process id. Any other number
-is the process id of a child that has ended; the answer is its status (`os.wait`), or None.
+of four pickles (the limit of memory, the directory of the tokenizer, the plugin files, the parts). A command
+is one pickled number, and so is its answer. FORK comes with a socket for the child; the answer is the child's
+process id. Any other number is the process id of a child that has ended; the answer is its status
+(`os.wait`), or None.
 
 A child sends None, or a Failure, when it has built the rewards. Then it answers group by group, all in
 pickles. It builds after the fork, so that no connection, thread or random state of a reward is shared.
@@ -27,9 +28,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import BinaryIO
 
-from rlcore.api.errors import PluginError
+from rlcore.api.errors import PluginError, UserError
 from rlcore.api.part import RewardPart
 from rlcore.api.plugin_file import install_plugin_files
+from rlcore.api.tokens import Tokenizer, load_tokenizer
+from rlcore.plugins.function_reward import asks_for_tokenizer
 from rlcore.rollout.reward_mix import RewardMix
 from rlcore.rollout.score_check import Failure, failure_of
 
@@ -46,7 +49,7 @@ def main() -> None:
     _tie_to_driver(leash)
     with open(setup, "rb") as file:
         memory_gib: float | None = pickle.load(file)
-        parts, failure = _imported(file)
+        parts, tokenizer, failure = _imported(file)
     gc.collect()
     gc.freeze()  # what is imported stays shared with the children
     with socket.socket(fileno=control) as commands:
@@ -56,7 +59,7 @@ def main() -> None:
         if memory_gib is not None:
             limit = int(memory_gib * (1 << 30))
             resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))  # what is allocated, not what is mapped
-        _work(connection, parts, failure)
+        _work(connection, parts, tokenizer, failure)
 
 
 def _tie_to_driver(leash: int) -> None:
@@ -71,19 +74,27 @@ def _tie_to_driver(leash: int) -> None:
     fcntl.fcntl(own, fcntl.F_SETFL, os.O_ASYNC)
 
 
-def _imported(file: BinaryIO) -> tuple[Sequence[RewardPart], Failure | None]:
-    """The rewards, imported but not built; or what every child will say instead."""
+def _imported(file: BinaryIO) -> tuple[Sequence[RewardPart], Tokenizer | None, Failure | None]:
+    """The rewards, imported but not built, and the tokenizer where one of them asks for it; or what every
+
+    child will say instead.
+    """
+    tokenizer_path: str | None = pickle.load(file)
+    tokenizer = None
     try:
         install_plugin_files(pickle.load(file))
         parts: Sequence[RewardPart] = pickle.load(file)
-        for part in parts:
-            part.load()
-    except PluginError as error:
-        return (), Failure(kind="build", reason=str(error))
+        asking = [part.name for part in parts if asks_for_tokenizer(part)]
+        if asking and tokenizer_path is None:
+            raise PluginError(f"Reward {asking[0]!r} asks for a tokenizer, and there is none here.")
+        if asking and tokenizer_path is not None:
+            tokenizer = load_tokenizer(tokenizer_path)
+    except UserError as error:
+        return (), None, Failure(kind="build", reason=str(error))
     except Exception as error:
         failure = failure_of(error)
-        return (), replace(failure, reason=f"The rewards cannot be built: {failure.reason}.")
-    return parts, None
+        return (), None, replace(failure, reason=f"The rewards cannot be built: {failure.reason}.")
+    return parts, tokenizer, None
 
 
 def _serve(control: socket.socket, leash: int) -> socket.socket | None:
@@ -116,10 +127,15 @@ def _status(pid: int) -> int | None:
         return None
 
 
-def _work(connection: socket.socket, parts: Sequence[RewardPart], failure: Failure | None) -> None:
+def _work(
+    connection: socket.socket,
+    parts: Sequence[RewardPart],
+    tokenizer: Tokenizer | None,
+    failure: Failure | None,
+) -> None:
     """Build the rewards, then answer group by group until the connection is closed."""
     try:
-        mix = RewardMix(parts) if failure is None else None
+        mix = RewardMix(parts, tokenizer) if failure is None else None
     except PluginError as error:
         mix, failure = None, Failure(kind="build", reason=str(error))
     connection.sendall(pickle.dumps(failure))

@@ -36,7 +36,8 @@ class RewardPool:
 
     `timeout`: seconds that the rewards may take for one group. `memory_gib`: what a worker may allocate; more
     is a MemoryError. `plugin_files` are installed in each worker before `parts` are unpickled there. Workers
-    end with the pool, and with this process however it ends.
+    end with the pool, and with this process however it ends. `tokenizer`: the directory of the run's, for
+    rewards that ask for it.
     """
 
     def __init__(
@@ -47,9 +48,10 @@ class RewardPool:
         timeout: float,
         memory_gib: float | None = None,
         plugin_files: Sequence[PluginFile] = (),
+        tokenizer: str | None = None,
     ) -> None:
         self._name = _named(parts)
-        self._fork_server = RewardForkServer(parts, plugin_files, memory_gib)
+        self._fork_server = RewardForkServer(parts, plugin_files, memory_gib, tokenizer)
         self._workers = [_Worker(self._fork_server, self._name, timeout) for _ in range(workers)]
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="reward")

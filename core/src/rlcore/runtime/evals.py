@@ -87,8 +87,11 @@ async def evaluations(
     pools: Sequence[tuple[tuple[RewardPart, ...], GroupScorer]],
     generators: Generators,
     stack: AsyncExitStack,
+    tokenizer: str,
 ) -> list[Evaluation]:
     """`sets` with their generators and rewards. `pools`: the rewards that are already there.
+
+    `tokenizer`: the directory of the run's, for rewards that ask for it.
 
     The processes of further rewards are started, and end with `stack`.
     """
@@ -101,7 +104,7 @@ async def evaluations(
         scorer = None
         if parts:
             scorer = next((pool for of, pool in known if of == parts), None) or await _started(
-                parts, chosen, stack
+                parts, chosen, stack, tokenizer
             )
             known.append((parts, scorer))
         made.append(
@@ -119,7 +122,9 @@ async def evaluations(
     return made
 
 
-async def _started(parts: tuple[RewardPart, ...], chosen: Inference, stack: AsyncExitStack) -> RewardPool:
+async def _started(
+    parts: tuple[RewardPart, ...], chosen: Inference, stack: AsyncExitStack, tokenizer: str
+) -> RewardPool:
     run = chosen.run
     pool = RewardPool(
         parts,
@@ -127,6 +132,7 @@ async def _started(parts: tuple[RewardPart, ...], chosen: Inference, stack: Asyn
         timeout=run.rewards.reward_timeout,
         memory_gib=run.rewards.reward_memory_gib,
         plugin_files=chosen.plugin_files,
+        tokenizer=tokenizer,
     )
     stack.callback(pool.stop)
     await asyncio.to_thread(pool.start)

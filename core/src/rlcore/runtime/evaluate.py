@@ -91,7 +91,7 @@ async def _evaluate(served: Served, cluster: Cluster, console: Display) -> dict[
         stack.push_async_callback(frozen.stop)
         chosen, evals = frozen.told(chosen), frozen.told_evals(served.evals)
         stack.push_async_callback(served.generators.close)
-        sets = await evaluations(chosen, evals, [], served.generators, stack)
+        sets = await evaluations(chosen, evals, [], served.generators, stack, served.model.path)
         await together([engines.start(), frozen.start()])
         console.phase(f"Evaluating {', '.join(one.name for one in sets)}")
         encoder: PromptEncoder = served.encoder

@@ -110,6 +110,7 @@ class RunProcesses:
                     timeout=resolved.run.rewards.reward_timeout,
                     memory_gib=resolved.run.rewards.reward_memory_gib,
                     plugin_files=resolved.plugin_files,
+                    tokenizer=prepared.model.path,
                 )
                 stack.callback(pool.stop)
                 await asyncio.to_thread(pool.start)
@@ -204,7 +205,7 @@ class RunProcesses:
             run=resolved.run,
             encoder=prepared.encoder,
             clients=engines.clients,
-            sets=await evaluations(resolved, evals, pools, prepared.generators, stack),
+            sets=await evaluations(resolved, evals, pools, prepared.generators, stack, prepared.model.path),
             in_step=not resolved.run.asynchrony.is_asynchronous,
         )
 

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from rlcore.api.config import NAME
 from rlcore.api.part import RewardPart
+from rlcore.api.tokens import Tokenizer
 from rlcore.api.types import GenerationStatus, Json, Messages, Prompt, RewardStatus, Sample, Score
 from rlcore.plugins.function_reward import build_reward
 from rlcore.rollout.score_check import Failure, ScoreOrFailure, checked_scores
@@ -64,10 +65,13 @@ class RewardConformance(ABC):
     parts: ClassVar[frozenset[str]] = frozenset()
     """The named parts that the scores have; each becomes a metric."""
 
+    tokenizer: ClassVar[Tokenizer | None] = None
+    """Of a reward that asks for one."""
+
     @cached_property
     def reward(self) -> Any:
         """Built from what travels to a worker."""
-        return build_reward(pickle.loads(pickle.dumps(self.part)))
+        return build_reward(pickle.loads(pickle.dumps(self.part)), self.tokenizer)
 
     def test_each_case_has_its_score(self) -> None:
         """Each alone, as in an evaluation."""
