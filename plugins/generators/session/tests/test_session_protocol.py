@@ -204,8 +204,41 @@ async def test_one_chat_in_two_protocols_is_one_trajectory() -> None:
         assert sum(branch.loss_mask) == len("first") + len("second") + len("third") + 3
 
 
+async def test_several_answers_are_branches() -> None:
+    """Each of them can be gone on from, and all of them are trained on."""
+    async with served(saying("zero", "one", "two", "on", "off")) as at:
+        done = await at.openai.chat.completions.create(model="m", messages=[USER], n=3, logprobs=True)
+        said = [choice.message.content for choice in done.choices]
+        assert [choice.index for choice in done.choices] == [0, 1, 2]
+        assert said == ["zero", "one", "two"]
+        assert done.usage is not None
+        assert done.usage.completion_tokens == sum(len(text) + 1 for text in ("zero", "one", "two"))
+        assert at.session.last is not None
+        assert at.session.last.content == "zero", "what most clients read"
+        assert [branch.response_ids for branch in at.session.record.branches][-1] == list(
+            at.session.last.completion.token_ids
+        )
+        messages: list[Any] = [
+            USER,
+            {"role": "assistant", "content": "one"},
+            {"role": "user", "content": "?"},
+        ]
+        stream = await at.openai.chat.completions.create(model="m", messages=messages, n=2, stream=True)
+        texts: dict[int, str] = {}
+        async for chunk in stream:
+            for choice in chunk.choices:
+                texts[choice.index] = texts.get(choice.index, "") + (choice.delta.content or "")
+        assert texts == {0: "on", 1: "off"}
+        assert at.session.turns == 5
+        branches = at.session.record.branches
+        assert sorted(sum(branch.loss_mask) for branch in branches) == sorted(
+            [len("zero") + 1, len("two") + 1, len("one") + 1 + len("off") + 1, len("on") + 1]
+        ), "one of two goes on with the tokens of its beginning, the other has them as its prompt"
+
+
 REFUSED: dict[str, dict[str, Any]] = {
-    "n: found 2": {"n": 2},
+    "n: found 0, expected an integer of at least 1": {"n": 0},
+    "The session has had 0 turns, and is asked for 21 .--generator.max-turns 20": {"n": 21},
     "frequency_penalty: found 0.5": {"frequency_penalty": 0.5},
     "top_logprobs: found 3": {"top_logprobs": 3, "logprobs": True},
     "tool_choice: found 'required'": {"tool_choice": "required"},

@@ -52,7 +52,7 @@ class Ask:
     `messages`: `role`, `content` as one text, and where they are there `tool_calls` (in OpenAI's form) and
     `tool_call_id`. `options`: further variables of the chat template. `asks_sampling`: the request names a
     temperature or a cut of its own. `usage`: a stream is to end with the counts of tokens. `size`: bytes of
-    the request.
+    the request. `n`: how many answers it asks for.
     """
 
     messages: Sequence[Mapping[str, Json]]
@@ -66,6 +66,7 @@ class Ask:
     log_probs: bool = False
     asks_sampling: bool = False
     size: int = 0
+    n: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
@@ -17,7 +17,6 @@ from rlcore import Json
 from rlcore_session.chats import MAX_STOPS, ApiError, Ask, Body, Turn, shaped, text_of
 
 NEUTRAL: Mapping[str, tuple[Json, ...]] = {
-    "n": (1,),
     "frequency_penalty": (0,),
     "presence_penalty": (0,),
     "logit_bias": ({},),
@@ -132,6 +131,7 @@ def read_ask(body: Mapping[str, Any]) -> Ask:
         usage=bool(request.stream_options and request.stream_options.include_usage),
         log_probs=bool(request.logprobs),
         asks_sampling=asks_sampling(body),
+        n=positive(body.get("n"), "n") or 1,
     )
 
 
@@ -141,7 +141,7 @@ def asks_sampling(body: Mapping[str, Any]) -> bool:
 
 
 def positive(value: Any, name: str) -> int | None:
-    """A number of tokens, if there is one."""
+    """A number of tokens or answers, if there is one."""
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
         raise ApiError(400, f"{name}: found {value!r}, expected an integer of at least 1.")
     return value
@@ -172,29 +172,40 @@ def _call(call: Mapping[str, Any]) -> dict[str, Json]:
     }
 
 
-def answer(ask: Ask, turn: Turn, decode: Decode) -> dict[str, Json]:
-    """The body of a chat completion."""
-    message = {**turn.message, "content": turn.content or None, "refusal": None}
-    choice = {
-        "index": 0,
-        "message": message,
-        "finish_reason": turn.finish,
-        "logprobs": _log_probs(turn, decode) if ask.log_probs else None,
-    }
-    return {**_head(ask, turn, "chat.completion"), "choices": [choice], "usage": _usage(turn)}
+def answer(ask: Ask, turns: Sequence[Turn], decode: Decode) -> dict[str, Json]:
+    """The body of a chat completion, with a choice for each of `turns`."""
+    choices = [
+        {
+            "index": index,
+            "message": {**turn.message, "content": turn.content or None, "refusal": None},
+            "finish_reason": turn.finish,
+            "logprobs": _log_probs(turn, decode) if ask.log_probs else None,
+        }
+        for index, turn in enumerate(turns)
+    ]
+    return {**_head(ask, turns, "chat.completion"), "choices": choices, "usage": _usage(turns)}
 
 
-def events(ask: Ask, turn: Turn, decode: Decode) -> Iterator[str]:
-    """The lines of a stream of the same."""
-    head = _head(ask, turn, "chat.completion.chunk")
+def events(ask: Ask, turns: Sequence[Turn], decode: Decode) -> Iterator[str]:
+    """The lines of a stream of the same, one choice after the other."""
+    head = _head(ask, turns, "chat.completion.chunk")
+    for index, turn in enumerate(turns):
+        yield from _chunks(head, index, turn, decode if ask.log_probs else None)
+    if ask.usage:
+        yield f"data: {json.dumps({**head, 'choices': [], 'usage': _usage(turns)})}\n\n"
+    yield "data: [DONE]\n\n"
+
+
+def _chunks(head: Mapping[str, Json], index: int, turn: Turn, decode: Decode | None) -> Iterator[str]:
+    """Of one choice. `decode`: with log-probs."""
 
     def chunk(delta: Json, finish: str | None = None, log_probs: Json = None) -> str:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": log_probs}
+        choice = {"index": index, "delta": delta, "finish_reason": finish, "logprobs": log_probs}
         return f"data: {json.dumps({**head, 'choices': [choice]})}\n\n"
 
     yield chunk({"role": "assistant", "content": ""})
-    if turn.content or ask.log_probs:
-        yield chunk({"content": turn.content}, log_probs=_log_probs(turn, decode) if ask.log_probs else None)
+    if turn.content or decode:
+        yield chunk({"content": turn.content}, log_probs=_log_probs(turn, decode) if decode else None)
     for place, call in enumerate(turn.calls):
         function = {"name": call.name, "arguments": ""}
         yield chunk(
@@ -202,9 +213,6 @@ def events(ask: Ask, turn: Turn, decode: Decode) -> Iterator[str]:
         )
         yield chunk({"tool_calls": [{"index": place, "function": {"arguments": call.arguments}}]})
     yield chunk({}, turn.finish)
-    if ask.usage:
-        yield f"data: {json.dumps({**head, 'choices': [], 'usage': _usage(turn)})}\n\n"
-    yield "data: [DONE]\n\n"
 
 
 def error_body(error: ApiError) -> dict[str, Json]:
@@ -218,12 +226,12 @@ def models(name: str) -> dict[str, Json]:
     return {"object": "list", "data": [{"id": name, "object": "model", "created": 0, "owned_by": "rlcore"}]}
 
 
-def _head(ask: Ask, turn: Turn, kind: str) -> dict[str, Json]:
-    return {"id": f"chatcmpl-{turn.id}", "object": kind, "created": int(time.time()), "model": ask.model}
+def _head(ask: Ask, turns: Sequence[Turn], kind: str) -> dict[str, Json]:
+    return {"id": f"chatcmpl-{turns[0].id}", "object": kind, "created": int(time.time()), "model": ask.model}
 
 
-def _usage(turn: Turn) -> dict[str, int]:
-    read, said = turn.completion.prompt_tokens, len(turn.completion.token_ids)
+def _usage(turns: Sequence[Turn]) -> dict[str, int]:
+    read, said = turns[0].completion.prompt_tokens, sum(len(turn.completion.token_ids) for turn in turns)
     return {"prompt_tokens": read, "completion_tokens": said, "total_tokens": read + said}
 
 

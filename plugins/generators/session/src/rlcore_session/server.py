@@ -146,19 +146,19 @@ async def _ask(
 
 async def _chat(session: Session, ctx: GenerationContext, request: web.Request) -> web.StreamResponse:
     ask = await _ask(openai_api.read_ask, session, ctx, request)
-    turn = await session.turn(ask)
+    turns = await session.respond(ask)
 
     def decode(ids: list[int]) -> str:
         return ctx.tokenizer.decode(ids, skip_special_tokens=False)
 
     if ask.stream:
-        return await _stream(request, openai_api.events(ask, turn, decode))
-    return web.json_response(openai_api.answer(ask, turn, decode))
+        return await _stream(request, openai_api.events(ask, turns, decode))
+    return web.json_response(openai_api.answer(ask, turns, decode))
 
 
 async def _messages(session: Session, ctx: GenerationContext, request: web.Request) -> web.StreamResponse:
     ask = await _ask(anthropic_api.read_ask, session, ctx, request)
-    turn = await session.turn(ask)
+    (turn,) = await session.respond(ask)
     if ask.stream:
         return await _stream(request, anthropic_api.events(ask, turn))
     return web.json_response(anthropic_api.answer(ask, turn))

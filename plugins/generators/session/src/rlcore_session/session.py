@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rlcore import (
@@ -73,21 +73,28 @@ class Session:
         else:
             self._failure.cancel()
 
-    async def turn(self, ask: Ask) -> Turn:
-        """The policy's next message. Raises `ApiError` where the request cannot be answered."""
-        if self.turns >= self._max_turns:
+    async def respond(self, ask: Ask) -> Sequence[Turn]:
+        """The policy's next message, or so many as were asked for, each of which may be gone on from.
+
+        Raises `ApiError` where the request cannot be answered.
+        """
+        if self.turns + ask.n > self._max_turns:
             self.refused_for_length = True
-            raise ApiError(400, f"The session has had its {self._max_turns} turns (--generator.max-turns).")
-        number, self.turns = self.turns, self.turns + 1
+            had = f"its {self.turns} turns" if ask.n == 1 else f"{self.turns} turns, and is asked for {ask.n}"
+            raise ApiError(400, f"The session has had {had} (--generator.max-turns {self._max_turns}).")
+        number, self.turns = self.turns, self.turns + ask.n
         self.own_sampling += ask.asks_sampling
         if ask.tools and self._format is None:
             self._format = self._known_format()
         plan = await self._plan(ask)
-        completion = await self._complete(plan, ask, number)
-        turn = self._said(ask, completion, number)
-        self.record.add(plan, turn)
-        self.last = turn
-        return turn
+        completions = await self._complete(plan, ask, number)
+        turns = [self._said(ask, done, number + place) for place, done in enumerate(completions)]
+        for turn in reversed(
+            turns
+        ):  # the first one is the last of the record, for it is what most clients read
+            self.record.add(plan, turn)
+            self.last = turn
+        return turns
 
     def report(
         self,
@@ -126,7 +133,7 @@ class Session:
         except TimeoutError as error:
             raise ApiError(400, f"The chat took longer than {PLAN_LIMIT_S:g} s to tokenise.") from error
 
-    async def _complete(self, plan: Plan, ask: Ask, number: int) -> Completion:
+    async def _complete(self, plan: Plan, ask: Ask, number: int) -> Sequence[Completion]:
         sampling, sample = self._ctx.sampling, self._sample
         room = min(
             sampling.max_tokens - plan.response_length, self._ctx.context_length - len(plan.prompt_ids)
@@ -140,8 +147,9 @@ class Session:
                 code=TOO_LONG,
             )
         try:
-            (done,) = await self._ctx.complete(
+            completions = await self._ctx.complete(
                 plan.prompt_ids,
+                n=ask.n,
                 seed=turn_seed(sample.seed, number),
                 rid=f"{sample.rollout_id}-{sample.attempt}.{number}",
                 sampling=replace(
@@ -153,10 +161,10 @@ class Session:
         except RlcoreError as error:
             self._fail(error)
             raise ApiError(503, str(error)) from error
-        if done.finish_reason == "abort":
+        if any(done.finish_reason == "abort" for done in completions):
             self._fail(AbortedError())
             raise ApiError(503, "The request was aborted.")
-        return done
+        return completions
 
     def _fail(self, error: Exception) -> None:
         if not self._failure.done():
