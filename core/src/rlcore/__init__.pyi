@@ -395,6 +395,10 @@ from .rollout.producers import (
     offline_producer as offline_producer,
     synchronous_producer as synchronous_producer,
 )
+from .silent_connections import (
+    KEEPALIVE_S as KEEPALIVE_S,
+    SilentConnections as SilentConnections,
+)
 
 __all__: list[str]
 __version__: str

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from aiohttp import web
 
-from rlcore import ConfigError, classifier_of, settle_heap, torch_dtype
+from rlcore import KEEPALIVE_S, ConfigError, SilentConnections, classifier_of, settle_heap, torch_dtype
 from rlcore_local import classify
 from rlcore_local.loading import load_config, load_tokenizer
 from rlcore_local.scheduler import Scheduler
@@ -34,7 +34,9 @@ async def _serve(settings: Settings, token: str) -> None:
         # The compute thread may be deep in a product of matrices, and nothing is worth waiting for.
         loop.add_signal_handler(number, os._exit, 0)
     app = await _app(settings, token, loop)
-    runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
+    silent = SilentConnections()
+    app.middlewares.append(silent.middleware)
+    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, keepalive_timeout=KEEPALIVE_S)
     await runner.setup()
     site = web.TCPSite(runner, settings.host, settings.port)
     try:
@@ -43,7 +45,7 @@ async def _serve(settings: Settings, token: str) -> None:
         raise ConfigError(f"--host {settings.host} --port {settings.port}: {error.strerror}.") from error
     settle_heap()
     print(json.dumps({"port": runner.addresses[0][1]}), flush=True)
-    await asyncio.Event().wait()
+    await silent.watch(runner)
 
 
 async def _app(settings: Settings, token: str, loop: asyncio.AbstractEventLoop) -> web.Application:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -12,7 +13,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from rlcore import GenerationContext
+from rlcore import KEEPALIVE_S, GenerationContext, SilentConnections
 from rlcore_session import anthropic_api, openai_api
 from rlcore_session.chats import TOO_LONG, ApiError, Ask
 from rlcore_session.session import Session
@@ -34,6 +35,7 @@ class SessionServer:
     def __init__(self) -> None:
         self._sessions: dict[str, tuple[Session, GenerationContext]] = {}
         self._runner: web.AppRunner | None = None
+        self._watch: asyncio.Task[None] | None = None
         self._url = ""
 
     @property
@@ -49,7 +51,8 @@ class SessionServer:
         """
         gc.collect()
         gc.freeze()
-        app = web.Application(client_max_size=LARGEST_BODY)
+        silent = SilentConnections()
+        app = web.Application(client_max_size=LARGEST_BODY, middlewares=[silent.middleware])
         for path, handler, tell in (
             ("/v1/chat/completions", _chat, openai_api.error_body),
             ("/v1/messages", _messages, anthropic_api.error_body),
@@ -60,16 +63,23 @@ class SessionServer:
         app.router.add_get("/v1/models", self._route(_models, openai_api.error_body))
         app.router.add_get("/v1/prompt", self._route(_prompt, openai_api.error_body))
         self._runner = web.AppRunner(
-            app, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S
+            app,
+            access_log=None,
+            handler_cancellation=True,
+            keepalive_timeout=KEEPALIVE_S,
+            shutdown_timeout=SHUTDOWN_S,
         )
         await self._runner.setup()
         site = web.TCPSite(self._runner, HOST, 0)
         await site.start()
         host, port = self._runner.addresses[0][:2]
         self._url = f"http://{host}:{port}"
+        self._watch = asyncio.create_task(silent.watch(self._runner))
 
     async def close(self) -> None:
         """Ends every request. May be called again."""
+        if self._watch is not None:
+            self._watch.cancel()
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
