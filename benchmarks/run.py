@@ -16,6 +16,7 @@ ORDER = (
     "driver",
     "publication",
     "sessions",
+    "attack",
     "trainer_step",
     "profile_step",
     "hook_calls",

@@ -9,7 +9,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 from rlcore.api.errors import DataError, ModelError
-from rlcore.api.tokens import PromptEncoder, load_tokenizer, token_spans
+from rlcore.api.tokens import PromptEncoder, load_tokenizer, text_ids, token_spans
 from rlcore.api.types import Prompt
 
 CHARACTERS = "0123456789=+ <>uars:"
@@ -140,3 +140,23 @@ def test_spans_by_hand() -> None:
     spans = token_spans(tokenizer, [*ids, *wide])
     assert spans[len(ids) - 1] == (3, 3)
     assert spans[len(ids) :] == [(3, 4), (3, 4), (4, 5)]
+
+
+@pytest.mark.parametrize("kind", TRAINED)
+@given(text=st.one_of(st.text(max_size=30), st.sampled_from([*WORDS, "<eos>the<unk>", ""])))
+def test_ids_are_those_of_the_tokenizer(kind: str, text: str) -> None:
+    tokenizer: Any = TRAINED[kind]
+    assert list(text_ids(tokenizer, text)) == tokenizer.encode(text, add_special_tokens=False)
+
+
+def test_a_tokenizer_that_would_cut_or_fill_does_not(tmp_path: Path) -> None:
+    """tokenizer.json may hold what the model's authors trained with."""
+    TRAINED["bytes"].save_pretrained(tmp_path)
+    raw = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    raw.enable_truncation(2)
+    raw.enable_padding(length=50)
+    raw.save(str(tmp_path / "tokenizer.json"))
+    tokenizer: Any = load_tokenizer(tmp_path)
+    ids = TRAINED["bytes"].encode("xyz =", add_special_tokens=False)
+    assert len(ids) > 2
+    assert list(text_ids(tokenizer, "xyz =")) == ids

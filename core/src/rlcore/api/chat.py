@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from rlcore.api.errors import DataError
-from rlcore.api.tokens import Tokenizer
+from rlcore.api.tokens import Tokenizer, text_ids
 from rlcore.api.tool_calls import DEEPSEEK_BEGIN
 from rlcore.api.types import Json, Messages, parse_json
 
@@ -113,7 +113,7 @@ def _render(
 
 
 def _ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
-    return tuple(tokenizer.encode(text, add_special_tokens=False))
+    return tuple(text_ids(tokenizer, text))
 
 
 def _plain(message: Mapping[str, Json], *, arguments_as_text: bool) -> dict[str, Json]:

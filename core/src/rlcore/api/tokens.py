@@ -61,6 +61,10 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         raise ModelError(f"{path}: holds no tokenizer, expected {TOKENIZER_FILES[0]}.")
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is not None:  # which tokenizer.json may set
+            backend.no_truncation()
+            backend.no_padding()
     except Exception as error:  # the tokenizers package raises bare Exception for a file that it cannot read
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         kind = "" if type(error) is Exception else f"{type(error).__name__}: "
@@ -141,7 +145,7 @@ class PromptEncoder:
 
     def _ids(self, prompt: Prompt) -> tuple[int, ...]:
         if isinstance(prompt.text, str):
-            return tuple(self.tokenizer.encode(prompt.text, add_special_tokens=False))
+            return tuple(text_ids(self.tokenizer, prompt.text))
         messages = list(prompt.text)
         if prompt.tools and not self._shows_tools:
             bare = replace(prompt, tools=())
@@ -172,6 +176,20 @@ class PromptEncoder:
             raise DataError(
                 f"The prompt {prompt.prompt_id!r} is a chat that the tokenizer cannot format: {reason}"
             ) from error
+
+
+def text_ids(tokenizer: Tokenizer, text: str) -> Sequence[int]:
+    """Ids of `text`, without special tokens of its own.
+
+    Those of `tokenizer.encode`, four times as fast where it is one of Hugging Face's fast ones, and without
+    holding Python's lock: a text of megabytes holds up no event loop beside it.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return tokenizer.encode(text, add_special_tokens=False)
+    (encoding,) = backend.encode_batch_fast([text], add_special_tokens=False)
+    ids: Sequence[int] = encoding.ids
+    return ids
 
 
 def token_spans(tokenizer: Tokenizer, token_ids: Sequence[int]) -> list[tuple[int, int]]:

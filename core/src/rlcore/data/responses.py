@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from rlcore.api.errors import DataError, ModelError
-from rlcore.api.tokens import PromptEncoder
+from rlcore.api.tokens import PromptEncoder, text_ids
 from rlcore.api.types import Json, Messages, Prompt
 from rlcore.data.rows import ASSISTANT, TRAIN
 
@@ -106,7 +106,7 @@ class ResponseEncoder:
         )
 
     def _ids(self, text: str) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+        return tuple(text_ids(self._tokenizer, text))
 
     def _render(self, prompt: Prompt, messages: Messages, *, generation: bool) -> str:
         plain: list[Mapping[str, Json]] = [

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rlcore.api.generation import Completion, GenerationClient, GroupScorer
-from rlcore.api.tokens import Tokenizer
+from rlcore.api.tokens import Tokenizer, text_ids
 from rlcore.api.types import Sample, Sampling
 
 
@@ -185,7 +185,7 @@ class EngineContext:
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of plain text, without special tokens."""
-        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+        return tuple(text_ids(self._tokenizer, text))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, special tokens left out."""

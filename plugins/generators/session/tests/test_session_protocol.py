@@ -239,6 +239,7 @@ async def test_several_answers_are_branches() -> None:
 REFUSED: dict[str, dict[str, Any]] = {
     "n: found 0, expected an integer of at least 1": {"n": 0},
     "The session has had 0 turns, and is asked for 21 .--generator.max-turns 20": {"n": 21},
+    "501 messages are more tokens than fit": {"messages": [USER] * 501},
     "frequency_penalty: found 0.5": {"frequency_penalty": 0.5},
     "top_logprobs: found 3": {"top_logprobs": 3, "logprobs": True},
     "tool_choice: found 'required'": {"tool_choice": "required"},

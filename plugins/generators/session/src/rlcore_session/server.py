@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import secrets
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,15 +14,19 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from rlcore import KEEPALIVE_S, GenerationContext, SilentConnections
+from rlcore import KEEPALIVE_S, GenerationContext, SilentConnections, call_in_thread
 from rlcore_session import anthropic_api, openai_api
 from rlcore_session.chats import TOO_LONG, ApiError, Ask
-from rlcore_session.session import Session
+from rlcore_session.session import LONG_BYTES, Session
 
 HOST = "127.0.0.1"
 LARGEST_BODY = 64 * 2**20
 BODY_BYTES, BODY_BYTES_PER_TOKEN = 2**20, 64
 """Of a request: so many, and so many more for each token that a prompt and its response may have."""
+TOKENS_PER_MESSAGE = 4
+"""A chat template writes at least so many: who speaks, and where it begins and ends."""
+SWITCH_S = 0.0005
+"""Seconds after which a thread that tokenises lets the event loop go on."""
 SHUTDOWN_S = 5.0
 """Seconds that requests under way have to end."""
 MODEL = "policy"
@@ -51,6 +56,7 @@ class SessionServer:
         """
         gc.collect()
         gc.freeze()
+        sys.setswitchinterval(SWITCH_S)
         silent = SilentConnections()
         app = web.Application(client_max_size=LARGEST_BODY, middlewares=[silent.middleware])
         for path, handler, tell in (
@@ -148,10 +154,14 @@ async def _ask(
 ) -> Ask:
     try:
         body, size = await _body(ctx, request)
+        messages = body.get("messages")
+        if isinstance(messages, list) and len(messages) * TOKENS_PER_MESSAGE > ctx.context_length:
+            raise ApiError(400, f"{len(messages):,} messages are more tokens than fit.", code=TOO_LONG)
     except ApiError as error:
         session.refused_for_length |= error.code == TOO_LONG
         raise
-    return replace(read(body), size=size)
+    ask = read(body) if size <= LONG_BYTES else await call_in_thread(lambda: read(body))
+    return replace(ask, size=size)
 
 
 async def _chat(session: Session, ctx: GenerationContext, request: web.Request) -> web.StreamResponse:
