@@ -20,7 +20,7 @@ from typing import Any
 
 BENCHMARKS = Path(__file__).resolve().parent
 RESULTS = BENCHMARKS / "results"
-DOC = BENCHMARKS.parent / "docs" / "benchmarks.md"
+DOCS = BENCHMARKS.parent / "docs"
 IMAGES = BENCHMARKS.parent / "docs" / "images"
 RLCORE = Path(sys.executable).with_name("rlcore")
 
@@ -263,13 +263,15 @@ def publish(name: str, facts: Row, found: Mapping[str, Any], text: str, *, dry: 
 
 
 def splice(name: str, body: str) -> None:
-    """Replace what stands in the document between the markers of `name`."""
+    """Replace what stands between the markers of `name`, in the page of docs/ that has them."""
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    before, found, rest = DOC.read_text().partition(begin)
-    _, closed, after = rest.partition(end)
-    if not (found and closed):
-        raise SystemExit(f"{DOC}: the markers {begin} and {end} are missing.")
-    DOC.write_text(f"{before}{begin}\n{body}\n{end}{after}")
+    for page in sorted(DOCS.glob("*.md")):
+        before, found, rest = page.read_text().partition(begin)
+        _, closed, after = rest.partition(end)
+        if found and closed:
+            page.write_text(f"{before}{begin}\n{body}\n{end}{after}")
+            return
+    raise SystemExit(f"{DOCS}: no page has the markers {begin} and {end}.")
 
 
 def _sentence(facts: Row) -> str:

@@ -25,6 +25,7 @@ ORDER = (
     "convert_memory",
     "asynchrony",
     "chaos",
+    "kills",
     "vs_trl",
     "curves",
 )
