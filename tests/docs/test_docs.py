@@ -75,6 +75,7 @@ EXAMPLES = {
     ("trackers.md", "post"): Kind.TRACKER,
     ("callbacks.md", "warm_restart"): Kind.CALLBACK,
     ("producers.md", "half"): Kind.PRODUCER,
+    ("corrections.md", "low_probability"): Kind.CORRECTION,
 }
 
 
@@ -88,6 +89,15 @@ def test_the_file_of_a_page_is_a_plugin(page: str, name: str, tmp_path: Path) ->
     found = Part(name=name, factory=entry.component.factory).load()
     events = {Kind.TRACKER: Tracker, Kind.CALLBACK: Callback}.get(entry.kind)
     assert events is None or issubclass(found, events)
+
+
+def test_the_reward_of_steps_gives_credit_to_tokens(tmp_path: Path) -> None:
+    (text,) = re.findall(r"```python\n(# steps\.py:.*?)```", (DOCS / "rewards.md").read_text(), re.DOTALL)
+    file = tmp_path / "steps.py"
+    file.write_text(text)
+    score = runpy.run_path(str(file))["each_step"]("so a = 1 ok", [(0, 2), (2, 5), (5, 8), (8, 11)])
+    assert score.per_token == (0.0, 0.0, 0.1, 0.0)
+    assert score.value == pytest.approx(0.1)
 
 
 def test_the_callback_of_its_page_steers(tmp_path: Path) -> None:
