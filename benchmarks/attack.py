@@ -14,6 +14,7 @@ import os
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,63 +31,79 @@ CONTEXT = 32_768
 START_LIMIT_S = 60.0
 
 USER = {"role": "user", "content": "look around"}
-Attack = Callable[[Mapping[str, Any]], Awaitable[None]]
+Attack = Callable[[Mapping[str, Any]], Awaitable[str]]
+"""Says what came of it."""
 
 
-async def refused(where: Mapping[str, Any], body: Any) -> None:
-    """One request, whatever the answer."""
+async def refused(where: Mapping[str, Any], body: Any) -> str:
+    """One request, and the status of its answer."""
     connection = Connection(where)
-    with contextlib.suppress(RuntimeError, OSError, asyncio.IncompleteReadError):
+    try:
         await connection.post("/chat/completions", body)
-    await connection.close()
+        return "200"
+    except RuntimeError as error:
+        return str(error).split()[1]
+    except (OSError, asyncio.IncompleteReadError):
+        return "closed"
+    finally:
+        with contextlib.suppress(OSError):
+            await connection.close()
 
 
-async def long_chat(where: Mapping[str, Any]) -> None:
+async def long_chat(where: Mapping[str, Any]) -> str:
     """As many bytes as are taken, which must be tokenised to see that they do not fit."""
-    await refused(where, {"model": "m", "messages": [{**USER, "content": "word " * 600_000}]})
+    return await refused(where, {"model": "m", "messages": [{**USER, "content": "word " * 600_000}]})
 
 
-async def many_messages(where: Mapping[str, Any]) -> None:
+async def many_messages(where: Mapping[str, Any]) -> str:
     """Each of which is looked for among the chats that were sampled."""
-    await refused(where, {"model": "m", "messages": [USER] * 8_000})
+    return await refused(where, {"model": "m", "messages": [USER] * 8_000})
 
 
-async def too_large(where: Mapping[str, Any]) -> None:
+async def too_large(where: Mapping[str, Any]) -> str:
     """30 MB, which are refused."""
-    await refused(where, {"model": "m", "messages": [{**USER, "content": "x" * 30_000_000}]})
+    return await refused(where, {"model": "m", "messages": [{**USER, "content": "x" * 30_000_000}]})
 
 
-async def template(where: Mapping[str, Any]) -> None:
+async def template(where: Mapping[str, Any]) -> str:
     """A chat template with loops in loops."""
     loops = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}"
-    await refused(where, {"messages": [USER], "chat_template_kwargs": {"chat_template": loops}})
+    return await refused(where, {"messages": [USER], "chat_template_kwargs": {"chat_template": loops}})
 
 
-async def deep(where: Mapping[str, Any]) -> None:
+async def deep(where: Mapping[str, Any]) -> str:
     """JSON in JSON in JSON."""
     tools: Any = []
     for _ in range(900):
         tools = [tools]
-    await refused(
+    return await refused(
         where, {"messages": [USER], "tools": [{"function": {"name": "f", "parameters": {"x": tools}}}]}
     )
 
 
-async def connections(where: Mapping[str, Any]) -> None:
-    """1,500 connections, on which nothing is asked."""
+async def connections(where: Mapping[str, Any]) -> str:
+    """1,500 connections, half of which announce a body that does not come; they stay as long as they may."""
     url = urlsplit(where["url"])
-    opened = []
-    with contextlib.suppress(OSError):
-        for _ in range(1500):
-            opened.append((await asyncio.open_connection(url.hostname, url.port))[1])
-    await asyncio.sleep(1)
-    for writer in opened:
-        writer.close()
+    head = (
+        f"POST {url.path}/chat/completions HTTP/1.1\r\nHost: {url.netloc}\r\n"
+        f"Authorization: Bearer {where['key']}\r\nContent-Length: 1000\r\n\r\n"
+    )
+    for number in range(1500):
+        opened = await asyncio.open_connection(url.hostname, url.port)
+        OPENED.append(opened)
+        if number % 2:
+            opened[1].write(head.encode())
+    await asyncio.sleep(where["seconds"])
+    return "1,500 open"
 
 
-async def nothing(where: Mapping[str, Any]) -> None:
+OPENED: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+
+async def nothing(where: Mapping[str, Any]) -> str:
     """No attack."""
     await asyncio.sleep(1)
+    return "none"
 
 
 ATTACKS: dict[str, Attack] = {
@@ -96,7 +113,7 @@ ATTACKS: dict[str, Attack] = {
     "a body of 30 MB": too_large,
     "a template of its own": template,
     "deep JSON": deep,
-    "1,500 silent connections": connections,
+    "1,500 connections, silent or without the body that they announce": connections,
 }
 
 
@@ -104,9 +121,10 @@ async def client(task: Mapping[str, Any]) -> None:
     """As a program: attack, or work as the others, for `task["seconds"]`; prints the seconds of the turns."""
     end = time.monotonic() + task["seconds"]
     if "attack" in task:
+        came: Counter[str] = Counter()
         while time.monotonic() < end:
-            await ATTACKS[task["attack"]](task["agents"][0])
-        print("[]", flush=True)
+            came[await ATTACKS[task["attack"]]({**task["agents"][0], "seconds": task["seconds"]})] += 1
+        print(json.dumps(came), flush=True)
         return
 
     async def work(where: Mapping[str, Any], number: int) -> list[float]:
@@ -124,7 +142,7 @@ async def client(task: Mapping[str, Any]) -> None:
     print(json.dumps([second for one in turns for second in one]), flush=True)
 
 
-async def program(task: Mapping[str, Any]) -> list[float]:
+async def program(task: Mapping[str, Any]) -> Any:
     """What a process with this task prints."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, __file__, "--client"),
@@ -134,8 +152,7 @@ async def program(task: Mapping[str, Any]) -> list[float]:
     )
     async with asyncio.timeout(task["seconds"] + START_LIMIT_S):
         out, _ = await process.communicate(json.dumps(task).encode())
-    found: list[float] = json.loads(out)
-    return found
+    return json.loads(out)
 
 
 async def measure(tokenizer: Any, attack: str, seconds: float) -> Row:
@@ -164,7 +181,7 @@ async def measure(tokenizer: Any, attack: str, seconds: float) -> Row:
             stack.callback(session.close)
             key = stack.enter_context(server.open(session, ctx))
             where.append({"url": f"{server.url}/v1", "key": key})
-        turns, _ = await asyncio.gather(
+        turns, came = await asyncio.gather(
             program({"agents": where[1:], "seconds": seconds}),
             program({"agents": where[:1], "seconds": seconds, "attack": attack}),
         )
@@ -172,6 +189,7 @@ async def measure(tokenizer: Any, attack: str, seconds: float) -> Row:
     turns.sort()
     return {
         "attack": attack,
+        "what came of it": ", ".join(f"{count} x {what}" for what, count in came.items()),
         "turns": len(turns),
         "p50 ms": 1000 * statistics.median(turns),
         "p99 ms": 1000 * turns[math.ceil(0.99 * len(turns)) - 1],

@@ -27,7 +27,8 @@ async def test_what_is_silent_is_closed() -> None:
     port = runner.addresses[0][1]
     watch = asyncio.create_task(silent.watch(runner))
     idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
-    idle[0][1].write(b"GET / HTTP/1.1\r\nHost: x\r\n")
+    for _, writer in idle[:2]:
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n")
     async with aiohttp.ClientSession() as client, asyncio.timeout(20):
 
         async def asked() -> str:
@@ -35,9 +36,14 @@ async def test_what_is_silent_is_closed() -> None:
                 return await response.text()
 
         transport = await asked()
-        for reader, writer in idle:
+        slow, *others = idle
+        await asyncio.sleep(LIMIT_S * 0.6)
+        slow[1].write(b"\r\n")
+        assert (await slow[0].readuntil(b"\r\n")).startswith(b"HTTP/1.1 200"), "it took its time"
+        for reader, writer in others:
             assert await reader.read() == b""
             writer.close()
+        slow[1].close()
         assert await asked() == transport, "the same connection"
     watch.cancel()
     await runner.cleanup()

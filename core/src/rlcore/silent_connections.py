@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 SILENT_S = 60.0
-"""Seconds that a connection may take to its first request."""
+"""Seconds that a connection may take to its first request; it is closed up to half as many later."""
 
 KEEPALIVE_S = 75.0
 """Seconds that one may be idle after a request."""
@@ -47,5 +47,5 @@ class SilentConnections:
             self._asked &= connections
             opened = {one: opened.get(one, now) for one in connections - self._asked}
             for one, since in opened.items():
-                if now - since > self._limit_s / 2 and one.transport is not None:
+                if now - since > self._limit_s and one.transport is not None:
                     one.transport.abort()

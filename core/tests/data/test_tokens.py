@@ -131,6 +131,18 @@ def test_spans_are_the_places_of_tokens_in_the_text(kind: str, pieces: list[str]
     assert "".join(text[a:b] for a, b in dict.fromkeys(spans)) == text
 
 
+def test_bytes_that_are_no_character_keep_to_themselves() -> None:
+    """A policy may sample them in a row: those after them have their own places."""
+    tokenizer: Any = TRAINED["bytes"]
+    (lone,) = {ids[0] for ids in [tokenizer.encode("é", add_special_tokens=False)]}
+    sat = tokenizer.encode("sat", add_special_tokens=False)
+    spans = token_spans(tokenizer, [lone] * 400 + sat)
+    text = tokenizer.decode([lone] * 400 + sat, skip_special_tokens=True)
+    assert text[slice(*spans[-1])] == text[spans[-1][0] :]
+    assert text[spans[400][0] :].endswith("sat")
+    assert spans[400][0] >= 390
+
+
 def test_spans_by_hand() -> None:
     """Two tokens that make one character have its place; a special one has no text."""
     tokenizer: Any = TRAINED["bytes"]

@@ -311,9 +311,13 @@ def test_corrections_weigh_the_loss(tmp_path: Path) -> None:
 class LeastCertain:
     """Trains on the tokens above the mean entropy of the batch."""
 
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
     def batch_columns(self, batch: TrainBatch) -> dict[str, Tensor]:
         columns = batch.per_token
         assert "advantages" in columns, "it comes after them"
+        self.seen.append(len(batch))
         mean = masked_mean(columns["old_entropy"], columns["loss_mask"])
         return {"uncertain": (columns["old_entropy"] > mean).float()}
 
@@ -324,23 +328,24 @@ class LeastCertain:
 
 def test_a_correction_may_look_at_the_whole_batch(tmp_path: Path) -> None:
     """Once a step, before its first mini-batch: the second one finds the columns of the first."""
-    policy = Bigram()
+    policy, correction = Bigram(), LeastCertain()
     learner = Learner(
         policy,
         loss=clipped,
         estimator=GroupRelative(),
-        corrections=[LeastCertain()],
+        corrections=[correction],
         settings=replace(make_settings(tmp_path), minibatches=2, needs=frozenset({Input.OLD_ENTROPY})),
     )
     metrics = learner.update(make_batch(policy), step=1, first=True)
+    assert correction.seen == [24]
     assert 0.2 < metrics["train/kept"] < 0.8
 
 
 def test_the_coefficient_of_the_kl_can_be_scaled(tmp_path: Path) -> None:
-    """For one step, in the loss and in the reward."""
+    """Twice a coefficient is the coefficient of twice as much, in the loss and in the reward."""
     for place in ("loss", "reward"):
         found = []
-        for coef, scale in ((0.1, 1.0), (0.1, 2.0), (0.1, 1.0)):
+        for coef, scale in ((0.1, 1.0), (0.1, 2.0), (0.2, 1.0)):
             policy = Bigram()
             learner = Learner(
                 policy,
@@ -353,14 +358,14 @@ def test_the_coefficient_of_the_kl_can_be_scaled(tmp_path: Path) -> None:
                 ),
                 reference=Bigram(lr=0.0),
             )
-            for step, factor in ((1, 1.0), (2, scale)):
+            for step, factor in ((1, scale), (2, scale)):
                 batch = make_batch(policy)
                 zeros = torch.zeros_like(batch.per_token["loss_mask"])
                 batch = batch.with_columns(per_token={"rewards": zeros})
                 metrics = learner.update(batch, step=step, first=False, kl_scale=factor)
             assert metrics["train/kl_coef"] == coef * scale
             found.append(policy.table.detach().clone())
-        assert torch.equal(found[0], found[2]), place
+        assert torch.equal(found[1], found[2]), place
         assert not torch.equal(found[0], found[1]), place
 
 

@@ -29,6 +29,13 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "found_here" / "__init__.py").touch()
     (tmp_path / "found_here" / "parts.py").write_text(SOURCE)
     (tmp_path / "found_here" / "open.py").write_text("from json import *")
+    (tmp_path / "found_here" / "torn.py").write_text("class Whole(:")
+    for name, text in {
+        "broken_here": "import nowhere",
+        "faulty_here": "raise ValueError('not today')",
+    }.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     return "found_here.parts"
 
@@ -53,6 +60,12 @@ def test_what_may_be_there(module: str) -> None:
             r"'x': there is no module 'found_here\.pairs', whose 'Whole'",
         ),
         ("lost_here.parts:Whole", r"'x': there is no module 'lost_here\.parts'"),
+        (
+            "broken_here.parts:Whole",
+            r"'x': 'broken_here\.parts' cannot be imported: No module named 'nowhere'",
+        ),
+        ("faulty_here.parts:Whole", r"'x': 'faulty_here\.parts' cannot be imported: ValueError: not today"),
+        ("found_here.torn:Whole", r"'x': /.*/found_here/torn\.py is no Python: "),
         ("json:dumpz", r"'x': /.*/json/__init__\.py has no 'dumpz'"),
     ],
 )

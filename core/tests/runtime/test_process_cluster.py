@@ -88,6 +88,17 @@ def started(cluster: ProcessCluster, start: int) -> ProcessActor:
     return cluster.actor(Counter, start, gpus=0, bundle=(cluster.place([{"CPU": 1}], "It"), 0))
 
 
+async def test_one_that_dies_before_it_is_made_is_told_by_its_calls(cluster: ProcessCluster) -> None:
+    """As where the process that forks them all is killed while a run starts."""
+    actor = started(cluster, 1)
+    actor.kill()
+    with pytest.raises(WorkerError, match="died"):
+        await within(LIMIT_S, "It", actor.call("add", 1))
+    actor._link.construct(Counter, [1])
+    with pytest.raises(WorkerError, match="died"):
+        await within(LIMIT_S, "It", actor.call("add", 1))
+
+
 async def test_calls_are_answered_in_order_and_threads_beside_them(counter: ProcessActor) -> None:
     watching = asyncio.ensure_future(counter.call("watch", thread="watch"))
     slow, fast = counter.call("add", 1, 0.2), counter.call("add", 10)

@@ -55,17 +55,31 @@ def test_the_plugins_are_those_that_are_used(tmp_path: Path) -> None:
     assert {"rlcore", "rlcore_grpo", "rlcore_megatron"} <= set(made_with.code)
 
 
-def test_each_start_has_its_line_and_the_last_one_counts(tmp_path: Path) -> None:
+def test_each_start_has_its_line_and_that_of_the_checkpoint_counts(tmp_path: Path) -> None:
+    """The start of a checkpoint is the last one before its step; one that came to nothing is at its step."""
     first = Provenance.of(run_of("grpo"))
-    assert Provenance.last(tmp_path) is None
+    assert Provenance.of_start(tmp_path, 4) is None
     first.append(tmp_path, 0)
-    second = replace(first, libraries={"torch": "3.0"})
+    second, failed = (replace(first, libraries={"torch": version}) for version in ("3.0", "4.0"))
     second.append(tmp_path, 4)
-    assert Provenance.last(tmp_path) == second
-    assert [json.loads(line)["step"] for line in (tmp_path / FILE).read_text().splitlines()] == [0, 4]
-    (tmp_path / FILE).write_text("{")
-    with pytest.raises(CheckpointError, match="its last line cannot be read; remove that line"):
-        Provenance.last(tmp_path)
+    failed.append(tmp_path, 6)
+    assert [json.loads(line)["step"] for line in (tmp_path / FILE).read_text().splitlines()] == [0, 4, 6]
+    assert Provenance.of_start(tmp_path, 4) == first
+    assert Provenance.of_start(tmp_path, 6) == second
+    assert Provenance.of_start(tmp_path, 8) == failed
+
+
+def test_a_line_that_was_cut_short_does_not_count(tmp_path: Path) -> None:
+    made_with = Provenance.of(run_of("grpo"))
+    made_with.append(tmp_path, 0)
+    whole = (tmp_path / FILE).read_text()
+    (tmp_path / FILE).write_text(whole + whole[:50])
+    assert Provenance.of_start(tmp_path, 2) == made_with
+    made_with.append(tmp_path, 2)
+    assert [json.loads(line)["step"] for line in (tmp_path / FILE).read_text().splitlines()] == [0, 2]
+    (tmp_path / FILE).write_text('{"step": 0}\n')
+    with pytest.raises(CheckpointError, match="damaged; without it the run goes on"):
+        Provenance.of_start(tmp_path, 2)
 
 
 def test_the_hash_is_of_every_python_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +98,8 @@ def test_the_hash_is_of_every_python_file(tmp_path: Path, monkeypatch: pytest.Mo
 
     before = code()
     assert code() == before
+    (package / ".#maths.py").symlink_to("nobody@nowhere.1")  # an editor's lock
+    assert code() == before
     (package / "deep" / "maths.py").write_text("x = 1\n")
     assert code() != before
     assert "spaces.acme_rewards.reward" not in sys.modules
@@ -99,17 +115,17 @@ def test_a_resume_compares(tmp_path: Path) -> None:
     )
     then.append(tmp_path, 0)
     more = {**then.plugins, "new": {"version": "1"}}
-    assert compared(replace(then, plugins=more), tmp_path) is None
+    assert compared(replace(then, plugins=more), tmp_path, 2) is None
     assert compared(
-        replace(then, libraries={"torch": "2.13.0"}, plugins={}, code={"acme": "2"}), tmp_path
+        replace(then, libraries={"torch": "2.13.0"}, plugins={}, code={"acme": "2"}), tmp_path, 2
     ) == (
-        "Changed since the run's last start: plugin acme 1.0, now gone, plugin mine.py sha256:1, now gone, "
-        "torch 2.12.0, now 2.13.0, the code of acme. The run's numbers may differ from those of an unbroken "
-        "one."
+        "Changed since the checkpoint was made: plugin acme 1.0, now gone, plugin mine.py sha256:1, now "
+        "gone, torch 2.12.0, now 2.13.0, the code of acme. The run's numbers may differ from those of an "
+        "unbroken one."
     )
     with pytest.raises(CheckpointError, match=r"content of the plugin mine\.py has changed"):
-        compared(replace(then, plugins={"mine.py": {**file, "version": "sha256:2"}}), tmp_path)
+        compared(replace(then, plugins={"mine.py": {**file, "version": "sha256:2"}}), tmp_path, 2)
     with pytest.raises(CheckpointError, match=r"rows\.jsonl: its content has changed"):
-        compared(replace(then, data={"rows.jsonl": "1:b"}), tmp_path)
+        compared(replace(then, data={"rows.jsonl": "1:b"}), tmp_path, 2)
     (tmp_path / FILE).unlink()
-    assert "is gone, so nobody knows" in (compared(then, tmp_path) or "")
+    assert "is gone, so nobody knows" in (compared(then, tmp_path, 2) or "")

@@ -19,6 +19,8 @@ from rlcore.runtime.state import FILE, RunState
             '{"step": "x", "version": 1, "producer": {}, "model": {}}',
             "not a run state .step: Input should be",
         ),
+        ('{"steps": 1}', "not a run state .step: Field required"),
+        ('{"step": 1, "version": 1, "producer": {}, "model": {}, "x": 1}', "not a run state .x: Unexpected"),
         ('{"format": 1, "versions": {}}', "format 1, and this rlcore reads format 2"),
         ("[" * 200_000, "nested too deeply"),
     ],

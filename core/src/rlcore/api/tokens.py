@@ -14,6 +14,9 @@ from rlcore.api.types import Json, Prompt
 CHECKED_AHEAD = 10_000
 """Prompts of a set that `PromptEncoder.check` looks at; a later one that does not fit is left out."""
 
+MOST_BYTES = 4
+"""Of a character in UTF-8, each of which may be a token."""
+
 TOKENIZER_FILES = ("tokenizer.json", "vocab*", "*.model", "*.tiktoken")
 
 
@@ -204,7 +207,7 @@ def token_spans(tokenizer: Tokenizer, token_ids: Sequence[int]) -> list[tuple[in
         before = tokenizer.decode(token_ids[first:read], skip_special_tokens=True)
         text = tokenizer.decode(token_ids[first : place + 1], skip_special_tokens=True)
         is_last = place + 1 == len(token_ids)
-        if text.endswith("\ufffd") and not is_last:
+        if text.endswith("\ufffd") and not is_last and place - read < MOST_BYTES - 1:
             continue  # the rest of a character is to come
         end = begin + len(text) - len(before)
         spans += [(begin, end)] * (place + 1 - read)

@@ -53,7 +53,7 @@ class Forwards:
         def is_read(name: Input) -> bool:
             return only is None or name in only
 
-        if self._old is not None and is_read(Input.OLD_LOG_PROBS):
+        if self._old is not None and (is_read(Input.OLD_LOG_PROBS) or is_read(Input.OLD_ENTROPY)):
             names = {
                 "log_probs": Input.OLD_LOG_PROBS.value,
                 "entropy": Input.OLD_ENTROPY.value,

@@ -21,21 +21,31 @@ def check_factory(factory: str, name: str) -> None:
             where = getattr(sys.modules[module], "__file__", None) or module
             raise PluginError(f"{name!r}: {where} has no {wanted!r}, which is to make it.")
         return
-    spec = _spec(module)
+    spec = _spec(module, name)
     if spec is None:
         raise PluginError(f"{name!r}: there is no module {module!r}, whose {wanted!r} is to make it.")
     if spec.origin is None or not spec.origin.endswith(".py"):
         return  # compiled, or from an archive: the import will tell
-    names = set(_bound(ast.parse(Path(spec.origin).read_bytes()).body))
+    try:
+        names = set(_bound(ast.parse(Path(spec.origin).read_bytes()).body))
+    except (SyntaxError, ValueError) as error:
+        raise PluginError(f"{name!r}: {spec.origin} is no Python: {error}.") from error
     if not names & {wanted, "*", "__getattr__"}:
         raise PluginError(f"{name!r}: {spec.origin} has no {wanted!r}, which is to make it.")
 
 
-def _spec(module: str) -> ModuleSpec | None:
+def _spec(module: str, name: str) -> ModuleSpec | None:
+    """None where there is no such module, or no package that it is in. The packages are imported."""
     try:
         return find_spec(module)
-    except (ImportError, ValueError):
-        return None
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+            return None
+        raise PluginError(f"{name!r}: {module!r} cannot be imported: {error}.") from error
+    except Exception as error:
+        raise PluginError(
+            f"{name!r}: {module!r} cannot be imported: {type(error).__name__}: {error}."
+        ) from error
 
 
 def _bound(body: Iterable[ast.stmt]) -> Iterator[str]:

@@ -13,6 +13,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -87,7 +88,8 @@ class Link:
             except OSError:
                 return  # it has ended, which the reader tells
 
-        self._writer.submit(write)
+        with suppress(RuntimeError):  # likewise: the reader has ended this side too
+            self._writer.submit(write)
 
     def _read(self) -> None:
         """Hand out the answers until the process has ended."""

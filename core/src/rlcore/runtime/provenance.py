@@ -62,22 +62,32 @@ class Provenance:
         )
 
     @staticmethod
-    def last(folder: Path) -> Provenance | None:
-        """Of the last start of the run in `folder`; None where there is no file. Raises `CheckpointError`."""
+    def of_start(folder: Path, step: int) -> Provenance | None:
+        """Of the start that made the checkpoint of `step` in the run `folder`; None where there is no file.
+
+        Raises `CheckpointError` where it cannot be read.
+        """
         path = folder / FILE
         try:
-            line = path.read_bytes().splitlines()[-1]
-            data = parse_json(line)
-            return _ADAPTER.validate_python(data)
+            lines = _whole_lines(path)
+            starts = [parse_json(line) for line in lines]
+            before = [start for start in starts if start["step"] < step]
+            return _ADAPTER.validate_python((before or starts)[-1]) if starts else None
         except FileNotFoundError:
             return None
-        except (IndexError, ValueError):
-            raise CheckpointError(f"{path}: its last line cannot be read; remove that line.") from None
+        except (KeyError, TypeError, ValueError):
+            raise CheckpointError(
+                f"{path}: damaged; without it the run goes on, and compares nothing."
+            ) from None
 
     def append(self, folder: Path, step: int) -> None:
-        """Add the line of a start after `step` steps to the run in `folder`."""
-        with (folder / FILE).open("a") as file:
-            file.write(json.dumps({"step": step, **asdict(self)}) + "\n")
+        """Add the line of a start after `step` steps to the run in `folder`; the file is replaced whole."""
+        path = folder / FILE
+        draft = path.with_name(f"{FILE}.partial")
+        lines = _whole_lines(path) if path.exists() else []
+        added = json.dumps({"step": step, **asdict(self)}).encode()
+        draft.write_bytes(b"".join(line + b"\n" for line in (*lines, added)))
+        draft.replace(path)
 
     def changed_plugin_files(self, then: Provenance) -> Iterator[str]:
         """Names of the plugin files whose content is another than `then`."""
@@ -95,7 +105,7 @@ class Provenance:
         if not changes:
             return None
         return (
-            f"Changed since the run's last start: {', '.join(changes)}. The run's numbers may differ from "
+            f"Changed since the checkpoint was made: {', '.join(changes)}. The run's numbers may differ from "
             "those of an unbroken one."
         )
 
@@ -119,6 +129,11 @@ class Provenance:
 
 
 _ADAPTER = TypeAdapter(Provenance)
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    finished, _, _ = path.read_bytes().rpartition(b"\n")
+    return finished.splitlines()
 
 
 def is_file(version: str) -> bool:
@@ -155,7 +170,7 @@ def _described(info: PluginInfo) -> dict[str, str]:
     if text:
         found: Any = parse_json(text)
         commit = found.get("vcs_info", {}).get("commit_id")
-        described["url"] = f"{found['url']}@{commit}" if commit else found["url"]
+        described["url"] = f"{found.get('url')}@{commit}" if commit else str(found.get("url"))
     return described
 
 
@@ -166,12 +181,12 @@ def _code(modules: Iterable[str]) -> Iterator[tuple[str, str]]:
             spec = find_spec(package)
         except (ImportError, ValueError):
             continue
-        if spec is None or spec.origin is None:
-            continue
+        if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+            continue  # compiled in, or in an archive
         root = Path(spec.origin).parent
         files = sorted(root.rglob("*.py")) if spec.submodule_search_locations else [Path(spec.origin)]
         hashed = hashlib.sha256()
-        for file in files:
+        for file in filter(Path.is_file, files):  # an editor's lock is a link to nowhere
             content = file.read_bytes()
             hashed.update(f"{file.relative_to(root).as_posix()}\0{len(content)}\0".encode())
             hashed.update(content)

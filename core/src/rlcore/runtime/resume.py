@@ -51,12 +51,13 @@ def resumed_state(prepared: Prepared, checkpoint: Path) -> RunState:
     return state
 
 
-def compared(now: Provenance, run_dir: Path) -> str | None:
-    """A note where the run may go on to other numbers than those of its last start.
+def compared(now: Provenance, run_dir: Path, step: int) -> str | None:
+    """A note where the run may go on to other numbers than those of the start that made its checkpoint.
 
-    Raises `CheckpointError` where its data, or the content of a plugin file, is no longer the same.
+    `step`: of the checkpoint. Raises `CheckpointError` where the content of its data, or of a plugin file, is
+    no longer the same.
     """
-    then = Provenance.last(run_dir)
+    then = Provenance.of_start(run_dir, step)
     if then is None:
         return f"{run_dir / FILE} is gone, so nobody knows whether data and code are what they were."
     for name in now.changed_plugin_files(then):

@@ -1,7 +1,7 @@
 """SIGINT, SIGTERM and SIGHUP: the first ends the run cleanly, wherever it waits.
 
-While it ends further ones are ignored, and stay so: each part of the end has a time limit, and the process
-is to say its last line.
+While it ends further ones do nothing, so that the process can say its last line; one that comes a minute
+after the first ends the process where it stands.
 """
 
 from __future__ import annotations
@@ -11,10 +11,15 @@ import contextlib
 import os
 import signal
 import stat
+import time
 from collections.abc import Iterator
 from types import FrameType
 
 from rlcore.api.errors import Terminated
+
+END_LIMIT_S = 60.0
+"""Seconds that the end of a run may take before another signal cuts it short."""
+_ending_since = 0.0
 
 INTERRUPTED, TERMINATED = "interrupted", "terminated"
 """Why a run ended at once: SIGINT or SIGTERM."""
@@ -27,7 +32,7 @@ def signals_raise() -> Iterator[None]:
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        if signal.getsignal(signal.SIGINT) is not _late:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -37,8 +42,17 @@ def _handled() -> list[signal.Signals]:
 
 
 def _ignore() -> None:
+    """From now on, for the process is about to end."""
+    global _ending_since
+    _ending_since = time.monotonic()
     for number in _handled():
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, _late)
+
+
+def _late(number: int, frame: FrameType | None) -> None:
+    """What the run has started ends with it, however it ends."""
+    if time.monotonic() - _ending_since > END_LIMIT_S:
+        os._exit(128 + number)
 
 
 def terminating() -> list[signal.Signals]:
@@ -70,7 +84,7 @@ class StopSignals:
 
     Once there is something to save (`can_save`), SIGTERM or SIGHUP asks for a checkpoint at the next step
     boundary and an end (`terminating`). SIGINT, a second of the others, or one that comes before, ends the
-    run at once: `interrupted` is set, and `reason` says by what.
+    run at once: `interrupted` is set, and `reason` says by what. Once it has ended so, more do nothing.
     """
 
     def __init__(self) -> None:

@@ -53,7 +53,7 @@ def train(
                 console.note(note)
             state = first_state(prepared) if checkpoint is None else resumed_state(prepared, checkpoint)
             provenance = Provenance.of(resolved)
-            if checkpoint is not None and (note := compared(provenance, folder)):
+            if checkpoint is not None and (note := compared(provenance, folder, state.step)):
                 console.note(note)
             write_settings(folder, resolved, provenance, state.step)
             if ray_address != NO_RAY:

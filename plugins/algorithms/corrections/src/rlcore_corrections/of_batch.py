@@ -51,7 +51,8 @@ class M2po:
     """Second-moment trust region: leaves out the tokens of the largest log(π_old / π_engine)², as few as it
 
     takes for the mean over the others to be at most `high` (https://arxiv.org/abs/2510.01161). Of tokens that
-    are equally far all are left out, or none.
+    are equally far all are left out, or none. The paper's is the policy of each update; here it is that
+    before the first one: what several mini-batches add to the distance is the loss's own clip to bound.
     """
 
     def __init__(self, config: M2poConfig) -> None:

@@ -23,6 +23,8 @@ HOST = "127.0.0.1"
 LARGEST_BODY = 64 * 2**20
 BODY_BYTES, BODY_BYTES_PER_TOKEN = 2**20, 64
 """Of a request: so many, and so many more for each token that a prompt and its response may have."""
+BODY_LIMIT_S = 60.0
+"""For a body that was announced to arrive."""
 TOKENS_PER_MESSAGE = 4
 """A chat template writes at least so many: who speaks, and where it begins and ends."""
 SWITCH_S = 0.0005
@@ -131,7 +133,12 @@ NO_RETRY = {"x-should-retry": "false"}
 async def _body(ctx: GenerationContext, request: web.Request) -> tuple[dict[str, Any], int]:
     """The JSON object of a request, and its size in bytes."""
     most = min(LARGEST_BODY, BODY_BYTES + BODY_BYTES_PER_TOKEN * ctx.context_length)
-    if (request.content_length or 0) > most or len(content := await request.read()) > most:
+    try:
+        async with asyncio.timeout(BODY_LIMIT_S):
+            content = b"" if (request.content_length or 0) > most else await request.read()
+    except TimeoutError:
+        raise ApiError(408, f"The body did not arrive within {BODY_LIMIT_S:g} s.") from None
+    if (request.content_length or 0) > most or len(content) > most:
         raise ApiError(
             400,
             f"The body has more than {most:,} bytes, which are more tokens than fit.",

@@ -79,7 +79,7 @@ class Session:
         Raises `ApiError` where the request cannot be answered.
         """
         if self.turns + ask.n > self._max_turns:
-            self.refused_for_length = True
+            self.refused_for_length |= self.turns >= self._max_turns  # fewer answers may be asked for
             had = f"its {self.turns} turns" if ask.n == 1 else f"{self.turns} turns, and is asked for {ask.n}"
             raise ApiError(400, f"The session has had {had} (--generator.max-turns {self._max_turns}).")
         number, self.turns = self.turns, self.turns + ask.n
@@ -89,9 +89,8 @@ class Session:
         plan = await self._plan(ask)
         completions = await self._complete(plan, ask, number)
         turns = [self._said(ask, done, number + place) for place, done in enumerate(completions)]
-        for turn in reversed(
-            turns
-        ):  # the first one is the last of the record, for it is what most clients read
+        # the first one is the last of the record, for it is what most clients read
+        for turn in reversed(turns):
             self.record.add(plan, turn)
             self.last = turn
         return turns
