@@ -15,9 +15,10 @@ LIMIT_S = 0.8
 async def test_what_is_silent_is_closed() -> None:
     """Also what begins a request and never ends its head; a client that asked, and is idle, stays."""
     silent = SilentConnections(LIMIT_S)
-    app = web.Application(middlewares=[silent.middleware])
+    app = web.Application()
 
     async def say(request: web.Request) -> web.Response:
+        silent.note(request.protocol)
         return web.Response(text=str(id(request.transport)))
 
     app.router.add_get("/", say)
@@ -25,7 +26,7 @@ async def test_what_is_silent_is_closed() -> None:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     port = runner.addresses[0][1]
-    watch = asyncio.create_task(silent.watch(runner))
+    watch = asyncio.create_task(silent.watch(runner.server))
     idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
     for _, writer in idle[:2]:
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n")

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from rlcore import KEEPALIVE_S, ConfigError, SilentConnections, classifier_of, settle_heap, torch_dtype
 from rlcore_local import classify
+from rlcore_local.app import Handler
 from rlcore_local.loading import load_config, load_tokenizer
 from rlcore_local.scheduler import Scheduler
 from rlcore_local.sequences import Sequence
@@ -35,7 +36,13 @@ async def _serve(settings: Settings, token: str) -> None:
         loop.add_signal_handler(number, os._exit, 0)
     app = await _app(settings, token, loop)
     silent = SilentConnections()
-    app.middlewares.append(silent.middleware)
+
+    @web.middleware
+    async def note(request: web.Request, handler: Handler) -> web.StreamResponse:
+        silent.note(request.protocol)
+        return await handler(request)
+
+    app.middlewares.append(note)
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, keepalive_timeout=KEEPALIVE_S)
     await runner.setup()
     site = web.TCPSite(runner, settings.host, settings.port)
@@ -45,7 +52,7 @@ async def _serve(settings: Settings, token: str) -> None:
         raise ConfigError(f"--host {settings.host} --port {settings.port}: {error.strerror}.") from error
     settle_heap()
     print(json.dumps({"port": runner.addresses[0][1]}), flush=True)
-    await silent.watch(runner)
+    await silent.watch(runner.server)
 
 
 async def _app(settings: Settings, token: str, loop: asyncio.AbstractEventLoop) -> web.Application:

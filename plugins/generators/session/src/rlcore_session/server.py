@@ -42,6 +42,7 @@ class SessionServer:
     def __init__(self) -> None:
         self._sessions: dict[str, tuple[Session, GenerationContext]] = {}
         self._runner: web.AppRunner | None = None
+        self._silent = SilentConnections()
         self._watch: asyncio.Task[None] | None = None
         self._url = ""
 
@@ -59,8 +60,7 @@ class SessionServer:
         gc.collect()
         gc.freeze()
         sys.setswitchinterval(SWITCH_S)
-        silent = SilentConnections()
-        app = web.Application(client_max_size=LARGEST_BODY, middlewares=[silent.middleware])
+        app = web.Application(client_max_size=LARGEST_BODY)
         for path, handler, tell in (
             ("/v1/chat/completions", _chat, openai_api.error_body),
             ("/v1/messages", _messages, anthropic_api.error_body),
@@ -82,7 +82,7 @@ class SessionServer:
         await site.start()
         host, port = self._runner.addresses[0][:2]
         self._url = f"http://{host}:{port}"
-        self._watch = asyncio.create_task(silent.watch(self._runner))
+        self._watch = asyncio.create_task(self._silent.watch(self._runner.server))
 
     async def close(self) -> None:
         """Ends every request. May be called again."""
@@ -106,6 +106,7 @@ class SessionServer:
         self, handler: Handler, tell: ErrorBody
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def answer(request: web.Request) -> web.StreamResponse:
+            self._silent.note(request.protocol)
             try:
                 session, ctx = self._of(request)
                 return await handler(session, ctx, request)
