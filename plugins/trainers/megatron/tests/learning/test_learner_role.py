@@ -8,6 +8,7 @@ import torch
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.errors import LogProbGapError
+from rlcore.api.inputs import Input
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.training import AdvantageEstimator
@@ -15,6 +16,8 @@ from rlcore.learning.learner import Learner
 from rlcore.learning.settings import LearnerSettings
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import make_qwen3, random_batch
+from rlcore_corrections.config import ClipCovConfig, TopEntropyConfig
+from rlcore_corrections.of_batch import ClipCov, TopEntropy
 from rlcore_grpo.advantage import GroupAdvantage
 from rlcore_grpo.config import GroupAdvantageConfig, PpoClipConfig
 from rlcore_grpo.loss import PpoClip
@@ -37,7 +40,12 @@ def _learner(role: Role, estimator: AdvantageEstimator, minibatches: int, folder
         role,
         loss=PpoClip(PpoClipConfig()),
         estimator=estimator,
+        corrections=[
+            ClipCov(ClipCovConfig(share=0.1, low=0, high=1e6)),
+            TopEntropy(TopEntropyConfig(share=0.5)),
+        ],
         settings=LearnerSettings(
+            needs=frozenset({Input.OLD_LOG_PROBS, Input.OLD_ENTROPY}),
             minibatches=minibatches,
             normalizer="per_rollout",
             max_response_tokens=12,
@@ -126,8 +134,10 @@ def test_one_rank(model: str, alone: Any, minibatches: int) -> None:
     ids=["data", "pipeline", "context"],
 )
 def test_two_ranks_are_as_one(model: str, alone: Any, layout: dict[str, Any]) -> None:
-    """Metrics (the same on both ranks), weights and errors."""
+    """Metrics (the same on both ranks), weights and errors; corrections look at the batch of both."""
     found, nothing, weights, _ = alone
+    assert 0.4 < found[0]["train/top_entropy_dropped"] < 0.6
+    assert found[0]["train/clip_cov_dropped"] > 0
     for metrics, none, mine, error in run_ranks(_run, 2, model, layout, 2, timeout=SECONDS):
         assert none == nothing
         assert error is not None
