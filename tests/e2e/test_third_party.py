@@ -57,10 +57,10 @@ def test_renamed_wheels_train_without_the_bundled_plugins(run: Run, site: Path, 
     run(*off, "train", *chosen, *SMALL, "--steps", "2", "--run-dir", str(folder), env=env)
     assert len(rows(folder)) == 3
     assert rows(folder)[1]["train/grad_norm"] > 0
-    state = json.loads((folder / "checkpoints" / "2" / "state.json").read_text())
-    used = set(state["versions"])
-    assert not {f"plugin {name}" for name in bundled} & used
-    assert {f"plugin {THEIRS}_{name}" for name in bundled} <= used
+    (start,) = (folder / "provenance.jsonl").read_text().splitlines()
+    used = set(json.loads(start)["plugins"])
+    assert not set(bundled) & used
+    assert {f"{THEIRS}_{name}" for name in bundled} <= used
 
 
 def _rename(member: Path) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -19,7 +20,11 @@ USAGE = 2
 
 def main() -> NoReturn:
     """The console script."""
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # all is said; Python's own end would make another code of it
+    sys.exit(code)
 
 
 def run(args: Sequence[str]) -> int:

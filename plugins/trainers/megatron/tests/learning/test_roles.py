@@ -222,6 +222,7 @@ def _check_shortcut_and_kl(path: str) -> None:
         assert ("time/old_log_probs_s" in metrics) == (name == "reward")
         assert metrics["train/kl_reference"] == 0
         assert metrics["train/ppo_kl"] == 0
+        assert (metrics.pop("train/kl_coef", 0.0) > 0) == (name != "none")
         results[name] = _untimed(metrics), models.weights()
     for metrics, weights in results.values():
         # k3 is 0 at the reference, and so is its slope
