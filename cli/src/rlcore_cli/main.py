@@ -21,9 +21,8 @@ USAGE = 2
 def main() -> NoReturn:
     """The console script."""
     code = run(sys.argv[1:])
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # all is said; Python's own end would make another code of it
+    # all is said, and Ctrl-C while Python ends would make another exit code of it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(code)
 
 

@@ -24,7 +24,7 @@ from rlcore.learning.invariants import check_first_step, check_reference
 from rlcore.learning.metrics import summary
 from rlcore.learning.minibatch import assign_minibatches, samples_of, select, tokens_of
 from rlcore.learning.objective import Objective
-from rlcore.learning.preparation import advantage_metrics, prepare, with_columns
+from rlcore.learning.preparation import advantage_metrics, prepare, with_batch_columns
 from rlcore.learning.reference_kl import in_rewards
 from rlcore.learning.settings import LearnerSettings
 from rlcore.learning.teacher import WithTeacher
@@ -97,7 +97,7 @@ class Learner:
         with clock(times, "time/advantages_s"):
             whole = self._prepared(local, kl)
             if not is_warmup:
-                whole = with_columns(whole, self._parts)
+                whole = with_batch_columns(whole, self._parts)
             rows = rows_of(local.per_sample["position"], whole.per_sample["position"])
             mine = replace(select(whole, rows), per_input=local.per_input)
         metrics = {"train/tokens": float(live), "train/updates": 0.0}

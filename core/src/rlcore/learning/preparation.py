@@ -66,7 +66,7 @@ def prepare(
     )
 
 
-def with_columns(batch: TrainBatch, parts: Iterable[object]) -> TrainBatch:
+def with_batch_columns(batch: TrainBatch, parts: Iterable[object]) -> TrainBatch:
     """The prepared `batch` with the columns of those of `parts` that are `BatchColumns`.
 
     Raises `RunError` for another shape, a value that is not finite on a live token, or a name in use.

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from rlcore.api.errors import DataError, PluginError
+from rlcore.api.errors import DataError, PluginError, ended
 from rlcore.api.part import RewardPart
 from rlcore.api.tokens import Tokenizer
 from rlcore.api.types import Json, Prompt, Sample, Score
@@ -88,9 +88,8 @@ def _built(part: RewardPart, tokenizer: Tokenizer | None) -> Any:
     try:
         return build_reward(part, tokenizer)
     except Exception as error:
-        raise PluginError(
-            f"Reward {part.name!r} cannot be built: {failure_of(error).reason.removesuffix('.')}."
-        ) from error
+        said = ended(f"Reward {part.name!r} cannot be built: {failure_of(error).reason}")
+        raise PluginError(said) from error
 
 
 def ranked(outcomes: Sequence[ScoreOrFailure]) -> list[ScoreOrFailure]:

@@ -91,9 +91,8 @@ async def evaluations(
 ) -> list[Evaluation]:
     """`sets` with their generators and rewards. `pools`: the rewards that are already there.
 
-    `tokenizer`: the directory of the run's, for rewards that ask for it.
-
-    The processes of further rewards are started, and end with `stack`.
+    The processes of further rewards are started, and end with `stack`. `tokenizer`: the directory of the
+    run's, for rewards that ask for it.
     """
     known = list(pools)
     made = []

@@ -176,32 +176,27 @@ def _described(info: PluginInfo) -> dict[str, str]:
 
 def _code(modules: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Package → hash of its Python files. What is imported from elsewhere, a plugin file too, is left out."""
-    for package in {_package(module) for module in modules}:
-        try:
-            spec = find_spec(package)
-        except (ImportError, ValueError):
-            continue
-        if spec is None or spec.origin is None or not Path(spec.origin).is_file():
-            continue  # compiled in, or in an archive
-        root = Path(spec.origin).parent
-        files = sorted(root.rglob("*.py")) if spec.submodule_search_locations else [Path(spec.origin)]
+    for name, origin, is_package in {found for module in modules if (found := _outermost(module))}:
+        files = sorted(origin.parent.rglob("*.py")) if is_package else [origin]
         hashed = hashlib.sha256()
         for file in filter(Path.is_file, files):  # an editor's lock is a link to nowhere
             content = file.read_bytes()
-            hashed.update(f"{file.relative_to(root).as_posix()}\0{len(content)}\0".encode())
+            hashed.update(f"{file.relative_to(origin.parent).as_posix()}\0{len(content)}\0".encode())
             hashed.update(content)
-        yield package, hashed.hexdigest()
+        yield name, hashed.hexdigest()
 
 
-def _package(module: str) -> str:
-    """The outermost package of `module` that is no namespace, or the module itself."""
+def _outermost(module: str) -> tuple[str, Path, bool] | None:
+    """The outermost package of `module` that is no namespace, or the module itself; its file; which of them.
+
+    None for what is compiled in, in an archive, or not there.
+    """
     pieces = module.split(".")
-    for count in range(1, len(pieces)):
-        name = ".".join(pieces[:count])
+    for count in range(1, len(pieces) + 1):
         try:
-            spec = find_spec(name)
+            spec = find_spec(".".join(pieces[:count]))
         except (ImportError, ValueError):
-            break
-        if spec is not None and spec.origin is not None:
-            return name
-    return module
+            return None
+        if spec is not None and spec.origin is not None and Path(spec.origin).is_file():
+            return spec.name, Path(spec.origin), spec.submodule_search_locations is not None
+    return None

@@ -25,7 +25,7 @@ from rlcore.api.batch import TrainBatch
 from rlcore.api.trainer import TokenOutputs
 from rlcore.api.training import Loss, LossInputs
 from rlcore.learning.objective import WEIGHTED, Objective
-from rlcore.learning.preparation import prepare, with_columns
+from rlcore.learning.preparation import prepare, with_batch_columns
 from rlcore.testing.tensors import INF, NAN, f64, loss_inputs, responses
 
 LENGTHS = (3, 0, 5, 2, 1, 4)
@@ -207,7 +207,7 @@ class LossConformance(ABC):
             },
         )
         prepared = prepare(batch, _Given(), normalizer="per_rollout", constant=7, minibatches=1)
-        return with_columns(self.columns(prepared), [self.loss()])
+        return with_batch_columns(self.columns(prepared), [self.loss()])
 
     def _run(self, batch: TrainBatch, bins: Sequence[Sequence[int]] | None = None) -> LossResults:
         """Summed over the micro-batches `bins` (default: one)."""
@@ -259,7 +259,7 @@ class LossConformance(ABC):
             "advantages": inputs.advantages,
         }
         batch = self.columns(inputs.batch.with_columns(per_token=columns))
-        return replace(inputs, batch=with_columns(batch, [self.loss()]))
+        return replace(inputs, batch=with_batch_columns(batch, [self.loss()]))
 
 
 class _Given:

@@ -11,7 +11,7 @@ from torch import Tensor
 from rlcore.api.batch import TrainBatch
 from rlcore.api.errors import RunError
 from rlcore.api.training import BatchColumns, Correction, CorrectionInputs
-from rlcore.learning.preparation import with_columns
+from rlcore.learning.preparation import with_batch_columns
 from rlcore.testing.tensors import f64, responses
 from rlcore_corrections.config import ClipCovConfig, M2poConfig, SelfNormalizedConfig, TopEntropyConfig
 from rlcore_corrections.of_batch import ClipCov, M2po, SelfNormalized, TopEntropy
@@ -28,7 +28,7 @@ def batch_of(
 
 def weighed(correction: Correction, batch: TrainBatch) -> list[float]:
     """The weights of the batch's tokens, found one sample at a time."""
-    whole = with_columns(batch, [correction])
+    whole = with_batch_columns(batch, [correction])
     found: list[Tensor] = []
     for row in range(len(whole)):
         part = whole.select([row])
@@ -161,9 +161,9 @@ class Bad(BatchColumns):
 )
 def test_a_column_that_does_not_fit_is_refused(name: str, values: Tensor, sentence: str) -> None:
     with pytest.raises(RunError, match=sentence):
-        with_columns(batch_of([2], old_log_probs=[0, 0]), [Bad(name, values)])
+        with_batch_columns(batch_of([2], old_log_probs=[0, 0]), [Bad(name, values)])
 
 
 def test_a_column_is_clean_where_it_is_not_live() -> None:
-    found = with_columns(batch_of([2], [1, 0]), [Bad("mine", f64(1, torch.nan))])
+    found = with_batch_columns(batch_of([2], [1, 0]), [Bad("mine", f64(1, torch.nan))])
     assert found.per_token["mine"].tolist() == [1, 0]

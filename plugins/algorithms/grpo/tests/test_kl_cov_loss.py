@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rlcore import RunConfig, advantage_covariance
-from rlcore.learning.preparation import with_columns
+from rlcore.learning.preparation import with_batch_columns
 from rlcore.testing.losses import LossConformance
 from rlcore.testing.tensors import f64, gradient, loss_inputs, responses
 from rlcore_grpo.config import KlCovConfig
@@ -39,7 +39,7 @@ def test_the_covariance_is_over_live_tokens() -> None:
 def test_the_tokens_of_the_largest_covariance_are_penalized(share: float, penalized: list[float]) -> None:
     columns = {"old_log_probs": OLD, "advantages": ADVANTAGES, "loss_mask": MASK}
     batch = responses([2, 3]).with_columns(per_token=columns)
-    found = with_columns(batch, [KlCov(KlCovConfig(share=share))])
+    found = with_batch_columns(batch, [KlCov(KlCovConfig(share=share))])
     assert found.per_token["kl_cov_penalized"].tolist() == penalized
 
 

@@ -8,15 +8,16 @@ import torch
 from torch import Tensor
 
 from rlcore import (
-    MAX_LOG_RATIO,
     CorrectionInputs,
     TokenWeights,
     TrainBatch,
     advantage_covariance,
     segment_sum,
+    truncated_weights,
     where_live,
 )
 from rlcore_corrections.config import ClipCovConfig, M2poConfig, SelfNormalizedConfig, TopEntropyConfig
+from rlcore_corrections.weights import level_log_ratio
 
 
 class SelfNormalized:
@@ -32,12 +33,11 @@ class SelfNormalized:
 
     def batch_columns(self, batch: TrainBatch) -> Mapping[str, Tensor]:
         mask_R, segments_R = batch.per_token["loss_mask"], batch.segments
-        log_ratio_R = _log_ratio(batch)
+        log_ratio_R = level_log_ratio(_log_ratio(batch), mask_R, segments_R, len(batch), self._config.level)
         counted_R = mask_R.double()
         if self._config.level == "sequence":
-            log_ratio_R = segment_sum(log_ratio_R, segments_R, len(batch))[segments_R]
             counted_R = counted_R / segment_sum(counted_R, segments_R, len(batch)).clamp(min=1)[segments_R]
-        ratio_R = log_ratio_R.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp().clamp(max=self._config.high)
+        ratio_R = truncated_weights(log_ratio_R, 0.0, self._config.high)
         mean = (where_live(ratio_R, mask_R) * counted_R).sum() / counted_R.sum()
         return {"self_normalized_ratio": ratio_R.float(), "self_normalized_weight": (ratio_R / mean).float()}
 

@@ -30,13 +30,20 @@ Level = Literal["token", "sequence", "geometric"]
 
 def engine_log_ratio(inputs: CorrectionInputs, level: Level) -> Tensor:
     """log(π_old / π_engine), [R]: of the token, or the sum or the mean over the live tokens of its sample."""
-    mask_R, segments_R = inputs.mask, inputs.segments
+    mask_R = inputs.mask
     token_R = where_live(inputs.old_log_probs, mask_R) - where_live(inputs.rollout_log_probs, mask_R)
+    return level_log_ratio(token_R, mask_R, inputs.segments, inputs.samples, level)
+
+
+def level_log_ratio(
+    token_R: Tensor, mask_R: Tensor, segments_R: Tensor, samples: int, level: Level
+) -> Tensor:
+    """Log-ratios of tokens, 0 where not live, or their sum or mean over the live tokens of each sample."""
     if level == "token":
         return token_R
     if level == "sequence":
-        return segment_sum(token_R, segments_R, inputs.samples)[segments_R]
-    return segment_mean(token_R, mask_R, segments_R, inputs.samples)[segments_R]
+        return segment_sum(token_R, segments_R, samples)[segments_R]
+    return segment_mean(token_R, mask_R, segments_R, samples)[segments_R]
 
 
 class Tis:

@@ -12,6 +12,7 @@ from rlcore import (
     TrainBatch,
     advantage_covariance,
     importance_ratio,
+    log_ratio,
     where_live,
 )
 from rlcore_grpo.config import DppoConfig, KlCovConfig, PpoClipConfig
@@ -104,8 +105,8 @@ class KlCov:
         columns, new_R = inputs.batch.per_token, inputs.log_probs
         ratio_R = importance_ratio(new_R, inputs.old_log_probs, inputs.mask)
         penalized_R = columns["kl_cov_penalized"].to(new_R.dtype)
-        far_R = (where_live(new_R, inputs.mask) - where_live(inputs.old_log_probs, inputs.mask)).abs()
-        penalty_R = torch.where(penalized_R > 0, far_R.clamp(max=MAX_LOG_RATIO), torch.zeros_like(far_R))
+        far_R = log_ratio(new_R, inputs.old_log_probs, inputs.mask).abs()
+        penalty_R = torch.where(penalized_R > 0, far_R, torch.zeros_like(far_R))
         return LossOutput(
             per_token=-ratio_R * inputs.advantages + self._config.coef * penalty_R,
             metrics={

@@ -134,17 +134,18 @@ NO_RETRY = {"x-should-retry": "false"}
 async def _body(ctx: GenerationContext, request: web.Request) -> tuple[dict[str, Any], int]:
     """The JSON object of a request, and its size in bytes."""
     most = min(LARGEST_BODY, BODY_BYTES + BODY_BYTES_PER_TOKEN * ctx.context_length)
+    too_long = ApiError(
+        400, f"The body has more than {most:,} bytes, which are more tokens than fit.", code=TOO_LONG
+    )
+    if (request.content_length or 0) > most:
+        raise too_long
     try:
         async with asyncio.timeout(BODY_LIMIT_S):
-            content = b"" if (request.content_length or 0) > most else await request.read()
+            content = await request.read()
     except TimeoutError:
         raise ApiError(408, f"The body did not arrive within {BODY_LIMIT_S:g} s.") from None
-    if (request.content_length or 0) > most or len(content) > most:
-        raise ApiError(
-            400,
-            f"The body has more than {most:,} bytes, which are more tokens than fit.",
-            code=TOO_LONG,
-        )
+    if len(content) > most:
+        raise too_long
     try:
         body = orjson.loads(content)
     except ValueError as error:
