@@ -18,6 +18,7 @@ from rlcore.api.maths import group_advantages, importance_ratio, masked_mean
 from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import LossResult, StepResult, TokenOutputs
 from rlcore.api.training import Correction, CorrectionInputs, LossInputs, LossOutput, TokenWeights
+from rlcore.learning.forwards import Forwards
 from rlcore.learning.learner import Learner
 from rlcore.learning.metrics import METRICS
 from rlcore.learning.settings import LearnerSettings
@@ -339,6 +340,19 @@ def test_a_correction_may_look_at_the_whole_batch(tmp_path: Path) -> None:
     metrics = learner.update(make_batch(policy), step=1, first=True)
     assert correction.seen == [24]
     assert 0.2 < metrics["train/kept"] < 0.8
+
+
+def test_a_warm_up_makes_the_entropy_that_it_reads(tmp_path: Path) -> None:
+    """The critic's returns may need it, where no old log-probs are asked for."""
+    policy, needs = Bigram(), frozenset({Input.OLD_ENTROPY})
+    settings = replace(make_settings(tmp_path), needs=needs)
+    forwards = Forwards(policy, settings, reference=None, teacher=None, critic=None)
+    batch = make_batch(policy)
+    batch = batch.with_columns(per_sample={"minibatch": torch.zeros(len(batch), dtype=torch.int64)})
+    found = forwards.columns(batch, {}, only=needs).per_token["old_entropy"]
+    expected = policy.outputs(batch, 0.8).entropy
+    assert expected is not None
+    torch.testing.assert_close(found, expected.detach())
 
 
 def test_the_coefficient_of_the_kl_can_be_scaled(tmp_path: Path) -> None:
