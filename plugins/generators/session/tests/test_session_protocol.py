@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import anthropic
@@ -28,7 +29,7 @@ from rlcore.testing.chat import END, save_chat_tokenizer
 from rlcore.testing.tiny import make_qwen3
 from rlcore.testing.token_engine import CountingReward, TokenEngine
 from rlcore_local.testing import Local
-from rlcore_session import anthropic_api, openai_api
+from rlcore_session import anthropic_api, openai_api, server
 from rlcore_session.chats import ApiError, Ask
 from rlcore_session.record import Record
 from rlcore_session.server import SessionServer
@@ -394,6 +395,17 @@ def test_a_request_is_read_or_refused(read: Callable[[dict[str, Any]], Ask], bod
     with suppress(ApiError, DataError):
         ask = read(body)
         assert record.plan(ask).prompt_ids
+
+
+async def test_a_body_that_does_not_come_is_waited_for_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "BODY_LIMIT_S", 0.1)
+    async with served(saying()) as at, asyncio.timeout(20):
+        url = urlsplit(at.url)
+        reader, writer = await asyncio.open_connection(url.hostname, url.port)
+        head = f"Host: {url.netloc}\r\nAuthorization: Bearer {at.token}\r\nContent-Length: 10\r\n\r\n"
+        writer.write(f"POST /v1/chat/completions HTTP/1.1\r\n{head}".encode())
+        assert b" 408 " in await reader.readuntil(b"\r\n")
+        writer.close()
 
 
 async def test_a_long_chat_holds_up_nobody_else(tmp_path: Path) -> None:
