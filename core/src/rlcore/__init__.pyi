@@ -184,6 +184,7 @@ from .api.run_config import (
 from .api.scoring import (
     CheckedReward as CheckedReward,
     Filter as Filter,
+    GroupOrder as GroupOrder,
     Reward as Reward,
     Verdict as Verdict,
     accepted_answers as accepted_answers,

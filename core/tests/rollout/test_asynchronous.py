@@ -5,6 +5,8 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from itertools import count
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,8 +18,8 @@ from rlcore.api.errors import DataError, PluginError
 from rlcore.api.generation import GenerationContext
 from rlcore.api.scoring import Verdict
 from rlcore.api.types import GenerationStatus, Group, Prompt, Sample, Span
-from rlcore.rollout.asynchronous import in_time, without_stale
 from rlcore.rollout.request_gate import RequestGate
+from rlcore.rollout.staleness import chosen_batch, oldest, without_stale
 from rlcore_single_turn.generator import SingleTurn
 
 MakeWorld = Callable[..., Any]
@@ -52,28 +54,93 @@ def hold_from_the_fifth(world: Any) -> asyncio.Event:
     st.integers(0, 4),
     st.integers(1, 4),
     st.lists(st.tuples(st.booleans(), st.integers(0, 9)), min_size=40, max_size=120),
+    st.randoms(use_true_random=False),
 )
 @settings(deadline=None, max_examples=60)
-def test_whatever_finishes_first_no_group_grows_too_old(
-    staleness: int, batch: int, events: list[tuple[bool, int]]
+def test_whatever_finishes_or_goes_first_no_group_grows_too_old(
+    staleness: int, batch: int, events: list[tuple[bool, int]], chance: Random
 ) -> None:
     """The rule of the stream against random orders: it never waits for ever, and the bound holds."""
-    version, running, finished, training = 0, list[int](), list[int](), 0
+    version, running, finished, training, made = 0, list[int](), list[Group](), 0, count()
     for is_batch, which in events:
         room = (staleness + 1) * batch - len(running) - len(finished) - training
         running += [version] * room
         if running:
-            finished.append(running.pop(which % len(running)))
-        finished.sort()
-        chosen, rest = finished[:batch], finished[batch:]
+            finished.append(group_of(next(made), begun=running.pop(which % len(running))))
         if is_batch and training:
             version, training = version + 1, 0
-        if training == 0 and len(chosen) == batch:
-            if in_time([*rest, *running], version, staleness=staleness, batch=batch):
-                assert all(version - begun <= staleness for begun in chosen)
-                finished, training = rest, batch
+        if training == 0 and len(finished) >= batch:
+            chance.shuffle(finished)
+            chosen = chosen_batch(finished, running, version, staleness=staleness, batch=batch)
+            if chosen is not None:
+                assert len(chosen) == batch
+                assert all(version - oldest(group) <= staleness for group in chosen)
+                finished, training = [group for group in finished if group not in chosen], batch
             else:
                 assert running, "when all have finished, a batch can leave"
+
+
+def group_of(group_id: int, *, begun: int) -> Group:
+    prompt = Prompt(prompt_id=f"p{group_id}", text="?")
+    sample = Sample(
+        prompt=prompt,
+        prompt_ids=(1,),
+        group_id=group_id,
+        index=0,
+        rollout_id="0",
+        response_ids=(1,),
+        loss_mask=(1,),
+        log_probs=(-1.0,),
+        spans=(Span(start=0, version=begun),),
+    )
+    return Group(group_id=group_id, prompt=prompt, samples=(sample,))
+
+
+def test_what_is_preferred_goes_first_while_the_others_can_wait() -> None:
+    waiting = [
+        group_of(number, begun=begun) for number, begun in ((5, 2), (4, 2), (3, 2), (2, 1), (1, 1), (0, 0))
+    ]
+
+    def chosen(staleness: int) -> list[int] | None:
+        batch = chosen_batch(waiting, [], 2, staleness=staleness, batch=2)
+        return batch and [group.group_id for group in batch]
+
+    assert chosen(3) == [5, 4]
+    assert chosen(2) == [0, 5]  # 1 and 2 leave with version 3, and 0 would be too old then
+    assert chosen(1) is None
+
+
+class Judging:
+    """Prefers the newest groups, or loses one."""
+
+    def __init__(self, *, loses: bool = False) -> None:
+        self._loses = loses
+
+    def judge(self, group: Group) -> Verdict:
+        return Verdict(group=group)
+
+    def order(self, groups: Sequence[Group], version: int) -> Sequence[Group]:
+        return groups[:0:-1] if self._loses else groups[::-1]
+
+
+@pytest.mark.parametrize("prefers_newest", [False, True])
+async def test_a_filter_may_prefer_groups(make_world: MakeWorld, prefers_newest: bool) -> None:
+    filters = [Judging()] if prefers_newest else []
+    world = make_world(prompts=100, max_staleness=3, filters=filters)
+    async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 4)) as rollouts:
+        first = ids(await anext(rollouts))
+        await asked(world, 16)  # all that the run will make
+        world.publish(1)
+        second = ids(await anext(rollouts))
+    left = sorted(set(range(16)) - set(first))
+    assert second == (left[-4:] if prefers_newest else left[:4])
+
+
+async def test_an_order_that_loses_a_group_ends_the_run(make_world: MakeWorld) -> None:
+    world = make_world(prompts=100, max_staleness=1, filters=[Judging(loses=True)])
+    with pytest.raises(PluginError, match="The filter Judging: its order has other groups"):
+        async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 4)) as rollouts:
+            await anext(rollouts)
 
 
 async def test_a_slow_group_holds_up_only_the_batch_that_must_have_it(make_world: MakeWorld) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from rlcore.api.types import Group, Json, Sample, Score
 
@@ -47,6 +47,19 @@ class Filter(Protocol):
 
     def judge(self, group: Group) -> Verdict:
         """Keep (possibly changed) or drop with a reason."""
+        ...
+
+
+@runtime_checkable
+class GroupOrder(Protocol):
+    """A filter that also says which finished groups of an asynchronous run are trained on first."""
+
+    def order(self, groups: Sequence[Group], version: int) -> Sequence[Group]:
+        """All of `groups`, which come with the oldest first, in the order of preference.
+
+        `version`: of the newest weights. A group that could not be trained on in time otherwise
+        (`--max-staleness`) goes before those that are preferred.
+        """
         ...
 
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 from rlcore.api.errors import RunError
-from rlcore.api.packed import PackedFlags, PackedFloats
 from rlcore.api.producer import Rollout
 from rlcore.api.run_config import RunConfig
-from rlcore.api.types import RECORDED, Group, Sample, Sampling
+from rlcore.api.types import Group, Sampling
 from rlcore.engines.client import ended
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.context import Engines, greedy
@@ -23,6 +20,7 @@ from rlcore.rollout.metrics import Tally, staleness_metrics
 from rlcore.rollout.pipeline import RolloutPipeline
 from rlcore.rollout.prompt_queue import PromptQueue
 from rlcore.rollout.request_gate import ContinuingContext, RequestGate
+from rlcore.rollout.staleness import chosen_batch, newest, oldest, without_stale
 
 
 class AsynchronousRollouts:
@@ -198,18 +196,19 @@ class AsynchronousRollouts:
         return self._version - self._run.asynchrony.max_staleness
 
     def _batch(self) -> list[Group] | None:
-        """The oldest finished groups, if they are enough and those that are left can wait."""
+        """Finished groups, the oldest unless a filter prefers others, if those that are left can wait."""
         if self._failure is not None:
             raise self._failure
         self._expire()
         size = self._run.data.prompts_per_step
         waiting = sorted(self._buffer.waiting(), key=lambda group: (oldest(group), group.group_id))
-        chosen, rest = waiting[:size], waiting[size:]
-        if len(chosen) < size - self._beyond_refills:
+        if len(waiting) < size - self._beyond_refills:
             return None
-        left = [*map(oldest, rest), *self._begun.values()]
-        is_in_time = in_time(left, self._version, staleness=self._run.asynchrony.max_staleness, batch=size)
-        return chosen if is_in_time or self._run.asynchrony.mask_stale_tokens else None
+        waiting = self._pipeline.in_order(waiting, self._version)
+        if self._run.asynchrony.mask_stale_tokens:
+            return waiting[:size]
+        staleness, running = self._run.asynchrony.max_staleness, self._begun.values()
+        return chosen_batch(waiting, running, self._version, staleness=staleness, batch=size)
 
     def _expire(self) -> None:
         """Groups of which nothing may be trained on any more are generated again."""
@@ -236,43 +235,3 @@ class AsynchronousRollouts:
             "rollout/tokens_discarded": discarded,
             **self._queue.metrics(),
         }
-
-
-def in_time(begun: Iterable[int], version: int, *, staleness: int, batch: int) -> bool:
-    """Whether groups begun with the versions `begun` can all be trained on before they are too old.
-
-    The batch that is trained with `version` leaves now; each later one takes the `batch` oldest that are
-    left, and may be of weights at most `staleness` versions behind its own.
-    """
-    return all(version + 1 + place // batch - start <= staleness for place, start in enumerate(sorted(begun)))
-
-
-def without_stale(group: Group, oldest_version: int) -> Group:
-    """`group` with the tokens of weights before `oldest_version` left out of the loss."""
-
-    def masked(sample: Sample) -> Sample:
-        mask, log_probs, place = PackedFlags(), PackedFloats(), 0
-        for version, length in sample.version_runs:
-            kept = length if version >= oldest_version or version == RECORDED else 0
-            mask += PackedFlags(sample.loss_mask[place : place + kept]) + PackedFlags.full(length - kept, 0)
-            log_probs += PackedFloats(sample.log_probs[place : place + kept])
-            log_probs += PackedFloats.full(length - kept, 0.0)
-            place += length
-        return replace(sample, loss_mask=mask, log_probs=log_probs)
-
-    return replace(group, samples=tuple(map(masked, group.samples)))
-
-
-def oldest(group: Group) -> int:
-    """The oldest weights that made a token of it."""
-    return _extreme(min, group)
-
-
-def newest(group: Group) -> int:
-    """The newest weights that made a token of it."""
-    return _extreme(max, group)
-
-
-def _extreme(choose: Callable[[Iterable[int]], int], group: Group) -> int:
-    sampled = {version for sample in group.samples for version in sample.versions} - {RECORDED}
-    return choose(sampled) if sampled else sys.maxsize  # what was recorded is never too old

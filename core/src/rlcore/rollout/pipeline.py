@@ -13,7 +13,7 @@ from dataclasses import replace
 from rlcore.api.errors import DataError, PluginError, RlcoreError, RunError, faults_of
 from rlcore.api.generation import GenerationContext, Generator, GroupGenerator, GroupScorer
 from rlcore.api.run_config import RunConfig
-from rlcore.api.scoring import Filter, Verdict
+from rlcore.api.scoring import Filter, GroupOrder, Verdict
 from rlcore.api.tokens import PromptEncoder
 from rlcore.api.types import BASELINE, GenerationStatus, Group, RewardStatus, Sample
 from rlcore.engines.client import together
@@ -269,6 +269,18 @@ class RolloutPipeline(GroupPipeline):
         else:
             self._buffer.finish([group])
         return group
+
+    def in_order(self, groups: list[Group], version: int) -> list[Group]:
+        """Finished groups in the order of preference of the filters that have one; the last decides."""
+        for judge in self._filters:
+            if isinstance(judge, GroupOrder):
+                name = f"The filter {type(judge).__name__}"
+                with faults_of(name):
+                    ordered = list(judge.order(groups, version))
+                if sorted(map(id, ordered)) != sorted(map(id, groups)):
+                    raise PluginError(f"{name}: its order has other groups than those that it was given.")
+                groups = ordered
+        return groups
 
     def _filtered(self, group: Group, tally: Tally) -> Group | None:
         for judge in self._filters:

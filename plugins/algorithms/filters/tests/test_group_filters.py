@@ -10,14 +10,21 @@ from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 
 from rlcore.api.config import Config
+from rlcore.api.errors import DataError
 from rlcore.api.part import Part
 from rlcore.api.records import Component, Kind
 from rlcore.api.scoring import Filter, Verdict
 from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Score, Span
 from rlcore.plugins.registry import check
 from rlcore_filters import plugin
-from rlcore_filters.config import DuplicatesConfig, OverlongConfig, RewardRangeConfig, StalenessConfig
-from rlcore_filters.filters import Duplicates, Overlong, RewardRange, Staleness
+from rlcore_filters.config import (
+    DuplicatesConfig,
+    OverlongConfig,
+    PreferConfig,
+    RewardRangeConfig,
+    StalenessConfig,
+)
+from rlcore_filters.filters import Duplicates, Overlong, Prefer, RewardRange, Staleness
 
 PROMPT = Prompt(prompt_id="p", text="?")
 
@@ -250,6 +257,37 @@ def test_the_order_of_samples_does_not_matter(rewards: list[float], data: st.Dat
     filters: list[Filter] = [RewardRange(RewardRangeConfig()), Duplicates(DuplicatesConfig(min_distinct=3))]
     for each in filters:
         assert each.judge(found).reason == each.judge(shuffled).reason
+
+
+# --- prefer --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("by", "expected"), [("newest", [1, 0, 2]), ("reward_spread", [2, 0, 1]), ("priority", [1, 2, 0])]
+)
+def test_prefer(by: str, expected: list[int]) -> None:
+    """Of equal ones the oldest goes first."""
+    three = [
+        of_group(0, version=3, rewards=(0, 0.5), priority=-1),
+        of_group(1, version=4, rewards=(1, 1)),
+        of_group(2, version=3, rewards=(0, 1)),
+    ]
+    judge = Prefer(PreferConfig.model_validate({"by": by}))
+    assert all(judge.judge(one).group is one for one in three)
+    assert [one.group_id for one in judge.order(three, 5)] == expected
+
+
+def test_prefer_refuses_a_priority_that_is_none() -> None:
+    with pytest.raises(DataError, match="The prompt 'p' has the priority 'high', expected a number"):
+        Prefer(PreferConfig(by="priority")).order([of_group(0, priority="high")], 1)
+
+
+def of_group(
+    group_id: int, *, version: int = 0, rewards: Sequence[float] = (0.0,), **metadata: object
+) -> Group:
+    spans = (Span(start=0, version=version),)
+    made = group(*(replace(sample(reward=reward), spans=spans) for reward in rewards))
+    return replace(made, group_id=group_id, prompt=replace(PROMPT, metadata=metadata))
 
 
 # --- registration --------------------------------------------------------------------------------------

@@ -64,6 +64,21 @@ class StalenessConfig(FilterConfig):
             yield f"--filter: found {name!r}, but no sample is stale; add --max-staleness."
 
 
+class PreferConfig(FilterConfig):
+    """Settings of the filter `prefer`, for asynchronous runs."""
+
+    by: Literal["newest", "reward_spread", "priority"] = Field(
+        "newest",
+        description="which finished groups go first: of the newest weights, of the largest deviation of "
+        "rewards, or of the largest number in the prompt's metadata `priority`",
+    )
+
+    def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:
+        """A synchronous run trains on all that it has made."""
+        if not run.asynchrony.is_asynchronous:
+            yield f"--filter: found {name!r}, but no group waits for another; add --max-staleness."
+
+
 class RewardRangeConfig(FilterConfig):
     """Settings of the filter `reward_range`. The defaults are for rewards from 0 to 1."""
 

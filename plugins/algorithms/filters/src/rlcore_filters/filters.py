@@ -1,11 +1,28 @@
 """Group filters. They see scored groups: every sample has a score."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean
+from statistics import fmean, pstdev
 
-from rlcore import RECORDED, GenerationStatus, Group, PackedFlags, PackedFloats, Sample, Score, Verdict
-from rlcore_filters.config import DuplicatesConfig, OverlongConfig, RewardRangeConfig, StalenessConfig
+from rlcore import (
+    RECORDED,
+    DataError,
+    GenerationStatus,
+    Group,
+    PackedFlags,
+    PackedFloats,
+    Sample,
+    Score,
+    Verdict,
+)
+from rlcore_filters.config import (
+    DuplicatesConfig,
+    OverlongConfig,
+    PreferConfig,
+    RewardRangeConfig,
+    StalenessConfig,
+)
 
 
 class Overlong:
@@ -83,6 +100,21 @@ class Staleness:
         return Verdict(group=_with_masked(group, stale))
 
 
+class Prefer:
+    """Keeps every group, and says which are trained on first (`rlcore.GroupOrder`)."""
+
+    def __init__(self, config: PreferConfig) -> None:
+        self._key = {"newest": _newest, "reward_spread": _reward_spread, "priority": _priority}[config.by]
+
+    def judge(self, group: Group) -> Verdict:
+        """Keep."""
+        return Verdict(group=group)
+
+    def order(self, groups: Sequence[Group], version: int) -> list[Group]:
+        """By the key, the largest first; of equal ones the oldest."""
+        return sorted(groups, key=self._key, reverse=True)
+
+
 class RewardRange:
     """Drops a group whose mean reward is below `low` or above `high`, for `reward_low` or `reward_high`.
 
@@ -95,12 +127,35 @@ class RewardRange:
 
     def judge(self, group: Group) -> Verdict:
         """Keep, or drop."""
-        mean = fmean(fmean(_score(sample).value for sample in rollout) for rollout in _rollouts(group))
+        mean = fmean(_means(group))
         if mean < self._config.low:
             return Verdict(group=None, reason="reward_low")
         if mean > self._config.high:
             return Verdict(group=None, reason="reward_high")
         return Verdict(group=group)
+
+
+def _newest(group: Group) -> float:
+    """The oldest weights that made a token of it; what was recorded is never old."""
+    return min((version for sample in group.samples for version in _sampled(sample)), default=math.inf)
+
+
+def _reward_spread(group: Group) -> float:
+    return pstdev(_means(group))
+
+
+def _priority(group: Group) -> float:
+    priority = group.prompt.metadata.get("priority", 0)
+    if isinstance(priority, bool) or not isinstance(priority, int | float):
+        raise DataError(
+            f"The prompt {group.prompt.prompt_id!r} has the priority {priority!r}, expected a number."
+        )
+    return priority
+
+
+def _means(group: Group) -> list[float]:
+    """The mean reward of each rollout: samples that were split from one count once."""
+    return [fmean(_score(sample).value for sample in rollout) for rollout in _rollouts(group)]
 
 
 def _sampled(sample: Sample) -> set[int]:

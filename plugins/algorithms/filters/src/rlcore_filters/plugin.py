@@ -3,7 +3,13 @@
 from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
-from rlcore_filters.config import DuplicatesConfig, OverlongConfig, RewardRangeConfig, StalenessConfig
+from rlcore_filters.config import (
+    DuplicatesConfig,
+    OverlongConfig,
+    PreferConfig,
+    RewardRangeConfig,
+    StalenessConfig,
+)
 
 
 @hookimpl
@@ -26,6 +32,12 @@ def rlcore_filters() -> Iterable[Component]:
         factory="rlcore_filters.filters:Staleness",
         summary="mask or drop samples of weights that are too old",
         config=StalenessConfig,
+    )
+    yield Component(
+        name="prefer",
+        factory="rlcore_filters.filters:Prefer",
+        summary="train on the newest, the most varied or the most important groups first",
+        config=PreferConfig,
     )
     yield Component(
         name="reward_range",
