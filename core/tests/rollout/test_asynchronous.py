@@ -103,7 +103,7 @@ def test_what_is_preferred_goes_first_while_the_others_can_wait() -> None:
 
     def chosen(staleness: int) -> list[int] | None:
         batch = chosen_batch(waiting, [], 2, staleness=staleness, batch=2)
-        return batch and [group.group_id for group in batch]
+        return None if batch is None else [group.group_id for group in batch]
 
     assert chosen(3) == [5, 4]
     assert chosen(2) == [0, 5]  # 1 and 2 leave with version 3, and 0 would be too old then
