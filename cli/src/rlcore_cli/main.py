@@ -1,6 +1,7 @@
 """The `rlcore` program: loads the plugins, collects their commands, and turns errors into one sentence."""
 
 import errno
+import json
 import os
 import signal
 import sys
@@ -16,6 +17,8 @@ from rlcore_cli.program import Program, early_options, offered, split, start
 
 INTERRUPTED, TERMINATED = 130, 143
 USAGE = 2
+AS_JSON = "--json"
+"""With it, a command ends with one JSON object on stdout; an error is one too."""
 
 
 def main() -> NoReturn:
@@ -34,11 +37,15 @@ def run(args: Sequence[str]) -> int:
         code = group(program).main(args=rest, prog_name="rlcore", standalone_mode=False, obj=program)
         sys.stdout.flush()
     except RlcoreError as error:
+        if AS_JSON in args:
+            print(json.dumps({**error.summary, "error": str(error)}), flush=True)
         return _fail(str(error), error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message(), file=sys.stderr)
         return USAGE
     except click.ClickException as error:
+        if AS_JSON in args:
+            print(json.dumps({"error": error.format_message()}), flush=True)
         return _fail(error.format_message(), USAGE)
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted.", INTERRUPTED)

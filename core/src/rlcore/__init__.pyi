@@ -368,6 +368,12 @@ from .engines.publishers import (
     far_ways as far_ways,
     publisher_of as publisher_of,
 )
+from .from_python import (
+    Run as Run,
+    evaluate as evaluate,
+    plan as plan,
+    train as train,
+)
 from .heap import (
     settle_heap as settle_heap,
 )

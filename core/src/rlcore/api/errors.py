@@ -8,13 +8,15 @@ Each class is also the standard-library error that it specialises.
 
 import contextlib
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 
 class RlcoreError(Exception):
-    """Root of the tree."""
+    """Root of the tree. `summary`: how far a run came that the error ended, for `--json`."""
 
     exit_code = 1
+    summary: Mapping[str, object] = MappingProxyType({})
 
 
 class UserError(RlcoreError, ValueError):

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,8 +71,8 @@ def train(
 
         try:
             reason = asyncio.run(session.run())
-        except RunError:
-            console.fail(summary("failed"))
+        except RunError as error:
+            error.summary = asdict(summary("failed"))
             raise
     return summary(reason)
 

@@ -74,12 +74,6 @@ class Display:
         if self._json:
             print(summary.to_json(), flush=True)
 
-    def fail(self, summary: Summary) -> None:
-        """How far a run came that an error ends; the error itself is its caller's to show."""
-        self._screen.close()
-        if self._json:
-            print(summary.to_json(), flush=True)
-
     @property
     def _stream(self) -> TextIO:
         return sys.stderr if self._json else sys.stdout

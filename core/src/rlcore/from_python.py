@@ -1,0 +1,259 @@
+"""`rlcore.train(…)`, `rlcore.evaluate(…)`, `rlcore.plan(…)`: the commands, from a script or a notebook.
+
+Each starts the program in a process of its own and waits for it. So settings, checks and sentences are those
+of the command line, a notebook's event loop is left alone, and a script needs no `if __name__ == "__main__"`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from rlcore.api.config import flag_name
+from rlcore.api.errors import ConfigError, MissingPackageError, RunError, UserError
+from rlcore.api.records import Kind
+from rlcore.config import toml
+from rlcore.plugins.function_source import write_functions
+from rlcore.tracking.metrics import read_metrics
+
+if TYPE_CHECKING:
+    import pandas
+
+SWITCHES = {*(kind.value for kind in Kind), "eval"}
+"""Tables in which true and false are written `--x` and `--no-x`; a library's own field takes `=true`."""
+OF_FUNCTIONS = ("reward", "generator")
+"""Settings that a Python function may be given for."""
+STOP_S = 120.0
+"""How long an interrupted run may take to save and to stop what it started."""
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder of a run, still going on or ended: `rlcore.Run("runs/…")`.
+
+    `summary`: of a run that `rlcore.train` made, what `rlcore train --json` says at its end: `steps`,
+    `seconds`, `eval`, `exit_reason`. Empty otherwise.
+    """
+
+    folder: Path
+    summary: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", Path(self.folder))
+        if not (self.folder / "run.toml").is_file():
+            raise ConfigError(f"{self.folder}: found no run.toml there, expected the folder of a run.")
+
+    @property
+    def metrics(self) -> pandas.DataFrame:
+        """A row a step, a column a key of docs/metrics.md; `step` is the index."""
+        rows = read_metrics(self.folder / "metrics.jsonl")
+        return _pandas().DataFrame(rows).set_index("step") if rows else _pandas().DataFrame()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Every setting, resolved, in tables as in `run.toml`."""
+        return tomllib.loads((self.folder / "run.toml").read_text(encoding="utf-8"))
+
+    def samples(self, step: int | None = None, kind: str = "eval") -> pandas.DataFrame:
+        """The answers of the evaluation after `step`; None: the newest.
+
+        kind="rollout": the samples that step trained on, where the run has `save_rollouts_every`.
+        """
+        files = {
+            int(file.stem.rpartition("-")[2]): file for file in self.folder.glob(f"samples/{kind}-*.jsonl")
+        }
+        wanted = max(files, default=None) if step is None else step
+        if wanted not in files:
+            there = ", ".join(map(str, sorted(files))) or "none"
+            raise ConfigError(f"step: found {wanted}, expected one with {kind} samples: {there}.")
+        lines = files[wanted].read_text(encoding="utf-8").splitlines()
+        return _pandas().DataFrame([json.loads(line) for line in lines])
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        """Those that are complete, the oldest first."""
+        found = [file.parent for file in self.folder.glob("checkpoints/*/complete.json")]
+        return sorted(found, key=lambda path: int(path.name))
+
+
+def train(**settings: Any) -> Run:
+    """Train, as `rlcore train` does, and wait for the end.
+
+    >>> import rlcore
+    >>> run = rlcore.train(algo="grpo", model="qwen3", steps=20, loss={"clip_high": 0.28})  # doctest: +SKIP
+    >>> run.metrics["rollout/reward_mean"].plot()  # doctest: +SKIP
+
+    `settings`: those of the command line, with underscores; tables are dictionaries, as in TOML
+    (docs/configuration.md). `reward` and `generator` take Python functions as well. Progress goes to stderr.
+
+    Raises `UserError` with the sentence of the command line before anything starts, `RunError` for a run that
+    could not go on, KeyboardInterrupt after the run has saved and stopped.
+    """
+    resumed = settings.get("resume")
+    if settings.get("run_dir") is None and resumed is None:
+        stamp = datetime.now().strftime("%Y%m%d-%H%M%S-%f")
+        settings = {**settings, "run_dir": Path("runs") / f"{stamp}-{settings.get('algo', 'run')}"}
+    if settings.get("dry_run"):
+        raise ConfigError("dry_run: makes no run; rlcore train --dry-run prints the settings.")
+    summary = _command("train", {**settings, "json": True})
+    return Run(Path(summary["run"]), summary)
+
+
+def evaluate(**settings: Any) -> dict[str, Any]:
+    """Evaluate a model on named sets, as `rlcore eval` does: `rlcore.evaluate(model="dir", eval={…})`.
+
+    Returns its JSON: `eval` holds score and metrics of each set, `samples` the file of all answers. Errors as
+    of `train`.
+    """
+    return _command("eval", {**settings, "json": True})
+
+
+def plan(**settings: Any) -> dict[str, Any]:
+    """The layouts that fit, as `rlcore plan --json` says them: `rlcore.plan(model="qwen3-8b", gpus=8, …)`."""
+    return _command("plan", {**settings, "json": True})
+
+
+def arguments(settings: Mapping[str, Any]) -> list[str]:
+    """The command-line arguments of `settings`."""
+    return [argument for name, value in toml.flatten(settings) for argument in _flags(name, value)]
+
+
+def _flags(name: str, value: Any) -> Iterator[str]:
+    table, _, key = name.partition(".")
+    if isinstance(value, bool) and (not key or table in SWITCHES):
+        yield flag_name(name if value else f"no_{name}")
+    elif isinstance(value, list | tuple):
+        yield from (f"{flag_name(name)}={_text(one)}" for one in value)
+        if not value:
+            yield flag_name(f"no_{name}")
+    else:
+        yield f"{flag_name(name)}={_text(value)}"
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return toml.NONE
+    if isinstance(value, bool | dict):
+        return json.dumps(value)
+    return str(value)
+
+
+def _command(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the command says as JSON."""
+    with tempfile.TemporaryDirectory(prefix="rlcore-functions-") as folder:
+        given = write_functions(settings, OF_FUNCTIONS, Path(folder))
+        output, code = _finished([*_program(), name, *arguments(given)])
+    return _answer(output, code)
+
+
+def _answer(output: str, code: int) -> dict[str, Any]:
+    """The last line of `output`, or what it tells as an exception."""
+    said: dict[str, Any] = {}
+    with contextlib.suppress(ValueError, IndexError):
+        said = json.loads(output if output.startswith("{\n") else output.splitlines()[-1])
+    if code == 0 and said:
+        return said
+    sentence = str(said.get("error") or f"the rlcore program ended with exit code {code}.")
+    if code == 130:
+        raise KeyboardInterrupt(sentence)
+    raise UserError(sentence) if code == UserError.exit_code else RunError(sentence)
+
+
+def _program() -> list[str]:
+    for script in entry_points(group="console_scripts", name="rlcore"):
+        return [sys.executable, "-c", f"from {script.module} import {script.attr}; {script.attr}()"]
+    raise MissingPackageError("rlcore.train needs the rlcore program: pip install rlcore-cli.")
+
+
+def _finished(command: Sequence[str]) -> tuple[str, int]:
+    """The output and the exit code of `command`, whose errors and progress are shown as they come."""
+    is_shown = _is_terminal(sys.stderr)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=None if is_shown else subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        preexec_fn=_die_with_parent,
+    )
+    said: list[str] = []
+    readers = [threading.Thread(target=_read, args=(process.stdout, said.append), daemon=True)]
+    if not is_shown:
+        # asked for at each line: a notebook has another stderr in each cell
+        shown = threading.Thread(target=_read, args=(process.stderr, _show), daemon=True)
+        readers.append(shown)
+    for reader in readers:
+        reader.start()
+    try:
+        code = process.wait()
+    except BaseException:
+        code = _interrupted(process)
+    for reader in readers:
+        reader.join(10)
+    return "".join(said), code
+
+
+def _interrupted(process: subprocess.Popen[str]) -> int:
+    """The run saves and stops as after Ctrl-C, however often it is pressed; its exit code."""
+    process.send_signal(signal.SIGINT)
+    deadline = time.monotonic() + STOP_S
+    while (left := deadline - time.monotonic()) > 0:
+        with contextlib.suppress(KeyboardInterrupt):
+            try:
+                process.wait(left)
+            except subprocess.TimeoutExpired:
+                break
+            return 130
+    process.kill()
+    process.wait()
+    return 130
+
+
+def _read(stream: TextIO, tell: Any) -> None:
+    with stream:
+        for line in stream:
+            tell(line)
+
+
+def _show(line: str) -> None:
+    if not line.startswith("error: "):  # the exception says it
+        print(line, end="", file=sys.stderr, flush=True)
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    """Whether a child process writes where `stream` does, on a terminal: a notebook has no file behind it."""
+    try:
+        return os.isatty(stream.fileno())
+    except (OSError, ValueError):
+        return False
+
+
+def _die_with_parent() -> None:
+    """A run whose script is killed ends."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise MissingPackageError("a data frame needs pandas: pip install pandas.") from error
+    return pandas

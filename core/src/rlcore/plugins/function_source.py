@@ -1,0 +1,81 @@
+"""Python functions among settings: each is written to a plugin file, which the run ships to its workers."""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import textwrap
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from rlcore.api.errors import ConfigError
+
+
+def write_functions(settings: Mapping[str, Any], kinds: Collection[str], folder: Path) -> dict[str, Any]:
+    """`settings` with FILE.py:FUNCTION in `folder` for each function that is given for one of `kinds`.
+
+    A kind takes a function or a name, a list of them, or a table of their weights. Raises `ConfigError` for a
+    function that cannot be written.
+    """
+    return {
+        name: _with_files(name, value, folder) if name in kinds else value for name, value in settings.items()
+    }
+
+
+def _with_files(kind: str, value: Any, folder: Path) -> Any:
+    if callable(value):
+        return _file_of(kind, value, folder)
+    if isinstance(value, list | tuple):
+        return [_with_files(kind, one, folder) for one in value]
+    if isinstance(value, Mapping) and value and all(isinstance(one, int | float) for one in value.values()):
+        return [f"{_with_files(kind, one, folder)}={weight}" for one, weight in value.items()]
+    return value
+
+
+def _file_of(kind: str, function: Callable[..., Any], folder: Path) -> str:
+    name = getattr(function, "__name__", "")
+    if not inspect.isfunction(function) or not name.isidentifier():
+        raise ConfigError(f"{kind}: found {function!r}, expected a function that `def` made, or a name.")
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+    except OSError as error:
+        raise ConfigError(f"{kind}: the source of {name} is not known; write it to a file.") from error
+    file = folder / f"{name}.py"
+    if file.exists():
+        raise ConfigError(f"{kind}: two functions are called {name}; rename one.")
+    imports = "".join(f"{line}\n" for line in _imports(kind, function))
+    file.write_text(f"from __future__ import annotations\n\n{imports}\n\n{source}", encoding="utf-8")
+    return f"{file}:{name}"
+
+
+def _imports(kind: str, function: Any) -> Iterator[str]:
+    """What the function uses of its module, as imports. `ConfigError` for what cannot be imported."""
+    if function.__closure__:
+        names = ", ".join(function.__code__.co_freevars)
+        raise ConfigError(
+            f"{kind}: {function.__name__} uses {names} of the function around it; write it to a file."
+        )
+    for name in sorted(set(_names(function.__code__)) & {*function.__globals__} - {*vars(builtins)}):
+        value = function.__globals__[name]
+        module = getattr(value, "__module__", None)
+        if value is function:
+            continue
+        if isinstance(value, ModuleType):
+            yield f"import {value.__name__} as {name}"
+        elif module not in (None, "__main__") and hasattr(value, "__qualname__"):
+            yield f"from {module} import {value.__qualname__} as {name}"
+        else:
+            raise ConfigError(
+                f"{kind}: {function.__name__} uses {name}, which no import brings; write both to a file and "
+                f"give {kind}='file.py:{function.__name__}'."
+            )
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """The global names that `code` may read, those of the functions in it too."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)

@@ -1,0 +1,129 @@
+"""`rlcore.train` and its siblings, without a run: what they ask of the program, and what they make of it."""
+
+import json
+import math
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rlcore
+from rlcore.from_python import _answer, arguments
+from rlcore.plugins.function_source import write_functions
+
+HALF = 0.5
+
+
+def brevity(response: str) -> float:
+    return math.exp(-len(response)) + sqrt(len([character for character in response if character]))
+
+
+def uses_a_value(response: str) -> float:
+    return HALF
+
+
+def test_settings_become_the_flags_of_the_command_line() -> None:
+    assert arguments(
+        {
+            "algo": "grpo",
+            "lr": 1e-6,
+            "curriculum": True,
+            "partial_rollouts": False,
+            "stop": ["a", "--b"],
+            "correction": [],
+            "loss": {"name": "ppo_clip", "clip_high": None},
+            "advantage": {"std": False},
+            "megatron": {"sequence_parallel": True},
+            "generator": {"name": "environment", "options": {"size": 3}},
+            "run_dir": Path("runs/x"),
+        }
+    ) == [
+        "--algo=grpo",
+        "--lr=1e-06",
+        "--curriculum",
+        "--no-partial-rollouts",
+        "--stop=a",
+        "--stop=--b",
+        "--no-correction",
+        "--loss=ppo_clip",
+        "--loss.clip-high=none",
+        "--no-advantage.std",
+        "--megatron.sequence-parallel=true",
+        "--generator=environment",
+        '--generator.options={"size": 3}',
+        "--run-dir=runs/x",
+    ]
+
+
+def test_a_function_travels_with_what_it_imports(tmp_path: Path) -> None:
+    given = write_functions({"reward": {brevity: 0.5, "format": 1.0}, "lr": 1}, ("reward",), tmp_path)
+    assert given == {"reward": [f"{tmp_path}/brevity.py:brevity=0.5", "format=1.0"], "lr": 1}
+    names: dict[str, Any] = {}
+    exec((tmp_path / "brevity.py").read_text(), names)
+    assert names["brevity"]("four") == math.exp(-4) + 2
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (uses_a_value, "reward: uses_a_value uses HALF, which no import brings"),
+        (len, "reward: found <built-in function len>, expected a function that `def` made"),
+        ([brevity, brevity], "reward: two functions are called brevity"),
+    ],
+)
+def test_a_function_that_cannot_travel_is_refused(value: Any, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(rlcore.ConfigError, match=sentence):
+        write_functions({"reward": value}, ("reward",), tmp_path)
+
+
+def test_a_function_that_needs_the_one_around_it_is_refused(tmp_path: Path) -> None:
+    scale = 2.0
+
+    def scaled(response: str) -> float:
+        return scale
+
+    with pytest.raises(rlcore.ConfigError, match="reward: scaled uses scale of the function around it"):
+        write_functions({"reward": scaled}, ("reward",), tmp_path)
+
+
+def test_exit_codes_become_exceptions() -> None:
+    said = json.dumps({"run": "r", "steps": 3, "error": "the engine died."})
+    assert _answer('{"run": "r"}\n', 0) == {"run": "r"}
+    assert _answer('{\n "layouts": []\n}\n', 0) == {"layouts": []}
+    with pytest.raises(rlcore.RunError, match="the engine died"):
+        _answer(said, 1)
+    with pytest.raises(rlcore.UserError, match="the engine died"):
+        _answer(said, 2)
+    with pytest.raises(rlcore.RunError, match="exit code -9"):
+        _answer("", -9)
+    with pytest.raises(KeyboardInterrupt):
+        _answer(said, 130)
+
+
+def test_a_wrong_setting_has_the_sentence_of_the_command_line() -> None:
+    with pytest.raises(rlcore.UserError, match=r"--step is unknown\. Did you mean '--steps'"):
+        rlcore.train(algo="grpo", model="qwen3", step=3)
+
+
+def test_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
+    with pytest.raises(rlcore.ConfigError, match=r"found no run\.toml"):
+        rlcore.Run(tmp_path)
+    (tmp_path / "run.toml").write_text("steps = 2\n[loss]\nname = 'ppo_clip'\n")
+    (tmp_path / "metrics.jsonl").write_text(
+        '{"step": 1, "train/loss": 0.5}\n{"step": 2, "train/loss": 0.25}\n{"st'
+    )
+    for step in (9, 10):
+        (tmp_path / f"checkpoints/{step}").mkdir(parents=True)
+        (tmp_path / f"checkpoints/{step}/complete.json").touch()
+        (tmp_path / "samples").mkdir(exist_ok=True)
+        (tmp_path / f"samples/eval-{step}.jsonl").write_text(json.dumps({"score": step}) + "\n")
+    (tmp_path / "checkpoints/11").mkdir()
+    run = rlcore.Run(tmp_path)
+    assert run.settings == {"steps": 2, "loss": {"name": "ppo_clip"}}
+    assert run.metrics["train/loss"].to_dict() == {1: 0.5, 2: 0.25}
+    assert [path.name for path in run.checkpoints] == ["9", "10"]
+    assert run.samples()["score"].tolist() == [10]
+    assert run.samples(9)["score"].tolist() == [9]
+    with pytest.raises(rlcore.ConfigError, match="step: found 3, expected one with eval samples: 9, 10"):
+        run.samples(3)
