@@ -1,17 +1,28 @@
-"""Engines on other hosts: whether their weights can follow them, and how their ranks are divided."""
+"""Where engines are: whether their weights can follow them, and which GPUs each of their processes has."""
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import seeing_engine
+from command import wait_for
+from launches import launch
 from runs import run_of
 
 from rlcore.api.errors import ConfigError
-from rlcore.runtime.cluster import Cluster
+from rlcore.api.part import Part
+from rlcore.api.part_config import EngineConfig
+from rlcore.engines.client import EngineClient
+from rlcore.engines.supervised_engine import Spares
+from rlcore.runtime.cluster import Bundle, Cluster
 from rlcore.runtime.connect import connect
 from rlcore.runtime.placement import Placement, bundles_of, check_frozen, check_ways, cpus_of, place
 from rlcore.runtime.prepare import prepare
 from rlcore.runtime.prepared import FrozenModel, Prepared
+from rlcore.runtime.servers import Servers
 from rlcore.runtime.trainer import BundleSlot
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"
@@ -107,16 +118,114 @@ def test_a_machine_with_as_many_gpus_has_room(
     assert sum(bundle["GPU"] for bundle in bundles) == gpus
 
 
-@pytest.mark.parametrize("flags", [{"engines": 2}, {"ranks": 4, "sglang.tp_size": "2"}])
-def test_engines_that_workers_have_no_room_for(prepared: Prepared, flags: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="puts each engine on the device of one train worker"):
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"engines": 2}, "--engines 2 of 1 GPUs each take 2, and --ranks 1 has 1"),
+        (
+            {"ranks": 4, "engines": 3, "sglang.tp_size": "2"},
+            "--engines 3 of 2 GPUs each take 6, and --ranks 4",
+        ),
+        (
+            {"ranks": 8, "sglang.tp_size": "3"},
+            "engines of 3 GPUs do not divide --ranks 8; use a multiple of 3",
+        ),
+    ],
+)
+def test_engines_that_workers_have_no_room_for(prepared: Prepared, flags: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
         bundles_of(on_gpus(prepared, flags))
 
 
-def test_ray_reserves_what_a_run_on_eight_gpus_takes(prepared: Prepared) -> None:
-    run = on_gpus(prepared, {"ranks": 8, "engines": 1})
+class Hosts:
+    """A cluster that takes every bundle: `on` says on which host, and which of its GPUs that is."""
+
+    address, here, gpus = f"{HERE}:6379", HERE, 64
+
+    def __init__(self, on: Sequence[tuple[str, int]]) -> None:
+        self.on = on
+
+    def place(self, bundles: Sequence[Bundle], what: str) -> None:
+        assert len(bundles) == len(self.on), what
+
+    def hosts(self, group: None) -> list[str]:
+        return [host for host, _ in self.on]
+
+    def devices(self, group: None) -> list[tuple[str, ...]]:
+        return [(str(device),) for _, device in self.on]
+
+
+def placed(prepared: Prepared, on: Sequence[tuple[str, int]], flags: dict[str, Any]) -> Placement:
+    run = on_gpus(prepared, {"ranks": len(on), **flags, "engine.publish": "broadcast"})
+    return place(cast("Cluster", Hosts(on)), run)
+
+
+def test_engines_have_the_gpus_of_neighbors(prepared: Prepared) -> None:
+    """Ray gives bundles in any order: the twelfth GPU comes after the second one of its host."""
+    mixed = [(HERE, 11), (THERE, 1), (HERE, 2), (THERE, 0), (HERE, 0), (HERE, 1)]
+    found = placed(prepared, mixed, {"engines": 3, "sglang.tp_size": "2"})
+    assert [(slot.host, slot.devices) for (slot,) in found.engines] == [
+        (HERE, ("0", "1")),
+        (HERE, ("2", "11")),
+        (THERE, ("0", "1")),
+    ]
+    assert all(slot.gpus == 0 for (slot,) in found.engines)
+    assert [(slot.host, slot.devices, slot.gpus) for slot in found.workers[:4]] == [
+        (HERE, (number,), 1) for number in ("0", "1", "2", "11")
+    ]
+
+
+def test_an_engine_of_64_gpus_on_nodes_of_8(prepared: Prepared) -> None:
+    on = [(HERE if host == 0 else f"10.0.1.{host}", device) for host in range(8) for device in range(8)]
+    flags = {"engines": 1, "sglang.tp_size": "64", "sglang.nnodes": "8", "engine.publish": "tensor"}
+    run = on_gpus(prepared, {"ranks": 64, **flags})
+    found = place(cast("Cluster", Hosts(on)), run)
+    [nodes] = found.engines
+    assert [slot.devices for slot in nodes] == [tuple(map(str, range(8)))] * 8
+    assert len({slot.host for slot in nodes}) == 8
+    assert nodes[0].is_here
+
+
+def test_an_engine_process_is_on_one_host(prepared: Prepared) -> None:
+    on = [(HERE, 0), (HERE, 1), (HERE, 2), (THERE, 0)]
+    said = (
+        f"each of 2 engine processes takes 2 GPUs of one host, and the train workers have 3 on {HERE}, 1 on"
+    )
+    with pytest.raises(ConfigError, match=said):
+        placed(prepared, on, {"engines": 2, "sglang.tp_size": "2"})
+
+
+async def test_each_process_sees_its_own_gpus(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a cluster of Ray that declares eight GPUs: an engine process has those of two train workers."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(seeing_engine.__file__).parent))  # of Ray's workers
+    part = Part(name="seeing", factory="seeing_engine:SeeingEngine", config=EngineConfig())
+    run = on_gpus(prepared, {"ranks": 8, "engines": 2})
+    run = replace(run, resolved=replace(run.resolved, engine=part))
     with connect(None, gpus=8, parts=()) as cluster_with:
         cluster = cluster_with(cpus_of(bundles_of(run)))
         placement = place(cluster, run)
-    assert [slot.gpus for slot in placement.workers] == [0.5] * 8
-    assert placement.engines == [(placement.workers[0],)]
+        workers = [
+            cluster.actor(seeing_engine.Worker, gpus=slot.gpus, bundle=slot.bundle)
+            for slot in placement.workers
+        ]
+        assert await asyncio.gather(*(one.call("gpus") for one in workers)) == list("01234567")
+        servers = Servers(cluster, run.resolved, "secret", Spares(limit=0))
+        logs = [[tmp_path / f"{engine}-{node}" for node in range(2)] for engine in range(2)]
+        launchers = [
+            servers.launcher(
+                f"Engine {engine}",
+                nodes,
+                [launch(port=0, node=node, log_path=str(log)) for node, log in enumerate(logs[engine])],
+                lambda url: EngineClient(url, "secret"),
+            )
+            for engine, nodes in enumerate(placement.engines)
+        ]
+        clients = await asyncio.gather(*(launcher.start() for launcher in launchers))
+        files = [Path(f"{log}.gpus") for of_engine in logs for log in of_engine]
+        wait_for(lambda: all(file.exists() and file.read_text() for file in files))
+        for client, launcher in zip(clients, launchers, strict=True):
+            await client.close()
+            await launcher.stop()
+    assert [file.read_text() for file in files] == ["0,1", "2,3", "4,5", "6,7"]

@@ -84,6 +84,10 @@ class Cluster(Protocol):
         """The address of the host of each bundle that `place` reserved."""
         ...
 
+    def devices(self, group: Any) -> list[tuple[str, ...]]:
+        """The GPUs of each bundle, by the names that CUDA_VISIBLE_DEVICES has for them on its host."""
+        ...
+
     def actor(self, cls: type, *arguments: Any, gpus: float, bundle: tuple[Any, int]) -> Actor:
         """Start an object of `cls` in a process of its own. `bundle`: what `place` returned, and an index."""
         ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rlcore.api.errors import ConfigError
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from rlcore.compose.resolved import Resolved
     from rlcore.runtime.cluster import Bundle, Cluster
     from rlcore.runtime.prepared import Prepared, Served
-
-# Trainer and engine on one device: each takes a share, and the shares of both fit into one GPU.
-_SHARED = 0.5
 
 Nodes = tuple[BundleSlot, ...]
 """Of one engine: a slot for each of its nodes, the first being asked."""
@@ -37,8 +35,8 @@ def bundles_of(prepared: Prepared) -> list[Bundle]:
     """What the run takes: of its frozen models, then of its workers, those with a critic alone and, where
     these have devices of their own, the nodes of its engines.
 
-    On GPUs a worker takes one, and so does one that has only a critic; `colocate` puts engine i on the
-    device of worker i, `split` gives it devices of its own (as many as it has ranks, divided among its
+    On GPUs a worker takes one, and so does one that has only a critic; `colocate` puts an engine of k GPUs on
+    those of k workers, `split` gives it devices of its own (as many as it has ranks, divided among its
     nodes), which a frozen model always has. Without a GPU there are only CPUs to count. `ConfigError` where
     engines do not fit on the devices of workers.
     """
@@ -48,10 +46,17 @@ def bundles_of(prepared: Prepared) -> list[Bundle]:
         a_worker: dict[str, float] = {"CPU": 1, "GPU": 1} if prepared.gpu else {"CPU": 1}
         nodes = engines * _nodes(prepared)
         return _beside_frozen(prepared, [a_worker] * workers + [_node(prepared)] * nodes)
-    if (gpus := _engine_gpus(prepared)) > 1 or engines > run.ranks:
+    gpus, ranks = _engine_gpus(prepared), run.ranks
+    if engines * gpus > ranks:
         raise ConfigError(
-            f"--placement colocate puts each engine on the device of one train worker, and --engines "
-            f"{engines} with {gpus} GPUs each do not fit on {run.ranks}: use --placement split."
+            "--placement colocate puts engines on the GPUs of the train workers: --engines "
+            f"{engines} of {gpus} GPUs each take {engines * gpus}, and --ranks {ranks} has {ranks}; use "
+            "fewer engines, or --placement split."
+        )
+    if ranks % gpus:
+        raise ConfigError(
+            f"--placement colocate puts engines on the GPUs of the train workers: engines of {gpus} GPUs do "
+            f"not divide --ranks {ranks}; use a multiple of {gpus}, or --placement split."
         )
     return _beside_frozen(prepared, [{"CPU": 2, "GPU": 1}] * workers)
 
@@ -128,7 +133,7 @@ def _reserved(cluster: Cluster, prepared: Prepared) -> Placement:
     ranks, workers = run.ranks, run.ranks + critic_ranks(run)
     is_colocated = _is_colocated(prepared)
     what = "The train workers" if is_colocated else "The train workers and engines"
-    frozen, slots = _slots_beside(cluster, prepared, bundles_of(prepared), what)
+    frozen, slots = _slots_beside(cluster, prepared, bundles_of(prepared), what, numbered=is_colocated)
     if not is_colocated:
         return Placement(
             workers=slots[:ranks],
@@ -136,13 +141,35 @@ def _reserved(cluster: Cluster, prepared: Prepared) -> Placement:
             engines=_by_engine(slots[workers:], _nodes(prepared)),
             frozen=frozen,
         )
-    shared = [replace(slot, gpus=_SHARED) for slot in slots[:ranks]]
     return Placement(
-        workers=shared,
+        workers=slots[:ranks],
         critics=slots[ranks:],
-        engines=[(slot,) for slot in shared[: prepared.engines]],
+        engines=_over_workers(slots[:ranks], prepared),
         frozen=frozen,
     )
+
+
+def _over_workers(workers: Sequence[BundleSlot], prepared: Prepared) -> list[Nodes]:
+    """Engines on the devices of `workers`: a node has those of neighbors on one host.
+
+    Its supervisor is beside the first of them and counts for no GPU: that is the worker's.
+    """
+    nodes, gpus = _nodes(prepared), _engine_gpus(prepared) // _nodes(prepared)
+    by_host = [(host, list(slots)) for host, slots in groupby(workers, lambda slot: slot.host)]
+    runs = [
+        slots[start : start + gpus] for _, slots in by_host for start in range(0, len(slots) - gpus + 1, gpus)
+    ]
+    if len(runs) < (needed := prepared.engines * nodes):
+        raise ConfigError(
+            f"--placement colocate: each of {needed} engine processes takes {gpus} GPUs of one host, and the "
+            f"train workers have {', '.join(f'{len(slots)} on {host}' for host, slots in by_host)}: use "
+            "engines that span hosts, or --placement split."
+        )
+    places = [
+        replace(run[0], gpus=0, devices=tuple(one for slot in run for one in slot.devices))
+        for run in runs[:needed]
+    ]
+    return _by_engine(places, nodes)
 
 
 def _is_colocated(prepared: Prepared) -> bool:
@@ -173,30 +200,37 @@ def _beside_frozen(served: Served, bundles: Sequence[Bundle]) -> list[Bundle]:
 
 
 def _slots_beside(
-    cluster: Cluster, served: Served, bundles: Sequence[Bundle], what: str
+    cluster: Cluster, served: Served, bundles: Sequence[Bundle], what: str, *, numbered: bool = False
 ) -> tuple[list[BundleSlot], list[BundleSlot]]:
     """Slots of the frozen models, and those of the other `bundles`."""
     frozen = len(served.frozen)
-    slots = _slots(cluster, bundles, f"{what}, with frozen models," if frozen else what)
+    slots = _slots(cluster, bundles, f"{what}, with frozen models," if frozen else what, numbered=numbered)
     return slots[:frozen], slots[frozen:]
 
 
-def _slots(cluster: Cluster, bundles: Sequence[Bundle], what: str) -> list[BundleSlot]:
-    """A slot for each of `bundles`. Among equal ones those here come first, and those of a host together."""
+def _slots(cluster: Cluster, bundles: Sequence[Bundle], what: str, *, numbered: bool) -> list[BundleSlot]:
+    """A slot for each of `bundles`. Among equal ones those here come first, and those of a host together.
+
+    `numbered`: with their devices, in the order of which those of a host are.
+    """
     group, here = cluster.place(bundles, what), cluster.here
+    devices = cluster.devices(group) if numbered else [()] * len(bundles)
     slots = [
-        BundleSlot(bundle=(group, index), gpus=bundle.get("GPU", 0), host=host, is_here=host == here)
-        for index, (bundle, host) in enumerate(zip(bundles, cluster.hosts(group), strict=True))
+        BundleSlot(
+            bundle=(group, index), gpus=bundle.get("GPU", 0), host=host, is_here=host == here, devices=own
+        )
+        for index, (bundle, host, own) in enumerate(zip(bundles, cluster.hosts(group), devices, strict=True))
     ]
     by_gpus: dict[float, Iterator[BundleSlot]] = {
-        gpus: iter(
-            sorted(
-                (slot for slot in slots if slot.gpus == gpus), key=lambda slot: (not slot.is_here, slot.host)
-            )
-        )
+        gpus: iter(sorted((slot for slot in slots if slot.gpus == gpus), key=_place))
         for gpus in {slot.gpus for slot in slots}
     }
     return [next(by_gpus[slot.gpus]) for slot in slots]
+
+
+def _place(slot: BundleSlot) -> tuple[bool, str, list[tuple[int, str]]]:
+    """What slots are sorted by; devices by their numbers, or names of equal length."""
+    return not slot.is_here, slot.host, [(len(device), device) for device in slot.devices]
 
 
 def _node(served: Served) -> dict[str, float]:

@@ -104,6 +104,10 @@ class ProcessCluster:
         """As `Cluster.hosts`."""
         return [LOOPBACK] * len(group)
 
+    def devices(self, group: list[list[str]]) -> list[tuple[str, ...]]:
+        """As `Cluster.devices`."""
+        return [tuple(bundle) for bundle in group]
+
     def actor(
         self, cls: type, *arguments: Any, gpus: float, bundle: tuple[list[list[str]], int]
     ) -> ProcessActor:

@@ -143,6 +143,28 @@ class RayCluster:
         nodes = placement_group_table(group)["bundles_to_node_id"]
         return [host_of[nodes[index]] for index in range(len(nodes))]
 
+    def devices(self, group: Any) -> list[tuple[str, ...]]:
+        """As `Cluster.devices`: a task in each bundle is told them by Ray, which knows before CUDA does."""
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        asked = [
+            self.ray.remote(_own_devices)
+            .options(
+                num_cpus=1,
+                num_gpus=bundle.get("GPU", 0),
+                scheduling_strategy=PlacementGroupSchedulingStrategy(
+                    placement_group=group, placement_group_bundle_index=index
+                ),
+            )
+            .remote()
+            for index, bundle in enumerate(group.bundle_specs)
+        ]
+        try:
+            with _told():
+                return list(self.ray.get(asked, timeout=_START_SECONDS))
+        except CallFailed as error:
+            raise WorkerError(f"The GPUs of the cluster cannot be numbered: a task {error}") from error
+
 
 @contextlib.contextmanager
 def connect_ray(address: str | None, *, cpus: int, gpus: int, reaper: Reaper) -> Iterator[RayCluster]:
@@ -273,6 +295,13 @@ def _require_server(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
     except (OSError, ValueError) as error:
         raise ConfigError(f"--ray-address {address!r}: no Ray cluster answers there ({error}).") from error
+
+
+def _own_devices() -> tuple[str, ...]:
+    """In a task: the GPUs that Ray has set apart for it."""
+    import ray
+
+    return tuple(ray.get_runtime_context().get_accelerator_ids()["GPU"])
 
 
 async def _answer(reference: Awaitable[Any]) -> Any:

@@ -63,6 +63,7 @@ class Servers:
                 self._cluster.actor(
                     EngineSupervisor,
                     self._resolved.plugin_files,
+                    slot.devices,
                     gpus=slot.gpus,
                     bundle=slot.bundle,
                 )

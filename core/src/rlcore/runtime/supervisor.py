@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -27,7 +28,10 @@ _WATCH_SECONDS = 0.5
 class EngineSupervisor:
     """The actor that owns a server process of an engine, the only one or that of one of its nodes."""
 
-    def __init__(self, plugin_files: Sequence[PluginFile]) -> None:
+    def __init__(self, plugin_files: Sequence[PluginFile], devices: Sequence[str] = ()) -> None:
+        """`devices`: the GPUs of the server, whatever this process was given; none: those."""
+        if devices:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
         from rlcore.api.plugin_file import install_plugin_files
 
         install_plugin_files(plugin_files)

@@ -42,15 +42,17 @@ class _Task:
 
 @dataclass(frozen=True, kw_only=True)
 class BundleSlot:
-    """Where a rank, or a node of an engine, runs: a bundle of a placement group and its share of a GPU.
+    """Where a rank, or a node of an engine, runs: a bundle of a placement group, and how many GPUs it takes.
 
-    `host`: its address in the cluster; `is_here`: whether that is this process's.
+    `host`: its address in the cluster; `is_here`: whether that is this process's. `devices`: the GPUs that it
+    sees there, by the names that CUDA_VISIBLE_DEVICES has for them; none: the cluster says which.
     """
 
     bundle: tuple[Any, int]
     gpus: float
     host: str
     is_here: bool
+    devices: tuple[str, ...] = ()
 
     @property
     def reached_at(self) -> str:

@@ -212,3 +212,16 @@ def test_nodes_divide_the_ranks(fields: dict[str, Any], nodes: int | None) -> No
         return
     with pytest.raises(ConfigError, match=r"--sglang\.nnodes: found \d, which does not divide the \d ranks"):
         nodes_of(fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "devices"),
+    [
+        ({"tp-size": "4", "pp_size": 2}, 8),
+        ({"tp_size": 4, "dp_size": 2}, 8),
+        ({"tp_size": 4, "dp_size": 2, "enable-dp-attention": "true"}, 4),
+    ],
+)
+def test_gpus_of_an_engine(fields: dict[str, Any], devices: int) -> None:
+    """Attention that is divided by data is on the GPUs that the model is on anyway."""
+    assert SglangEngine(SglangConfig()).devices(fields) == devices

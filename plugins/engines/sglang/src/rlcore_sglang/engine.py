@@ -56,7 +56,7 @@ class SglangEngine(Engine[SglangConfig]):
         given = server_fields.check_fields(launch.fields, known, table=launch.table or self.config.table)
         defaults = cpu.FIELDS if not _has_gpu() else SHARED_GPU if launch.shares_gpu else {}
         if not _has_gpu():
-            env |= cpu.shared_cpus(server_fields.number_of(given, "dp_size") * server_fields.ranks_of(given))
+            env |= cpu.shared_cpus(self.devices(given))
         if launch.classifier:
             defaults = {**defaults, **CLASSIFIER}
             env |= heads.environment(env)
@@ -78,7 +78,7 @@ class SglangEngine(Engine[SglangConfig]):
         )
 
     def devices(self, fields: Mapping[str, Any]) -> int:
-        return server_fields.ranks_of(fields) * server_fields.number_of(fields, "dp_size")
+        return server_fields.ranks_of(fields) * server_fields.replicas_of(fields)
 
     def nodes(self, fields: Mapping[str, Any]) -> int:
         return server_fields.nodes_of(fields)

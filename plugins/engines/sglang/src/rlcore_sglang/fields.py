@@ -126,6 +126,15 @@ def ranks_of(fields: Mapping[str, Any]) -> int:
     return number_of(fields, "tp_size", "tensor_parallel_size") * number_of(fields, "pp_size")
 
 
+def replicas_of(fields: Mapping[str, Any]) -> int:
+    """Replicas of the model in one engine, each with ranks of its own.
+
+    With attention that is divided by data they are groups of the ranks that there are.
+    """
+    is_divided = str(_by_name(fields).get("enable_dp_attention", False)).lower() == "true"
+    return 1 if is_divided else number_of(fields, "dp_size")
+
+
 def nodes_of(fields: Mapping[str, Any]) -> int:
     """Hosts, or parts of one, that share an engine's ranks, with a server process on each."""
     nodes, ranks = number_of(fields, "nnodes"), ranks_of(fields)
