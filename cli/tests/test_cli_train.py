@@ -1,5 +1,6 @@
 """`rlcore train` up to the point where the runtime takes over."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -262,3 +263,22 @@ def test_a_dry_run_looks_at_frozen_models(capsys: pytest.CaptureFixture[str], tm
     (tmp_path / "config.json").write_text(config)
     said = refused([*chosen, "--frozen", f"judge={tmp_path}"], capsys)
     assert "it is a Qwen3ForSequenceClassification, which gives scores" in said
+
+
+def test_a_table_of_values_takes_a_key_a_flag(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.jsonl").write_text('{"prompt": [{"role": "user", "content": "1"}], "label": "1"}\n')
+    base = ["train", "--algo", "grpo", "--model", "qwen3", "--data", "a.jsonl", "--reward", "exact_match"]
+    flags = ["--source.chat-template-kwargs.enable-thinking", "false", "--epochs", "3"]
+    text = shown([*base, *flags, "--source.chat-template-kwargs.style=plain", "--dry-run"], capsys)
+    settings = tomllib.loads(text)
+    assert settings["source"]["chat_template_kwargs"] == {"enable_thinking": False, "style": "plain"}
+    assert settings["epochs"] == 3
+    assert "steps" not in settings
+    Path("run.toml").write_text(text)
+    assert shown(["train", "--config", "run.toml", "--dry-run"], capsys) == text
+    longer = tomllib.loads(shown(["train", "--config", "run.toml", "--steps", "7", "--dry-run"], capsys))
+    assert longer["steps"] == 7
+    assert "epochs" not in longer

@@ -9,6 +9,7 @@ import click
 
 from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError
+from rlcore.api.types import Json, parse_json
 from rlcore.compose.evals import EVAL, PARTS as EVAL_PARTS
 from rlcore.compose.flags import Flag, flags
 from rlcore.compose.frozen import FROZEN
@@ -35,12 +36,17 @@ class GroupedOption(click.Option):
 
 
 class SettingOption(GroupedOption):
-    """An option that gives the setting `setting` (a dotted name); with `empties`, an empty list."""
+    """An option that gives the setting `setting` (a dotted name), or of a table of values that of `key`.
 
-    def __init__(self, setting: str, option: str, *, empties: bool = False, **more: Any) -> None:
-        own_name = f"{'no' if empties else 'set'}__{setting.replace('.', '__')}"
+    With `empties`, an empty list.
+    """
+
+    def __init__(
+        self, setting: str, option: str, *, empties: bool = False, key: str = "", **more: Any
+    ) -> None:
+        own_name = "__".join(["no" if empties else "set", *setting.split("."), *([key] if key else [])])
         super().__init__([own_name, option], default=None, **more)
-        self.setting, self.empties = setting, empties
+        self.setting, self.empties, self.key = setting, empties, key
 
 
 def scan(args: Sequence[str]) -> dict[str, Any]:
@@ -75,6 +81,7 @@ def all_options(selection: Selection, args: Sequence[str]) -> Iterator[click.Par
     for flag in flags(selection):
         yield from setting(flag)
     yield from pass_through(args, selection)
+    yield from keyed(args, selection)
 
 
 def given(options: Sequence[click.Parameter], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,8 +91,19 @@ def given(options: Sequence[click.Parameter], values: Mapping[str, Any]) -> dict
         value = values.get(str(option.name))
         if isinstance(option, SettingOption) and value not in (None, ()):
             raw = list(value) if isinstance(value, tuple) else value
-            found[option.setting] = [] if option.empties else _one_path(option.setting, raw)
+            if option.key:
+                found.setdefault(option.setting, {})[option.key] = _json(str(value))
+            else:
+                found[option.setting] = [] if option.empties else _one_path(option.setting, raw)
     return found
+
+
+def _json(text: str) -> Json:
+    """What the value of a key means: JSON, or else the text itself."""
+    try:
+        return parse_json(text)
+    except ValueError:
+        return text
 
 
 def _one_path(name: str, value: Any) -> Any:
@@ -220,6 +238,16 @@ def pass_through(args: Sequence[str], selection: Selection) -> Iterator[click.Pa
         name = flag.removeprefix("--").replace("-", "_")
         bare = not equals and following.startswith("--")
         yield SettingOption(name, flag, group=PARTS, is_flag=bare, hidden=True)
+
+
+def keyed(args: Sequence[str], selection: Selection) -> Iterator[click.Parameter]:
+    """An option for each key that `args` give of a setting that is a table of values."""
+    tables = {f"{flag.option}.": flag for flag in flags(selection) if flag.table}
+    for option in dict.fromkeys(argument.partition("=")[0] for argument in args):
+        for prefix, flag in tables.items():
+            key = option.removeprefix(prefix).replace("-", "_")
+            if option.startswith(prefix) and key:
+                yield SettingOption(flag.name, option, key=key, group=flag.group, hidden=True)
 
 
 class SelectedCommand(click.Command):

@@ -9,6 +9,7 @@ from rlcore.compose.resolved import Resolved
 
 FREE = {
     "steps",
+    "epochs",
     "save_every",
     "save_rollouts_every",
     "eval_every",
@@ -41,10 +42,12 @@ _FREE_OF_ENGINE = re.compile(r"engine\.\w+_(s|timeout)")
 def check_same_past(old: Resolved, new: Resolved) -> None:
     """Raises `ConfigError` for the first flag under which the steps already taken would have differed."""
     before, after = old.flat(), new.flat()
-    if old.run.steps != new.run.steps and old.run.optimizer.lr_schedule != "constant":
+    lengths = [(one.run.steps, one.run.epochs) for one in (old, new)]
+    length = "--epochs" if new.run.epochs else "--steps"
+    if lengths[0] != lengths[1] and old.run.optimizer.lr_schedule != "constant":
         raise ConfigError(
-            "--steps: the learning rate of the steps already taken depends on it with "
-            f"--lr-schedule {old.run.optimizer.lr_schedule}; leave the flag out."
+            f"{length}: the learning rate of the steps already taken depends on it with --lr-schedule "
+            f" {old.run.optimizer.lr_schedule}; leave the flag out."
         )
     trainer = new.trainer.config
     layout = LAYOUT | {f"{trainer.table}.{name}" for name in trainer.layout_fields}

@@ -19,7 +19,6 @@ from .api.chat import (
     render_chat as render_chat,
     render_prompt as render_prompt,
     render_suffix as render_suffix,
-    template_text as template_text,
 )
 from .api.config import (
     Config as Config,
@@ -211,6 +210,7 @@ from .api.tokens import (
     PromptEncoder as PromptEncoder,
     Tokenizer as Tokenizer,
     load_tokenizer as load_tokenizer,
+    template_text as template_text,
     token_spans as token_spans,
 )
 from .api.tool_calls import (

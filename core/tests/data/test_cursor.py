@@ -64,3 +64,8 @@ def test_state_of_other_data_is_refused(count: int, seed: int, name: str) -> Non
     state = PromptCursor(prompts(3), 0).state()
     with pytest.raises(CheckpointError, match=name):
         PromptCursor(prompts(count), seed).load(state)
+
+
+def test_without_a_shuffle_the_order_is_that_of_the_source() -> None:
+    cursor = PromptCursor(prompts(3), 7, shuffle=False)
+    assert [prompt.prompt_id for prompt, _ in cursor.take(7)] == ["0", "1", "2", "0", "1", "2", "0"]

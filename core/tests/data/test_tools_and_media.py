@@ -124,3 +124,32 @@ def test_parts_of_text_are_one_text(tmp_path: Path) -> None:
     rows = [{"prompt": [{"role": "user", "content": parts}], "images": []}]
     (prompt,) = read(tmp_path / "a.jsonl", rows).prompts().train
     assert list(prompt.text) == CHAT
+
+
+OWN_TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{% if enable_thinking %}<t>{% endif %}"
+
+
+def test_the_chat_template_gets_its_arguments(tmp_path: Path, encoder: PromptEncoder) -> None:
+    encoder = PromptEncoder(encoder.tokenizer, 100)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encoder.tokenizer, "chat_template", OWN_TEMPLATE)
+        for value, text in ((True, "1+1<t>"), (False, "1+1")):
+            source = read(
+                tmp_path / "a.jsonl", [{"prompt": CHAT}], chat_template_kwargs={"enable_thinking": value}
+            )
+            assert text_of(encoder, source.prompts().train[0]) == text
+        (wrong,) = (
+            read(tmp_path / "a.jsonl", [{"prompt": CHAT}], chat_template_kwargs={"thinking": 1})
+            .prompts()
+            .train
+        )
+        with pytest.raises(
+            DataError, match="'thinking' for the chat template, but the tokenizer's has no such"
+        ):
+            encoder.encode(wrong)
+
+
+def test_arguments_of_a_chat_template_need_a_chat(tmp_path: Path) -> None:
+    source = read(tmp_path / "a.jsonl", [{"prompt": "1+1"}], chat_template_kwargs={"enable_thinking": False})
+    with pytest.raises(DataError, match=r"line 1: --source.chat-template-kwargs are for a chat template"):
+        source.prompts()

@@ -1,6 +1,6 @@
 """From flags to what the train workers are given: each flag arrives in its place, and in no other way."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from functools import reduce
 from pathlib import Path
@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 from runs import run_of
 
+from rlcore.api.errors import ConfigError
 from rlcore.api.inputs import Input, TopTokens
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.run_config import KlOptions
+from rlcore.api.types import Prompt
+from rlcore.data.cursor import PromptCursor
+from rlcore.data.tasks import Copy
 from rlcore.engines.publish import SharedMemoryPublisher
 from rlcore.learning.settings import LearnerSettings
 from rlcore.runtime.prepare import left_out, prepare
@@ -203,3 +207,30 @@ def test_threads() -> None:
     assert cpu_threads(run_of("grpo", {"threads": "5"}).run) == 5
     few, many = (cpu_threads(run_of("grpo", {"ranks": ranks}).run) for ranks in ("1", "100000"))
     assert few >= many == 1
+
+
+def test_a_share_of_the_steps_warms_up(setups: Setups) -> None:
+    assert setups({**OPTIMIZER, "warmup_steps": "0.1"})[0].optimizer.warmup_steps == 12
+
+
+def test_epochs_say_how_many_steps_there_are(tmp_path: Path) -> None:
+    """80 of 100 prompts are trained on: twice 80, 30 a step."""
+    flags = {"epochs": "2", "prompts_per_step": "30", "source.size": "100"}
+    run = prepare(run_of("grpo", flags), tmp_path, None).resolved.run
+    assert (run.steps, run.epochs) == (6, 2)
+    with pytest.raises(ConfigError, match=r"--warmup-steps: found 6, expected less than --steps \(6\)"):
+        prepare(run_of("grpo", {**flags, "warmup_steps": "6"}), tmp_path, None)
+
+
+def test_epochs_of_a_source_that_draws_by_itself(tmp_path: Path) -> None:
+    resolved = run_of("grpo", {"epochs": "2"})
+    source = replace(resolved.source, factory=f"{__name__}:Drawing")
+    with pytest.raises(ConfigError, match="--epochs: the source 'copy' says itself what is drawn next"):
+        prepare(replace(resolved, source=source), tmp_path, None)
+
+
+class Drawing(Copy):
+    """A source with a cursor of its own."""
+
+    def cursor(self, prompts: Sequence[Prompt], seed: int) -> PromptCursor:
+        return PromptCursor(prompts, seed)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from rlcore.api.errors import DataError
-from rlcore.api.tokens import Tokenizer, text_ids
+from rlcore.api.tokens import Tokenizer, template_text, text_ids
 from rlcore.api.tool_calls import DEEPSEEK_BEGIN
 from rlcore.api.types import Json, Messages, parse_json
 
@@ -22,14 +22,6 @@ Tools = Sequence[Mapping[str, Json]]
 
 _SEAM = "rlcoreseam"
 """Stands where the sampled text would: what the template writes behind it is the suffix."""
-
-
-def template_text(tokenizer: Tokenizer) -> str | None:
-    """The source of the tokenizer's chat template, if it has one."""
-    template = getattr(tokenizer, "chat_template", None)
-    if isinstance(template, Mapping):
-        return template.get("tool_use") or template.get("default")
-    return template
 
 
 def compile_template(tokenizer: Tokenizer) -> None:

@@ -19,6 +19,9 @@ class SamplingOptions(Config):
     top_k: int = Field(0, ge=0, description="keep the k most probable tokens; 0 keeps all")
     min_p: float = Field(0.0, ge=0, lt=1, description="drop tokens below this share of the most probable one")
     stop: tuple[str, ...] = Field((), description="strings that end a response")
+    stop_token_ids: tuple[int, ...] = Field(
+        (), description="tokens that end a response, beside the model's own"
+    )
 
     @field_validator("stop")
     @classmethod
@@ -26,6 +29,13 @@ class SamplingOptions(Config):
         if "" in stop:
             raise ValueError("an empty text would end every response at once")
         return stop
+
+    @field_validator("stop_token_ids")
+    @classmethod
+    def _no_negative_stop(cls, ids: tuple[int, ...]) -> tuple[int, ...]:
+        if any(token < 0 for token in ids):
+            raise ValueError("a token id is 0 or more")
+        return ids
 
     @property
     def samples_whole(self) -> bool:
@@ -49,6 +59,7 @@ class DataOptions(Config):
     curriculum_solved_at: float = Field(
         1.0, description="for the curriculum, a reward of at least this solves the prompt"
     )
+    shuffle: bool = Field(True, description="each epoch has an order of its own; else that of the source")
     metadata_columns: tuple[str, ...] = Field(
         (), description="numbers of each prompt's metadata that become columns of the batch, for plugins"
     )
@@ -62,9 +73,22 @@ class OptimizerOptions(Config):
     lr: float = Field(1e-6, ge=0, le=10, description="peak learning rate")
     lr_schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="after the warm-up")
     min_lr: float = Field(0.0, ge=0, description="learning rate at the end of the schedule")
-    warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up")
+    warmup_steps: int | float = Field(
+        0, ge=0, description="steps of linear warm-up; below 1: the share of all steps"
+    )
     weight_decay: float = Field(0.0, ge=0, le=10, description="AdamW weight decay")
     clip_grad: float = Field(1.0, ge=0, description="largest gradient norm; 0 does not clip")
+
+    @field_validator("warmup_steps")
+    @classmethod
+    def _whole_steps(cls, steps: int | float) -> int | float:
+        if steps >= 1 and steps != int(steps):
+            raise ValueError("expected whole steps, or a share below 1")
+        return int(steps) if steps >= 1 else steps
+
+    def warmup_of(self, steps: int) -> int:
+        """Steps of warm-up in a run of `steps`."""
+        return int(self.warmup_steps if self.warmup_steps >= 1 else self.warmup_steps * steps)
 
 
 class LossOptions(Config):
@@ -165,6 +189,7 @@ class AsynchronyOptions(Config):
 class EvaluationOptions(Config):
     """When the policy is evaluated."""
 
+    eval_first: bool = Field(True, description="evaluate before the first step")
     eval_every: int = Field(10, ge=0, description="steps between evaluations; 0: only at start and end")
     eval_prompts: int = Field(256, ge=1, description="at most this many prompts of each held-out set")
 
@@ -250,6 +275,9 @@ class RunConfig(Config):
     """Everything that is not a setting of one component."""
 
     steps: int = Field(100, ge=1, description="rollout batches to train on")
+    epochs: int = Field(
+        0, ge=0, description="passes over the prompts, which say how many steps there are; 0: by --steps"
+    )
     seed: int = Field(0, ge=0, lt=2**31, description="seed of everything that is random")
     dtype: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="dtype of the trainer's parameters and of the engine; auto: fp32 without a GPU"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -92,6 +93,7 @@ class PromptEncoder:
         self.tokenizer = tokenizer
         self._limit = max_prompt_tokens
         self._shows_tools = False
+        self._variables: set[str] = set()
 
     @classmethod
     def load(cls, path: str | Path, *, max_prompt_tokens: int) -> PromptEncoder:
@@ -150,6 +152,13 @@ class PromptEncoder:
         if isinstance(prompt.text, str):
             return tuple(text_ids(self.tokenizer, prompt.text))
         messages = list(prompt.text)
+        for name in prompt.chat_template_kwargs.keys() - self._variables:
+            if not re.search(rf"\b{re.escape(name)}\b", template_text(self.tokenizer) or ""):
+                raise DataError(
+                    f"The prompt {prompt.prompt_id!r} has {name!r} for the chat template, but the "
+                    "tokenizer's has no such variable."
+                )
+            self._variables.add(name)
         if prompt.tools and not self._shows_tools:
             bare = replace(prompt, tools=())
             texts = [self.template(one, messages, generation=True, tokenize=False) for one in (prompt, bare)]
@@ -165,7 +174,7 @@ class PromptEncoder:
         self, prompt: Prompt, messages: list[Mapping[str, Json]], *, generation: bool, tokenize: bool
     ) -> Any:
         """Ids or text of `messages`. Raises `DataError` naming `prompt` where the chat template fails."""
-        variables = {"tools": list(prompt.tools)} if prompt.tools else {}
+        variables = {**prompt.chat_template_kwargs, **({"tools": list(prompt.tools)} if prompt.tools else {})}
         try:
             return self.tokenizer.apply_chat_template(
                 messages,
@@ -179,6 +188,14 @@ class PromptEncoder:
             raise DataError(
                 f"The prompt {prompt.prompt_id!r} is a chat that the tokenizer cannot format: {reason}"
             ) from error
+
+
+def template_text(tokenizer: Tokenizer) -> str | None:
+    """The source of the tokenizer's chat template, if it has one."""
+    template = getattr(tokenizer, "chat_template", None)
+    if isinstance(template, Mapping):
+        return template.get("tool_use") or template.get("default")
+    return template
 
 
 def text_ids(tokenizer: Tokenizer, text: str) -> Sequence[int]:

@@ -65,6 +65,7 @@ class Prompt:
     `responses`: those that the data give, to train on: one, or (chosen, rejected). Each is a text, or the
     messages that follow those of `text`, of which the assistant's are trained on unless they say
     `"train": false`. `tools`: descriptions of functions (JSON schema), which the chat template shows.
+    `chat_template_kwargs`: further variables of the template (`enable_thinking`).
     """
 
     prompt_id: str
@@ -73,6 +74,7 @@ class Prompt:
     metadata: Mapping[str, Json] = field(default_factory=dict)
     responses: tuple[str | Messages, ...] = ()
     tools: tuple[Mapping[str, Json], ...] = ()
+    chat_template_kwargs: Mapping[str, Json] = field(default_factory=dict)
 
 
 EVALUATION, BASELINE = "eval-", "greedy-"

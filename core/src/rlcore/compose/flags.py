@@ -11,7 +11,7 @@ from rlcore.api.config import Config, fields_of, flag_name
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.selection import Selection
 from rlcore.config import layers
-from rlcore.config.fields import is_bool, is_list, metavar
+from rlcore.config.fields import is_bool, is_list, is_table, metavar
 from rlcore.config.layers import Setting
 
 
@@ -20,7 +20,7 @@ class Flag:
     """One flag. `name`: dotted (`loss.clip_high`); `group`: the heading that it stands under in the help.
 
     `metavar`: what it accepts, in a word or two; `default`: its value, as text, where the flag is not given;
-    `many`: it may be repeated; `switch`: it takes no value.
+    `many`: it may be repeated; `switch`: it takes no value; `table`: its option has a key behind a dot.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Flag:
     metavar: str
     many: bool
     switch: bool
+    table: bool = False
 
     @property
     def option(self) -> str:
@@ -70,6 +71,7 @@ def of_config(
             metavar=metavar(field.annotation),
             many=is_list(field.annotation),
             switch=is_bool(field.annotation),
+            table=is_table(field.annotation),
         )
 
 

@@ -153,6 +153,7 @@ class Resolved(Inference):
         flat |= {
             name: list(one) if isinstance(one, tuple) else one for name, one in self.run.values().items()
         }
+        del flat["steps" if self.run.epochs else "epochs"]
         flat |= self.model.bridge.flat("model")
         for kind in (Kind.LOSS, Kind.ENGINE, Kind.TRAINER):
             part: Part = getattr(self, kind)

@@ -42,15 +42,6 @@ def role_complaints(
         yield "--reference-placement: found swapped, but nothing reads the reference; add --kl-coef."
     if run.kl.kl_unbiased and run.kl.kl_place != "loss":
         yield f"--kl-unbiased: found true with --kl-place {run.kl.kl_place}, expected --kl-place loss."
-    if run.critic.critic_warmup_steps >= run.steps:
-        found = f"--critic-warmup-steps: found {run.critic.critic_warmup_steps}"
-        yield f"{found}, expected less than --steps ({run.steps})."
-    left = run.steps - run.critic.critic_warmup_steps
-    if run.critic.critic_warmup_steps and left > 0 and run.optimizer.warmup_steps >= left:
-        yield (
-            f"--warmup-steps: found {run.optimizer.warmup_steps}, expected less than {left}, the --steps "
-            "that are left after --critic-warmup-steps."
-        )
     if readers and run.optimizer.min_lr > run.critic.critic_lr:
         most = run.critic.critic_lr
         yield f"--min-lr: found {run.optimizer.min_lr:g}, expected at most --critic-lr ({most:g})."

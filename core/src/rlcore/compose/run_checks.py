@@ -25,6 +25,7 @@ from rlcore.compose.part_checks import (
 )
 from rlcore.compose.resolved import Inference, Resolved
 from rlcore.compose.role_checks import role_complaints
+from rlcore.compose.schedule_checks import schedule_complaints
 from rlcore.compose.sentences import unread
 from rlcore.compose.suggestions import Suggestions
 from rlcore.compose.teacher_checks import teacher_complaints
@@ -70,8 +71,8 @@ def _complaints(
         )
     if run.optimizer.min_lr > run.optimizer.lr:
         yield f"--min-lr: found {run.optimizer.min_lr:g}, expected at most --lr ({run.optimizer.lr:g})."
-    if run.optimizer.warmup_steps and run.optimizer.warmup_steps >= run.steps:
-        yield f"--warmup-steps: found {run.optimizer.warmup_steps}, expected less than --steps ({run.steps})."
+    if not run.epochs:
+        yield from schedule_complaints(run)
     if resolved.trains_on is TrainsOn.PAIRS and longest <= run.optimizer.tokens_per_rank < 2 * longest:
         yield (
             f"--tokens-per-rank: found {run.optimizer.tokens_per_rank}, expected at least {2 * longest}, "

@@ -16,7 +16,7 @@ from rlcore.api.records import Algorithm, Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.evals import EVAL, EvalChoice
 from rlcore.compose.frozen import FROZEN
-from rlcore.compose.lookup import DATA_SOURCE
+from rlcore.compose.lookup import DATA_SOURCE, strongest
 from rlcore.compose.models import FoundModel
 from rlcore.config import layers
 from rlcore.config.evals import EvalConfig
@@ -78,6 +78,9 @@ KINDS: Mapping[str, Kind] = {
 
 REPEATED = (*LIST_KINDS, EVAL, "data")
 """Choices that may be given several times."""
+
+LENGTHS = ("steps", "epochs")
+"""Two settings of which one says how long a run is."""
 
 OF_ROLLOUTS = (Kind.ADVANTAGE, Kind.VALUE_LOSS, Kind.CORRECTION, Kind.REWARD, Kind.FILTER)
 """Kinds of which there is none where the responses are given."""
@@ -183,6 +186,10 @@ class Selection:
                 if name not in known and not self.passes_through(name, layer):
                     raise ConfigError(self.unknown(name, layer))
         merged = layers.merge(self.layers)
+        length = strongest(self.layers, *LENGTHS)
+        for name in LENGTHS:
+            if length is not None and name != length[0]:
+                merged.pop(name, None)
         for hidden, choice in self.chosen_otherwise().items():
             merged[hidden] = merged[choice]
         return merged

@@ -47,6 +47,11 @@ def is_list(annotation: Any) -> bool:
     return any(get_origin(choice) in kinds or choice in kinds for choice in choices(annotation))
 
 
+def is_table(annotation: Any) -> bool:
+    """Whether a flag of it is written `--x.KEY VALUE`, once for each key."""
+    return any(get_origin(choice) is dict for choice in choices(annotation))
+
+
 def describe(field: FieldInfo) -> str:
     """`an integer of at least 1`, `one of "a", "b"`, `a list of texts` …"""
     words = " or ".join(_word(choice) for choice in choices(field.annotation))

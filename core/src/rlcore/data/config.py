@@ -2,7 +2,7 @@
 
 from typing import Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from rlcore.api.config import Config
 from rlcore.data.locations import Location, absolute_all, parse_all
@@ -35,6 +35,9 @@ class FileConfig(Config):
     )
     rejected_key: str = Field("rejected", min_length=1, description="key of the worse response, likewise")
     chat_template: bool = Field(False, description="send a text prompt as one user message of a chat")
+    chat_template_kwargs: dict[str, JsonValue] = Field(
+        {}, description="further variables of the chat template: --source.chat-template-kwargs.NAME VALUE"
+    )
     eval_path: str | None = Field(None, description="a file of held-out prompts, with the same keys")
     eval_fraction: float = Field(
         0.0, ge=0, lt=1, description="share of the prompts held out, chosen by their content"

@@ -15,21 +15,22 @@ if TYPE_CHECKING:
 
 
 class PromptCursor:
-    """Deals each prompt once an epoch, in an order that (seed, epoch) decides.
+    """Deals each prompt once an epoch: in an order that (seed, epoch) decides, or in that of the source.
 
     What an epoch has left when fewer than `n` remain is dealt first; the next epoch fills the rest. Where the
     prompts have `blocks`, lengths of runs that are read as a whole, a run is dealt before the next begins.
     """
 
-    def __init__(self, prompts: Sequence[Prompt], seed: int) -> None:
+    def __init__(self, prompts: Sequence[Prompt], seed: int, *, shuffle: bool = True) -> None:
         assert len(prompts) > 0, "a source raises DataError where it has no prompts"
         self._prompts = prompts
         blocks = getattr(prompts, "blocks", (len(prompts),))
         self._blocks = blocks if len(blocks) > 1 else None
         self._seed = seed
+        self._shuffles = shuffle
         self._epoch = 0
         self._offset = 0
-        self._order = self._shuffle()
+        self._order = self._make_order()
 
     def learn(self, prompt_id: str, rewards: Sequence[float]) -> None:
         """The order does not depend on it."""
@@ -44,7 +45,7 @@ class PromptCursor:
         while len(taken) < n:
             if self._offset == len(self._prompts):
                 self._epoch, self._offset = self._epoch + 1, 0
-                self._order = self._shuffle()
+                self._order = self._make_order()
             rows = self._order[self._offset : self._offset + n - len(taken)]
             taken += [(self._prompts[int(row)], self._epoch) for row in rows]
             self._offset += len(rows)
@@ -67,9 +68,11 @@ class PromptCursor:
                     f"The checkpoint's place in the data does not fit: {name} was {state[name]}, is {now}."
                 )
         self._epoch, self._offset = int(state["epoch"]), int(state["offset"])
-        self._order = self._shuffle()
+        self._order = self._make_order()
 
-    def _shuffle(self) -> NDArray[np.int64]:
+    def _make_order(self) -> NDArray[np.int64]:
+        if not self._shuffles:
+            return np.arange(len(self._prompts))
         # The raw stream of a bit generator is the one thing that numpy keeps the same in every release.
         bits = np.random.PCG64(np.random.SeedSequence([self._seed, self._epoch]))
         order = np.argsort(bits.random_raw(len(self._prompts)), kind="stable")

@@ -27,7 +27,7 @@ def cursor_of(prompts: Sequence[Prompt], run: RunConfig, source: PromptSource | 
     if isinstance(source, DrawingSource):
         cursor = source.cursor(prompts, run.seed)
     else:
-        cursor = PromptCursor(prompts, run.seed)
+        cursor = PromptCursor(prompts, run.seed, shuffle=run.data.shuffle)
     if not run.data.curriculum:
         return cursor
     return CurriculumCursor(cursor, run.seed, run.data.curriculum_floor, run.data.curriculum_solved_at)

@@ -123,6 +123,11 @@ class FileSource:
         if config.chat_template and isinstance(text, str):
             text = ({"role": "user", "content": text},)
         shown = tools(row, config, where)
+        if config.chat_template_kwargs and isinstance(text, str):
+            raise DataError(
+                f"{where}: --source.chat-template-kwargs are for a chat template, but {config.prompt_key!r} "
+                "is a text; give messages, or add --source.chat-template."
+            )
         if shown and isinstance(text, str):
             raise DataError(
                 f"{where}: {config.tools_key!r} is for a chat template, but {config.prompt_key!r} is a text; "
@@ -134,6 +139,7 @@ class FileSource:
             label=row.get(config.label_key),
             metadata=metadata or {},
             tools=shown,
+            chat_template_kwargs=config.chat_template_kwargs,
         )
 
     def _demonstration(self, row: Row, where: str, prompt_id: str) -> Prompt:

@@ -194,6 +194,7 @@ def sampling_of(config: EvalConfig, run: RunConfig) -> Sampling:
         top_k=config.top_k,
         min_p=config.min_p,
         stop=run.sampling.stop,
+        stop_token_ids=run.sampling.stop_token_ids,
     )
 
 

@@ -99,6 +99,7 @@ class SamplingProducer:
             top_k=run.sampling.top_k,
             min_p=run.sampling.min_p,
             stop=run.sampling.stop,
+            stop_token_ids=run.sampling.stop_token_ids,
         )
         parts = (run, self._queue, self._engines, self._pipeline, self.sampling, version)
         self._rollouts: Rollouts = rollouts(*parts)

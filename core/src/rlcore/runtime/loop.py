@@ -69,9 +69,9 @@ class Loop:
     async def run(self) -> str:
         """Train to the last step; the reason of the end."""
         if self.state.step == 0:
-            scores = await self._evaluate(0)
+            scores = await self._evaluate(0) if self._run.evaluation.eval_first else {}
             self.trackers.metrics({"step": 0, "weight_version": self.state.version, **scores})
-            if stop := self.callbacks.after_evaluation(0, scores).stop:
+            if scores and (stop := self.callbacks.after_evaluation(0, scores).stop):
                 return stop
         rollouts = self.producer.run(self.state.step, self._run.steps)
         async with self._saver, contextlib.aclosing(rollouts):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,11 @@ from rlcore.api.errors import ConfigError, DataError, ModelError, faults_of
 from rlcore.api.inputs import TrainsOn
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.server_config import frozen_name
+from rlcore.api.sources import DrawingSource
 from rlcore.checkpoint.weights_check import check_weights
 from rlcore.compose.model_checks import check_context, check_model
 from rlcore.compose.models import read_config
+from rlcore.compose.schedule_checks import with_steps_of
 from rlcore.plugins.factories import check_factory
 from rlcore.rollout.generators import Generators
 from rlcore.rollout.teacher import check_vocabulary
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from rlcore.api.run_config import RunConfig
     from rlcore.api.tokens import PromptEncoder
     from rlcore.api.trainer import Trainer
+    from rlcore.api.types import Prompt
     from rlcore.compose.resolved import Inference, Resolved
 
 
@@ -70,6 +73,8 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     prompts = asked(resolved.source, lambda source: train_prompts(source, resolved))
     if not prompts.train:
         raise DataError(f"The source {resolved.source.name!r} offers no prompts to train on.")
+    resolved = with_steps_of(resolved, _counted(resolved, prompts.train))
+    run = resolved.run
     evals = held_out(resolved, prompts)
     evals += asked_for(resolved, evals)
     trained_on = train_sets(resolved, prompts.train)
@@ -110,6 +115,16 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     )
     check_external(prepared)
     return prepared
+
+
+def _counted(resolved: Resolved, prompts: Sequence[Prompt]) -> int:
+    """Prompts in an epoch. ConfigError where --epochs asks for a number that is not known."""
+    if resolved.run.epochs and isinstance(resolved.source.build(), DrawingSource):
+        raise ConfigError(
+            f"--epochs: the source {resolved.source.name!r} says itself what is drawn next, so an epoch of "
+            "it has no size; use --steps."
+        )
+    return len(prompts)
 
 
 def built(part: Part, kind: str) -> Any:

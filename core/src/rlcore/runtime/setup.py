@@ -86,11 +86,12 @@ def worker_setups(prepared: Prepared, publisher: Publisher, threads: int) -> lis
 def _optimizer(run: RunConfig) -> OptimizerSettings:
     """Of the policy, whose first step comes after those of the critic alone."""
     given = run.optimizer
+    steps = run.steps - run.critic.critic_warmup_steps
     return OptimizerSettings(
         lr=given.lr,
         lr_schedule=given.lr_schedule,
-        warmup_steps=given.warmup_steps * given.minibatches,
-        total_steps=(run.steps - run.critic.critic_warmup_steps) * given.minibatches,
+        warmup_steps=given.warmup_of(steps) * given.minibatches,
+        total_steps=steps * given.minibatches,
         min_lr=given.min_lr,
         weight_decay=given.weight_decay,
         clip_grad=given.clip_grad,

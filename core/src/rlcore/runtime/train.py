@@ -50,6 +50,7 @@ def train(
             if note:
                 console.note(note)
             prepared = prepare(resolved, folder.resolve(), checkpoint)
+            console.expect(prepared.resolved.run.steps)
             if note := left_out(prepared.hf_config):
                 console.note(note)
             state = first_state(prepared) if checkpoint is None else resumed_state(prepared, checkpoint)

@@ -25,6 +25,7 @@ class _Screen(Protocol):
 
     @property
     def width(self) -> int: ...
+    def expect(self, steps: int) -> None: ...
     def phase(self, text: str) -> None: ...
     def step(self, row: Mapping[str, Json]) -> None: ...
     def print(self, line: str) -> None: ...
@@ -53,6 +54,10 @@ class Display:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._screen.close()
+
+    def expect(self, steps: int) -> None:
+        """So many steps, where their number comes with the data."""
+        self._screen.expect(steps)
 
     def phase(self, text: str) -> None:
         """What the run does before its first step, or between steps, from now on."""
@@ -109,6 +114,9 @@ class _PlainScreen:
     def __init__(self, stream: TextIO, steps: int, columns: Sequence[Column]) -> None:
         self._stream, self._steps, self._columns = stream, steps, columns
         self._begin = time.monotonic()
+
+    def expect(self, steps: int) -> None:
+        self._steps = steps
 
     def phase(self, text: str) -> None:
         self.print(f"[{time.monotonic() - self._begin:6.1f} s] {text}")

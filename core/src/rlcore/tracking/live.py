@@ -59,6 +59,10 @@ class LiveScreen:
         """Characters in a line of the terminal."""
         return self._console.width
 
+    def expect(self, steps: int) -> None:
+        """So many steps are the whole bar."""
+        self._progress.update(self._task, total=steps)
+
     def phase(self, text: str) -> None:
         """Show what happens now; the phase before it becomes a line with its time."""
         self._end_phase()

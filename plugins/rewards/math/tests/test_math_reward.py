@@ -12,10 +12,10 @@ from rlcore.api.types import Json, RewardStatus, Score
 from rlcore.rollout.rewards import RewardPool
 from rlcore.rollout.score_check import Failure, checked_scores
 from rlcore.testing.rewards import Case, RewardConformance, sample
-from rlcore_math.config import MathConfig
+from rlcore_math.config import DapoConfig, DeepScalerConfig, MathConfig
 from rlcore_math.limits import each
 from rlcore_math.plugin import rlcore_rewards
-from rlcore_math.reward import Math
+from rlcore_math.reward import Dapo, Math
 
 HALF = r"\frac{1}{2}"
 
@@ -105,9 +105,38 @@ def test_limits_are_of_each_text_and_end_nothing_else() -> None:
 
 async def test_a_group_that_takes_too_long_is_a_time_out() -> None:
     """Where an answer may take longer than its group."""
-    [component] = rlcore_rewards()
+    component, *_ = rlcore_rewards()
     part = RewardPart(name="math", factory=component.factory, config=MathConfig(seconds=600))
     with RewardPool([part], workers=1, timeout=3) as pool:
         [late] = await pool.score([sample(ENDLESS, SLOW_LABEL)])
     assert late.reward_status is RewardStatus.TIMED_OUT
     assert late.score is None
+
+
+class TestDeepScaler(RewardConformance):
+    part = RewardPart(name="deepscaler", factory="rlcore_math.reward:DeepScaler", config=DeepScalerConfig())
+    parts = frozenset({"answered", "over_limit"})
+    cases: ClassVar = (
+        Case(sample(r"<think>\boxed{1}</think> so \boxed{\frac{2}{4}}", label=HALF), 1.0),
+        Case(sample(r"thoughts ###Response \boxed{0.5}", label=HALF), 1.0),
+        Case(sample(r"<think>\boxed{0.5}</think> so 0.5", label=HALF), 0.0),
+        Case(sample(r"so \boxed{0.5}", label=HALF), 0.0),
+        Case(sample(r"<think></think>\boxed{0.3}", label=HALF), 0.0),
+    )
+
+
+class TestDapo(RewardConformance):
+    part = RewardPart(name="dapo", factory="rlcore_math.reward:Dapo", config=DapoConfig())
+    parts = frozenset({"acc", "answered", "over_limit"})
+    cases: ClassVar = (
+        Case(sample("thoughts\nAnswer: 34", label=34), 1.0),
+        Case(sample("Answer: 33\nno,\nanswer: $34$\n", label="34"), 1.0),
+        Case(sample("Answer: 33", label=34), -1.0),
+        Case(sample(r"so \boxed{34}", label=34), -1.0),
+        Case(sample("Answer: 34" + "." * 291, label=34), -1.0),
+    )
+
+
+def test_dapo_says_apart_how_often_it_is_right() -> None:
+    scores = Dapo(DapoConfig()).score([sample("Answer: 34", 34), sample("Answer: 35", 34)])
+    assert [score.parts["acc"] for score in scores] == [1.0, 0.0]

@@ -1,13 +1,22 @@
 """The text rewards, against scores worked out by hand."""
 
+from dataclasses import replace
+
 import pytest
 from pydantic import ValidationError
 
 from rlcore.api.types import GenerationStatus, Json, Score
 from rlcore.testing.rewards import sample
-from rlcore_text.config import ExactMatchConfig, F1Config, FormatConfig, LengthRankConfig, TokenMatchConfig
+from rlcore_text.config import (
+    ExactMatchConfig,
+    F1Config,
+    FormatConfig,
+    LengthRankConfig,
+    RandomConfig,
+    TokenMatchConfig,
+)
 from rlcore_text.plugin import rlcore_rewards
-from rlcore_text.rewards import F1, ExactMatch, Format, LengthRank, TokenMatch
+from rlcore_text.rewards import F1, ExactMatch, Format, LengthRank, Random, TokenMatch
 
 
 def only(scores: list[Score]) -> Score:
@@ -140,6 +149,15 @@ def test_length_rank_needs_siblings() -> None:
     assert LengthRankConfig().needed_group_size() == 2
 
 
+def test_random_follows_the_seed_and_nothing_else() -> None:
+    group = [replace(sample("4", "4"), seed=seed) for seed in range(200)]
+    values = [score.value for score in Random(RandomConfig(chance=0.25)).score(group)]
+    assert set(values) == {0.0, 1.0}
+    assert sum(values) / 200 == pytest.approx(0.25, abs=0.1)
+    others = [replace(one, text="other") for one in group]
+    assert [score.value for score in Random(RandomConfig(chance=0.25)).score(others)] == values
+
+
 def test_the_plugin_offers_its_rewards() -> None:
     assert [component.name for component in rlcore_rewards()] == [
         "exact_match",
@@ -147,4 +165,5 @@ def test_the_plugin_offers_its_rewards() -> None:
         "f1",
         "format",
         "length_rank",
+        "random",
     ]

@@ -130,7 +130,7 @@ class _Talk:
         if self._chat is None:
             return self.trajectory.observe(self._ctx.encode(self._said(observation)))
         self._chat.append({"role": "user", "content": observation})
-        ids = render_prompt(self._ctx.tokenizer, self._chat)
+        ids = render_prompt(self._ctx.tokenizer, self._chat, options=self._sample.prompt.chat_template_kwargs)
         more = len(ids) - len(self._sample.prompt_ids)
         self.trajectory = Trajectory(self._ctx, replace(self._sample, prompt_ids=ids), used=more)
         return self.trajectory.room > 0
@@ -141,7 +141,13 @@ class _Talk:
             return self.trajectory.observe(self._ctx.encode(self._said(observation)))
         new: Messages = [{"role": "user", "content": observation}]
         self._chat.append({"role": "assistant", "content": done.text})
-        ids = render_suffix(self._ctx.tokenizer, self._chat, new, sampled=done.token_ids)
+        ids = render_suffix(
+            self._ctx.tokenizer,
+            self._chat,
+            new,
+            sampled=done.token_ids,
+            options=self._sample.prompt.chat_template_kwargs,
+        )
         self._chat += [dict(message) for message in new]
         return self.trajectory.observe(ids)
 

@@ -122,6 +122,8 @@ class Session:
 
     async def _plan(self, ask: Ask) -> Plan:
         """What the engine is to be asked; a long chat is written and tokenised beside the event loop."""
+        of_prompt = self._sample.prompt.chat_template_kwargs
+        ask = replace(ask, options={**of_prompt, **ask.options}) if of_prompt else ask
         try:
             if ask.size <= LONG_BYTES:
                 return self.record.plan(ask)

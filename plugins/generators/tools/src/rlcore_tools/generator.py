@@ -70,7 +70,7 @@ class Tools:
         asked, how = _messages(sample.prompt), self._format(ctx.tokenizer)
         box = await self._toolbox()
         chat = [dict(message) for message in asked]
-        ids = render_prompt(ctx.tokenizer, chat, box.schemas)
+        ids = render_prompt(ctx.tokenizer, chat, box.schemas, sample.prompt.chat_template_kwargs)
         used = len(ids) - len(sample.prompt_ids)
         if used >= ctx.sampling.max_tokens:
             return replace(sample, status=GenerationStatus.FAILED, failure="no_room")
@@ -88,7 +88,7 @@ class Tools:
             if not parsed.calls and not parsed.malformed:
                 return _ended(trajectory, log, text, GenerationStatus.COMPLETED)
             results = await self._called(box, parsed, log)
-            if not trajectory.observe(_suffix(ctx, chat, done, results, box)):
+            if not trajectory.observe(_suffix(ctx, sample.prompt, chat, done, results, box)):
                 break
         return _ended(trajectory, log, text, GenerationStatus.TRUNCATED)
 
@@ -141,6 +141,7 @@ def _messages(prompt: Prompt) -> Messages:
 
 def _suffix(
     ctx: GenerationContext,
+    prompt: Prompt,
     chat: list[dict[str, Json]],
     done: Completion,
     results: Sequence[Result],
@@ -149,7 +150,14 @@ def _suffix(
     """The tokens that tell the results; `chat` goes on with the answer and with them."""
     chat.append({"role": "assistant", "content": done.text})
     told = [{"role": "tool", "content": result.text} for result in results]
-    ids = render_suffix(ctx.tokenizer, chat, told, sampled=done.token_ids, tools=box.schemas)
+    ids = render_suffix(
+        ctx.tokenizer,
+        chat,
+        told,
+        sampled=done.token_ids,
+        tools=box.schemas,
+        options=prompt.chat_template_kwargs,
+    )
     chat += told
     return ids
 

@@ -44,6 +44,14 @@ class LengthRankConfig(RewardConfig):
     value_range: ClassVar[tuple[float, float] | None] = (0, 1)
 
 
+class RandomConfig(RewardConfig):
+    """Settings of `random`."""
+
+    value_range: ClassVar[tuple[float, float] | None] = (0, 1)
+
+    chance: float = Field(0.5, ge=0, le=1, description="share of the samples that score 1")
+
+
 class FormatConfig(RewardConfig):
     """Settings of `format`."""
 

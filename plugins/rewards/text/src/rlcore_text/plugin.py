@@ -8,6 +8,7 @@ from rlcore_text.config import (
     F1Config,
     FormatConfig,
     LengthRankConfig,
+    RandomConfig,
     TokenMatchConfig,
 )
 
@@ -45,4 +46,10 @@ def rlcore_rewards() -> Iterable[Component]:
         factory="rlcore_text.rewards:LengthRank",
         summary="1 for the shortest response of its group, 0 for the longest",
         config=LengthRankConfig,
+    )
+    yield Component(
+        name="random",
+        factory="rlcore_text.rewards:Random",
+        summary="1 or 0 by chance, whatever the response says: a control",
+        config=RandomConfig,
     )

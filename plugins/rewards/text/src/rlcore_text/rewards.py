@@ -4,6 +4,7 @@ A label is a string, another JSON scalar (compared in its JSON spelling) or a li
 that gives the highest score counts.
 """
 
+import random
 import re
 import string
 from abc import ABC, abstractmethod
@@ -11,7 +12,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rlcore import GenerationStatus, Sample, Score, accepted_answers
-from rlcore_text.config import ExactMatchConfig, F1Config, FormatConfig, LengthRankConfig, TokenMatchConfig
+from rlcore_text.config import (
+    ExactMatchConfig,
+    F1Config,
+    FormatConfig,
+    LengthRankConfig,
+    RandomConfig,
+    TokenMatchConfig,
+)
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -134,3 +142,17 @@ def _rank(length: int, lengths: Sequence[int]) -> float:
     longer = sum(other > length for other in lengths)
     equal = lengths.count(length) - 1
     return (longer + equal / 2) / siblings if siblings else 0.5
+
+
+class Random:
+    """1.0 or 0.0 by chance, for controls: what a run learns from it comes from anything but the reward.
+
+    The chance follows from the sample's seed, so that a run repeats.
+    """
+
+    def __init__(self, config: RandomConfig) -> None:
+        self._chance = config.chance
+
+    def score(self, samples: Sequence[Sample]) -> list[Score]:
+        """One score for each sample."""
+        return [Score(value=float(random.Random(one.seed).random() < self._chance)) for one in samples]

@@ -1,0 +1,40 @@
+"""How many steps a run has, and what of its settings counts in them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rlcore.api.errors import ConfigError
+from rlcore.api.run_config import RunConfig
+from rlcore.compose.resolved import Resolved
+
+
+def with_steps_of(resolved: Resolved, prompts: int) -> Resolved:
+    """The run with the fewest steps that draw each of its `prompts` prompts `--epochs` times.
+
+    Raises `ConfigError` where it is too short for its warm-ups.
+    """
+    run = resolved.run
+    if not run.epochs:
+        return resolved
+    counted = run.but(steps=math.ceil(run.epochs * prompts / run.data.prompts_per_step))
+    for sentence in schedule_complaints(counted):
+        raise ConfigError(sentence)
+    return replace(resolved, run=counted)
+
+
+def schedule_complaints(run: RunConfig) -> Iterator[str]:
+    """Warm-ups that the run would not outlast. Call it when the number of steps is known."""
+    critic, total = run.critic.critic_warmup_steps, run.steps
+    if critic >= total:
+        yield f"--critic-warmup-steps: found {critic}, expected less than --steps ({total})."
+    left = total - critic
+    if 0 < left <= run.optimizer.warmup_steps:
+        most = (
+            f"{left}, the --steps that are left after --critic-warmup-steps"
+            if critic
+            else f"--steps ({total})"
+        )
+        yield f"--warmup-steps: found {run.optimizer.warmup_steps}, expected less than {most}."
