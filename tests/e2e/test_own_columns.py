@@ -34,7 +34,15 @@ def test_a_plugin_reads_columns_of_its_own(run: Run, tmp_path: Path) -> None:
         *("--save-rollouts-every", "1", "--run-dir", str(folder)),
     )
     for row in rows(folder)[1:]:
-        saved = (folder / "samples" / f"rollout-{row['step']}.jsonl").read_text().splitlines()
-        tokens = [token for line in saved for token in json.loads(line)["trajectory"]["response_ids"]]
+        lines = (folder / "samples" / f"rollout-{row['step']}.jsonl").read_text().splitlines()
+        saved = [json.loads(line)["trajectory"] for line in lines]
+        tokens = [token for one in saved for token in one["response_ids"]]
         assert row["train/marks"] == pytest.approx(sum(tokens) / len(tokens))
         assert row["train/grad_norm"] > 0
+        gaps = [
+            abs(trained - sampled)
+            for one in saved
+            for trained, sampled in zip(one["extras"]["trained_log_probs"], one["log_probs"], strict=True)
+        ]
+        assert row["train/ppo_gap"] > 0.001, "the second mini-batch is of another policy"
+        assert sum(gaps) / len(gaps) == pytest.approx(row["train/ppo_gap"], rel=1e-2)

@@ -12,6 +12,7 @@ FREE = {
     "epochs",
     "save_every",
     "save_rollouts_every",
+    "trace_limit",
     "eval_every",
     "keep_checkpoints",
     "engine_concurrency",

@@ -194,6 +194,28 @@ def test_order_of_the_local_batch_does_not_matter(tmp_path: Path) -> None:
             assert two[name] == pytest.approx(one[name], abs=1e-6), name
 
 
+def test_what_is_kept_of_the_tokens_and_changes_nothing(tmp_path: Path) -> None:
+    policies = [Bigram(), Bigram()]
+    learners = [make_learner(policy, tmp_path, minibatches=2) for policy in policies]
+    batch = make_batch(policies[0])
+    rows = list(range(len(batch)))[::-1]  # a rank's share comes in any order
+    before = policies[0].outputs(batch, 0.8).log_probs.detach()
+    plain = learners[0].update(batch.select(rows), step=1, first=True)
+    assert learners[0].take_columns() == {}
+    kept = learners[1].update(batch.select(rows), step=1, first=True, keep=True)
+    assert {k: v for k, v in kept.items() if k[:4] != "time"} == {
+        k: v for k, v in plain.items() if k[:4] != "time"
+    }
+    columns = learners[1].take_columns()
+    mask = batch.per_token["loss_mask"]
+    ratio = torch.exp(columns["trained_log_probs"] - torch.where(mask > 0, before, 0))
+    half = int(batch.response_lengths[: len(batch) // 2].sum())
+    assert torch.allclose(ratio[:half], torch.ones(half), atol=1e-6), "the first mini-batch"
+    assert (ratio[half:] - 1)[mask[half:] > 0].abs().max() > 1e-3, "the second, after an optimizer step"
+    assert torch.equal(columns["advantages"], GroupRelative().estimate(batch) * mask)
+    assert learners[1].take_columns() == {}
+
+
 def test_one_minibatch_per_rollout_at_most(tmp_path: Path) -> None:
     policy = Bigram()
     metrics = make_learner(policy, tmp_path, minibatches=4).update(

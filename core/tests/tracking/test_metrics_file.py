@@ -11,7 +11,7 @@ from rlcore.api.config import Config
 from rlcore.api.errors import CheckpointError
 from rlcore.api.tracker import RunInfo
 from rlcore.api.types import GenerationStatus, Prompt, RewardStatus, Sample, Score, Span
-from rlcore.tracking.jsonl import Jsonl
+from rlcore.tracking.jsonl import Jsonl, TokenTexts
 from rlcore.tracking.metrics import MetricsFile, read_metrics, write_lines
 
 
@@ -114,10 +114,15 @@ def test_the_samples_of_an_evaluation(tmp_path: Path) -> None:
     )
     tracker = Jsonl(Config())
     settings = {"save_rollouts_every": 11}
-    tracker.start(RunInfo(folder=tmp_path, settings=settings, plugins={}, step=0))
+    known = {(1,): "a", (2,): "1", (1, 2): "a1", (0,): "<end>"}
+    info = RunInfo(
+        folder=tmp_path, settings=settings, plugins={}, step=0, decode=lambda ids: known[tuple(ids)]
+    )
+    tracker.start(info)
     tracker.evaluation(10, {"easy": [good], "hard": [late]})
     tracker.rollout(10, [good])
-    tracker.rollout(11, [good])
+    extras = {"advantages": (0.123456789, math.nan, 0.0), "bonus": 2}
+    tracker.rollout(11, [good.but(extras=extras)])
     tracker.end("completed")
     assert not (tmp_path / "samples" / "rollout-10.jsonl").exists()
     first, second = map(json.loads, (tmp_path / "samples" / "eval-10.jsonl").read_text().splitlines())
@@ -125,6 +130,9 @@ def test_the_samples_of_an_evaluation(tmp_path: Path) -> None:
     trajectory = third.pop("trajectory")  # what `replay` needs
     assert (trajectory["group_id"], trajectory["index"]) == (good.group_id, good.index)
     assert trajectory["response_ids"] == list(good.response_ids)
+    assert trajectory["spans"] == [[0, 4]]
+    assert trajectory["extras"] == {"advantages": [0.123457, None, 0.0], "bonus": 2.0}
+    assert (trajectory["prompt_text"], trajectory["token_texts"]) == ("a1", ["1", "a", "<end>"])
     assert third == {**first, "set": "rollout"}
     assert first == {
         "set": "easy",
@@ -141,3 +149,17 @@ def test_the_samples_of_an_evaluation(tmp_path: Path) -> None:
     }
     assert (second["set"], second["score"], second["reward_status"]) == ("hard", None, "timed_out")
     assert second["prompt"] == [{"role": "user", "content": "hé"}]
+
+
+def test_the_parts_of_a_character_stand_with_its_first_token() -> None:
+    parts = [token.to_bytes() for token in "aé€!".encode()]
+    texts = TokenTexts(lambda ids: b"".join(parts[i] for i in ids).decode(errors="replace"))
+    sample = Sample(
+        prompt=Prompt(prompt_id="p", text=""),
+        prompt_ids=(0,),
+        group_id=0,
+        index=0,
+        rollout_id="r",
+        response_ids=tuple(range(len(parts))),
+    )
+    assert texts.of(sample)["token_texts"] == ["a", "é", "", "€", "", "", "!"]

@@ -202,6 +202,9 @@ class CheckpointOptions(Config):
     save_rollouts_every: int = Field(
         0, ge=0, description="steps between rollouts whose samples are written to samples/; 0: none"
     )
+    trace_limit: int = Field(
+        64, ge=0, description="MiB of RUN/trace.json, which says what took how long; 0: it is not written"
+    )
 
 
 class ServingOptions(Config):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -16,13 +16,15 @@ class RunInfo:
 
     `folder`: of the run. `settings`: every setting by its dotted name, as `run.toml` has it, without
     secrets. `plugins`: plugin → version. `step`: 0, or the step that a resumed run goes on from: a tracker
-    forgets what it was told of later ones, for they are taken again.
+    forgets what it was told of later ones, for they are taken again. `decode`: text of token ids, special
+    tokens included.
     """
 
     folder: Path
     settings: Mapping[str, Json]
     plugins: Mapping[str, str]
     step: int
+    decode: Callable[[Sequence[int]], str] | None = None
 
 
 class Tracker:
@@ -46,7 +48,11 @@ class Tracker:
         """What the policy answered in the evaluation after `step`, by the name of the set."""
 
     def rollout(self, step: int, samples: Sequence[Sample]) -> None:
-        """What was trained on in `step`."""
+        """What was trained on in `step`.
+
+        Every `save_rollouts_every` steps the samples have two more `extras`, one number a response token:
+        `advantages` and `trained_log_probs`, the policy's as each token was trained on (NaN: it was not).
+        """
 
     def checkpoint(self, step: int, folder: Path) -> None:
         """The checkpoint of `step` is complete."""

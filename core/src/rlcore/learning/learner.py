@@ -10,10 +10,12 @@ from pathlib import Path
 import safetensors.torch
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.errors import NotFiniteError, RunError
 from rlcore.api.inputs import TOP_IDS, Input
+from rlcore.api.maths import where_live
 from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import DataRank, Policy, Scorer, StepResult, ValueModel
 from rlcore.api.training import AdvantageEstimator, Correction, Loss, ValueLoss
@@ -23,7 +25,7 @@ from rlcore.learning.gather import gather_batch, gather_rows, rows_of
 from rlcore.learning.invariants import check_first_step, check_reference
 from rlcore.learning.metrics import summary
 from rlcore.learning.minibatch import assign_minibatches, samples_of, select, tokens_of
-from rlcore.learning.objective import Objective
+from rlcore.learning.objective import PLACE, Objective
 from rlcore.learning.preparation import advantage_metrics, prepare, with_batch_columns
 from rlcore.learning.reference_kl import in_rewards
 from rlcore.learning.settings import LearnerSettings
@@ -70,18 +72,23 @@ class Learner:
             assert value_loss is not None, "a critic is trained by a value loss"
             self._critic = CriticLearner(critic, value_loss, settings.tokens_per_rank)
         self._parts = (loss, *corrections)
+        self._kept: dict[str, Tensor] = {}
         self._unchecked = False
         self._has_initial_reference = settings.reference_is_initial
         self._rank = rank or DataRank()
         self._group = self._rank.group
 
-    def update(self, local: TrainBatch, *, step: int, first: bool, kl_scale: float = 1.0) -> dict[str, float]:
+    def update(
+        self, local: TrainBatch, *, step: int, first: bool, kl_scale: float = 1.0, keep: bool = False
+    ) -> dict[str, float]:
         """Train on `local`, this rank's share; returns `METRICS`, the same on every rank.
 
         `kl_scale`: what `kl_coef` is multiplied by. `step`: from 1; the first `critic_warmup_steps` train the
         critic alone. `first`: the first step of this process, so that the first mini-batch that the policy
-        trains on must pass `check_first_step`. Raises NotFiniteError where a loss or a gradient is not
-        finite: the mini-batch is then saved in the run's folder, and changed no weight of its model.
+        trains on must pass `check_first_step`. `keep`: for `take_columns`.
+
+        Raises NotFiniteError where a loss or a gradient is not finite: the mini-batch is then saved in the
+        run's folder, and changed no weight of its model.
         """
         self._unchecked |= first
         live, samples = self._count(local)
@@ -98,6 +105,9 @@ class Learner:
             whole = self._prepared(local, kl)
             if not is_warmup:
                 whole = with_batch_columns(whole, self._parts)
+            if keep:
+                places = torch.arange(int(whole.response_lengths.sum()))
+                whole = whole.with_columns(per_token={PLACE: places})
             rows = rows_of(local.per_sample["position"], whole.per_sample["position"])
             mine = replace(select(whole, rows), per_input=local.per_input)
         metrics = {"train/tokens": float(live), "train/updates": 0.0}
@@ -109,7 +119,30 @@ class Learner:
             metrics |= {f"train/{name}": value for name, value in advantage_metrics(whole).items()}
         if self._critic is not None:
             metrics |= self._critic.take_metrics(whole)
+        if keep:
+            self._kept = self._columns(whole)
         return {**metrics, "train/samples": float(samples), **times}
+
+    def take_columns(self) -> dict[str, Tensor]:
+        """What the last update, asked to `keep` it, made of the whole batch: fp32 [R], 0 where not live.
+
+        `advantages`; `trained_log_probs`, the policy's as each token was trained on (NaN: in no mini-batch).
+        Empty without an update.
+        """
+        kept, self._kept = self._kept, {}
+        return kept
+
+    def _columns(self, whole: TrainBatch) -> dict[str, Tensor]:
+        """Collective."""
+        log_probs_R = self._largest(self._objective.take_log_probs(int(whole.response_lengths.sum())))
+        is_seen_R = torch.isfinite(log_probs_R)
+        found = {}
+        if self._estimator is not None:
+            found["advantages"] = whole.per_token["advantages"]
+        if bool(is_seen_R.any()):  # else the critic alone was trained
+            log_probs_R = torch.where(is_seen_R, log_probs_R, torch.nan)
+            found["trained_log_probs"] = where_live(log_probs_R, whole.per_token["loss_mask"])
+        return found
 
     def _train_all(self, whole: TrainBatch, mine: TrainBatch, step: int) -> dict[str, float]:
         """The optimizer steps on each mini-batch that has something to train on; the policy's metrics."""
@@ -194,17 +227,18 @@ class Learner:
             entropy_grad=self._settings.entropy_coef > 0,
             chosen=TOP_IDS if self._settings.top_tokens else None,
         )
-        return result, self._largest(self._objective.take_gap_max())
+        gap = self._objective.take_gap_max()
+        # the stages of a pipeline that see no log-probs bring 0
+        known = torch.tensor(math.inf if math.isnan(gap) else gap, dtype=torch.float64)
+        return result, float(self._largest(known))
 
-    def _largest(self, value: float) -> float:
-        """The largest over all ranks; the stages of a pipeline that see no log-probs bring 0."""
+    def _largest(self, values: Tensor) -> Tensor:
+        """The largest over all ranks, on the CPU."""
         if not dist.is_initialized() or dist.get_world_size() == 1:
-            return value
-        sums = torch.tensor(
-            math.inf if math.isnan(value) else value, dtype=torch.float64, device=self._rank.device
-        )
-        dist.all_reduce(sums, dist.ReduceOp.MAX)
-        return float(sums)
+            return values
+        found = values.to(self._rank.device)
+        dist.all_reduce(found, dist.ReduceOp.MAX)
+        return found.cpu()
 
     def _require_finite(
         self, result: StepResult, whole: TrainBatch, number: int, step: int, whose: str = ""

@@ -19,6 +19,9 @@ from rlcore.api.trainer import LossResult, TokenOutputs
 from rlcore.api.training import Correction, CorrectionInputs, Loss, LossInputs
 from rlcore.learning.outputs import check_outputs, name_of
 
+PLACE = "place"
+"""Column, int64 [R]: where each token stands in the whole batch, while its log-probs are to be kept."""
+
 WEIGHTED = "weighted/"
 """What stands before the names of sums that hold the weights of the tokens (`LossOutput.weighted`)."""
 
@@ -53,6 +56,7 @@ class Objective:
         self._rollout_as_old = rollout_as_old
         self.kl = kl or KlOptions()
         self._gap_max: Tensor | None = None
+        self._kept: list[tuple[Tensor, Tensor]] = []
 
     def __call__(self, outputs: TokenOutputs, batch: TrainBatch) -> LossResult:
         """`batch` must hold the columns of `prepare`, `loss_mask` and, if sampled, `rollout_log_probs`.
@@ -61,6 +65,8 @@ class Objective:
         the log-probs at hand, detached, with the same value and the same gradient.
         """
         inputs = self._inputs(outputs, batch)
+        if PLACE in batch.per_token:
+            self._kept.append((batch.per_token[PLACE].cpu(), inputs.log_probs.detach().float().cpu()))
         output = self._loss(inputs)
         whose = f"The loss {name_of(self._loss)}"
         check_outputs(whose, "the loss", output.per_token, {**output.metrics, **output.weighted}, inputs.mask)
@@ -92,6 +98,17 @@ class Objective:
         """
         value, self._gap_max = self._gap_max, None
         return 0.0 if value is None else float(value)
+
+    def take_log_probs(self, count: int) -> Tensor:
+        """The policy's log-probs as each token was trained on, since the last call: fp32 [count], by `PLACE`.
+
+        -inf where this rank has not seen a token.
+        """
+        kept, self._kept = self._kept, []
+        log_probs_R = torch.full((count,), -torch.inf)
+        for place, part in kept:
+            log_probs_R[place] = part
+        return log_probs_R
 
     def _inputs(self, outputs: TokenOutputs, batch: TrainBatch) -> LossInputs:
         columns, mask_R = batch.per_token, batch.per_token["loss_mask"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +24,7 @@ OWN = frozenset(
     {
         *("loss_mask", "rollout_log_probs", "rewards", "fresh", "advantages", "returns"),
         *("weights", "value_weights", "position", "group", "rollout", "minibatch", "reward", "version"),
+        *("place", "trained_log_probs"),
         *("chosen", "unit", TOP_IDS, TEACHER_TOP_LOG_PROBS, ROUTED_EXPERTS),
         *(Input.OLD_LOG_PROBS, Input.REFERENCE_LOG_PROBS, Input.VALUES),
     }
@@ -103,3 +104,15 @@ def check_metadata(prompts: Iterable[Prompt], names: Sequence[str]) -> None:
                     f"--metadata-columns {name}: expected a number, of 64 bits where it is whole, in the "
                     f"metadata of each prompt, but that of {prompt.prompt_id!r} {what}."
                 )
+
+
+def with_columns(samples: Sequence[Sample], columns: Mapping[str, Tensor]) -> list[Sample]:
+    """`samples`, a batch in its order, with their parts of per-token `columns` [R] among their extras."""
+    if not columns:
+        return list(samples)
+    lengths = [len(sample.response_ids) for sample in samples]
+    parts = {name: column.split(lengths) for name, column in columns.items()}
+    return [
+        sample.but(extras={**sample.extras, **{name: parts[name][row].tolist() for name in parts}})
+        for row, sample in enumerate(samples)
+    ]

@@ -6,20 +6,24 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rlcore.api.errors import DeltaError
 from rlcore.rollout.batch import split, to_batch
+from rlcore.rollout.columns import with_columns
 from rlcore.rollout.evaluate import eval_metrics
 from rlcore.runtime.callbacks import Callbacks
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.run_folder import CHECKPOINTS, check_folder
 from rlcore.runtime.saver import Saver
 from rlcore.runtime.setup import saved_roles
+from rlcore.tracking.trace import RUN, Trace
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from rlcore.api.batch import TrainBatch
     from rlcore.api.producer import Producer, Rollout
     from rlcore.api.types import Group
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from rlcore.runtime.signals import StopSignals
     from rlcore.runtime.state import RunState
     from rlcore.runtime.trainer import TrainerGroup
+    from rlcore.runtime.worker import UpdateResult
     from rlcore.tracking.trackers import Trackers
 
 _log = logging.getLogger(__name__)
@@ -50,12 +55,14 @@ class Loop:
     stop: StopSignals
     state: RunState
     callbacks: Callbacks = field(default_factory=lambda: Callbacks({}))
+    trace: Trace = field(default_factory=Trace)
     evaluator: Evaluator | None = None
     teacher: TeacherEngine | None = None
 
     def __post_init__(self) -> None:
         self._run = self.prepared.resolved.run
         self._is_checked = False
+        self._columns: Mapping[str, Tensor] = {}
         self._folder = self.prepared.run_dir.stat()
         self._saver = Saver(
             trainer=self.trainer,
@@ -75,10 +82,14 @@ class Loop:
                 return stop
         rollouts = self.producer.run(self.state.step, self._run.steps)
         async with self._saver, contextlib.aclosing(rollouts):
-            async for rollout in rollouts:
+            while rollout := await self._next(rollouts):
                 if reason := await self._finish_step(rollout, await self._step(rollout)):
                     return reason
         return "completed"
+
+    async def _next(self, rollouts: AsyncGenerator[Rollout, None]) -> Rollout | None:
+        with self.trace.span(RUN, "rollout", step=self.state.step + 1):
+            return await anext(rollouts, None)
 
     async def _finish_step(self, rollout: Rollout, row: dict[str, float]) -> str:
         """Refresh the reference, evaluate and save where due; a row is on disk before its checkpoint.
@@ -92,7 +103,8 @@ class Loop:
         check_folder(self.prepared.run_dir, self._folder)
         if run.kl.reference_refresh_every and step % run.kl.reference_refresh_every == 0:
             await self.trainer.refresh_reference()
-        self.trackers.rollout(step, [sample for group in rollout.groups for sample in group.samples])
+        samples = [sample for group in rollout.groups for sample in group.samples]
+        self.trackers.rollout(step, with_columns(samples, self._columns))
         last = step == run.steps
         asked = self.callbacks.after_step(step, row)
         save, stop = asked.save, asked.stop
@@ -107,13 +119,15 @@ class Loop:
             asked = self.callbacks.after_evaluation(step, scores)
             save, stop = save or asked.save, stop or asked.stop
         self.trackers.metrics(row)
+        self.trace.flush()
         ends = "sigterm" if self.stop.terminating else "" if last else stop
         if last or ends or save or (run.checkpoints.save_every and step % run.checkpoints.save_every == 0):
-            async with self.producer.suspended():
-                self.state = replace(
-                    self.state, producer=self.producer.state(), callbacks=self.callbacks.state()
-                )
-            await self._saver.save(self.state)
+            with self.trace.span(RUN, "checkpoint", step=step):
+                async with self.producer.suspended():
+                    self.state = replace(
+                        self.state, producer=self.producer.state(), callbacks=self.callbacks.state()
+                    )
+                await self._saver.save(self.state)
         return ends
 
     def _shares(self, groups: Sequence[Group]) -> list[TrainBatch]:
@@ -132,21 +146,10 @@ class Loop:
         begin = time.perf_counter()
         step = self.state.step + 1
         metrics: dict[str, float] = {"step": step, "weight_version": self.state.version, **rollout.metrics}
+        self._columns = {}
         if rollout.groups:
-            groups = rollout.groups if self.teacher is None else await self.teacher.score(rollout.groups)
-            # In a thread: the next rollout's requests are answered meanwhile, however large the batch is.
-            shares = await asyncio.to_thread(self._shares, groups)
+            result = await self._update(rollout, step)
             version = self.state.version + 1
-            written = version if self.producer.samples else None
-            await self.engines.release()
-            result = await self.trainer.update(
-                shares,
-                step=step,
-                first=not self._is_checked,
-                version=written,
-                scales=self.callbacks.scales,
-            )
-            self._is_checked = True
             trained = time.perf_counter()
             if result.location is not None:
                 await self._deliver(result.location, keep_cache=self._run.asynchrony.on_publish == "in_place")
@@ -167,13 +170,34 @@ class Loop:
         self.state = replace(self.state, step=step, version=version)
         return metrics
 
+    async def _update(self, rollout: Rollout, step: int) -> UpdateResult:
+        """Train on `rollout`, and write the weights for the engines."""
+        every = self._run.checkpoints.save_rollouts_every
+        with self.trace.span(RUN, "train", step=step):
+            groups = rollout.groups if self.teacher is None else await self.teacher.score(rollout.groups)
+            # In a thread: the next rollout's requests are answered meanwhile, however large the batch is.
+            shares = await asyncio.to_thread(self._shares, groups)
+            await self.engines.release()
+            result = await self.trainer.update(
+                shares,
+                step=step,
+                first=not self._is_checked,
+                version=self.state.version + 1 if self.producer.samples else None,
+                scales=self.callbacks.scales,
+                keep=every > 0 and step % every == 0,
+            )
+        self._is_checked = True
+        self._columns = result.columns
+        return result
+
     async def _evaluate(self, step: int) -> dict[str, float]:
         begin = time.perf_counter()
         if self.evaluator is None:
             return {"time/eval_s": 0.0}
         if not self.producer.samples:
             await self.publish()
-        results = await self.evaluator.evaluate(self.state.version)
+        with self.trace.span(RUN, "evaluate", step=step):
+            results = await self.evaluator.evaluate(self.state.version)
         self.scores = {name: result.score for name, result in results.items()}
         self.trackers.evaluation(step, {name: result.samples for name, result in results.items()})
         metrics = eval_metrics(results)
@@ -186,10 +210,11 @@ class Loop:
     async def _deliver(self, location: WeightsLocation, *, keep_cache: bool = False) -> None:
         """To all engines; once more, whole, where what has changed is of no use to one."""
         version = location.version
-        async with self.producer.publication(version):
-            try:
-                await self.engines.publish(location, keep_cache=keep_cache)
-            except DeltaError as error:
-                _log.warning("%s Version %d is published whole instead.", error, version)
-                whole = await self.trainer.write_weights(version, whole=True)
-                await self.engines.publish(whole, keep_cache=keep_cache)
+        with self.trace.span(RUN, "publish", version=version):
+            async with self.producer.publication(version):
+                try:
+                    await self.engines.publish(location, keep_cache=keep_cache)
+                except DeltaError as error:
+                    _log.warning("%s Version %d is published whole instead.", error, version)
+                    whole = await self.trainer.write_weights(version, whole=True)
+                    await self.engines.publish(whole, keep_cache=keep_cache)

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rlcore.api.errors import EngineError, WorkerError
-from rlcore.api.generation import GroupScorer
+from rlcore.api.generation import GenerationClient, GroupScorer
 from rlcore.api.inputs import Input
 from rlcore.api.producer import Producer, ProducerContext
 from rlcore.api.server_config import frozen_name
@@ -33,6 +34,7 @@ from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
 from rlcore.runtime.signals import StopSignals
 from rlcore.runtime.state import RunState
 from rlcore.runtime.trainer import TrainerGroup
+from rlcore.tracking.trace import Trace, TracedEngine, TracedRewards
 from rlcore.tracking.trackers import Trackers
 
 if TYPE_CHECKING:
@@ -119,11 +121,15 @@ class RunProcesses:
             await _all_or_first_error(engines.start(), frozen.start(), trainer.start(setups))
             engines.connect(trainer)
             stack.push_async_callback(prepared.generators.close)
-            loop = await self._loop(engines, trainer, rewards, stop)
+            limit = resolved.run.checkpoints.trace_limit * 2**20
+            trace = Trace(prepared.run_dir, limit, len(engines.clients))
+            clients = [TracedEngine(client, trace, number) for number, client in enumerate(engines.clients)]
+            rewards = TracedRewards(rewards, trace)
+            loop = await self._loop(engines, trainer, self._producer(clients, rewards), trace, stop)
             evals = frozen.told_evals(prepared.evals)
-            loop.evaluator = await self._evaluator(engines, rewards, resolved, evals, stack)
+            loop.evaluator = await self._evaluator(clients, rewards, resolved, evals, stack)
             loop.teacher = await self._teacher(frozen, stack)
-            with self._told(loop.trackers, stop) as ended:
+            with self._told(loop, stop) as ended:
                 stop.can_save = True
                 settle_heap()
                 reason = await self._watched(loop, engines.watch(), frozen.watch(), trainer.watch())
@@ -132,11 +138,15 @@ class RunProcesses:
             return reason
 
     async def _loop(
-        self, engines: EngineGroup, trainer: TrainerGroup, rewards: GroupScorer, stop: StopSignals
+        self,
+        engines: EngineGroup,
+        trainer: TrainerGroup,
+        producer: Producer,
+        trace: Trace,
+        stop: StopSignals,
     ) -> Loop:
         prepared, state = self.prepared, self.state
-        resolved = prepared.resolved
-        producer, callbacks = self._producer(engines, rewards), Callbacks(prepared.callbacks)
+        resolved, callbacks = prepared.resolved, Callbacks(prepared.callbacks)
         if prepared.resume_from is not None:
             self.console.phase("Loading the checkpoint")
             await trainer.load(prepared.resume_from, saved_roles(resolved))
@@ -149,6 +159,7 @@ class RunProcesses:
             engines=engines,
             trackers=Trackers(prepared.trackers, self.console),
             callbacks=callbacks,
+            trace=trace,
             stop=stop,
             state=state,
         )
@@ -158,17 +169,18 @@ class RunProcesses:
         return loop
 
     @contextlib.contextmanager
-    def _told(self, trackers: Trackers, stop: StopSignals) -> Iterator[list[str]]:
+    def _told(self, loop: Loop, stop: StopSignals) -> Iterator[list[str]]:
         """The trackers are told of the beginning and the end, whose reason comes into the list."""
         prepared, resolved = self.prepared, self.prepared.resolved
         ended: list[str] = []
         try:
-            trackers.start(
+            loop.trackers.start(
                 RunInfo(
                     folder=prepared.run_dir,
                     settings=without_secrets(resolved.flat()),
                     plugins={info.name: info.version for info in resolved.plugins},
                     step=self.state.step,
+                    decode=partial(prepared.encoder.tokenizer.decode, skip_special_tokens=False),
                 )
             )
             yield ended
@@ -176,7 +188,9 @@ class RunProcesses:
             ended.append(stop.reason)
             raise
         finally:
-            trackers.end(ended[0] if ended else "failed")
+            reason = ended[0] if ended else "failed"
+            loop.trace.end(reason)
+            loop.trackers.end(reason)
 
     async def _teacher(self, frozen: FrozenGroup, stack: contextlib.AsyncExitStack) -> TeacherEngine | None:
         """One that is an engine."""
@@ -190,7 +204,7 @@ class RunProcesses:
 
     async def _evaluator(
         self,
-        engines: EngineGroup,
+        clients: Sequence[GenerationClient],
         rewards: GroupScorer,
         resolved: Resolved,
         evals: Sequence[PreparedEval],
@@ -204,18 +218,18 @@ class RunProcesses:
         return Evaluator(
             run=resolved.run,
             encoder=prepared.encoder,
-            clients=engines.clients,
+            clients=clients,
             sets=await evaluations(resolved, evals, pools, prepared.generators, stack, prepared.model.path),
             in_step=not resolved.run.asynchrony.is_asynchronous,
         )
 
-    def _producer(self, engines: EngineGroup, rewards: GroupScorer) -> Producer:
+    def _producer(self, clients: Sequence[GenerationClient], rewards: GroupScorer) -> Producer:
         prepared, resolved = self.prepared, self.prepared.resolved
         context = ProducerContext(
             run=resolved.run,
             cursor=cursor_of(prepared.prompts.train, resolved.run, resolved.source.build()),
             encoder=prepared.encoder,
-            clients=engines.clients,
+            clients=clients,
             generator=prepared.generators.of(resolved.generator),
             rewards=rewards,
             filters=[part.build() for part in resolved.filters],

@@ -153,17 +153,18 @@ class TrainerGroup:
         first: bool,
         version: int | None,
         scales: Scales,
+        keep: bool = False,
     ) -> UpdateResult:
         """Train on one rollout batch, a share for each data-parallel rank, and write weights `version`.
 
-        `version` None: nothing is written. The result of rank 0.
+        `version` None: nothing is written. The result of rank 0; `keep`: with columns of the tokens.
         """
         # In a thread: it takes time where the shares are large, and for ever where the cluster hangs.
         references = await asyncio.to_thread(lambda: [self._cluster.put(share) for share in shares])
         results = await self._all(
             self._step(f"training step {step}"),
             "update",
-            lambda rank: (references[self._data_ranks[rank]], step, first, version, scales),
+            lambda rank: (references[self._data_ranks[rank]], step, first, version, scales, keep),
         )
         result: UpdateResult = results[0]
         return result

@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,8 @@ from rlcore.heap import settle_heap
 from rlcore.runtime.cluster import BEAT_SECONDS
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from rlcore.api.batch import TrainBatch
     from rlcore.api.model_hook import ModelHook
     from rlcore.api.optimizer import OptimizerSettings
@@ -71,11 +73,16 @@ class WorkerSetup:
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateResult:
-    """`metrics`: of the training step; `location`: where the new weights lie (rank 0 only), if anywhere."""
+    """`metrics`: of the training step; `location`: where the new weights lie (rank 0 only), if anywhere.
+
+    `columns`: of the whole batch's response tokens (rank 0 only), where they were asked for
+    (`Learner.take_columns`).
+    """
 
     metrics: Mapping[str, float]
     location: WeightsLocation | None
     write_seconds: float
+    columns: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class RankWorker:
@@ -182,23 +189,25 @@ class TrainWorker(RankWorker):
         return trainer.data.number
 
     def update(
-        self, batch: TrainBatch, step: int, first: bool, version: int | None, scales: Scales
+        self, batch: TrainBatch, step: int, first: bool, version: int | None, scales: Scales, keep: bool
     ) -> UpdateResult:
         """Train on this rank's share of a rollout batch; write the new weights, unless `version` is None.
 
-        `scales`: what settings are multiplied by in this step.
+        `scales`: what settings are multiplied by in this step. `keep`: the result has `columns`.
         """
         self._policy.lr_scale = scales.lr
         for hook in self._hooks:
             assert self._policy.view is not None, "made for the hooks"
             hook.before_step(step, self._policy.view)
-        metrics = self._learner.update(batch, step=step, first=first, kl_scale=scales.kl)
+        metrics = self._learner.update(batch, step=step, first=first, kl_scale=scales.kl, keep=keep)
+        columns = self._learner.take_columns()
         trained = time.perf_counter()
         location = None if version is None else self.write_weights(version)
         return UpdateResult(
             metrics=metrics,
             location=location,
             write_seconds=time.perf_counter() - trained,
+            columns=columns if self._rank == 0 else {},
         )
 
     def write_weights(self, version: int, whole: bool = False) -> WeightsLocation | None:

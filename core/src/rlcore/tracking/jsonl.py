@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rlcore.api.config import Config
+from rlcore.api.tokens import MOST_BYTES
 from rlcore.api.tracker import RunInfo, Tracker
 from rlcore.api.types import Json, Sample
 from rlcore.tracking.metrics import MetricsFile, Row, write_lines
@@ -15,6 +17,8 @@ METRICS = "metrics.jsonl"
 SAMPLES = "samples"
 TRAJECTORY = "trajectory"
 """The key of a saved sample's tokens."""
+BROKEN = "\ufffd"
+"""What stands for a part of a character."""
 
 
 class Jsonl(Tracker):
@@ -31,6 +35,7 @@ class Jsonl(Tracker):
         """Rows beyond `run.step` are removed; all, where the run starts anew."""
         self._samples = run.folder / SAMPLES
         self._every = int(run.settings.get("save_rollouts_every", 0))
+        self._decode = run.decode
         self._metrics = MetricsFile(run.folder / METRICS, keep_step=run.step or -1)
 
     def metrics(self, step: int, metrics: Mapping[str, Json]) -> None:
@@ -42,9 +47,10 @@ class Jsonl(Tracker):
         write_samples(self._samples / f"eval-{step}.jsonl", samples)
 
     def rollout(self, step: int, samples: Sequence[Sample]) -> None:
-        """`samples/rollout-STEP.jsonl`, with the tokens."""
+        """`samples/rollout-STEP.jsonl`, with the tokens and what is known of each."""
         if self._every and step % self._every == 0:
-            rows = [_row("rollout", sample) | {TRAJECTORY: _trajectory(sample)} for sample in samples]
+            texts = TokenTexts(self._decode)
+            rows = [_row("rollout", sample) | {TRAJECTORY: _trajectory(sample, texts)} for sample in samples]
             write_lines(self._samples / f"rollout-{step}.jsonl", rows)
 
     def end(self, reason: str) -> None:
@@ -74,8 +80,8 @@ def _row(name: str, sample: Sample) -> Row:
     }
 
 
-def _trajectory(sample: Sample) -> Row:
-    """What a replay needs: the tokens and what is known of each."""
+def _trajectory(sample: Sample, texts: TokenTexts) -> Row:
+    """What a replay needs, and what `rlcore view` shows: the tokens and what is known of each."""
     return {
         "group_id": sample.group_id,
         "index": sample.index,
@@ -84,4 +90,47 @@ def _trajectory(sample: Sample) -> Row:
         "loss_mask": list(sample.loss_mask),
         "log_probs": list(sample.log_probs),
         "metadata": dict(sample.metadata),
+        "spans": [[span.start, span.version] for span in sample.spans],
+        "extras": {name: _numbers(value) for name, value in sample.extras.items()},
+        **texts.of(sample),
     }
+
+
+def _numbers(value: Any) -> Json:
+    """An extra as JSON, with 6 digits: it is looked at, and nothing goes on from it."""
+    if isinstance(value, Mapping | str):
+        return value
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Iterable):
+        return [_numbers(one) for one in value]
+    return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+class TokenTexts:
+    """The text of each token of samples, by `decode`; None: nobody knows."""
+
+    def __init__(self, decode: Callable[[Sequence[int]], str] | None) -> None:
+        self._decode = decode
+        self._known: dict[int, str] = {}
+
+    def of(self, sample: Sample) -> Row:
+        """`prompt_text`, as the model saw it, and `token_texts`, one for each response token."""
+        if self._decode is None:
+            return {}
+        ids = list(sample.response_ids)
+        texts = [self._text(token) for token in ids]
+        for start, text in enumerate(texts):
+            if BROKEN in text:  # a part of a character: it stands with the first of its tokens
+                for end in range(start + 2, min(start + MOST_BYTES, len(ids)) + 1):
+                    whole = self._decode(ids[start:end])
+                    if BROKEN not in whole:
+                        texts[start:end] = [whole, *[""] * (end - start - 1)]
+                        break
+        return {"prompt_text": self._decode(sample.prompt_ids), "token_texts": texts}
+
+    def _text(self, token: int) -> str:
+        if token not in self._known:
+            assert self._decode is not None, "asked where there is one"
+            self._known[token] = self._decode([token])
+        return self._known[token]

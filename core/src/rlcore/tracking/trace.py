@@ -1,0 +1,151 @@
+"""`Trace`: when each phase and each request of a run began and ended, in Chrome's trace event format.
+
+`RUN/trace.json` opens in `rlcore view`, in https://ui.perfetto.dev and in chrome://tracing.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rlcore.api.generation import Completion, GenerationClient, GroupScorer
+from rlcore.api.types import Json, Sample, Sampling
+
+_log = logging.getLogger(__name__)
+
+TRACE = "trace.json"
+PREVIOUS = "trace.previous.json"
+"""The half of the trace before `TRACE`, once that was full."""
+RUN, REWARDS = "run", "rewards"
+"""Tracks: the phases of the loop, and the groups whose rewards are computed. Engines have the others."""
+
+
+@dataclass
+class _Track:
+    """A process of the trace format. `free`: lanes whose span has ended, lowest first."""
+
+    number: int
+    lanes: int = 0
+    free: list[int] = field(default_factory=list)
+
+    def take(self) -> int:
+        """The lowest lane that nobody uses."""
+        if self.free:
+            return heapq.heappop(self.free)
+        self.lanes += 1
+        return self.lanes
+
+
+class Trace:
+    """Spans of one run, each in a lane of its track. For one thread.
+
+    The files hold at most `limit` bytes, the newest; with 0, nothing is noted or written. What cannot be
+    written costs one warning, and the trace.
+    """
+
+    def __init__(self, folder: Path = Path(), limit: int = 0, engines: int = 0) -> None:
+        self._path, self._limit = folder / TRACE, limit
+        names = (RUN, REWARDS, *map(engine_track, range(engines)))
+        self._tracks = {name: _Track(number) for number, name in enumerate(names, 1)}
+        self._events: list[str] = []
+        self._begin_ns = time.time_ns() - time.perf_counter_ns()
+
+    @contextmanager
+    def span(self, track: str, name: str, **about: Json) -> Iterator[dict[str, Json]]:
+        """A span from here to the end of the block. What the block adds to the dict is noted with it."""
+        if not self._limit:
+            yield about
+            return
+        lanes, begin = self._tracks[track], time.perf_counter_ns()
+        lane = lanes.take()
+        try:
+            yield about
+        finally:
+            heapq.heappush(lanes.free, lane)
+            length = (time.perf_counter_ns() - begin) / 1000
+            self._note("X", name, track, lane, begin, dur=length, args=about)
+
+    def flush(self) -> None:
+        """Write what was noted."""
+        events, self._events = self._events, []
+        if not events:
+            return
+        try:
+            if self._path.exists() and self._path.stat().st_size > self._limit / 2:
+                self._path.replace(self._path.with_name(PREVIOUS))
+            is_new = not self._path.exists()
+            with self._path.open("a", encoding="utf-8") as file:
+                # the format does without the closing bracket, so that a run may end anywhere
+                file.write("".join(["[\n", *self._names()] if is_new else []) + "".join(events))
+        except OSError as error:
+            self._limit = 0
+            _log.warning("%s could not be written: %s. The run goes on without it.", self._path, error)
+
+    def end(self, reason: str) -> None:
+        """The run ends, and why."""
+        if self._limit:
+            self._note("i", "end", RUN, 1, time.perf_counter_ns(), s="g", args={"reason": reason})
+            self.flush()
+
+    def _note(self, kind: str, name: str, track: str, lane: int, begin: int, **more: Json) -> None:
+        at = (self._begin_ns + begin) / 1000  # microseconds since 1970
+        place = {"cat": track, "pid": self._tracks[track].number, "tid": lane}
+        event = {"ph": kind, "name": name, "ts": at, **place, **more}
+        self._events.append(json.dumps(event, ensure_ascii=False) + ",\n")
+
+    def _names(self) -> Iterator[str]:
+        for name, track in self._tracks.items():
+            event = {"ph": "M", "name": "process_name", "pid": track.number, "args": {"name": name}}
+            yield json.dumps(event) + ",\n"
+
+
+def engine_track(number: int) -> str:
+    """The track of engine `number`."""
+    return f"engine {number}"
+
+
+class TracedEngine:
+    """An engine whose requests are spans of its track, the wait for its client included."""
+
+    def __init__(self, engine: GenerationClient, trace: Trace, number: int) -> None:
+        self._engine, self._trace, self._track = engine, trace, engine_track(number)
+
+    async def generate(
+        self,
+        input_ids: Sequence[int],
+        sampling: Sampling,
+        *,
+        n: int,
+        seed: int,
+        rid: str,
+        session: str | None,
+    ) -> Sequence[Completion]:
+        """As the engine's."""
+        with self._trace.span(self._track, "generate", rid=rid, prompt=len(input_ids), samples=n) as about:
+            found = await self._engine.generate(input_ids, sampling, n=n, seed=seed, rid=rid, session=session)
+            about["tokens"] = sum(len(completion.token_ids) for completion in found)
+            about["ends"] = sorted({completion.finish_reason for completion in found})
+        return found
+
+    async def abort(self) -> None:
+        """As the engine's."""
+        await self._engine.abort()
+
+
+class TracedRewards:
+    """Rewards whose groups are spans, the wait for an idle worker included."""
+
+    def __init__(self, rewards: GroupScorer, trace: Trace) -> None:
+        self._rewards, self._trace = rewards, trace
+
+    async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        """As the rewards'."""
+        group = samples[0].group_id if samples else None
+        with self._trace.span(REWARDS, "reward", group=group, samples=len(samples)):
+            return await self._rewards.score(samples)
