@@ -1,22 +1,16 @@
 """`--megatron.<field>`: what is taken, as what type, by whom, and what is refused in which words."""
 
+import runpy
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlcore.api.errors import ConfigError
-from rlcore_megatron.mcore.fields import (
-    DDP,
-    HONORED,
-    LAYOUT,
-    OF_THE_MODEL,
-    OPTIMIZER,
-    OWNED,
-    TRANSFORMER,
-    _types as megatron_types,
-    check_fields,
-    split,
-)
+from rlcore_megatron.field_table import table
+from rlcore_megatron.mcore.fields import OF_PROCESS, check_fields, known_fields, split
+
+ROOT = Path(__file__).parents[4]
 
 
 def test_text_becomes_the_type_of_the_field() -> None:
@@ -57,29 +51,29 @@ def test_one_name_sets_every_class_that_has_it() -> None:
         ("clip-grad", "1", "use --clip-grad."),
         ("bf16", "true", "use --dtype."),
         ("hidden-size", "64", "it belongs to the model"),
-        ("fp8", "e4m3", "it needs TransformerEngine's fp8 or fp4"),
-        ("tp-comm-overlap", "true", "it needs TransformerEngine or apex"),
-        ("gradient-accumulation-fusion", "true", "it needs TransformerEngine or apex"),
+        ("fp8", "e4m3", "TransformerEngine's layers in fp8 or fp4"),
+        ("tp-comm-overlap", "true", "would have no effect: it is of TransformerEngine's layers"),
+        ("gradient-accumulation-fusion", "true", "needs apex, built with its CUDA extensions, which is not"),
         ("cp-comm-type", "a2a", "context parallelism has one form here"),
         ("expert-tensor-parallel-size", "2", "divided by --megatron.expert-model-parallel-size"),
         ("moe-router-topk", "2", "it belongs to the model"),
         ("moe-aux-loss-coeff", "0.01", "come together: give both, or neither"),
-        ("moe-aux-loss-coeff", "-1", "greater than 0"),
+        ("moe-aux-loss-coeff", "-1", "greater than or equal to 0"),
         ("moe-router-load-balancing-type", "aux_loss", "which samples share a micro-batch"),
         ("moe-router-load-balancing-type", "seq_aux_loss", "come together: give both, or neither"),
-        ("moe-router-bias-update-rate", "0.001", "seq_aux_loss moves the router"),
-        ("moe-pad-expert-input-to-capacity", "true", "rlcore's layers of experts do not use it"),
+        ("moe-router-bias-update-rate", "0.001", "seq_aux_loss alone"),
+        ("moe-pad-expert-input-to-capacity", "true", "no token is dropped"),
         (
             "virtual-pipeline-model-parallel-size",
             "2",
             "needs --megatron.pipeline-model-parallel-size 2 or more",
         ),
-        ("num-layers-in-first-pipeline-stage", "2", "pipeline stages are of equal size here"),
+        ("num-layers-in-first-pipeline-stage", "2", "needs --megatron.pipeline-model-parallel-size 2"),
         ("hidden-dropout", "0.1", "with dropout, old and new log-probs"),
-        ("calculate-per-token-loss", "true", "objective owns the loss"),
+        ("calculate-per-token-loss", "true", "use --normalizer."),
         ("mtp-num-layers", "1", "layers for multi-token prediction are left out"),
-        ("transformer-impl", "transformer_engine", "it needs TransformerEngine or apex"),
-        ("mamba-num-heads", "2", "this build does not use it"),
+        ("moe-token-dispatcher-type", "flex", "flex needs DeepEP, which is not here."),
+        ("mamba-num-heads", "2", "it belongs to the model"),
         ("tensor-model-parallel-size", "two", "--megatron.tensor-model-parallel-size 'two': Input should be"),
         ("tensor-model-parallel-size", "0", "must be 1 or more"),
         ("recompute-granularity", "some", "'full' or 'selective'"),
@@ -95,17 +89,43 @@ def test_refusals(name: str, value: Any, expected: str) -> None:
     assert "\n" not in message
 
 
-def test_a_size_of_one_says_nothing_and_passes() -> None:
-    assert check_fields({"expert-tensor-parallel-size": 1}) == {}
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("expert-tensor-parallel-size", 1),
+        ("hidden-dropout", "0"),
+        ("attention-backend", "flash"),
+        ("attention-softmax-in-fp32", "true"),
+        ("moe-token-dispatcher-type", "alltoall"),
+        ("moe-router-bias-update-rate", 0.0),
+        ("moe-permute-fusion", False),
+        ("fp8", None),
+    ],
+)
+def test_a_value_that_the_run_has_anyway_says_nothing(name: str, value: Any) -> None:
+    assert check_fields({name: value}) == {}
 
 
-def test_the_lists_name_fields_that_this_megatron_has() -> None:
-    from megatron.core.distributed import DistributedDataParallelConfig
-    from megatron.core.optimizer import OptimizerConfig
-    from megatron.core.transformer.transformer_config import TransformerConfig
+def test_a_balancing_loss_with_a_coefficient_of_0_is_none() -> None:
+    off = {"moe-router-load-balancing-type": "seq_aux_loss", "moe-aux-loss-coeff": "0"}
+    assert check_fields(off) == check_fields({"moe-router-load-balancing-type": "none"}) == {}
 
-    for names, config in ((TRANSFORMER, TransformerConfig), (OPTIMIZER, OptimizerConfig)):
-        assert set(names) <= set(config.__dataclass_fields__)
-    assert set(DDP) <= set(DistributedDataParallelConfig.__dataclass_fields__)
-    assert set(LAYOUT) | set(OWNED) | OF_THE_MODEL <= set(megatron_types())
-    assert not HONORED & (set(OWNED) | OF_THE_MODEL)
+
+def test_a_layout_says_how_many_chunks_a_stage_has() -> None:
+    given = {"pipeline_model_parallel_size": 2, "pipeline_model_parallel_layout": "Et|(t|)*2L"}
+    checked = check_fields(given)
+    assert checked == {**given, "virtual_pipeline_model_parallel_size": 2}
+    assert check_fields(checked) == checked
+
+
+def test_the_table_has_a_verdict_on_every_field_of_this_megatron_and_no_other() -> None:
+    assert set(table()) == set(known_fields())
+    assert set(OF_PROCESS) <= {name for name, verdict in table().items() if verdict.kind == "honored"}
+    for name, verdict in table().items():
+        assert verdict.why or verdict.flag or verdict.called or verdict.kind == "model", name
+
+
+def test_the_page_is_made_of_the_table() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "megatron_fields.py"))
+    page = ROOT / "docs" / "megatron_fields.md"
+    assert page.read_text() == script["page"](), "run scripts/megatron_fields.py"

@@ -60,13 +60,14 @@ MODELS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         {},
         {"megatron.pipeline_model_parallel_size": "2"},
         "--megatron.pipeline-model-parallel-size: found 2, expected a divisor of the model's "
-        "num_hidden_layers (3).",
+        "num_hidden_layers (3); or divide them unevenly, such as by "
+        "--megatron.num-layers-in-last-pipeline-stage.",
     ),
     (
         {},
         {"megatron.pipeline_model_parallel_size": "3", "megatron.virtual_pipeline_model_parallel_size": "2"},
-        "--megatron.virtual-pipeline-model-parallel-size: found 2, expected that times "
-        "pipeline_model_parallel_size (3) it divides the model's num_hidden_layers (3).",
+        "--megatron.virtual-pipeline-model-parallel-size: found 2, expected a divisor of the layers of each "
+        "stage; stage 0 of 3 has 1 of the model's num_hidden_layers (3).",
     ),
     (
         {},

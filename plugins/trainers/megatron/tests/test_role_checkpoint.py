@@ -39,7 +39,7 @@ SETTINGS = OptimizerSettings(
     lr=1e-2, adam_eps=1e-4, lr_schedule="linear", warmup_steps=1, total_steps=6, weight_decay=0.1
 )
 TENSOR = {"tensor_model_parallel_size": 2}
-PIPELINE = {"pipeline_model_parallel_size": 2}
+PIPELINE = {"pipeline_model_parallel_size": 2, "pipeline_model_parallel_layout": "Ett|L"}
 
 
 def _start(

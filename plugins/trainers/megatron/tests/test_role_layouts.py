@@ -12,7 +12,7 @@ from rlcore.api.part import ModelSpec, Part
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import make_qwen3, policy_loss, random_batch
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.fields import split
+from rlcore_megatron.mcore.fields import check_fields, split
 from rlcore_megatron.mcore.packing import balance
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors
@@ -30,6 +30,13 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "pipeline": {"pipeline_model_parallel_size": 2},
     "pipeline-tied": {"pipeline_model_parallel_size": 2},
     "virtual": {"pipeline_model_parallel_size": 2, "virtual_pipeline_model_parallel_size": 2},
+    "uneven": {"pipeline_model_parallel_size": 2, "num_layers_in_first_pipeline_stage": 3},
+    "uneven-virtual": {"pipeline_model_parallel_size": 2, "pipeline_model_parallel_layout": "Ett|t|t|L"},
+    "counted": {
+        "pipeline_model_parallel_size": 2,
+        "account_for_embedding_in_pipeline_split": True,
+        "account_for_loss_in_pipeline_split": True,
+    },
     "context": {"context_parallel_size": 2},
     "context-recomputed": {"context_parallel_size": 2, **RECOMPUTE},
     "data-unsharded": {"use_distributed_optimizer": False},
@@ -43,7 +50,7 @@ def _batches() -> list[TrainBatch]:
 
 
 def _run(rank: int, world: int, port: int, path: str, megatron: dict[str, Any]) -> Any:
-    parallel.start(rank, world, "127.0.0.1", port, **split(megatron).layout)
+    parallel.start(rank, world, "127.0.0.1", port, **split(check_fields(megatron)).layout)
     part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
     role = Role(ModelSpec(path=path, bridge=part, fields=megatron), SETTINGS)
     scores, steps = [], []
@@ -105,7 +112,7 @@ def test_layouts_agree(
 ) -> None:
     if layout.endswith("tied"):
         model, alone = tied
-    elif layout == "virtual":
+    elif "virtual" in layout or layout in ("uneven", "counted"):
         model, alone = deep
     results = run_ranks(_run, 2, model, LAYOUTS[layout])
     for index in range(len(_batches())):

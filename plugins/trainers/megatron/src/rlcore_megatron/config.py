@@ -8,24 +8,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rlcore import ConfigError, TrainerConfig, expert_count, flag_name
+from rlcore import ConfigError, TrainerConfig, expert_count
+from rlcore_megatron.pipeline import PIPELINE, TABLE, UNEVEN, VIRTUAL, chunk_layers, flag, is_on, size
 
 if TYPE_CHECKING:
     from rlcore import RunConfig
 
-TABLE = "megatron"
-TENSOR, PIPELINE = "tensor_model_parallel_size", "pipeline_model_parallel_size"
+TENSOR = "tensor_model_parallel_size"
 CONTEXT, EXPERT = "context_parallel_size", "expert_model_parallel_size"
-VIRTUAL = "virtual_pipeline_model_parallel_size"
 BALANCE = "moe_router_load_balancing_type"
 
-DIVIDED: Mapping[str, tuple[str, ...]] = {
-    TENSOR: ("num_attention_heads", "num_key_value_heads", "intermediate_size"),
-    PIPELINE: ("num_hidden_layers",),
-}
-"""Parallel size → what of config.json it divides."""
-
-_ON = ("true", "1", "yes", "on", "t", "y")
+DIVIDED = ("num_attention_heads", "num_key_value_heads", "intermediate_size")
+"""What of config.json tensor parallelism divides."""
 
 
 class MegatronConfig(TrainerConfig):
@@ -45,18 +39,19 @@ class MegatronConfig(TrainerConfig):
     layout_fields: ClassVar[frozenset[str]] = frozenset(
         (
             *(TENSOR, PIPELINE, VIRTUAL, CONTEXT, EXPERT, "expert_tensor_parallel_size", "sequence_parallel"),
+            *UNEVEN,
             *("recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules"),
         )
     )
 
     def model_ranks(self, fields: Mapping[str, Any]) -> int:
         """Ranks that hold one replica of the model, its experts included."""
-        dense = _size(fields, TENSOR) * _size(fields, CONTEXT)
-        return math.lcm(dense, _size(fields, EXPERT)) * _size(fields, PIPELINE)
+        dense = size(fields, TENSOR) * size(fields, CONTEXT)
+        return math.lcm(dense, size(fields, EXPERT)) * size(fields, PIPELINE)
 
     def complaints(self, run: RunConfig, fields: Mapping[str, Any], roles: Collection[str]) -> Iterable[str]:
         """A swapped reference takes weights that are there."""
-        is_late = str(fields.get("overlap_param_gather", "false")).lower() == "true"
+        is_late = is_on(fields, "overlap_param_gather")
         if run.kl.reference_placement == "swapped" and is_late:
             yield (
                 "--reference-placement: found swapped with --megatron.overlap-param-gather, which fills in "
@@ -67,13 +62,12 @@ class MegatronConfig(TrainerConfig):
         self, run: RunConfig, fields: Mapping[str, Any], hf_config: Mapping[str, Any]
     ) -> Iterable[str]:
         """A layout divides what the model has."""
-        for size, names in DIVIDED.items():
-            parts = _size(fields, size)
-            for name in names:
-                count = hf_config.get(name)
-                if isinstance(count, int) and count % parts:
-                    yield f"{_flag(size)}: found {parts}, expected a divisor of the model's {name} ({count})."
-        yield from _virtual_complaints(fields, hf_config.get("num_hidden_layers"))
+        parts = size(fields, TENSOR)
+        for name in DIVIDED:
+            count = hf_config.get(name)
+            if isinstance(count, int) and count % parts:
+                yield f"{flag(TENSOR)}: found {parts}, expected a divisor of the model's {name} ({count})."
+        yield from _pipeline_complaints(fields, hf_config.get("num_hidden_layers"))
         yield from _expert_complaints(fields, hf_config)
         yield from _unknown_type(hf_config)
 
@@ -101,42 +95,28 @@ def _has_folder(package: str) -> bool:
     return any(Path(folder, *path.split(".")).is_dir() for folder in folders or ())
 
 
-def _flag(name: str) -> str:
-    return flag_name(f"{TABLE}.{name}")
-
-
-def _size(fields: Mapping[str, Any], name: str) -> int:
-    value = fields.get(name, 1)
-    if isinstance(value, bool) or not str(value).isdecimal() or int(value) < 1:
-        raise ConfigError(f"{_flag(name)}: found {value!r}, expected an integer of at least 1.")
-    return int(value)
-
-
-def _virtual_complaints(fields: Mapping[str, Any], layers: Any) -> Iterator[str]:
-    if VIRTUAL not in fields or not isinstance(layers, int):
-        return
-    stages, chunks = _size(fields, PIPELINE), _size(fields, VIRTUAL)
-    if layers % (stages * chunks):
-        yield (
-            f"{_flag(VIRTUAL)}: found {chunks}, expected that times {PIPELINE} ({stages}) "
-            f"it divides the model's num_hidden_layers ({layers})."
-        )
+def _pipeline_complaints(fields: Mapping[str, Any], layers: Any) -> Iterator[str]:
+    if isinstance(layers, int):
+        try:
+            chunk_layers(fields, layers)
+        except ConfigError as error:
+            yield str(error)
 
 
 def _expert_complaints(fields: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
     """A model with experts is divided differently; a dense one has none to divide."""
-    experts, parts, tensor = expert_count(config), _size(fields, EXPERT), _size(fields, TENSOR)
+    experts, parts, tensor = expert_count(config), size(fields, EXPERT), size(fields, TENSOR)
     if not experts:
         if BALANCE in fields:
-            yield f"{_flag(BALANCE)}: the model has no experts; leave it out."
+            yield f"{flag(BALANCE)}: the model has no experts; leave it out."
         if parts > 1:
-            yield f"{_flag(EXPERT)}: found {parts}, but the model has no experts; leave it out."
+            yield f"{flag(EXPERT)}: found {parts}, but the model has no experts; leave it out."
         return
     if experts % parts:
-        yield f"{_flag(EXPERT)}: found {parts}, expected a divisor of the model's experts ({experts})."
-    found = f"{_flag(TENSOR)}: found {tensor}"
+        yield f"{flag(EXPERT)}: found {parts}, expected a divisor of the model's experts ({experts})."
+    found = f"{flag(TENSOR)}: found {tensor}"
     shared = (config.get("n_shared_experts") or 0) * (config.get("moe_intermediate_size") or 0)
     if shared % tensor:
         yield f"{found}, expected a divisor of the size of the model's shared experts ({shared})."
-    if tensor > 1 and str(fields.get("sequence_parallel", False)).lower() not in _ON:
-        yield f"{found} for a model with experts, which needs {_flag('sequence_parallel')} true as well."
+    if tensor > 1 and not is_on(fields, "sequence_parallel"):
+        yield f"{found} for a model with experts, which needs {flag('sequence_parallel')} true as well."

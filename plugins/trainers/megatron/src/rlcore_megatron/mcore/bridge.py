@@ -21,6 +21,7 @@ from rlcore_megatron.mcore.backend import Linears, block_spec
 from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.rotary import Rotary
 from rlcore_megatron.mcore.transfer import Read, Write
+from rlcore_megatron.pipeline import PIPELINE, VIRTUAL, chunk_layers
 
 VALUE_HEAD_NAME = "score.weight"
 """How transformers names the head of a model with one output a token."""
@@ -90,6 +91,7 @@ class MBridge:
         self.value_head = value_head
         self._read(path)
         self._check_layout()
+        self._check_pipeline(settings)
         self.tied = bool(self.hf_config.tie_word_embeddings) and not value_head
         self.vocab_size = int(self.hf_config.vocab_size)
         self._inner = self._make_inner(dtype, settings)
@@ -212,12 +214,6 @@ class MBridge:
             ("num_attention_heads", parallel.tensor_size(), "tensor-model-parallel-size"),
             ("num_key_value_heads", parallel.tensor_size(), "tensor-model-parallel-size"),
             ("intermediate_size", parallel.tensor_size(), "tensor-model-parallel-size"),
-            ("num_hidden_layers", parallel.pipeline_size(), "pipeline-model-parallel-size"),
-            (
-                "num_hidden_layers",
-                parallel.pipeline_size() * parallel.virtual_size(),
-                "virtual-pipeline-model-parallel-size (with the pipeline's size)",
-            ),
         )
         for name, parts, flag in splits:
             whole = getattr(self.hf_config, name)
@@ -225,6 +221,14 @@ class MBridge:
                 raise ConfigError(
                     f"--megatron.{flag} {parts} does not divide {name} = {whole} of {self.path}."
                 )
+
+    def _check_pipeline(self, settings: Mapping[str, Any]) -> None:
+        """Refuse (ConfigError) stages that the model's layers cannot be divided into."""
+        sizes = {PIPELINE: parallel.pipeline_size(), VIRTUAL: parallel.virtual_size()}
+        try:
+            chunk_layers({**settings, **sizes}, int(self.hf_config.num_hidden_layers))
+        except ConfigError as error:
+            raise ConfigError(f"{self.path}: {error}") from error
 
 
 DEFAULTS: Mapping[str, Any] = {

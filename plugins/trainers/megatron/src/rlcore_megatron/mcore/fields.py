@@ -1,151 +1,56 @@
 """`--megatron.<field>`: one name sets every config class of megatron-core that has it.
 
-A field that would have no effect in this build is refused, never ignored: what is honored is listed here.
+A field that would have no effect is refused, never ignored: `rlcore_megatron.field_table` has a verdict on
+each. A value that the run has anyway passes, and says nothing.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import re
+import functools
+import importlib.util
 import typing
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+import torch
 from megatron.core.distributed import DistributedDataParallelConfig
 from megatron.core.optimizer import OptimizerConfig
-from megatron.core.transformer.transformer_config import TransformerConfig
+from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
 from pydantic import Field, TypeAdapter, ValidationError
 
 from rlcore import ConfigError, did_you_mean
+from rlcore_megatron.field_table import Verdict, table
+from rlcore_megatron.mcore.pipeline_layout import layout_rows
+from rlcore_megatron.pipeline import FIRST, LAST, LAYOUT, PIPELINE, UNEVEN, VIRTUAL, flag
 
-LAYOUT = (
+OF_PROCESS = (
     "tensor_model_parallel_size",
-    "pipeline_model_parallel_size",
-    "virtual_pipeline_model_parallel_size",
+    PIPELINE,
+    VIRTUAL,
     "context_parallel_size",
     "expert_model_parallel_size",
     "sequence_parallel",
 )
 """The fields that `rlcore_megatron.mcore.parallel.start` takes."""
 
-TRANSFORMER = (
-    "sequence_parallel",
-    "deterministic_mode",
-    "batch_p2p_comm",
-    "batch_p2p_sync",
-    "deallocate_pipeline_outputs",
-    "fp32_residual_connection",
-    "bias_activation_fusion",
-    "bias_dropout_fusion",
-    "disable_bf16_reduced_precision_matmul",
-    "recompute_granularity",
-    "recompute_method",
-    "recompute_num_layers",
-    "recompute_modules",
-    "moe_router_load_balancing_type",
-    "moe_aux_loss_coeff",
-    "distribute_saved_activations",
-)
-OPTIMIZER = (
-    "adam_beta1",
-    "adam_beta2",
-    "adam_eps",
-    "decoupled_weight_decay",
-    "apply_wd_to_qk_layernorm",
-    "use_distributed_optimizer",
-    "overlap_param_gather",
-)
-DDP = (
-    "use_distributed_optimizer",
-    "grad_reduce_in_fp32",
-    "overlap_grad_reduce",
-    "overlap_param_gather",
-    "align_param_gather",
-    "bucket_size",
-    "pad_buckets_for_high_nccl_busbw",
-)
-NARROWED: Mapping[str, Any] = {
-    "moe_router_load_balancing_type": Literal["seq_aux_loss"],
-    "moe_aux_loss_coeff": Annotated[float, Field(gt=0)],
-}
-"""Types of fields of which only a part of the values is taken."""
-HONORED = frozenset((*LAYOUT, *TRANSFORMER, *OPTIMIZER, *DDP))
-
-OWNED: Mapping[str, str] = {
-    "lr": "--lr",
-    "min_lr": "--lr-schedule",
-    "decoupled_lr": "--lr",
-    "decoupled_min_lr": "--lr-schedule",
-    "weight_decay": "--weight-decay",
-    "clip_grad": "--clip-grad",
-    "bf16": "--dtype",
-    "fp16": "--dtype",
-    "params_dtype": "--dtype",
-    "pipeline_dtype": "--dtype",
-    "autocast_dtype": "--dtype",
-    "enable_autocast": "--dtype",
-}
-"""What rlcore sets itself, and the flag that sets it."""
-
-OF_THE_MODEL = frozenset(
-    (
-        "num_layers",
-        "hidden_size",
-        "num_attention_heads",
-        "num_query_groups",
-        "ffn_hidden_size",
-        "kv_channels",
-        "layernorm_epsilon",
-        "add_bias_linear",
-        "add_qkv_bias",
-        "gated_linear_unit",
-        "activation_func",
-        "normalization",
-        "qk_layernorm",
-        "num_moe_experts",
-        "moe_layer_freq",
-        "moe_ffn_hidden_size",
-        "moe_shared_expert_intermediate_size",
-        "moe_router_topk",
-        "moe_router_num_groups",
-        "moe_router_group_topk",
-        "moe_router_score_function",
-        "moe_router_pre_softmax",
-        "moe_router_topk_scaling_factor",
-        "moe_router_enable_expert_bias",
-        "multi_latent_attention",
-        "rotary_interleaved",
-        "softmax_scale",
-    )
-)
-"""What the model's config.json says."""
+CONFIGS = (MLATransformerConfig, OptimizerConfig, DistributedDataParallelConfig)
+"""megatron-core's config classes; the first has the fields of TransformerConfig as well."""
 
 BALANCE, COEFFICIENT = "moe_router_load_balancing_type", "moe_aux_loss_coeff"
-NOT_BY_ITSELF = "the others depend on which samples share a micro-batch"
-
-REASONS: Mapping[str, str] = {
-    r"fp8|fp4|first_last_layers_bf16|num_layers_at_|mxfp8": "it needs TransformerEngine's fp8 or fp4",
-    r"tp_comm|^use_te|te_rng|activation_func_|_fusion$|fused|cpu_offloading|cuda_graph|attention_backend|"
-    r"precision_aware|transformer_impl|kitchen|symmetric|persist_layer": "it needs TransformerEngine or apex",
-    r"context_parallel|cp_comm|dp_cp|hierarchical": "context parallelism has one form here: keys and values "
-    "are gathered",
-    r"z_loss|bias_update": "beside the policy only --megatron.moe-router-load-balancing-type seq_aux_loss "
-    "moves the router: it alone does not depend on how a batch is divided",
-    r"expert_tensor": "experts are divided by --megatron.expert-model-parallel-size, and none is cut",
-    r"^moe_|expert|deepep": "rlcore's layers of experts do not use it",
-    r"_vp_|overlap_p2p|first_pipeline_stage|last_pipeline_stage|pipeline_model_parallel_layout|"
-    r"_pipeline_split": "pipeline stages are of equal size here",
-    r"^mtp_": "layers for multi-token prediction are left out of every model",
-    r"dropout": "with dropout, old and new log-probs would be those of different models",
-    r"inference|flash_decode|prefill": "it is for inference, and an engine generates",
-    r"loss": "rlcore's objective owns the loss and its reduction",
+NARROWED: Mapping[str, Any] = {
+    BALANCE: Literal["seq_aux_loss", "none"],
+    COEFFICIENT: Annotated[float, Field(ge=0)],
+    "moe_router_dtype": Literal["fp32"],
+    LAYOUT: str | None,
 }
-"""Why others are refused: the first pattern that is found in the name tells."""
+"""Types of fields of which only a part of the values is taken."""
+NOT_BY_ITSELF = "the others depend on which samples share a micro-batch"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Checked fields, by what takes them. A field that several take is in each."""
+    """What a user set, sorted by what takes it."""
 
     layout: dict[str, Any]
     transformer: dict[str, Any]
@@ -162,58 +67,138 @@ def check_fields(overrides: Mapping[str, Any]) -> dict[str, Any]:
     checked = {}
     for given, value in overrides.items():
         name = given.replace("-", "_")
-        _check_name(name, value)
-        if name in HONORED:
+        if _is_taken(name, value):
             checked[name] = _parse(name, value)
+    _check_pipeline(checked)
+    _check_balance(checked)
     if checked.get("sequence_parallel") and checked.get("tensor_model_parallel_size", 1) == 1:
         raise ConfigError(
-            f"{_flag('sequence_parallel')} needs {_flag('tensor_model_parallel_size')} 2 or more: "
+            f"{flag('sequence_parallel')} needs {flag('tensor_model_parallel_size')} 2 or more: "
             "it splits the sequence over the tensor-parallel ranks."
         )
-    if (
-        checked.get("virtual_pipeline_model_parallel_size")
-        and checked.get("pipeline_model_parallel_size", 1) == 1
-    ):
-        raise ConfigError(
-            f"{_flag('virtual_pipeline_model_parallel_size')} needs "
-            f"{_flag('pipeline_model_parallel_size')} 2 or more: it divides the layers of each stage."
-        )
-    if (BALANCE in checked) != (COEFFICIENT in checked):
-        raise ConfigError(
-            f"{_flag(BALANCE)} seq_aux_loss and {_flag(COEFFICIENT)} come together: give both, or neither."
-        )
     return checked
+
+
+def _check_pipeline(checked: dict[str, Any]) -> None:
+    """What divides a pipeline fits the others; the layout's chunks become those of a virtual pipeline."""
+    stages = checked.get(PIPELINE, 1)
+    for name in (VIRTUAL, *UNEVEN):
+        if checked.get(name) and stages == 1:
+            raise ConfigError(
+                f"{flag(name)} needs {flag(PIPELINE)} 2 or more: it divides the layers of its stages."
+            )
+    given = [name for name in UNEVEN if checked.get(name)]
+    if len(given) > 1 and not (set(given) <= {FIRST, LAST} or {FIRST, LAST, LAYOUT}.isdisjoint(given)):
+        raise ConfigError(
+            f"{flag(given[0])} and {flag(given[-1])} divide the layers in two ways: give one of them."
+        )
+    if checked.get(LAYOUT):
+        chunks = len(layout_rows(checked)) // stages
+        if checked.get(VIRTUAL, chunks) != chunks:
+            raise ConfigError(
+                f"{flag(VIRTUAL)}: found {checked[VIRTUAL]}, but {flag(LAYOUT)} gives each stage {chunks} "
+                "chunks; leave it out."
+            )
+        if chunks > 1:
+            checked[VIRTUAL] = chunks
+
+
+def _check_balance(checked: dict[str, Any]) -> None:
+    """The balancing loss and its coefficient come together; switched off, neither says anything."""
+    kind, coefficient = checked.get(BALANCE), checked.get(COEFFICIENT)
+    if kind == "none" and coefficient:
+        raise ConfigError(
+            f"{flag(COEFFICIENT)}: found {coefficient} with {flag(BALANCE)} none, expected seq_aux_loss."
+        )
+    if kind == "none" or coefficient == 0:
+        checked.pop(BALANCE, None)
+        checked.pop(COEFFICIENT, None)
+    elif (kind is None) != (coefficient is None):
+        raise ConfigError(
+            f"{flag(BALANCE)} seq_aux_loss and {flag(COEFFICIENT)} come together: give both, or neither."
+        )
 
 
 def split(fields: Mapping[str, Any]) -> Settings:
     """Checked `fields`, sorted by what takes them."""
 
-    def of(names: tuple[str, ...]) -> dict[str, Any]:
-        return {name: fields[name] for name in names if name in fields}
+    def of(config: type) -> dict[str, Any]:
+        names = {field.name for field in dataclasses.fields(config)}
+        return {name: value for name, value in fields.items() if name in names}
 
-    return Settings(layout=of(LAYOUT), transformer=of(TRANSFORMER), optimizer=of(OPTIMIZER), ddp=of(DDP))
+    # mbridge tells a model of the process groups that there are
+    sizes = {name for name in OF_PROCESS if name != "sequence_parallel"}
+    transformer = {name: value for name, value in of(TransformerConfig).items() if name not in sizes}
+    return Settings(
+        layout={name: fields[name] for name in OF_PROCESS if name in fields},
+        transformer=transformer,
+        optimizer=of(OptimizerConfig),
+        ddp=of(DistributedDataParallelConfig),
+    )
 
 
-def _check_name(name: str, value: Any) -> None:
-    if name in HONORED:
-        return
-    types = _types()
-    if name not in types:
-        raise ConfigError(f"{_flag(name)} is no field of megatron-core.{_suggest(name)}")
-    if name in OWNED:
-        raise ConfigError(f"{_flag(name)} is set by rlcore: use {OWNED[name]}.")
-    if name in OF_THE_MODEL:
-        raise ConfigError(f"{_flag(name)} cannot be set: it belongs to the model, whose config.json says it.")
-    if name == "expert_tensor_parallel_size" and _parse(name, value) == 1:
-        return
-    reason = next((why for pattern, why in REASONS.items() if re.search(pattern, name)), None)
-    raise ConfigError(f"{_flag(name)} cannot be honored: {reason or 'this build does not use it'}.")
+def _is_taken(name: str, value: Any) -> bool:
+    """Whether the field takes its value; False where the run has the value anyway. ConfigError otherwise."""
+    fields = known_fields()
+    if name not in fields:
+        raise ConfigError(f"{flag(name)} is no field of megatron-core.{_suggest(name)}")
+    verdict = table().get(name)
+    assert verdict is not None, (
+        f"fields.toml has no verdict on {name}: tests hold it to megatron-core's fields"
+    )
+    if verdict.kind == "honored":
+        return True
+    if _is_had(verdict, fields[name], value):
+        return False
+    if verdict.kind == "needs":
+        missing = _missing(verdict)
+        if missing:
+            raise ConfigError(f"{flag(name)} {value} needs {missing}, which is not here.")
+        return True
+    raise ConfigError(_refusal(name, value, verdict))
+
+
+def _refusal(name: str, value: Any, verdict: Verdict) -> str:
+    if verdict.flag:
+        return f"{flag(name)} is set by rlcore: use {verdict.flag}."
+    if verdict.kind == "model":
+        return f"{flag(name)} cannot be set: it belongs to the model, whose config.json says it."
+    if verdict.kind == "decided":
+        return f"{flag(name)} {value} cannot be honored: {verdict.why}."
+    return f"{flag(name)} {value} would have no effect: {verdict.why}."
+
+
+def _missing(verdict: Verdict) -> str:
+    """What a field needs and does not find."""
+    if importlib.util.find_spec(verdict.library) is None:
+        return verdict.called
+    return "" if torch.cuda.is_available() else "a GPU"
+
+
+def _is_had(verdict: Verdict, field: dataclasses.Field[Any], value: Any) -> bool:
+    """Whether the run has this value of a field that takes none."""
+    values = verdict.values
+    if values is None:
+        # a flag or the model may say something else than megatron-core's default
+        is_default = not verdict.flag and verdict.kind != "model"
+        default = None if field.default is dataclasses.MISSING else field.default
+        values = [default] if is_default else []
+    return _plain(value) in [_plain(one) for one in values]
+
+
+def _plain(value: Any) -> str:
+    """As a text that is the same for `true` and True, 0 and "0.0"."""
+    text = str(getattr(value, "name", value)).lower()
+    try:
+        return str(float(text))
+    except ValueError:
+        return text
 
 
 def _parse(name: str, value: Any) -> Any:
     kind = NARROWED.get(name, _types()[name])
     if isinstance(value, str):
-        if value.lower() == "none":
+        if value.lower() == "none" and name not in NARROWED:
             value = None
         elif "list" in str(kind).lower():
             value = [part.strip() for part in value.split(",") if part.strip()]
@@ -221,24 +206,24 @@ def _parse(name: str, value: Any) -> Any:
         parsed = TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
         why = f" ({NOT_BY_ITSELF})" if name == BALANCE else ""
-        raise ConfigError(f"{_flag(name)} {value!r}: {error.errors()[0]['msg']}{why}.") from error
-    if name.endswith("_size") and isinstance(parsed, int) and parsed < 1:
-        raise ConfigError(f"{_flag(name)} {value!r}: must be 1 or more.")
+        raise ConfigError(f"{flag(name)} {value!r}: {error.errors()[0]['msg']}{why}.") from error
+    positive = name.endswith("_size") or name in (FIRST, LAST)
+    if positive and isinstance(parsed, int) and parsed < 1:
+        raise ConfigError(f"{flag(name)} {value!r}: must be 1 or more.")
     return parsed
 
 
-def _types() -> dict[str, Any]:
-    """Each field of megatron-core's config classes and its type."""
-    found: dict[str, Any] = {}
-    for config in (DistributedDataParallelConfig, OptimizerConfig, TransformerConfig):
-        hints = typing.get_type_hints(config)
-        found.update({field.name: hints[field.name] for field in dataclasses.fields(config)})
-    return found
+@functools.cache
+def known_fields() -> Mapping[str, dataclasses.Field[Any]]:
+    """Every field of megatron-core's config classes."""
+    return {field.name: field for config in CONFIGS for field in dataclasses.fields(config)}
 
 
-def _flag(name: str) -> str:
-    return f"--megatron.{name.replace('_', '-')}"
+@functools.cache
+def _types() -> Mapping[str, Any]:
+    """The type of each field."""
+    return {name: hint for config in CONFIGS for name, hint in typing.get_type_hints(config).items()}
 
 
 def _suggest(name: str) -> str:
-    return did_you_mean(name.replace("_", "-"), [known.replace("_", "-") for known in sorted(_types())])
+    return did_you_mean(name.replace("_", "-"), [known.replace("_", "-") for known in sorted(known_fields())])

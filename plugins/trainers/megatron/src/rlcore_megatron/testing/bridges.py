@@ -45,12 +45,13 @@ TOLERANCE = 1e-5
 """Largest difference of a logit; of a gradient, beside its largest value; of losses and norms, relative."""
 TP2, PP2 = {"tensor_model_parallel_size": "2"}, {"pipeline_model_parallel_size": "2"}
 SP = {"sequence_parallel": "true"}
+UNEVEN = PP2 | {"num_layers_in_last_pipeline_stage": "1"}
 VPP2 = PP2 | {"virtual_pipeline_model_parallel_size": "2"}
 CP2 = {"context_parallel_size": "2"}
 LAYOUTS: Mapping[str, tuple[int, Choice]] = {
     "TP2": (2, TP2),
     "TP2 SP": (2, TP2 | SP),
-    "PP2": (2, PP2),
+    "PP2 uneven": (2, UNEVEN),
     "VPP2": (2, VPP2),
     "CP2": (2, CP2),
     "TP2 PP2 SP": (4, TP2 | PP2 | SP),
@@ -62,6 +63,7 @@ EXPERT_LAYOUTS: Mapping[str, tuple[int, Choice]] = {
     "TP2 SP": (2, TP2 | SP),
     "TP2 SP EP2": (2, TP2 | SP | EP2),
     "CP2 EP2": (2, CP2 | EP2),
+    "PP2 uneven": (2, UNEVEN),
     "VPP2": (2, VPP2),
 }
 """For families with experts, whose tensor parallelism needs sequence parallelism."""

@@ -1,0 +1,59 @@
+"""Write docs/megatron_fields.md: what becomes of each field of megatron-core's config classes."""
+
+from collections import Counter
+from importlib.metadata import version
+from pathlib import Path
+
+from rlcore.api.config import flag_name
+from rlcore_megatron.field_table import Verdict, table
+from rlcore_megatron.mcore.fields import CONFIGS
+
+PAGE = Path(__file__).parents[1] / "docs" / "megatron_fields.md"
+HEAD = """# megatron-core's fields
+
+Made by `python scripts/megatron_fields.py` from the table of the megatron plugin
+(`rlcore_megatron/fields.toml`). `--megatron.FIELD` sets every config class of megatron-core {version} that
+has the field. A field that would have no effect is refused, with the reason below. A value that the run has
+anyway passes.
+
+| verdict | fields | means |
+| --- | --- | --- |
+{counts}
+
+Of: T TransformerConfig (and MLATransformerConfig), O OptimizerConfig, D DistributedDataParallelConfig.
+"""
+MEANINGS = {
+    "honored": "takes its value; tests set it",
+    "decided": "rlcore sets it, or a flag of rlcore does",
+    "model": "config.json of the model says it",
+    "needs": "takes its value where the library and a GPU are found; never tried by the tests",
+    "unused": "nothing that runs here reads it",
+}
+CLASSES = {"MLATransformerConfig": "T", "OptimizerConfig": "O", "DistributedDataParallelConfig": "D"}
+
+
+def page() -> str:
+    """The whole page."""
+    found = Counter(verdict.kind for verdict in table().values())
+    counts = "\n".join(f"| {kind} | {found[kind]} | {means} |" for kind, means in MEANINGS.items())
+    text = HEAD.format(version=version("megatron-core"), counts=counts)
+    for kind in MEANINGS:
+        text += f"\n## {kind}\n\n| field | of | why |\n| --- | --- | --- |\n"
+        for name, verdict in table().items():
+            if verdict.kind == kind:
+                text += f"| `{flag_name('megatron.' + name)}` | {_of(name)} | {_why(verdict)} |\n"
+    return text
+
+
+def _of(name: str) -> str:
+    return " ".join(CLASSES[config.__name__] for config in CONFIGS if name in config.__dataclass_fields__)
+
+
+def _why(verdict: Verdict) -> str:
+    reason = verdict.why or (f"use `{verdict.flag}`" if verdict.flag else verdict.called or "of the model")
+    values = "" if verdict.values is None else ", ".join(f"`{value}`" for value in verdict.values)
+    return f"{reason}; the run has {values}" if values else reason
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
