@@ -5,7 +5,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from rlcore.api.config import flag_name
-from rlcore_megatron.field_table import Verdict, table
+from rlcore_megatron.field_table import Kind, Verdict, table
 from rlcore_megatron.mcore.fields import CONFIGS
 
 PAGE = Path(__file__).parents[1] / "docs" / "megatron_fields.md"
@@ -22,7 +22,7 @@ anyway passes.
 
 Of: T TransformerConfig (and MLATransformerConfig), O OptimizerConfig, D DistributedDataParallelConfig.
 """
-MEANINGS = {
+MEANINGS: dict[Kind, str] = {
     "honored": "takes its value; tests set it",
     "decided": "rlcore sets it, or a flag of rlcore does",
     "model": "config.json of the model says it",
