@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+import rlcore_megatron.mcore  # noqa: F401 - makes megatron-core importable
 from rlcore.api.errors import ConfigError
-from rlcore_megatron.pipeline import chunk_layers
+from rlcore_megatron.pipeline import chunk_layers, layout_rows
 
 STAGES = "pipeline_model_parallel_size"
 VIRTUAL = "virtual_pipeline_model_parallel_size"
@@ -60,10 +61,10 @@ def test_layers_of_each_chunk(fields: dict[str, Any], layers: int, expected: lis
             {STAGES: 2, LAYOUT: "Ettt|tt|ttL"},
             "3 stages, expected a multiple of pipeline_model_parallel_size (2)",
         ),
-        ({STAGES: 2, LAYOUT: "Etttx|ttttL"}, "of E (embedding), t (a layer) and L (loss), such as"),
+        ({STAGES: 2, LAYOUT: "Etttx|ttttL"}, "first E (the embedding), last L (the loss), between them t"),
         ({STAGES: 2, LAYOUT: "Ettt|tttmL"}, "layers for multi-token prediction (m) are left out"),
-        ({STAGES: 2, LAYOUT: "tttE|ttttL"}, "expected one E, at the start, and one L, at the end"),
-        ({STAGES: 2, LAYOUT: "EtttttttL|L"}, "expected one E, at the start, and one L"),
+        ({STAGES: 2, LAYOUT: "tttE|ttttL"}, "first E (the embedding), last L"),
+        ({STAGES: 2, LAYOUT: "EtttttttL|L"}, "first E (the embedding), last L"),
         ({STAGES: 2, LAYOUT: "Etttt||ttt|L"}, "whose stage 1 is empty"),
     ],
 )
@@ -72,3 +73,12 @@ def test_refusals(fields: dict[str, Any], sentence: str) -> None:
         chunk_layers(fields, 7)
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["Ettt|(tt|)*29,tL", "E|t*3|(t*2|)*2L", "Et,(|tt)*3,|L", "E(t)*2tL"])
+def test_the_notation_is_that_of_megatron(text: str) -> None:
+    from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout
+
+    letters = {"embedding": "E", "decoder": "t", "loss": "L"}
+    theirs = PipelineParallelLayerLayout.parse_str_to_list(text)
+    assert layout_rows({LAYOUT: text}) == ["".join(letters[layer.name] for layer in row) for row in theirs]

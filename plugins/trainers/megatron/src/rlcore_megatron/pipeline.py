@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlcore import ConfigError, flag_name
@@ -15,6 +16,7 @@ LAYOUT = "pipeline_model_parallel_layout"
 UNEVEN = (FIRST, LAST, WITH_EMBEDDING, WITH_LOSS, LAYOUT)
 """The fields that divide the layers unevenly."""
 
+_REPEATED = re.compile(r"(?:\(([^()]+)\)|([^()]))\*(\d+)")
 _ON = ("true", "1", "yes", "on", "t", "y")
 
 
@@ -42,8 +44,6 @@ def chunk_layers(fields: Mapping[str, Any], layers: int) -> list[list[int]]:
     `fields`: as the user gave them. ConfigError, one sentence, where they don't divide the layers.
     """
     if _given(fields, LAYOUT) is not None:
-        from rlcore_megatron.mcore.pipeline_layout import layout_rows  # imports megatron-core
-
         rows = layout_rows(fields)
         found = sum(row.count("t") for row in rows)
         if found != layers:
@@ -63,6 +63,31 @@ def chunk_layers(fields: Mapping[str, Any], layers: int) -> list[list[int]]:
     divided[0][0] -= is_on(fields, WITH_EMBEDDING)
     divided[-1][-1] -= is_on(fields, WITH_LOSS)
     return divided
+
+
+def layout_rows(fields: Mapping[str, Any]) -> Sequence[str]:
+    """The chunks that `pipeline_model_parallel_layout` names, in the model's order: such as `Et`, `tt`, `L`.
+
+    Those of stage s are every n-th from s on, of n stages. The notation is megatron-core's. ConfigError.
+    """
+    text, stages = str(fields[LAYOUT]), size(fields, PIPELINE)
+    whole = text.replace(",", "")
+    for _ in range(2):  # what is in brackets may repeat letters
+        whole = _REPEATED.sub(lambda found: (found[1] or found[2]) * int(found[3]), whole)
+    rows = whole.split("|")
+    found = f"{flag(LAYOUT)}: found {text!r}"
+    if "m" in whole:
+        raise ConfigError(f"{found}, but layers for multi-token prediction (m) are left out of every model.")
+    if not re.fullmatch(r"E[t|]*L", whole):
+        raise ConfigError(
+            f"{found}, expected stages divided by |, first E (the embedding), last L (the loss), between "
+            "them t (a layer), such as 'Ett|(ttt|)*2,tL'."
+        )
+    if len(rows) % stages:
+        raise ConfigError(f"{found}, {len(rows)} stages, expected a multiple of {PIPELINE} ({stages}).")
+    if "" in rows:
+        raise ConfigError(f"{found}, whose stage {rows.index('')} is empty.")
+    return rows
 
 
 def _given(fields: Mapping[str, Any], name: str) -> Any:

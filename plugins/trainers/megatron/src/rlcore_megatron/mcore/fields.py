@@ -21,8 +21,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from rlcore import ConfigError, did_you_mean
 from rlcore_megatron.field_table import Verdict, table
-from rlcore_megatron.mcore.pipeline_layout import layout_rows
-from rlcore_megatron.pipeline import FIRST, LAST, LAYOUT, PIPELINE, UNEVEN, VIRTUAL, flag
+from rlcore_megatron.pipeline import FIRST, LAST, LAYOUT, PIPELINE, UNEVEN, VIRTUAL, flag, layout_rows
 
 OF_PROCESS = (
     "tensor_model_parallel_size",
