@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import importlib
 import json
 import os
@@ -15,16 +16,16 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from rlcore.heap import settle_heap
 
 _MAX_REQUEST = 2**17
 _MAX_DESCRIPTORS = 8
-_STOP_SECONDS = 10.0
-_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+_STOP_SECONDS = 2.0
+_PR_SET_NAME = 15
 
 
 class Forked:
@@ -46,6 +47,10 @@ class Forked:
             if self._pid is None:
                 raise ProcessLookupError("The fork server has ended.")
             return self._pid
+
+    def started(self, timeout: float | None) -> bool:
+        """Whether it is known within the time that it is there, or that it could not be forked."""
+        return self._pid is not None or bool(select.select([self._status], [], [], timeout)[0])
 
     def poll(self) -> int | None:
         """The exit code, or None while it runs; negative: the signal that ended it."""
@@ -73,6 +78,8 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
     def _ended(self, timeout: float | None) -> int | None:
+        if not self.started(timeout):
+            return None
         with contextlib.suppress(ProcessLookupError):
             _ = self.pid  # comes first
         if self._code is None and select.select([self._status], [], [], timeout)[0]:
@@ -108,21 +115,29 @@ class ForkServer:
         preload: Sequence[str],
         env: Mapping[str, str] | None = None,
         *,
+        prepare: tuple[str, bytes] | None = None,
         _control: socket.socket | None = None,
     ) -> None:
         """`preload`: modules; one that cannot be imported is left to the process that needs it.
 
-        `env`: variables for the imports, beside those of this process.
+        `env`: variables for the imports, beside those of this process. `prepare`: a `module:function` and the
+        content that it is called with, once, in the server; what it returns is the first argument of all that
+        is forked. Without it, a process that was forked itself forks its server, which has its imports.
         """
-        self._end: subprocess.Popen[bytes] | int | None = None
+        self._server: subprocess.Popen[bytes] | int | None = None
         if _control is not None:
             self._control = _control
             return
         self._control, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with far:
-            self._end = (
-                self._forked(far, preload) if ForkServer.current else self._started(far, preload, env or {})
-            )
+        leash, self._leash = os.pipe()
+        try:
+            if prepare is None and ForkServer.current:
+                self._server = self._forked(far, leash, preload)
+            else:
+                self._server = self._started(far, leash, preload, env or {}, prepare)
+        finally:
+            far.close()
+            os.close(leash)
 
     def fork(
         self,
@@ -134,21 +149,24 @@ class ForkServer:
         env: Mapping[str, str] | None = None,
         out: Path | None = None,
         err: Path | None = None,
+        prints: bool = False,
         tied: bool = True,
     ) -> Forked:
         """A process, in a session of its own, that calls `target`, `module:function`.
 
         It is called with `arguments`, which must be JSON, and its own copies of `descriptors`; the exit code
-        is what it returns. `env`: the whole environment; libraries have read the server's by then. `out`,
-        `err`: files that its output is added to; else it is lost.
+        is what it returns. `env`: the whole environment in place of the server's, which libraries have read.
+        `out`, `err`: files that its output is added to; else it is lost, unless it `prints`: into the errors
+        of the process that started the server.
         """
         request = {
             "target": target,
             "arguments": list(arguments),
             "cwd": str(cwd or Path.cwd()),
-            "env": dict(os.environ if env is None else env),
+            "env": None if env is None else dict(env),
             "out": str(out or os.devnull),
             "err": str(err or out or os.devnull),
+            "prints": prints,
             "tied": tied,
         }
         text = json.dumps(request).encode()
@@ -166,24 +184,35 @@ class ForkServer:
     @property
     def pid(self) -> int:
         """Of the server that this object started."""
-        assert self._end is not None, "it runs, and is not that of another process"
-        return self._end if isinstance(self._end, int) else self._end.pid
+        assert self._server is not None, "it runs, and is not that of another process"
+        return self._server if isinstance(self._server, int) else self._server.pid
+
+    def is_running(self) -> bool:
+        """Whether the server that this object started has not ended."""
+        if isinstance(self._server, int):
+            return os.waitid(os.P_PID, self._server, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        return self._server is not None and self._server.poll() is None
 
     def close(self) -> None:
-        """End it, and with it what is tied to it."""
+        """End it, and with it what is tied to it. May be called again."""
+        server = self._server
+        if server is None:
+            return
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)
+        if self.is_running():
+            descriptor = os.pidfd_open(self.pid)
+            os.kill(self.pid, signal.SIGTERM)  # which it ignores once it serves: it ends in order then
+            if not select.select([descriptor], [], [], _STOP_SECONDS)[0]:
+                os.kill(self.pid, signal.SIGKILL)
+            os.close(descriptor)
+        if isinstance(server, int):
+            os.waitpid(server, 0)
+        else:
+            server.wait()
+        self._server = None
         self._control.close()
-        end, self._end = self._end, None
-        if isinstance(end, subprocess.Popen):
-            end.terminate()
-            try:
-                end.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                end.kill()
-                end.wait()
-        elif end is not None:
-            with contextlib.suppress(ProcessLookupError, ChildProcessError):
-                os.kill(end, signal.SIGKILL)
-                os.waitpid(end, 0)
+        os.close(self._leash)
 
     def __enter__(self) -> ForkServer:
         return self
@@ -192,25 +221,38 @@ class ForkServer:
         self.close()
 
     def _started(
-        self, far: socket.socket, preload: Sequence[str], env: Mapping[str, str]
+        self,
+        far: socket.socket,
+        leash: int,
+        preload: Sequence[str],
+        env: Mapping[str, str],
+        prepare: tuple[str, bytes] | None,
     ) -> subprocess.Popen[bytes]:
         command = "import sys; from rlcore.fork_server import main; main(*sys.argv[1:])"
-        return subprocess.Popen(
-            [sys.executable, "-P", "-c", command, str(far.fileno()), str(os.getpid()), *preload],
-            pass_fds=[far.fileno()],
-            stdin=subprocess.DEVNULL,
-            # Those that are forked take turns on the same cores: who waits spins for microseconds only.
-            env={**os.environ, "GOMP_SPINCOUNT": "1500", **env},
-        )
+        target, content = prepare or ("", b"")
+        with os.fdopen(os.memfd_create("fork server"), "w+b") as file:
+            file.write(content)
+            file.seek(0)
+            descriptors = far.fileno(), leash, file.fileno()
+            return subprocess.Popen(
+                [sys.executable, "-P", "-c", command, *map(str, descriptors), target, *preload],
+                pass_fds=descriptors,
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # this process's stdout may be a table, or JSON
+                # Those that are forked take turns on the same cores: who waits spins for microseconds only.
+                env={**os.environ, "PYTHONPATH": _path(), "GOMP_SPINCOUNT": "1500", **env},
+                start_new_session=True,
+            )
 
-    def _forked(self, far: socket.socket, preload: Sequence[str]) -> int:
+    def _forked(self, far: socket.socket, leash: int, preload: Sequence[str]) -> int:
         """This process has imports behind it already, so its own server is a fork of it."""
-        parent = os.getpid()
         pid = os.fork()
         if not pid:
             try:
                 self._control.close()
-                _serve(far, parent, preload)
+                os.close(self._leash)
+                os.setsid()
+                _serve(far, leash, preload)
             finally:
                 os._exit(0)
         return pid
@@ -221,38 +263,60 @@ def name_process(name: str) -> None:
     _prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()))
 
 
-def main(control: str, parent: str, *preload: str) -> None:
+def main(control: str, leash: str, content: str, prepare: str, *preload: str) -> None:
     """The server, where it is a program."""
-    _serve(socket.socket(fileno=int(control)), int(parent), preload)
+    with open(int(content), "rb") as file:
+        _serve(socket.socket(fileno=int(control)), int(leash), preload, (prepare, file.read()))
+
+
+def _path() -> str:
+    """What this process imports from."""
+    return os.pathsep.join(entry or os.getcwd() for entry in sys.path)
 
 
 def _prctl(option: int, value: Any) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def _end_with(parent: int) -> None:
-    """Have the kernel kill this process at its parent's end."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before
+def _end_with(leash: int) -> None:
+    """Have the kernel kill this process group once nobody holds the other end of the pipe `leash`.
+
+    No thread could do it: a library may hold the interpreter's lock for ever, as a regular expression does.
+    Nor `PR_SET_PDEATHSIG`: it goes by the thread that started this process, and spares what this one starts.
+    Each process opens the pipe anew, and keeps it open: forks share an open file, and it has one owner to
+    kill.
+    """
+    own = os.open(f"/proc/self/fd/{leash}", os.O_RDONLY)
+    fcntl.fcntl(own, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(own, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(own, fcntl.F_SETFL, os.O_ASYNC)
+    os.close(leash)
+    if select.select([own], [], [], 0)[0]:  # it ended before
         os._exit(1)
 
 
-def _serve(control: socket.socket, parent: int, preload: Sequence[str]) -> None:
-    _end_with(parent)
+def _serve(
+    control: socket.socket, leash: int, preload: Sequence[str], prepare: tuple[str, bytes] = ("", b"")
+) -> None:
+    _end_with(leash)
     name_process("fork-server")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's goes to all; the owner ends this one
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for name in preload:
         with contextlib.suppress(Exception):  # whoever needs it says so
             importlib.import_module(name)
+    target, content = prepare
+    known = (_resolved(target)(content),) if target else ()
     settle_heap()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # from here on the owner's end of `control` ends it
     woken, wakes = socket.socketpair()
     woken.setblocking(False)
     wakes.setblocking(False)
     signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     asked, asks = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # of those that are forked
-    running: dict[int, int] = {}
+    tie, held = os.pipe()  # this process alone holds `held`
+    running: dict[int, _Running] = {}
     while True:
         readable, _, _ = select.select([control, asked, woken], [], [])
         if woken in readable:
@@ -261,29 +325,56 @@ def _serve(control: socket.socket, parent: int, preload: Sequence[str]) -> None:
         for requests in {control, asked}.intersection(readable):
             text, descriptors, _, _ = socket.recv_fds(requests, _MAX_REQUEST, _MAX_DESCRIPTORS)
             if not text:  # the owner's end
+                _end_tied(running)
                 return
+            for descriptor in descriptors:
+                os.set_inheritable(descriptor, False)  # a program that is started would hold it open
             status, *given = descriptors
-            server = os.getpid()
+            request = json.loads(text)
             pid = os.fork()
             if not pid:
                 signal.set_wakeup_fd(-1)
                 for one in (control, asked, woken, wakes):
                     one.close()
-                for descriptor in (status, *running.values()):
+                for descriptor in (status, held, *(other.status for other in running.values())):
                     os.close(descriptor)
-                _become(asks, server, given, **json.loads(text))
-            running[pid] = status
+                _become(asks, tie, known, given, **request)
+            running[pid] = _Running(status, request["tied"])
             _tell(status, pid)
             for descriptor in given:
                 os.close(descriptor)
 
 
-def _tell_ended(running: dict[int, int]) -> None:
+def _resolved(target: str) -> Callable[..., Any]:
+    module, _, name = target.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+class _Running(NamedTuple):
+    """A process that the server has forked. `status`: where its exit code is told."""
+
+    status: int
+    tied: bool
+
+
+def _end_tied(running: Mapping[int, _Running]) -> None:
+    """They are awaited, for where nobody does it they stay as zombies."""
+    tied = [pid for pid, process in running.items() if process.tied]
+    for pid in tied:
+        for end in (os.killpg, os.kill):  # one that was just forked leads no group yet
+            with contextlib.suppress(ProcessLookupError):
+                end(pid, signal.SIGKILL)
+    for pid in tied:
+        os.waitpid(pid, 0)
+
+
+def _tell_ended(running: dict[int, _Running]) -> None:
     """Tell the exit codes of those that have ended, and forget them."""
     for pid in list(running):
         ended, code = os.waitpid(pid, os.WNOHANG)
         if ended:
-            status = running.pop(pid)
+            status = running.pop(pid).status
             _tell(status, os.waitstatus_to_exitcode(code))
             os.close(status)
 
@@ -295,15 +386,17 @@ def _tell(status: int, number: int) -> None:
 
 def _become(
     control: socket.socket,
-    server: int,
+    tie: int,
+    known: Sequence[Any],
     descriptors: Sequence[int],
     *,
     target: str,
     arguments: Sequence[Any],
     cwd: str,
-    env: Mapping[str, str],
+    env: Mapping[str, str] | None,
     out: str,
     err: str,
+    prints: bool,
     tied: bool,
 ) -> NoReturn:
     """This process calls `target` from here on, and ends."""
@@ -311,19 +404,22 @@ def _become(
     try:
         os.setsid()
         if tied:
-            _end_with(server)
+            _end_with(tie)
+        else:
+            os.close(tie)
         ForkServer.current = ForkServer((), _control=control)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.chdir(cwd)
-        os.environ.clear()
-        os.environ.update(env)
-        for path, descriptor in ((os.devnull, 0), (out, 1), (err, 2)):
+        if env is not None:
+            os.environ.clear()
+            os.environ.update(env)
+        for path, descriptor in ((os.devnull, 0),) if prints else ((os.devnull, 0), (out, 1), (err, 2)):
             opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
             os.dup2(opened, descriptor)
             os.close(opened)
-        module, _, name = target.partition(":")
-        code = getattr(importlib.import_module(module), name)(*arguments, *descriptors) or 0
+        code = _resolved(target)(*known, *arguments, *descriptors) or 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException:

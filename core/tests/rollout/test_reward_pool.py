@@ -19,14 +19,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlcore.api.errors import PluginError, RunError
+from rlcore.api.errors import PluginError
 from rlcore.api.part import RewardPart
 from rlcore.api.part_config import RewardConfig
 from rlcore.api.plugin_file import PluginFile, import_plugin_file
 from rlcore.api.types import Prompt, RewardStatus, Sample, Score
+from rlcore.fork_server import Forked
 from rlcore.plugins.files import read
-from rlcore.rollout import reward_fork_server
-from rlcore.rollout.reward_fork_server import RewardForkServer, RewardProcess
+from rlcore.rollout import rewards as rewards_module
+from rlcore.rollout.reward_fork_server import RewardProcess
 from rlcore.rollout.rewards import ERROR_KEY, RewardPool
 from rlcore.rollout.score_check import Failure, checked_scores
 
@@ -215,53 +216,29 @@ async def test_a_worker_imports_no_torch(plugin: PluginFile) -> None:
         assert_unscored(await rewards.score(group("prints_torch")), RewardStatus.FAILED, "False")
 
 
-def test_a_child_of_an_earlier_fork_server_ended_as_nobody_knows(plugin: PluginFile) -> None:
-    """And the fork server that is asked lives on."""
-    fork_server = RewardForkServer(
-        [RewardPart(name="obedient", factory=f"{plugin.module}:Obedient")], [plugin]
-    )
-    stranger = fork_server.fork()
-    fork_server._end()  # as where it did not answer in time
-    child = fork_server.fork()
-    assert fork_server.reap(stranger) is None
-    for one in (stranger, child):
-        one.kill()
-    assert child.wait(30)
-    assert fork_server.reap(child) == -signal.SIGKILL
-    for one in (stranger, child):
-        one.close()
-    fork_server.stop()
-
-
-def test_a_fork_server_that_hangs_is_noticed_and_replaced(
+async def test_a_fork_server_that_hangs_is_noticed_and_replaced(
     plugin: PluginFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fork_server = RewardForkServer(
-        [RewardPart(name="obedient", factory=f"{plugin.module}:Obedient")], [plugin]
-    )
-    first = fork_server.fork()
-    hung = psutil.Process(first.pid).parent()
-    assert hung is not None
-    hung.suspend()
-    with monkeypatch.context() as patch:
-        patch.setattr(reward_fork_server, "START_LIMIT_S", 0.5)
-        with pytest.raises(RunError, match=r"did not answer within 0\.5 s"):
-            fork_server.fork()
-    assert not hung.is_running()
-    second = fork_server.fork()
-    assert first.receive(30) is second.receive(30) is None, "a child lives on without its fork server"
-    fork_server.stop()
-    assert first.wait(30), "and ends with the pool"
-    assert second.wait(30)
-    first.close()
-    second.close()
+    with pool(plugin) as rewards:
+        (scored, _) = await rewards.score(group("fine"))
+        assert scored.score is not None
+        hung = psutil.Process(int(scored.score.parts["pid"])).parent()
+        assert hung is not None
+        hung.suspend()
+        with monkeypatch.context() as patch:
+            patch.setattr(rewards_module, "START_LIMIT_S", 0.5)
+            await rewards.score(group("exits"))
+            late = await rewards.score(group("fine"))
+        assert_unscored(late, RewardStatus.FAILED, "did not start (signal SIGKILL)")
+        assert not hung.is_running()
+        assert (await rewards.score(group("fine")))[0].score is not None
 
 
 def test_an_answer_that_breaks_off_is_the_end_of_its_process() -> None:
     whole = pickle.dumps([Score(value=1.0, per_token=(0.5,) * 9, parts={"a": 2.0})] * 3)
     for size in range(len(whole)):
         near, far = socket.socketpair()
-        process = RewardProcess(os.getpid(), near)
+        process = RewardProcess(Forked(os.pipe()[0]), near)
         with far:
             far.sendall(whole[:size])
         with pytest.raises(EOFError):

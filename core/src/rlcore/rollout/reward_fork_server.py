@@ -4,38 +4,29 @@ from __future__ import annotations
 
 import os
 import pickle
-import select
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from multiprocessing import Pipe
 from typing import Any
 
 from rlcore.api.errors import RunError
 from rlcore.api.part import RewardPart
 from rlcore.api.plugin_file import PluginFile
-from rlcore.rollout.reward_worker import FORK, MESSAGE_BYTES
+from rlcore.fork_server import Forked, ForkServer
+from rlcore.rollout import reward_worker
 
 START_LIMIT_S = 120.0
-"""Seconds to import the rewards, or to build them."""
-
-STOP_LIMIT_S = 2.0
-"""Seconds that the fork server may take to end once it is told to."""
-
-_COMMAND = "from rlcore.rollout.reward_worker import main; main()"
-"""Not `python -m`: what a `__main__` module pickles cannot be unpickled by another process."""
+"""Seconds to import the rewards, and to build them."""
 
 
 class RewardProcess:
     """A forked process, a session of its own. It ends with this process, however this one ends."""
 
-    def __init__(self, pid: int, connection: socket.socket) -> None:
-        self.pid = pid
-        self._descriptor = os.pidfd_open(pid)
+    def __init__(self, process: Forked, connection: socket.socket) -> None:
+        self._process = process
         self._connection = connection
         self._answers = connection.makefile("rb")
 
@@ -52,14 +43,22 @@ class RewardProcess:
         except pickle.UnpicklingError as error:  # it died in the middle of its answer
             raise EOFError from error
 
-    def wait(self, limit_s: float) -> bool:
-        """Whether it ends within the limit."""
-        return bool(select.select([self._descriptor], [], [], limit_s)[0])
+    @property
+    def is_forked(self) -> bool:
+        """Whether the fork server has done its part."""
+        return self._process.started(0)
+
+    def exit_code(self, limit_s: float) -> int | None:
+        """As `subprocess` tells it; None where it does not end within the limit."""
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(limit_s)
+        return None
 
     def kill(self) -> None:
-        """End it, and all that it started."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
+        """End it, and all that it started; one that is not there yet ends with its fork server."""
+        if self.is_forked:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def wake(self) -> None:
         """Let who waits for its answer wait no longer."""
@@ -70,7 +69,6 @@ class RewardProcess:
         """Give its descriptors back; once, and when nobody uses the connection any more."""
         self._answers.close()
         self._connection.close()
-        os.close(self._descriptor)
 
 
 class RewardForkServer:
@@ -87,87 +85,39 @@ class RewardForkServer:
         memory_gib: float | None = None,
         tokenizer: str | None = None,
     ) -> None:
-        self._setup = (memory_gib, tokenizer, tuple(plugin_files), tuple(parts))
+        self._content = b"".join(map(pickle.dumps, (tokenizer, tuple(plugin_files), tuple(parts))))
+        self._memory_gib = memory_gib
         self._lock = threading.Lock()
-        self._server: tuple[subprocess.Popen[bytes], socket.socket] | None = None
-        self._leash_end, self._leash = Pipe(duplex=False)  # never written to; this process holds `_leash`
+        self._server: ForkServer | None = None
         self._stopped = False
 
     def fork(self) -> RewardProcess:
-        """A new process, which is building the rewards. RunError where there is none in time."""
-        near, far = socket.socketpair()
-        with self._lock, far:
-            try:
-                pid = self._ask(FORK, far.fileno())
-                assert pid is not None, "a fork is answered by its number"
-                return RewardProcess(pid, near)
-            except BaseException:
-                near.close()
-                raise
+        """A new process, which is building the rewards. RunError where the server was stopped."""
+        with self._lock:
+            if self._stopped:
+                raise RunError("The reward pool has been stopped.")
+            if self._server is not None and not self._server.is_running():
+                self._end()
+            name = reward_worker.__name__
+            if self._server is None:
+                self._server = ForkServer((), prepare=(f"{name}:imported", self._content))
+            near, far = socket.socketpair()
+            with far:
+                process = self._server.fork(f"{name}:work", [self._memory_gib], [far.fileno()], prints=True)
+            return RewardProcess(process, near)
 
-    def reap(self, child: RewardProcess) -> int | None:
-        """How an ended `child` ended, as `subprocess` tells it; None where nobody knows any more."""
-        with self._lock, suppress(RunError):
-            status = None if self._server is None else self._ask(child.pid)
-            return None if status is None else os.waitstatus_to_exitcode(status)
-        return None
-
-    def stop(self) -> None:
-        """Fork no more. Waits for the children, which must have been killed; may be called again."""
-        self._stopped = True
-        server = self._server
-        if server is not None:
-            process, control = server
-            with suppress(OSError):
-                control.shutdown(socket.SHUT_RDWR)  # wakes the fork server, and who waits for its answer
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(STOP_LIMIT_S)
+    def renew(self) -> None:
+        """End a fork server that hangs, and with it its processes; the next fork starts another one."""
         with self._lock:
             self._end()
-            self._leash_end.close()
-            self._leash.close()
 
-    def _ask(self, command: int, *descriptors: int) -> int | None:
-        """The answer of the fork server, which is started if none runs. RunError if it gives none in time."""
-        if self._stopped:
-            raise RunError("The reward pool has been stopped.")
-        try:
-            self._server = self._server or self._started()
-            _, control = self._server
-            control.settimeout(START_LIMIT_S)
-            socket.send_fds(control, [pickle.dumps(command)], descriptors)
-            answer: int | None = pickle.loads(control.recv(MESSAGE_BYTES))
-        except (OSError, EOFError) as error:
+    def stop(self) -> None:
+        """Fork no more, and end all that was forked. May be called again."""
+        with self._lock:
+            self._stopped = True
             self._end()
-            late = f"did not answer within {START_LIMIT_S:g} s"
-            what = late if isinstance(error, TimeoutError) else "ended"
-            raise RunError(f"The process that forks reward workers {what}.") from error
-        return answer
-
-    def _started(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
-        control, far = socket.socketpair(type=socket.SOCK_SEQPACKET)
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-        with far, os.fdopen(os.memfd_create("reward setup"), "w+b") as setup:
-            for content in self._setup:
-                pickle.dump(content, setup)
-            setup.seek(0)
-            descriptors = far.fileno(), self._leash_end.fileno(), setup.fileno()
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _COMMAND, *map(str, descriptors)],
-                stdin=subprocess.DEVNULL,
-                stdout=2,  # what a reward prints must not mix with the JSON on this process's stdout
-                env={**os.environ, "PYTHONPATH": path},
-                pass_fds=descriptors,
-                start_new_session=True,
-            )
-        return process, control
 
     def _end(self) -> None:
-        """End the fork server, dead or alive; its children are the pool's."""
         if self._server is not None:
-            process, control = self._server
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            control.close()
+            self._server.close()
             self._server = None

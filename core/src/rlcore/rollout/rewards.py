@@ -164,6 +164,8 @@ class _Worker:
         try:
             failure: Failure | None = self._child.receive(START_LIMIT_S)
         except (OSError, EOFError) as error:
+            if not self._child.is_forked:
+                self._fork_server.renew()
             ended = self._end(EXIT_GRACE_S)
             raise RunError(f"A worker of reward {self._name} did not start ({ended}).") from error
         if failure is not None:
@@ -212,16 +214,14 @@ class _Worker:
     def _end(self, grace_s: float) -> str:
         """Kills what is left of the process, which gets `grace_s` to end by itself; says how it ended."""
         assert self._child is not None
-        ended_itself = self._child.wait(grace_s)
+        code = self._child.exit_code(grace_s)
         self._child.kill()
-        self._child.wait(EXIT_GRACE_S)
+        self._child.exit_code(EXIT_GRACE_S)
         with self._lock:
             if self._killed:
                 return "the reward pool was stopped"
-        code = self._fork_server.reap(self._child)
-        with self._lock:
             child, self._child = self._child, None
         child.close()
-        if not ended_itself or code is None:
+        if code is None:
             return "it was killed"
         return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
