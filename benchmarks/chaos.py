@@ -25,10 +25,10 @@ from common import Row, machine, parser, publish, say, table, verdict
 from rlcore.api.generation import Completion
 from rlcore.api.part import RewardPart
 from rlcore.api.run_config import RunConfig
-from rlcore.api.tokens import PromptEncoder
 from rlcore.api.types import Json, Prompt, Sampling, Span
 from rlcore.data.cursor import PromptCursor
 from rlcore.data.cursors import cursor_of
+from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.rollout.asynchronous import AsynchronousRollouts
 from rlcore.rollout.rewards import RewardPool
 from rlcore.rollout.sampling_producer import SamplingProducer
@@ -118,7 +118,7 @@ async def _run(args: argparse.Namespace) -> Row:
             AsynchronousRollouts,
             run=run,
             cursor=cursor_of(prompts, run),
-            encoder=PromptEncoder(ByteTokenizer(), run.sampling.max_prompt_tokens),
+            encoder=PromptTokenizer(ByteTokenizer(), run.sampling.max_prompt_tokens),
             clients=[engine],
             generator=Tools(ToolsConfig(function=("chaos_parts:weigh",))),
             rewards=rewards,

@@ -27,8 +27,8 @@ from common import BENCHMARKS, Row, machine, parser, publish, say, table, verdic
 from rlcore.api.config import Config
 from rlcore.api.part import RewardPart
 from rlcore.api.run_config import RunConfig
-from rlcore.api.tokens import PromptEncoder
 from rlcore.api.types import Group, Prompt, Sampling
+from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.engines.client import EngineClient, together
 from rlcore.engines.process import ServerProcess
 from rlcore.heap import settle_heap
@@ -142,7 +142,7 @@ async def drive(url: str, pool: RewardPool, args: argparse.Namespace) -> tuple[P
         tokenizer = ByteTokenizer()
         pipeline = GroupPipeline(
             run=RunConfig(),
-            encoder=PromptEncoder(tokenizer, len(PROMPT)),
+            encoder=PromptTokenizer(tokenizer, len(PROMPT)),
             generator=SingleTurn(Config()),
             rewards=pool,
         )

@@ -156,6 +156,7 @@ from .api.plugin_file import (
 from .api.producer import (
     Producer as Producer,
     ProducerContext as ProducerContext,
+    PromptEncoder as PromptEncoder,
     Rollout as Rollout,
 )
 from .api.records import (
@@ -207,7 +208,6 @@ from .api.sources import (
 )
 from .api.tokens import (
     CHECKED_AHEAD as CHECKED_AHEAD,
-    PromptEncoder as PromptEncoder,
     Tokenizer as Tokenizer,
     load_tokenizer as load_tokenizer,
     template_text as template_text,

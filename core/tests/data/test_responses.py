@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from rlcore.api.errors import DataError, ModelError
-from rlcore.api.tokens import PromptEncoder
 from rlcore.api.types import Messages, Prompt
+from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.data.responses import ResponseEncoder
 
 USER = {"role": "user", "content": "12"}
@@ -68,7 +68,7 @@ class Characters:
 
 def encode(tokenizer: Characters, prompt: Any, response: Any, limit: int = 99) -> list[tuple[str, str, str]]:
     """(prompt, response, mask) of each sample."""
-    encoder = ResponseEncoder(PromptEncoder(tokenizer, 40), limit)
+    encoder = ResponseEncoder(PromptTokenizer(tokenizer, 40), limit)
     found = encoder.encode(Prompt(prompt_id="row-3", text=prompt), response)
     return [
         (
@@ -112,7 +112,7 @@ def test_without_a_stop_token_the_whole_turn_is_trained_on() -> None:
 
 
 def test_a_long_response_is_cut() -> None:
-    encoder = ResponseEncoder(PromptEncoder(Characters(), 40), 2)
+    encoder = ResponseEncoder(PromptTokenizer(Characters(), 40), 2)
     [given] = encoder.encode(Prompt(prompt_id="p", text="12="), "345")
     assert (given.response_ids, given.truncated) == ((ord("3"), ord("4")), True)
     [whole] = encoder.encode(Prompt(prompt_id="p", text="12="), "3")
@@ -122,7 +122,7 @@ def test_a_long_response_is_cut() -> None:
 def test_what_cannot_be_told_is_refused_by_name() -> None:
     late = ({**SAID[0], "train": False}, AGAIN, OTHER)
     with pytest.raises(DataError, match=r"'row-3' has 14 tokens; --max-prompt-tokens allows 5"):
-        ResponseEncoder(PromptEncoder(Characters(), 5), 9).encode(
+        ResponseEncoder(PromptTokenizer(Characters(), 5), 9).encode(
             Prompt(prompt_id="row-3", text=(USER,)), late
         )
     with pytest.raises(
@@ -134,7 +134,7 @@ def test_what_cannot_be_told_is_refused_by_name() -> None:
 
 
 def test_check_finds_what_encode_would() -> None:
-    encoder = ResponseEncoder(PromptEncoder(Characters("odd"), 40), 9)
+    encoder = ResponseEncoder(PromptTokenizer(Characters("odd"), 40), 9)
     encoder.check([Prompt(prompt_id="p", text=(USER,))])
     with pytest.raises(DataError, match="'q'"):
         encoder.check([Prompt(prompt_id="q", text=(USER,), responses=("34",))])

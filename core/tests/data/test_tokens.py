@@ -9,8 +9,9 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 from rlcore.api.errors import DataError, ModelError
-from rlcore.api.tokens import PromptEncoder, load_tokenizer, text_ids, token_spans
+from rlcore.api.tokens import load_tokenizer, text_ids, token_spans
 from rlcore.api.types import Prompt
+from rlcore.data.prompt_tokenizer import PromptTokenizer
 
 CHARACTERS = "0123456789=+ <>uars:"
 TEMPLATE = (
@@ -36,7 +37,7 @@ def prompt(text: Any) -> Prompt:
 
 
 def test_text_gets_no_special_tokens(directory: Path) -> None:
-    encoder = PromptEncoder.load(directory, max_prompt_tokens=5)
+    encoder = PromptTokenizer.load(directory, max_prompt_tokens=5)
     assert encoder.encode(prompt("1203=")) == (3, 4, 2, 5, 12)
     assert len(encoder.tokenizer) == len(CHARACTERS) + 2
 
@@ -44,17 +45,15 @@ def test_text_gets_no_special_tokens(directory: Path) -> None:
 def test_a_chat_goes_through_the_template(directory: Path) -> None:
     tokenizer = load_tokenizer(directory)
     chat = ({"role": "user", "content": "12"},)
-    with pytest.raises(
-        DataError, match="'row-7' is a chat that the tokenizer cannot format: Cannot use chat"
-    ):
-        PromptEncoder(tokenizer, 100).encode(prompt(chat))
+    with pytest.raises(DataError, match="'row-7': The tokenizer cannot format the chat: Cannot use chat"):
+        PromptTokenizer(tokenizer, 100).encode(prompt(chat))
     tokenizer.chat_template = TEMPLATE  # type: ignore[attr-defined]  # a real tokenizer has it
-    ids = PromptEncoder(tokenizer, 100).encode(prompt(chat))
+    ids = PromptTokenizer(tokenizer, 100).encode(prompt(chat))
     assert tokenizer.decode(ids, skip_special_tokens=True) == "u:12 a:"
 
 
 def test_too_many_tokens(directory: Path) -> None:
-    encoder = PromptEncoder.load(directory, max_prompt_tokens=4)
+    encoder = PromptTokenizer.load(directory, max_prompt_tokens=4)
     message = "The prompt 'row-7' has 5 tokens; --max-prompt-tokens allows 4."
     with pytest.raises(DataError, match=message):
         encoder.encode(prompt("1203="))

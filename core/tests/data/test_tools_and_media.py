@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from rlcore.api.errors import DataError
-from rlcore.api.tokens import PromptEncoder
 from rlcore.api.types import Prompt
 from rlcore.data.config import FileConfig
 from rlcore.data.files import FileSource
+from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.data.responses import ResponseEncoder
 from rlcore.testing.chat import save_chat_tokenizer
 
@@ -34,13 +34,13 @@ def read(path: Path, rows: list[Any], **settings: Any) -> FileSource:
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> PromptEncoder:
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> PromptTokenizer:
     path = tmp_path_factory.mktemp("chat")
     save_chat_tokenizer(path)
-    return PromptEncoder.load(path, max_prompt_tokens=4000)
+    return PromptTokenizer.load(path, max_prompt_tokens=4000)
 
 
-def text_of(encoder: PromptEncoder, prompt: Prompt) -> str:
+def text_of(encoder: PromptTokenizer, prompt: Prompt) -> str:
     return encoder.tokenizer.decode(encoder.encode(prompt), skip_special_tokens=False)
 
 
@@ -52,7 +52,7 @@ def text_of(encoder: PromptEncoder, prompt: Prompt) -> str:
         {"prompt": CHAT, "metadata": {"tools": [TOOL]}},
     ],
 )
-def test_the_chat_template_shows_the_tools(tmp_path: Path, encoder: PromptEncoder, row: Any) -> None:
+def test_the_chat_template_shows_the_tools(tmp_path: Path, encoder: PromptTokenizer, row: Any) -> None:
     (prompt,) = read(tmp_path / "a.jsonl", [row]).prompts().train
     assert prompt.tools == (TOOL,)
     assert "add_numbers" in text_of(encoder, prompt)
@@ -69,7 +69,7 @@ def test_tools_of_parquet_lose_the_keys_of_others(tmp_path: Path) -> None:
 
 
 def test_each_turn_of_a_chat_with_tools_is_trained_on_and_no_result(
-    tmp_path: Path, encoder: PromptEncoder
+    tmp_path: Path, encoder: PromptTokenizer
 ) -> None:
     source = read(tmp_path / "a.jsonl", [{"messages": WHOLE, "tools": [TOOL]}])
     (prompt,) = source.with_responses().train
@@ -83,9 +83,9 @@ def test_each_turn_of_a_chat_with_tools_is_trained_on_and_no_result(
     assert "tool_response" not in learned
 
 
-def test_a_template_without_tools_is_refused(encoder: PromptEncoder, tmp_path: Path) -> None:
+def test_a_template_without_tools_is_refused(encoder: PromptTokenizer, tmp_path: Path) -> None:
     save_chat_tokenizer(tmp_path)
-    bare = PromptEncoder.load(tmp_path, max_prompt_tokens=100)
+    bare = PromptTokenizer.load(tmp_path, max_prompt_tokens=100)
     bare.tokenizer.chat_template = "{{ messages[0].content }}"  # type: ignore[attr-defined]  # of transformers
     prompt = Prompt(prompt_id="row-1", text=tuple(CHAT), tools=(TOOL,))
     with pytest.raises(DataError, match="'row-1' has tools, but the chat template"):
@@ -129,8 +129,8 @@ def test_parts_of_text_are_one_text(tmp_path: Path) -> None:
 OWN_TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{% if enable_thinking %}<t>{% endif %}"
 
 
-def test_the_chat_template_gets_its_arguments(tmp_path: Path, encoder: PromptEncoder) -> None:
-    encoder = PromptEncoder(encoder.tokenizer, 100)
+def test_the_chat_template_gets_its_arguments(tmp_path: Path, encoder: PromptTokenizer) -> None:
+    encoder = PromptTokenizer(encoder.tokenizer, 100)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encoder.tokenizer, "chat_template", OWN_TEMPLATE)
         for value, text in ((True, "1+1<t>"), (False, "1+1")):

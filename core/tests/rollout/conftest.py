@@ -13,9 +13,9 @@ from rlcore.api.config import Config, fields_of
 from rlcore.api.errors import EngineError
 from rlcore.api.generation import Completion
 from rlcore.api.run_config import RunConfig
-from rlcore.api.tokens import PromptEncoder
 from rlcore.api.types import Json, Prompt, RewardStatus, Sample, Sampling, Score, Span
 from rlcore.data.cursors import cursor_of
+from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.engines.client_http import RefusedError
 from rlcore.rollout.asynchronous import AsynchronousRollouts
 from rlcore.rollout.context import greedy
@@ -166,7 +166,7 @@ class World:
         given = {
             "run": self.run,
             "cursor": cursor_of(self.options.get("prompts", self.prompts), self.run),
-            "encoder": PromptEncoder(self.tokenizer, self.run.sampling.max_prompt_tokens),
+            "encoder": PromptTokenizer(self.tokenizer, self.run.sampling.max_prompt_tokens),
             "clients": self.engines,
             "generator": SingleTurn(Config()),
             "rewards": self.rewards,
@@ -194,7 +194,7 @@ class World:
         }
         evaluator = Evaluator(
             run=self.run,
-            encoder=PromptEncoder(self.tokenizer, self.run.sampling.max_prompt_tokens),
+            encoder=PromptTokenizer(self.tokenizer, self.run.sampling.max_prompt_tokens),
             clients=self.engines,
             sets=[Evaluation(**{**known, **settings})],
             in_step=not self.run.asynchrony.is_asynchronous,

@@ -19,11 +19,11 @@ from rlcore.api.config import Config
 from rlcore.api.generation import GenerationContext
 from rlcore.api.run_config import RunConfig
 from rlcore.api.scoring import Verdict
-from rlcore.api.tokens import PromptEncoder
 from rlcore.api.types import Group, RewardStatus, Sample, Score
 from rlcore.data.config import DigitsConfig
 from rlcore.data.cursor import PromptCursor
 from rlcore.data.cursors import cursor_of
+from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.data.tasks import Copy
 from rlcore.engines.client import EngineClient
 from rlcore.engines.publish import SharedMemoryPublisher, publish
@@ -149,7 +149,7 @@ async def test_nothing_is_lost_and_nothing_is_doubled(
                 AsynchronousRollouts if run.asynchrony.is_asynchronous else SynchronousRollouts,
                 run=run,
                 cursor=cursor_of(PROMPTS, run),
-                encoder=PromptEncoder.load(model, max_prompt_tokens=16),
+                encoder=PromptTokenizer.load(model, max_prompt_tokens=16),
                 clients=[client],
                 generator=generator,
                 rewards=rewards,

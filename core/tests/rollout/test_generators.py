@@ -10,9 +10,9 @@ from rlcore.api.errors import PluginError
 from rlcore.api.generation import ClosableGenerator, GenerationContext, Generator, GroupGenerator
 from rlcore.api.part import Part
 from rlcore.api.run_config import RunConfig
-from rlcore.api.tokens import PromptEncoder
 from rlcore.api.trajectory import Trajectory, answered
 from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Sampling, Score, Span
+from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.context import EngineContext
 from rlcore.rollout.generators import build_generator
@@ -85,7 +85,7 @@ def context(engine: TokenEngine) -> EngineContext:
 
 
 def pipeline(engine: TokenEngine, name: str) -> GroupPipeline:
-    encoder, run = PromptEncoder(engine.tokenizer, 50), RunConfig.of(generator_timeout=0.05)
+    encoder, run = PromptTokenizer(engine.tokenizer, 50), RunConfig.of(generator_timeout=0.05)
     return GroupPipeline(run=run, encoder=encoder, generator=built(name), rewards=CountingReward())
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from rlcore.api.errors import CheckpointError
-from rlcore.api.tokens import PromptEncoder
 from rlcore.api.types import Prompt
 from rlcore.data.cursors import cursor_of
+from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.data.responses import ResponseEncoder
 from rlcore.rollout.batch import split, to_batch
 from rlcore.rollout.offline import OfflineProducer
@@ -22,7 +22,7 @@ def given_producer(world: Any, *, pairs: bool) -> OfflineProducer:
         Prompt(prompt_id=f"p{i}", text=f"{i}", label=f"{i}", responses=(f"1{i}", f"2{i}{i}")[: 1 + pairs])
         for i in range(5)
     ]
-    encoder = PromptEncoder(world.tokenizer, 3)
+    encoder = PromptTokenizer(world.tokenizer, 3)
     cursor = cursor_of(prompts, world.run)
     return OfflineProducer(run=world.run, cursor=cursor, encoder=ResponseEncoder(encoder, 3))
 
@@ -53,7 +53,7 @@ def test_a_prompt_that_is_too_long_is_left_out_with_a_sentence(
     """As are those behind the ones that are checked before the run."""
     world = make_world()
     prompts = [Prompt(prompt_id=f"p{i}", text="0" * (4 - i % 2), responses=("1",)) for i in range(8)]
-    encoder = ResponseEncoder(PromptEncoder(world.tokenizer, 3), 3)
+    encoder = ResponseEncoder(PromptTokenizer(world.tokenizer, 3), 3)
     cursor = cursor_of(prompts, world.run)
     rollout = OfflineProducer(run=world.run, cursor=cursor, encoder=encoder).rollout(1)
     assert {group.prompt.prompt_id for group in rollout.groups} <= {"p1", "p3", "p5", "p7"}

@@ -11,10 +11,10 @@ from rlcore.api.config import Config
 from rlcore.api.errors import DataError, StaleWeightsError
 from rlcore.api.part import RewardPart
 from rlcore.api.run_config import RunConfig
-from rlcore.api.tokens import PromptEncoder
 from rlcore.api.types import Prompt, Sampling
 from rlcore.data.config import DigitsConfig
 from rlcore.data.cursors import cursor_of
+from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.data.tasks import Copy
 from rlcore.engines.client import EngineClient
 from rlcore.rollout.batch import to_batch
@@ -38,14 +38,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_encoder_knows_what_the_tokenizer_does_not(model: Path) -> None:
-    encoder = PromptEncoder.load(model, max_prompt_tokens=16)
+    encoder = PromptTokenizer.load(model, max_prompt_tokens=16)
     known, strange = Prompt(prompt_id="p", text="0 1="), Prompt(prompt_id="q", text="{0}", label="é")
     assert encoder.unknown([known]) == ""
     assert encoder.unknown([known, strange]) == "{}é"
 
 
 def test_a_text_that_cannot_fit_is_not_tokenized(model: Path) -> None:
-    encoder = PromptEncoder.load(model, max_prompt_tokens=16)
+    encoder = PromptTokenizer.load(model, max_prompt_tokens=16)
     with pytest.raises(DataError, match="'p' has 2000000 characters; --max-prompt-tokens allows 16 tokens"):
         encoder.check([Prompt(prompt_id="p", text="0" * 2_000_000)])
 
@@ -75,7 +75,7 @@ def producer(model: Path, client: EngineClient, rewards: RewardPool, version: in
         SynchronousRollouts,
         run=RUN,
         cursor=cursor_of(PROMPTS.train, RUN),
-        encoder=PromptEncoder.load(model, max_prompt_tokens=16),
+        encoder=PromptTokenizer.load(model, max_prompt_tokens=16),
         clients=[client],
         generator=SingleTurn(Config()),
         rewards=rewards,
@@ -120,7 +120,7 @@ async def test_two_evaluations_are_equal_to_the_bit(
             samples=3,
         )
     ]
-    encoder = PromptEncoder.load(model, max_prompt_tokens=16)
+    encoder = PromptTokenizer.load(model, max_prompt_tokens=16)
     evaluator = Evaluator(run=RUN, encoder=encoder, clients=[client], sets=sets)
     assert await evaluator.evaluate(1) == await evaluator.evaluate(1)
 

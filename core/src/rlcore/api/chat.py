@@ -41,12 +41,12 @@ def render_prompt(
     `options`: further variables of the template (`enable_thinking`). Raises `DataError` where the template
     cannot write them.
     """
-    return _ids(tokenizer, _render(tokenizer, messages, tools, options))
+    return _ids(tokenizer, chat_text(tokenizer, messages, tools, options))
 
 
 def render_chat(tokenizer: Tokenizer, messages: Messages, tools: Tools = ()) -> tuple[int, ...]:
     """Ids of `messages` as a whole chat, with nothing to follow. Raises as `render_prompt` does."""
-    return _ids(tokenizer, _render(tokenizer, messages, tools, None, generation=False))
+    return _ids(tokenizer, chat_text(tokenizer, messages, tools, None, generation=False))
 
 
 def render_suffix(
@@ -70,7 +70,7 @@ def render_suffix(
     while any(seam in json.dumps(message) for message in (*before, *new)):
         seam += "x"
     chat = [*before[:-1], {"role": "assistant", "content": seam}, *new]
-    _, seam_seen, text = _render(tokenizer, chat, tools, options).rpartition(seam)
+    _, seam_seen, text = chat_text(tokenizer, chat, tools, options).rpartition(seam)
     if not seam_seen:
         raise DataError("The chat template leaves out what the assistant says before another message.")
     ids = _ids(tokenizer, text)
@@ -82,7 +82,7 @@ def _ended(tokenizer: Tokenizer, sampled: Sequence[int], end: int) -> bool:
     return bool(sampled) and sampled[-1] == end and not tokenizer.decode([end], skip_special_tokens=True)
 
 
-def _render(
+def chat_text(
     tokenizer: Tokenizer,
     messages: Messages,
     tools: Tools,
@@ -90,6 +90,7 @@ def _render(
     *,
     generation: bool = True,
 ) -> str:
+    """The text of `messages`, with the begin of the assistant's next one. Raises `DataError`."""
     as_text = DEEPSEEK_BEGIN in (template_text(tokenizer) or "")
     chat: list[Mapping[str, Json]] = [_plain(message, arguments_as_text=as_text) for message in messages]
     variables: dict[str, Any] = {**(options or {}), **({"tools": list(tools)} if tools else {})}

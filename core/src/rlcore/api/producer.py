@@ -11,8 +11,8 @@ from rlcore.api.generation import GenerationClient, Generator, GroupScorer
 from rlcore.api.run_config import RunConfig
 from rlcore.api.scoring import Filter
 from rlcore.api.sources import Cursor
-from rlcore.api.tokens import PromptEncoder
-from rlcore.api.types import Group, Json
+from rlcore.api.tokens import Tokenizer
+from rlcore.api.types import Group, Json, Prompt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +66,19 @@ class Producer(Protocol):
 
     def load(self, state: Mapping[str, Json]) -> None:
         """Go on where `state` was taken. Raises `CheckpointError` where the data are not the same."""
+        ...
+
+
+class PromptEncoder(Protocol):
+    """Prompts to token ids."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Of the run's model."""
+        ...
+
+    def encode(self, prompt: Prompt) -> tuple[int, ...]:
+        """`DataError` naming the prompt where it has no tokens or too many, or the chat template fails."""
         ...
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from rlcore.api.errors import DataError, ModelError
-from rlcore.api.tokens import PromptEncoder, text_ids
-from rlcore.api.types import Json, Messages, Prompt
+from rlcore.api.tokens import text_ids
+from rlcore.api.types import Messages, Prompt
+from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.data.rows import ASSISTANT, TRAIN
 
 CHECKED_AHEAD = 1000
@@ -31,7 +32,7 @@ class ResponseEncoder:
     Prompt and response are encoded apart from each other, as in generation, where the prompt alone is known.
     """
 
-    def __init__(self, encoder: PromptEncoder, max_response_tokens: int) -> None:
+    def __init__(self, encoder: PromptTokenizer, max_response_tokens: int) -> None:
         self._encoder = encoder
         self._tokenizer = encoder.tokenizer
         self._limit = max_response_tokens
@@ -109,10 +110,8 @@ class ResponseEncoder:
         return tuple(text_ids(self._tokenizer, text))
 
     def _render(self, prompt: Prompt, messages: Messages, *, generation: bool) -> str:
-        plain: list[Mapping[str, Json]] = [
-            {key: value for key, value in message.items() if key != TRAIN} for message in messages
-        ]
-        return str(self._encoder.template(prompt, plain, generation=generation, tokenize=False))
+        plain = [{key: value for key, value in message.items() if key != TRAIN} for message in messages]
+        return self._encoder.template(prompt, plain, generation=generation)
 
 
 @dataclass(kw_only=True)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from rlcore.api.errors import DataError
 from rlcore.api.generation import GenerationClient, Generator, GroupScorer
+from rlcore.api.producer import PromptEncoder
 from rlcore.api.run_config import RunConfig
 from rlcore.api.scoring import accepted_answers
-from rlcore.api.tokens import PromptEncoder
 from rlcore.api.types import EVALUATION, GenerationStatus, Prompt, Sample, Sampling
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.context import Engines

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from rlcore.api.errors import DataError, PluginError, RlcoreError, RunError, faults_of
 from rlcore.api.generation import GenerationContext, Generator, GroupGenerator, GroupScorer
+from rlcore.api.producer import PromptEncoder
 from rlcore.api.run_config import RunConfig
 from rlcore.api.scoring import Filter, GroupOrder, Verdict
-from rlcore.api.tokens import PromptEncoder
 from rlcore.api.types import BASELINE, GenerationStatus, Group, RewardStatus, Sample
 from rlcore.engines.client import together
 from rlcore.engines.client_http import RefusedError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rlcore.api.config import Config
 from rlcore.api.producer import Producer, ProducerContext
+from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.data.responses import ResponseEncoder
 from rlcore.rollout.asynchronous import AsynchronousRollouts
 from rlcore.rollout.offline import OfflineProducer
@@ -23,5 +24,7 @@ def asynchronous_producer(config: Config, context: ProducerContext) -> Producer:
 
 def offline_producer(config: Config, context: ProducerContext) -> Producer:
     """What the data give."""
-    encoder = ResponseEncoder(context.encoder, context.run.sampling.max_response_tokens)
+    sampling = context.run.sampling
+    prompts = PromptTokenizer(context.encoder.tokenizer, sampling.max_prompt_tokens)
+    encoder = ResponseEncoder(prompts, sampling.max_response_tokens)
     return OfflineProducer(run=context.run, cursor=context.cursor, encoder=encoder)

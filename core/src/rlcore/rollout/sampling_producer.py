@@ -8,11 +8,10 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Protocol
 
 from rlcore.api.generation import GenerationClient, Generator, GroupScorer
-from rlcore.api.producer import Rollout
+from rlcore.api.producer import PromptEncoder, Rollout
 from rlcore.api.run_config import RunConfig
 from rlcore.api.scoring import Filter
 from rlcore.api.sources import Cursor
-from rlcore.api.tokens import PromptEncoder
 from rlcore.api.types import Json, Sampling
 from rlcore.rollout.asynchronous import AsynchronousRollouts
 from rlcore.rollout.buffer import DataBuffer

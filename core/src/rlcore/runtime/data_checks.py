@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from rlcore.api.part import RewardPart
     from rlcore.api.run_config import RunConfig
     from rlcore.api.sources import Prompts, PromptSource
-    from rlcore.api.tokens import PromptEncoder
     from rlcore.api.types import Prompt
     from rlcore.compose.resolved import Inference, Resolved
+    from rlcore.data.prompt_tokenizer import PromptTokenizer
     from rlcore.rollout.generators import Generators
     from rlcore.runtime.evals import PreparedEval
 
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 def check_answered(
-    generators: Generators, chosen: Inference, evals: Sequence[PreparedEval], encoder: PromptEncoder
+    generators: Generators, chosen: Inference, evals: Sequence[PreparedEval], encoder: PromptTokenizer
 ) -> None:
     """The generator of each evaluation can answer its prompts."""
     for one in evals:
@@ -50,7 +50,7 @@ def named(evals: Sequence[PreparedEval]) -> dict[str, Sequence[Prompt]]:
     return {f"held-out set {one.name!r}": one.prompts for one in evals}
 
 
-def check_prompts(encoder: PromptEncoder, run: RunConfig, sets: Mapping[str, Sequence[Prompt]]) -> None:
+def check_prompts(encoder: PromptTokenizer, run: RunConfig, sets: Mapping[str, Sequence[Prompt]]) -> None:
     """Each prompt, and each response, fits. Raises `DataError` naming the set."""
     from rlcore.data.responses import ResponseEncoder
 

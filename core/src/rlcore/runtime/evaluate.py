@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rlcore.api.tokens import PromptEncoder
+from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.rollout.evaluate import EvalResult, Evaluator
 from rlcore.runtime.cluster import Cluster
 from rlcore.runtime.connect import connect
@@ -94,7 +94,7 @@ async def _evaluate(served: Served, cluster: Cluster, console: Display) -> dict[
         sets = await evaluations(chosen, evals, [], served.generators, stack, served.model.path)
         await together([engines.start(), frozen.start()])
         console.phase(f"Evaluating {', '.join(one.name for one in sets)}")
-        encoder: PromptEncoder = served.encoder
+        encoder: PromptTokenizer = served.encoder
         evaluator = Evaluator(run=chosen.run, encoder=encoder, clients=engines.clients, sets=sets)
         version = await engines.clients[0].weight_version()
         main = asyncio.ensure_future(evaluator.evaluate(version))

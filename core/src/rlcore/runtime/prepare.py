@@ -39,10 +39,10 @@ from rlcore.runtime.run_folder import MODEL_DIR, writing
 
 if TYPE_CHECKING:
     from rlcore.api.run_config import RunConfig
-    from rlcore.api.tokens import PromptEncoder
     from rlcore.api.trainer import Trainer
     from rlcore.api.types import Prompt
     from rlcore.compose.resolved import Inference, Resolved
+    from rlcore.data.prompt_tokenizer import PromptTokenizer
 
 
 def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prepared:
@@ -182,12 +182,12 @@ def _check_bridge(chosen: Inference, path: Path) -> None:
         refuse(str(path))
 
 
-def _checked_encoder(chosen: Inference, path: Path, hf_config: Mapping[str, Any]) -> PromptEncoder:
+def _checked_encoder(chosen: Inference, path: Path, hf_config: Mapping[str, Any]) -> PromptTokenizer:
     """The tokenizer of the model, whose weights are there and fit."""
-    from rlcore.api.tokens import PromptEncoder
+    from rlcore.data.prompt_tokenizer import PromptTokenizer
 
     check_weights(path, shapes=chosen.model.path is not None)
-    encoder = PromptEncoder.load(path, max_prompt_tokens=chosen.run.sampling.max_prompt_tokens)
+    encoder = PromptTokenizer.load(path, max_prompt_tokens=chosen.run.sampling.max_prompt_tokens)
     _check_vocabulary(path, hf_config, len(encoder.tokenizer))
     return encoder
 

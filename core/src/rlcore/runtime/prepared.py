@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from rlcore.api.callback import Callback
     from rlcore.api.part import ModelSpec
     from rlcore.api.sources import Prompts
-    from rlcore.api.tokens import PromptEncoder
     from rlcore.api.tracker import Tracker
     from rlcore.compose.resolved import Inference, Resolved
+    from rlcore.data.prompt_tokenizer import PromptTokenizer
     from rlcore.rollout.generators import Generators
     from rlcore.runtime.evals import PreparedEval
 
@@ -45,7 +45,7 @@ class Served:
     run_dir: Path
     model: ModelSpec
     hf_config: Mapping[str, Any]
-    encoder: PromptEncoder
+    encoder: PromptTokenizer
     evals: tuple[PreparedEval, ...]
     generators: Generators
     gpu: bool

@@ -107,7 +107,11 @@ def _check_shapes(flag: str, path: Path, own: Path, why: str) -> None:
 
 def check_tokenizer(asked: str, path: Path, policy: str) -> None:
     """ModelError where the tokenizer of `path` makes other tokens than that of the model in `policy`."""
-    from rlcore.api.tokens import vocabulary
+    from rlcore.api.tokens import load_tokenizer
+
+    def vocabulary(directory: str | Path) -> dict[str, int]:
+        tokenizer: Any = load_tokenizer(directory)
+        return dict(tokenizer.get_vocab())
 
     mine, theirs = vocabulary(policy), vocabulary(path)
     different = sorted(token for token in mine.keys() | theirs.keys() if mine.get(token) != theirs.get(token))

@@ -1,0 +1,109 @@
+"""Prompts to token ids."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from rlcore.api.chat import chat_text
+from rlcore.api.errors import DataError
+from rlcore.api.tokens import CHECKED_AHEAD, Tokenizer, load_tokenizer, template_text, text_ids
+from rlcore.api.types import Messages, Prompt
+
+_LONGEST, _CHARACTERS_A_TOKEN = 2**20, 64
+"""A prompt has at most `_LONGEST` characters, and so many for each token that it may have."""
+
+
+class PromptTokenizer:
+    """Text becomes ids without special tokens; messages go through the tokenizer's chat template."""
+
+    def __init__(self, tokenizer: Tokenizer, max_prompt_tokens: int) -> None:
+        self.tokenizer = tokenizer
+        self._limit = max_prompt_tokens
+        self._shows_tools = False
+        self._variables: set[str] = set()
+
+    @classmethod
+    def load(cls, path: str | Path, *, max_prompt_tokens: int) -> PromptTokenizer:
+        """With the tokenizer of a local Hugging Face directory."""
+        return cls(load_tokenizer(path), max_prompt_tokens)
+
+    def encode(self, prompt: Prompt) -> tuple[int, ...]:
+        """Token ids of `prompt`, `checked`. A text that cannot fit is refused before it is tokenized."""
+        longest = _LONGEST + _CHARACTERS_A_TOKEN * self._limit
+        if isinstance(prompt.text, str) and len(prompt.text) > longest:
+            raise DataError(
+                f"The prompt {prompt.prompt_id!r} has {len(prompt.text)} characters;"
+                f" --max-prompt-tokens allows {self._limit} tokens."
+            )
+        return self.checked(prompt, self._ids(prompt))
+
+    def checked(self, prompt: Prompt, ids: tuple[int, ...]) -> tuple[int, ...]:
+        """`ids`, those of `prompt`. Raises `DataError` naming it where they are too many, or none."""
+        if not ids:
+            raise DataError(f"The prompt {prompt.prompt_id!r} has no tokens.")
+        if len(ids) > self._limit:
+            raise DataError(
+                f"The prompt {prompt.prompt_id!r} has {len(ids)} tokens;"
+                f" --max-prompt-tokens allows {self._limit}."
+            )
+        return ids
+
+    def check(self, prompts: Iterable[Prompt]) -> None:
+        """Raise now what `encode` would raise later, for the first `CHECKED_AHEAD` prompts.
+
+        Text of no more bytes than tokens are allowed is passed over: tokens have at least a byte, but for
+        rare normalizers, whose prompts `encode` still refuses.
+        """
+        for prompt in islice(prompts, CHECKED_AHEAD):
+            if not isinstance(prompt.text, str) or len(prompt.text.encode()) > self._limit:
+                self.encode(prompt)
+
+    def unknown(self, prompts: Iterable[Prompt]) -> str:
+        """The characters, in prompts and labels that are texts, for which the tokenizer has no token.
+
+        Of the first `CHECKED_AHEAD` prompts. The model cannot see them, nor write them.
+        """
+        unk = getattr(self.tokenizer, "unk_token_id", None)
+        if unk is None:
+            return ""
+        used: set[str] = set()
+        for prompt in islice(prompts, CHECKED_AHEAD):
+            used.update(*(text for text in (prompt.text, prompt.label) if isinstance(text, str)))
+        return "".join(
+            character
+            for character in sorted(used)
+            if unk in self.tokenizer.encode(character, add_special_tokens=False)
+        )
+
+    def _ids(self, prompt: Prompt) -> tuple[int, ...]:
+        if isinstance(prompt.text, str):
+            return tuple(text_ids(self.tokenizer, prompt.text))
+        for name in prompt.chat_template_kwargs.keys() - self._variables:
+            if not re.search(rf"\b{re.escape(name)}\b", template_text(self.tokenizer) or ""):
+                raise DataError(
+                    f"The prompt {prompt.prompt_id!r} has {name!r} for the chat template, but the "
+                    "tokenizer's has no such variable."
+                )
+            self._variables.add(name)
+        text = self.template(prompt, prompt.text)
+        if prompt.tools and not self._shows_tools:
+            if text == self.template(replace(prompt, tools=()), prompt.text):
+                raise DataError(
+                    f"The prompt {prompt.prompt_id!r} has tools, but the chat template of the tokenizer shows"
+                    " none; expected a model that was made for tools."
+                )
+            self._shows_tools = True
+        return tuple(text_ids(self.tokenizer, text))
+
+    def template(self, prompt: Prompt, messages: Messages, *, generation: bool = True) -> str:
+        """The text of `messages`. Raises `DataError` naming `prompt` where the chat template fails."""
+        try:
+            return chat_text(
+                self.tokenizer, messages, prompt.tools, prompt.chat_template_kwargs, generation=generation
+            )
+        except DataError as error:
+            raise DataError(f"The prompt {prompt.prompt_id!r}: {error}") from error
