@@ -73,6 +73,12 @@ def test_one_name_sets_every_class_that_has_it() -> None:
         ("calculate-per-token-loss", "true", "use --normalizer."),
         ("mtp-num-layers", "1", "layers for multi-token prediction are left out"),
         ("moe-token-dispatcher-type", "flex", "flex needs DeepEP, which is not here."),
+        ("optimizer", "muon", "'adam' or 'sgd' (megatron-core's muon fits no version"),
+        ("sgd-momentum", "0.5", "would have no effect without --megatron.optimizer sgd."),
+        ("overlap-cpu-optimizer-d2h-h2d", "true", "without --megatron.optimizer-cpu-offload true."),
+        ("exp-avg-dtype", "bf16", "without --megatron.use-precision-aware-optimizer true."),
+        ("main-params-dtype", "fp16", "kept in fp32"),
+        ("optimizer-offload-fraction", "1.5", "less than or equal to 1"),
         ("mamba-num-heads", "2", "it belongs to the model"),
         ("tensor-model-parallel-size", "two", "--megatron.tensor-model-parallel-size 'two': Input should be"),
         ("tensor-model-parallel-size", "0", "must be 1 or more"),
@@ -104,6 +110,14 @@ def test_refusals(name: str, value: Any, expected: str) -> None:
 )
 def test_a_value_that_the_run_has_anyway_says_nothing(name: str, value: Any) -> None:
     assert check_fields({name: value}) == {}
+
+
+def test_sgd_keeps_its_states_whole() -> None:
+    assert check_fields({"optimizer": "sgd"}) == {"optimizer": "sgd", "use_distributed_optimizer": False}
+    for given in ({"optimizer": "sgd"}, {"optimizer_cpu_offload": True}, {"overlap_param_gather": True}):
+        sharded = given.get("optimizer") == "sgd"
+        with pytest.raises(ConfigError, match=r"--megatron\.use-distributed-optimizer true"):
+            check_fields({**given, "use_distributed_optimizer": sharded})
 
 
 def test_a_balancing_loss_with_a_coefficient_of_0_is_none() -> None:

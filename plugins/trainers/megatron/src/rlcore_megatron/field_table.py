@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, Literal
 
@@ -17,7 +17,8 @@ class Verdict:
     """Of one field. `why`: the reason, which ends a sentence. `flag`: the setting of rlcore in its place.
 
     `library`: the module that a field of kind "needs" waits for, `called` so in messages. `values`: those
-    that the run has anyway, in place of megatron-core's default.
+    that the run has anyway, in place of megatron-core's default. `under`: the field, and its value, without
+    which this one would have no effect.
     """
 
     kind: Kind
@@ -26,6 +27,7 @@ class Verdict:
     library: str = ""
     called: str = ""
     values: Sequence[Any] | None = None
+    under: Mapping[str, Any] = field(default_factory=dict)
 
 
 @functools.cache

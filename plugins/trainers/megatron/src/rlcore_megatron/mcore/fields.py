@@ -36,15 +36,24 @@ OF_PROCESS = (
 CONFIGS = (MLATransformerConfig, OptimizerConfig, DistributedDataParallelConfig)
 """megatron-core's config classes; the first has the fields of TransformerConfig as well."""
 
+OPTIMIZER, SHARDED = "optimizer", "use_distributed_optimizer"
 BALANCE, COEFFICIENT = "moe_router_load_balancing_type", "moe_aux_loss_coeff"
 NARROWED: Mapping[str, Any] = {
     BALANCE: Literal["seq_aux_loss", "none"],
     COEFFICIENT: Annotated[float, Field(ge=0)],
     "moe_router_dtype": Literal["fp32"],
     LAYOUT: str | None,
+    OPTIMIZER: Literal["adam", "sgd"],
+    "exp_avg_dtype": Literal["fp32", "bf16", "fp16"],
+    "exp_avg_sq_dtype": Literal["fp32", "bf16", "fp16"],
+    "optimizer_offload_fraction": Annotated[float, Field(gt=0, le=1)],
 }
 """Types of fields of which only a part of the values is taken."""
-NOT_BY_ITSELF = "the others depend on which samples share a micro-batch"
+REASONS = {
+    BALANCE: "the others depend on which samples share a micro-batch",
+    OPTIMIZER: "megatron-core's muon fits no version of emerging-optimizers on PyPI",
+}
+"""Why other values of them are not taken."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,6 +77,8 @@ def check_fields(overrides: Mapping[str, Any]) -> dict[str, Any]:
         name = given.replace("-", "_")
         if _is_taken(name, value):
             checked[name] = _parse(name, value)
+    _check_conditions(checked)
+    _check_optimizer(checked)
     _check_pipeline(checked)
     _check_balance(checked)
     if checked.get("sequence_parallel") and checked.get("tensor_model_parallel_size", 1) == 1:
@@ -76,6 +87,28 @@ def check_fields(overrides: Mapping[str, Any]) -> dict[str, Any]:
             "it splits the sequence over the tensor-parallel ranks."
         )
     return checked
+
+
+def _check_conditions(checked: Mapping[str, Any]) -> None:
+    """Nothing is given without what it belongs to."""
+    for name in checked:
+        for other, wanted in table()[name].under.items():
+            given = checked.get(other, known_fields()[other].default)
+            if given != wanted:
+                raise ConfigError(f"{flag(name)} would have no effect without {flag(other)} {_text(wanted)}.")
+
+
+def _check_optimizer(checked: dict[str, Any]) -> None:
+    """Adam's states are divided over data-parallel ranks, those of others are not."""
+    kind = checked.get(OPTIMIZER, "adam")
+    sharded = checked.get(SHARDED, kind == "adam")
+    if sharded and kind != "adam":
+        raise ConfigError(f"{flag(OPTIMIZER)} {kind}: found {flag(SHARDED)} true, which takes adam alone.")
+    if kind != "adam":
+        checked[SHARDED] = False
+    for name in ("optimizer_cpu_offload", "use_precision_aware_optimizer", "overlap_param_gather"):
+        if checked.get(name) and not sharded:
+            raise ConfigError(f"{flag(name)} needs {flag(SHARDED)} true.")
 
 
 def _check_pipeline(checked: dict[str, Any]) -> None:
@@ -185,6 +218,10 @@ def _is_had(verdict: Verdict, field: dataclasses.Field[Any], value: Any) -> bool
     return _plain(value) in [_plain(one) for one in values]
 
 
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _plain(value: Any) -> str:
     """As a text that is the same for `true` and True, 0 and "0.0"."""
     text = str(getattr(value, "name", value)).lower()
@@ -204,7 +241,7 @@ def _parse(name: str, value: Any) -> Any:
     try:
         parsed = TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
-        why = f" ({NOT_BY_ITSELF})" if name == BALANCE else ""
+        why = f" ({REASONS[name]})" if name in REASONS else ""
         raise ConfigError(f"{flag(name)} {value!r}: {error.errors()[0]['msg']}{why}.") from error
     positive = name.endswith("_size") or name in (FIRST, LAST)
     if positive and isinstance(parsed, int) and parsed < 1:

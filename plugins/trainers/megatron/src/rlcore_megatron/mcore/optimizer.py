@@ -1,80 +1,45 @@
-"""AdamW under megatron-core's optimizer wrappers, without TransformerEngine or apex."""
+"""megatron-core's optimizers and their wrappers, without TransformerEngine or apex."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import megatron.core.optimizer as megatron_optimizer
-import megatron.core.optimizer.distrib_optimizer as distrib_optimizer
 import torch
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
-from megatron.core.optimizer import ChainedOptimizer, OptimizerConfig
+from megatron.core.optimizer import (
+    ChainedOptimizer,
+    OptimizerConfig,
+    distrib_optimizer,
+    get_megatron_optimizer,
+)
 from megatron.core.optimizer.clip_grads import clip_grad_by_total_norm_fp32
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-from rlcore import ConfigError, OptimizerSettings
+from rlcore import OptimizerSettings, torch_dtype
+from rlcore_megatron.mcore.adam import Adam
+from rlcore_megatron.mcore.state_adam import StateAdam
+
+OFFLOAD, PRECISION = "optimizer_cpu_offload", "use_precision_aware_optimizer"
+_OF_STATES = frozenset(
+    (
+        *(OFFLOAD, PRECISION, "exp_avg_dtype", "exp_avg_sq_dtype", "optimizer_offload_fraction"),
+        *("overlap_cpu_optimizer_d2h_h2d", "pin_cpu_params", "pin_cpu_grads"),
+    )
+)
+"""What `StateAdam` takes, and megatron's own classes don't."""
 
 __all__ = [
-    "Adam",
     "apply_gradients",
     "build_optimizer",
     "clip_gradients",
     "wrap_for_gradients",
     "zero_gradients",
 ]
-
-
-class Adam(torch.optim.Optimizer):
-    """AdamW with the state layout of TransformerEngine's FusedAdam: `step` lives in the parameter group.
-
-    megatron's distributed optimizer can checkpoint this layout at any time, and torch's own only once it has
-    stepped. One fused kernel a group.
-    """
-
-    def __init__(
-        self,
-        params: Any,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        adam_w_mode: bool = True,
-    ) -> None:
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "step": 0}
-        self._fused = torch._fused_adamw_ if adam_w_mode else torch._fused_adam_
-        super().__init__(params, defaults)
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # no closure
-        """One update of each parameter that has a gradient."""
-        for group in self.param_groups:
-            group["step"] += 1
-            params = [p for p in group["params"] if p.grad is not None]
-            if not params:
-                continue
-            states = [self.state[p] for p in params]
-            for param, state in zip(params, states, strict=True):
-                if not state:
-                    state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(param), torch.zeros_like(param)
-            step = torch.tensor(float(group["step"]), device=params[0].device)
-            self._fused(
-                params,
-                [p.grad for p in params],
-                [state["exp_avg"] for state in states],
-                [state["exp_avg_sq"] for state in states],
-                [],
-                [step] * len(params),
-                lr=group["lr"],
-                beta1=group["betas"][0],
-                beta2=group["betas"][1],
-                weight_decay=group["weight_decay"],
-                eps=group["eps"],
-                amsgrad=False,
-                maximize=False,
-            )
 
 
 def wrap_for_gradients(
@@ -107,10 +72,6 @@ def build_optimizer(
 
     `passed`: fields of OptimizerConfig that the user set; they win over `settings`.
     """
-    if passed.get("optimizer", "adam") != "adam":
-        raise ConfigError(f"--megatron.optimizer {passed['optimizer']} is not supported: only adam is.")
-    if not distrib_optimizer.HAVE_APEX_OR_TE:
-        _use_own_adam()
     ours = {
         "lr": settings.lr,
         "min_lr": settings.min_lr,
@@ -126,15 +87,45 @@ def build_optimizer(
         "use_distributed_optimizer": chunks[0].ddp_config.use_distributed_optimizer,
         "overlap_param_gather": chunks[0].ddp_config.overlap_param_gather,
     }
-    optimizer_config = OptimizerConfig(**{**ours, **passed, **fixed})
-    optimizer = megatron_optimizer.get_megatron_optimizer(
-        optimizer_config, list(chunks), use_gloo_process_groups=False
-    )
+    plain = {name: value for name, value in passed.items() if name not in _OF_STATES}
+    optimizer_config = OptimizerConfig(**{**ours, **plain, **fixed})
+    owns_states = bool(passed.get(OFFLOAD) or passed.get(PRECISION))
+    if owns_states:
+        # set afterwards: the class itself asks for TransformerEngine
+        optimizer_config.use_precision_aware_optimizer = True
+        optimizer_config.use_precision_aware_optimizer_no_fp8_or_ds_fp8 = True
+        optimizer_config.store_param_remainders = False
+        for name in ("exp_avg_dtype", "exp_avg_sq_dtype"):
+            setattr(optimizer_config, name, torch_dtype(passed.get(name, "fp32")))
+    with _adam(StateAdam if owns_states else Adam):
+        optimizer = get_megatron_optimizer(optimizer_config, list(chunks), use_gloo_process_groups=False)
     assert isinstance(optimizer, ChainedOptimizer)
     for part in optimizer.chained_optimizers:
-        if part.init_state_fn is not None and part.optimizer is not None:
-            part.init_state_fn(part.optimizer, part.config)
+        _allocate(part, passed)
     return optimizer
+
+
+def _allocate(part: Any, passed: Mapping[str, Any]) -> None:
+    """The states of one of megatron's optimizers."""
+    if part.optimizer is None:
+        return
+    if passed.get(OFFLOAD):
+        part.optimizer.keep_on_host(
+            passed.get("optimizer_offload_fraction", 1.0),
+            overlap=passed.get("overlap_cpu_optimizer_d2h_h2d", False),
+            pin_params=passed.get("pin_cpu_params", True),
+            pin_grads=passed.get("pin_cpu_grads", True),
+        )
+    if part.init_state_fn is None:  # megatron has none for SGD
+        part.init_state_fn = _momentum
+    part.init_state_fn(part.optimizer, part.config)
+
+
+def _momentum(optimizer: torch.optim.SGD, _: OptimizerConfig | None = None) -> None:
+    """Momenta of 0, of which the first step makes the gradient, as it does of none."""
+    for group in optimizer.param_groups:
+        for param in group["params"] if group["momentum"] else ():
+            optimizer.state[param].setdefault("momentum_buffer", torch.zeros_like(param))
 
 
 def zero_gradients(chunks: Sequence[DistributedDataParallel]) -> None:
@@ -163,12 +154,21 @@ def clip_gradients(optimizer: ChainedOptimizer, norm: float) -> None:
     for part in optimizer.chained_optimizers:
         parameters = part.get_parameters()
         if parameters and part.config.clip_grad > 0.0:
-            clip_grad_by_total_norm_fp32(parameters, part.config.clip_grad, norm)
+            decoupled = part.config.use_precision_aware_optimizer_no_fp8_or_ds_fp8
+            clip_grad_by_total_norm_fp32(parameters, part.config.clip_grad, norm, decoupled)
 
 
-def _use_own_adam() -> None:
-    """megatron picks TransformerEngine's Adam at import, or apex's, or torch's; ours replaces the last."""
-    megatron_optimizer.Adam, megatron_optimizer.USING_PYTORCH_OPTIMIZER = Adam, False
-    distrib_optimizer.Adam = Adam
-    # these two say where `step` is kept: in the parameter groups
+@contextmanager
+def _adam(own: type[Adam]) -> Iterator[None]:
+    """Let megatron make `own` where it would make TransformerEngine's Adam, or apex's, or torch's."""
+    # these say where `step` is kept: in the parameter groups
     distrib_optimizer.HAVE_APEX_OR_TE = distrib_optimizer.USING_APEX_OPTIMIZER = True
+    megatron_optimizer.USING_PYTORCH_OPTIMIZER = False
+    distrib_optimizer.Adam = Adam
+    megatron_optimizer.Adam = own
+    asked = megatron_optimizer.is_te_min_version
+    megatron_optimizer.is_te_min_version = lambda _: False  # megatron's fails where there is no such library
+    try:
+        yield
+    finally:
+        megatron_optimizer.Adam, megatron_optimizer.is_te_min_version = Adam, asked
