@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\s*(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?rlcore (?=train )(.*)$", re.MULTILINE)
-SKIPPED = re.compile(r"--resume|--reward brevity|^train …  ")
+SKIPPED = re.compile(r"--resume|--reward (brevity|nines)\b|^train …  ")
 """Of a run that is there already; a part of the package that the reader has just installed; a picture."""
 PRESETS = ("qwen3", "llama", "glm", "deepseek")
 OF_MODELS = ("--model", "--teacher-model", "--reference-model", "--critic-model")
@@ -60,7 +60,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What stands for the models that the reader has."""
     folder = tmp_path_factory.mktemp("model")
     tiny(folder)
-    config = json.loads((folder / "config.json").read_text())
+    config = json.loads((folder / "config.json").read_text()) | {"max_position_embeddings": 40960}
+    (folder / "config.json").write_text(json.dumps(config))
     classifier = folder / "classifier"
     classifier.mkdir()
     for file in folder.glob("*.json"):
@@ -87,6 +88,8 @@ def prepared(line: str, model: Path) -> list[str]:
         args = [args[0], "--algo", "grpo", "--model", "qwen3", *(arg for arg in args[1:] if arg != "…")]
     given = {arg.partition("=")[0] for arg in args}
     args += [] if "--model" in given else ["--model", "qwen3"]
+    if any(arg.startswith("--sglang.") for arg in args) and "--engine" not in given:
+        args += ["--engine", "sglang"]  # the default where there is a GPU
     for place, arg in enumerate(args):
         before = args[place - 1]
         if before in OF_MODELS and arg not in PRESETS:
