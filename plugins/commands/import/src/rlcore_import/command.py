@@ -1,0 +1,90 @@
+"""`rlcore import`: the flags of another framework's run as a TOML of rlcore."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rlcore import ConfigError, write_atomically
+from rlcore_cli.program import Program
+from rlcore_import.arguments import Arguments, of_script, of_words, variables
+from rlcore_import.translation import Row, Verdict, to_toml
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+COLOURS = {Verdict.IMPOSSIBLE: "red", Verdict.UNKNOWN: "red", Verdict.TRANSLATED: "green"}
+WIDTH = 120
+
+
+@click.group("import")
+def import_runs() -> None:
+    """Turn the flags of another framework's run into a TOML for rlcore train --config."""
+
+
+@import_runs.command(
+    context_settings={
+        "ignore_unknown_options": True,
+        "allow_extra_args": True,
+        "allow_interspersed_args": True,
+    }
+)
+@click.option("-o", "output", type=click.Path(path_type=Path), help="Write the TOML here, not to stdout.")
+@click.option("--var", "given", multiple=True, metavar="NAME=VALUE", help="A variable that the script sets.")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="FILE | FLAG…")
+@click.pass_obj
+def slime(program: Program, /, output: Path | None, given: tuple[str, ...], words: tuple[str, ...]) -> None:
+    """Translate a run of slime: a run script, or its flags.
+
+    Flags after a script override its own. The TOML goes to stdout, and a table of what became of each flag to
+    stderr.
+    """
+    from rlcore_import.slime.translate import translate
+
+    found = translate(_arguments(words, variables(given)), program.plugins.registry)
+    text = "# From a run of slime, by rlcore import.\n" + to_toml(found.settings)
+    _report(found.rows)
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        write_atomically(output, text)
+
+
+def _arguments(words: tuple[str, ...], given: dict[str, str]) -> Arguments:
+    if not words:
+        raise ConfigError("found nothing to import, expected a run script or flags such as --lr 1e-6.")
+    first = Path(words[0])
+    if words[0].startswith("--") or first.suffix == ".py" or words[0].startswith("python"):
+        return of_words(words)
+    script, more = of_script(first, given), of_words(words[1:])
+    return Arguments(flags={**script.flags, **more.flags}, entry=more.entry or script.entry)
+
+
+def _report(rows: list[Row]) -> None:
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        console = Console(stderr=True, width=WIDTH)
+    console.print(_table(rows))
+    counts = Counter(row.said.verdict for row in rows)
+    console.print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), highlight=False)
+
+
+def _table(rows: list[Row]) -> Table:
+    from rich.box import SIMPLE
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=SIMPLE)
+    table.add_column("slime", overflow="fold", max_width=46)
+    table.add_column("", no_wrap=True)
+    table.add_column("rlcore", overflow="fold")
+    for row in sorted(rows, key=lambda row: list(Verdict).index(row.said.verdict)):
+        colour = COLOURS.get(row.said.verdict, "default")
+        verdict = f"[{colour}]{row.said.verdict}[/]"
+        table.add_row(escape(" ".join((row.flag, *row.values))), verdict, escape(row.said.text))
+    return table

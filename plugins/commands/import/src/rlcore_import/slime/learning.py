@@ -1,0 +1,184 @@
+"""The algorithm, its optimizer, and what is told and kept of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rlcore_import.slime.run import Run, Settings
+from rlcore_import.translation import Said, implied, impossible
+
+RECIPES = {
+    **{"grpo": "grpo", "gspo": "gspo", "cispo": "cispo", "ppo": "ppo"},
+    **{"reinforce_plus_plus": "reinforce++", "reinforce_plus_plus_baseline": "reinforce++-baseline"},
+}
+"""`--advantage-estimator` → recipe."""
+
+
+def recipe(run: Run) -> str:
+    """The recipe of the estimator; of one that rlcore lacks, GRPO."""
+    return RECIPES.get(run.estimator, "grpo")
+
+
+def algorithm(run: Run, name: str) -> Said | Settings:
+    if run.trains_on_given:
+        return {"algo": "sft"}
+    if name == "loss-type":
+        is_policy = run.text(name) == "policy_loss"
+        return implied("the recipe's loss") if is_policy else impossible("write a --loss (docs/hooks.md)")
+    if run.estimator not in RECIPES:
+        return impossible(f"expected one of {', '.join(RECIPES)}")
+    return {"algo": RECIPES[run.estimator]}
+
+
+def clip_settings(run: Run) -> dict[str, Any]:
+    low = run.real("eps-clip", 0.2)
+    return {"loss.clip_low": low, "loss.clip_high": run.real("eps-clip-high", low)}
+
+
+def clip(run: Run, _: str) -> Settings:
+    return clip_settings(run)
+
+
+def gamma(run: Run, name: str) -> Said | Settings:
+    if run.estimator in ("ppo", "reinforce_plus_plus"):
+        return {"advantage.gamma": run.real(name, 1)}
+    return implied("a reward of the whole response has no discount")
+
+
+def no_std(run: Run, _: str) -> Settings:
+    return {"advantage.std": False}
+
+
+def raw_rewards(run: Run, _: str) -> Said | Settings:
+    if run.estimator not in ("grpo", "gspo", "cispo"):
+        return implied("this recipe does not normalize rewards by group")
+    return {"advantage": "reinforce", "advantage.baseline": False}
+
+
+def per_token(run: Run, _: str) -> Settings:
+    return {"normalizer": "per_token"}
+
+
+def kl(run: Run, name: str) -> Said | Settings:
+    in_loss, in_reward = run.real("kl-loss-coef", 0), run.real("kl-coef", 0)
+    coefficient = in_reward or (in_loss if run.has("use-kl-loss") else 0)
+    if not coefficient:
+        return implied("the coefficient is 0: no KL term, and no reference is loaded")
+    found = {"kl_coef": coefficient, "kl_place": "reward" if in_reward else "loss"}
+    found["kl_estimator"] = run.text("kl-loss-type", "k1")
+    return found | ({"kl_unbiased": True} if run.has("use-unbiased-kl") else {})
+
+
+def correction(run: Run, name: str) -> Said | Settings:
+    if name in ("use-opsm", "opsm-delta"):
+        if not run.has("use-opsm"):
+            return implied("without --use-opsm it does nothing")
+        return {"correction": ["opsm"], "correction.opsm.delta": run.real("opsm-delta", 1e-4)}
+    if not run.has("use-tis"):
+        return implied("without --use-tis it does nothing")
+    own = run.text("custom-tis-function-path")
+    if own and not own.endswith(".icepop_function"):
+        return impossible("write a --correction (docs/corrections.md); mis has slime's example")
+    part = "icepop" if own else "tis"
+    low, high = run.real("tis-clip-low", 0), run.real("tis-clip", 2)
+    return {"correction": [part], f"correction.{part}.low": low, f"correction.{part}.high": high}
+
+
+def old_log_probs(run: Run, _: str) -> Settings:
+    return {"old_log_probs": "rollout"}
+
+
+def distillation(run: Run, name: str) -> Said | Settings:
+    if not run.has("use-opd"):
+        return implied("without --use-opd it does nothing")
+    teacher = (
+        {"teacher_model": run.text("opd-teacher-load")}
+        if run.text("opd-type") == "megatron"
+        else {"teacher_url": run.text("rm-url").removesuffix("/generate")}
+    )
+    return {"distill_coef": run.real("opd-kl-coef", 1), **teacher}
+
+
+def optimizer(run: Run, name: str) -> Said | Settings:
+    chosen = run.text(name)
+    return implied("AdamW") if chosen == "adam" else {"megatron.optimizer": chosen}
+
+
+def warmup(run: Run, name: str) -> Said | Settings:
+    share = run.real(name, 0)
+    if run.has("num-rollout"):
+        return {"warmup_steps": int(share * run.number("num-rollout", 0))}
+    return {"warmup_fraction": share}
+
+
+def adam(run: Run, name: str) -> Settings:
+    return {f"megatron.{name.replace('-', '_')}": run.real(name, 0)}
+
+
+def minibatches(run: Run, name: str) -> Said | Settings:
+    steps = run.number("num-steps-per-rollout", 0)
+    batch = run.number("global-batch-size", 0)
+    if not steps and (not batch or run.samples % batch):
+        return impossible(f"{batch} does not divide the {run.samples} samples of a rollout")
+    return {"minibatches": steps or run.samples // batch}
+
+
+def tokens(run: Run, name: str) -> Settings:
+    if run.trains_on_given:
+        return {"tokens_per_rank": run.max_tokens}
+    # a sample that is longer goes alone in slime; in rlcore every sample fits into a micro-batch
+    longest = run.prompt_tokens + run.number("rollout-max-response-len", 0)
+    return {"tokens_per_rank": max(run.max_tokens, longest)}
+
+
+def balance(run: Run, _: str) -> Settings:
+    return {"balance": "flops"}
+
+
+def freeze(run: Run, name: str) -> Settings:
+    patterns = "|".join(run.flags[name])
+    found: dict[str, Any] = {"model_hook": ["freeze"], "model_hook.freeze.pattern": patterns}
+    return found | ({"model_hook.freeze.invert": True} if name.startswith("only") else {})
+
+
+def load(run: Run, name: str) -> Said:
+    if run.text(name).rstrip("/") == run.text("save").rstrip("/"):
+        return implied("rlcore train --resume RUN goes on with a run")
+    return impossible(
+        "rlcore does not read slime's checkpoints; export it to Hugging Face's format, for --model"
+    )
+
+
+def reference(run: Run, name: str) -> Said | Settings:
+    path = run.text(name).rstrip("/")
+    model = run.text("hf-checkpoint").rstrip("/")
+    if not Path(path, "config.json").is_file() or path == model:
+        return implied("the reference is the run's model; nothing is converted")
+    return {"reference_model": path}
+
+
+def tracker(run: Run, name: str) -> Settings:
+    return {"tracker": [name.removeprefix("use-")]}
+
+
+def wandb(run: Run, name: str) -> Said | Settings:
+    if not run.has("use-wandb"):
+        return implied("without --use-wandb it does nothing")
+    setting = {"team": "entity"}.get(name.removeprefix("wandb-"), name.removeprefix("wandb-"))
+    return {f"tracker.wandb.{setting}": run.text(name)}
+
+
+def profiler(run: Run, name: str) -> Said | Settings:
+    if not run.has("use-pytorch-profiler"):
+        return implied("without --use-pytorch-profiler it does nothing")
+    first, end = run.number("profile-step-start", 10), run.number("profile-step-end", 12)
+    return {"profile_steps": f"{first}-{max(first, end - 1)}"}
+
+
+def only(run: Run, name: str) -> Said | Settings:
+    if run.trains_on_given:
+        return implied("--algo sft generates nothing")
+    if name == "load-debug-rollout-data":
+        return {"only": "train", "rollouts": str(Path(run.text(name)).parent)}
+    return {"only": "train" if name == "debug-train-only" else "rollout"}

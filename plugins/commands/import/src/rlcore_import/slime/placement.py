@@ -1,0 +1,124 @@
+"""GPUs, the model, and how both are divided."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rlcore import ConfigError, ModelError, claimant, read_config_file
+from rlcore_import.slime.run import Run, Settings
+from rlcore_import.translation import Said, idle, implied, impossible, single
+
+BRIDGED = ("slime_plugins.models.glm4",)
+"""Layers of slime's own whose family has a bridge here."""
+MEBIBYTE = 2**20
+MOST_BUCKET_MB = 1024
+
+
+def ranks(run: Run, _: str) -> Settings:
+    return {"ranks": run.ranks}
+
+
+def placement(run: Run, _: str) -> Settings:
+    return {"placement": "colocate"}
+
+
+def engine_settings(run: Run) -> dict[str, Any]:
+    gpus = run.number("rollout-num-gpus", run.ranks if run.has("colocate") else 1)
+    each, stages = run.number("rollout-num-gpus-per-engine", 1), run.number("sglang-pp-size", 1)
+    if not each or not stages or gpus % each or each % stages:
+        raise ConfigError(f"--rollout-num-gpus-per-engine: found {each}, which does not divide {gpus} GPUs.")
+    found: dict[str, Any] = {"engines": gpus // each}
+    if each > stages:
+        found["sglang.tp_size"] = each // stages
+    node = run.number("actor-num-gpus-per-node", 8)
+    if each > node:
+        found["sglang.nnodes"] = each // node
+    return found
+
+
+def engines(run: Run, _: str) -> Said | Settings:
+    return implied("no engine is started") if run.trains_on_given else engine_settings(run)
+
+
+def sleep(run: Run, name: str) -> Settings:
+    return {"sleep": "none" if name.startswith("no-") else "all"}
+
+
+def model(run: Run, name: str) -> Said | Settings:
+    path = run.text(name)
+    if Path(path, "config.json").is_file():
+        try:
+            claimant(read_config_file(Path(path, "config.json"), path), run.registry, path)
+        except ModelError as error:
+            return impossible(f"no model family here: {error}".removesuffix("."))
+    return {"model": path.rstrip("/")}
+
+
+def spec(run: Run, name: str) -> Said:
+    module = run.text(name)
+    if module in BRIDGED:
+        return implied("the family's model bridge gives the layers")
+    return impossible(
+        f"no model family here has the layers of {module}; write a model bridge (docs/models.md)"
+    )
+
+
+def balancing(run: Run, name: str) -> Said | Settings:
+    coefficient = run.real("moe-aux-loss-coeff", 0)
+    if coefficient == 0 or run.text("moe-router-load-balancing-type") == "none":
+        return implied("no balancing loss: rlcore's default")
+    return {f"megatron.{name.replace('-', '_')}": single(run.flags[name])}
+
+
+def megatron_size(run: Run, name: str) -> Said | Settings:
+    size = run.number(name, 1)
+    return {f"megatron.{name.replace('-', '_')}": size} if size > 1 else implied("1 is the default")
+
+
+def sequence(run: Run, _: str) -> Said | Settings:
+    if run.number("tensor-model-parallel-size", 1) == 1:
+        return implied("without tensor parallelism there is nothing to divide")
+    return {"megatron.sequence_parallel": True}
+
+
+def virtual(run: Run, name: str) -> Said | Settings:
+    if name == "num-virtual-stages-per-pipeline-rank":
+        return {"megatron.virtual_pipeline_model_parallel_size": run.number(name, 1)}
+    layers, stages = run.number("num-layers", 0), run.number("pipeline-model-parallel-size", 1)
+    each = run.number(name, 1) * stages
+    if not layers or layers % each:
+        return impossible("--num-layers does not say how many there are; give the number of virtual stages")
+    return {"megatron.virtual_pipeline_model_parallel_size": layers // each}
+
+
+def megatron(run: Run, name: str) -> Settings:
+    return {f"megatron.{name.replace('-', '_')}": single(run.flags[name])}
+
+
+def sglang(run: Run, name: str) -> Said | Settings:
+    if run.trains_on_given:
+        return idle("no engine is started")
+    return {name.replace("sglang-", "sglang.", 1).replace("-", "_"): single(run.flags[name])}
+
+
+def sglang_config(run: Run, _: str) -> Said:
+    return impossible("write its server groups as --engine-group, and its frozen models as --frozen")
+
+
+def prefill(run: Run, _: str) -> Said:
+    return impossible("write an --engine-group for prefill and one for decode")
+
+
+def external(run: Run, name: str) -> Settings:
+    return {"engine_url": [one if "://" in one else f"http://{one}" for one in run.flags[name]]}
+
+
+def bucket(run: Run, name: str) -> Settings:
+    megabytes = run.number(name, 0) // MEBIBYTE
+    return {"engine.bucket_mb": min(max(1, megabytes), MOST_BUCKET_MB)}
+
+
+def expert_tensor(run: Run, name: str) -> Said | Settings:
+    size = run.number(name, 1)
+    return {"megatron.expert_tensor_parallel_size": size} if size > 1 else implied("1 is the default")

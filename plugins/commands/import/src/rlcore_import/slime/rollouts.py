@@ -1,0 +1,127 @@
+"""Data, rewards and evaluations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlcore import ConfigError
+from rlcore_import.slime.run import Run, Settings
+from rlcore_import.translation import Said, implied, impossible, literal, single
+
+REWARDS: Mapping[str, Settings] = {
+    **{name: {"reward": [name]} for name in ("math", "deepscaler", "dapo", "f1", "random")},
+    "gpqa": {"reward": ["multiple_choice"]},
+}
+"""`--rm-type` → what scores here."""
+
+
+def data(run: Run, name: str) -> Said | Settings:
+    path, at, _ = run.text(name).partition("@[")
+    return impossible("rlcore trains on whole files; write the rows into one") if at else {"data": path}
+
+
+def input_key(run: Run, name: str) -> Settings:
+    return {"source.messages_key" if run.trains_on_given else "source.prompt_key": run.text(name)}
+
+
+def template_kwargs(run: Run, name: str) -> Settings:
+    try:
+        found = json.loads(run.text(name))
+    except ValueError as error:
+        raise ConfigError(f"--{name}: found broken JSON ({error}).") from error
+    return {"source.chat_template_kwargs": found}
+
+
+def steps(run: Run, name: str) -> Said | Settings:
+    steps = run.number(name, 0)
+    return {"steps": steps} if steps else impossible("a run that only evaluates is `rlcore eval`")
+
+
+def epochs(run: Run, name: str) -> Said | Settings:
+    return implied("--num-rollout wins") if run.has("num-rollout") else {"epochs": run.number(name, 1)}
+
+
+def top_k(run: Run, name: str) -> Settings:
+    return {"top_k": max(0, run.number(name, 0))}
+
+
+def over_sampling(run: Run, name: str) -> Said | Settings:
+    if not run.has("partial-rollout"):
+        return implied("what a filter drops is drawn anew, and no finished group is thrown away")
+    return {"over_sample": run.number(name, 1) / run.number("rollout-batch-size", 1)}
+
+
+def partial(run: Run, _: str) -> Settings:
+    masked = run.has("mask-offpolicy-in-partial-rollout")
+    return {"partial_rollouts": True, **({"mask_stale_tokens": True} if masked else {"max_staleness": 1})}
+
+
+def reward(run: Run, name: str) -> Said | Settings:
+    kind = run.text("rm-type").removeprefix("boxed_")
+    if kind == "remote_rm" or (name == "rm-url" and not run.has("rm-type")):
+        return {"reward": ["remote"], "reward.remote.url": run.text("rm-url")}
+    if kind not in REWARDS:
+        return impossible(f"expected one of {', '.join(REWARDS)}; write a --reward (docs/rewards.md)")
+    boxed = run.text("rm-type").startswith("boxed_") and kind == "math"
+    return {**REWARDS[kind], **({"reward.math.boxed": True} if boxed else {})}
+
+
+def custom_reward(run: Run, name: str) -> Said | Settings:
+    module, _, function = run.text(name).rpartition(".")
+    if module == "slime.rollout.on_policy_distillation":
+        return implied("the teacher is asked by --teacher-url")
+    file = Path(f"{module.replace('.', '/')}.py")
+    if not file.is_file():
+        return impossible(f"there is no {file} here; give it as --reward {file}:{function}")
+    return {"plugin": [str(file.resolve())], "reward": [function]}
+
+
+def reward_key(run: Run, _: str) -> Said:
+    return implied("a reward has one score; its other parts are metrics")
+
+
+EVALS = {
+    "n-samples-per-eval-prompt": ("samples", "1"),
+    "eval-temperature": ("temperature", "rollout-temperature"),
+    "eval-top-p": ("top_p", "rollout-top-p"),
+    "eval-top-k": ("top_k", "rollout-top-k"),
+    "eval-max-response-len": ("max_tokens", "rollout-max-response-len"),
+    "eval-input-key": ("source.prompt_key", "input-key"),
+    "eval-label-key": ("source.label_key", "label-key"),
+    "eval-tool-key": ("source.tools_key", "tool-key"),
+}
+"""Flag → the setting of each evaluation, and the flag that it falls back to."""
+
+
+def evaluations(run: Run, name: str) -> Said | Settings:
+    if not run.has("eval-prompt-data"):
+        return implied("there is no evaluation")
+    words = run.flags["eval-prompt-data"]
+    if len(words) == 1:
+        words = ("aime", *words)  # slime's own name for a set without one
+    if len(words) % 2:
+        return impossible("expected NAME PATH of each set")
+    sets = {key.lower().replace("-", "_"): path for key, path in zip(words[::2], words[1::2], strict=True)}
+    if name == "eval-prompt-data":
+        return {
+            key: value for one, path in sets.items() for key, value in _evaluation(run, one, path).items()
+        }
+    setting, _ = EVALS[name]
+    value = max(0, run.number(name, 0)) if setting == "top_k" else single(run.flags[name])
+    return {f"eval.{one}.{setting}": value for one in sets}
+
+
+def _evaluation(run: Run, name: str, path: str) -> dict[str, Any]:
+    """All of one set: what it has no flag for is as in the rollouts."""
+    found: dict[str, Any] = {f"eval.{name}.data": path, "eval_prompts": 100_000}
+    found[f"eval.{name}.temperature"] = run.real("rollout-temperature", 1)
+    for flag, (setting, fallback) in EVALS.items():
+        if not run.has(flag) and run.has(fallback):
+            value = literal(run.text(fallback))
+            found[f"eval.{name}.{setting}"] = max(0, value) if setting == "top_k" else value
+    if run.has("apply-chat-template"):
+        found[f"eval.{name}.source.chat_template"] = True
+    return found

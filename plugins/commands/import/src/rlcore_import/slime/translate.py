@@ -1,0 +1,57 @@
+"""From the flags of a run of slime to a translation."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from rlcore import Registry
+from rlcore_import.arguments import Arguments
+from rlcore_import.slime import learning, placement, rollouts
+from rlcore_import.slime.run import Run
+from rlcore_import.table import Table
+from rlcore_import.translation import Computed, Translation
+
+
+def _functions(*modules: ModuleType) -> Mapping[str, Computed[Run]]:
+    """The public functions of `modules`, by their names: what flags.toml means by `by`."""
+    return {
+        name: function
+        for module in modules
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__ and not name.startswith("_")
+    }
+
+
+COMPUTED = _functions(placement, rollouts, learning)
+
+
+def table() -> Table:
+    """What rlcore knows of slime's flags."""
+    return Table.of("slime")
+
+
+def translate(arguments: Arguments, registry: Registry) -> Translation[Run]:
+    """Every flag in its turn, over what slime does where no flag says otherwise. ConfigError."""
+    flags = {flag.removeprefix("--"): values for flag, values in arguments.flags.items()}
+    run = Run(flags=flags, entry=arguments.entry, registry=registry)
+    found = Translation(table(), COMPUTED, run, settings=_defaults(run))
+    for flag, values in arguments.flags.items():
+        found.add(flag, values)
+    return found
+
+
+def _defaults(run: Run) -> dict[str, Any]:
+    """What slime does without a flag, and rlcore does not."""
+    found: dict[str, Any] = {"algo": learning.recipe(run), "engine": "sglang", "dtype": "bf16"}
+    found |= {"seed": 1234, "weight_decay": 0.01, "ranks": run.ranks, "max_prompt_tokens": run.prompt_tokens}
+    if run.trains_on_given:
+        half = run.max_tokens // 2
+        return found | {"max_prompt_tokens": half, "max_response_tokens": half}
+    found |= {"placement": "split", "group_size": 1, "eval_every": 0}
+    found |= {**learning.clip_settings(run), **placement.engine_settings(run)}
+    if run.entry == "train_async.py":
+        found["max_staleness"] = 1
+    return found

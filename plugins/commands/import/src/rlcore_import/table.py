@@ -1,0 +1,79 @@
+"""What rlcore knows of the flags of another framework: a TOML file, read into typed rules."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any
+
+from rlcore import did_you_mean
+
+ANY = "*"
+"""The end of a name that stands for all that begin so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """What stands for one flag. Exactly one of `to`, `values`, `set`, `by`, `implied`, `idle`, `no` says it.
+
+    `to` and `values` may come together. The head of `slime/flags.toml` explains each.
+    """
+
+    flag: str
+    topic: str
+    to: str = ""
+    values: Mapping[str, Any] | None = None
+    set: Mapping[str, Any] = field(default_factory=dict)
+    by: str = ""
+    implied: str = ""
+    idle: str = ""
+    no: str = ""
+    note: str = ""
+    list: bool = False
+
+    def __post_init__(self) -> None:
+        ways = [self.to or self.values is not None, self.set, self.by, self.implied, self.idle, self.no]
+        assert sum(map(bool, ways)) == 1, f"{self.flag}: one way to translate it, found {self}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Every rule, by the name of its flag."""
+
+    rules: Mapping[str, Rule]
+
+    @classmethod
+    def of(cls, framework: str) -> Table:
+        """The table of this package's folder FRAMEWORK."""
+        text = resources.files(f"{__package__}.{framework}").joinpath("flags.toml").read_text()
+        found: dict[str, Rule] = {}
+        for rule in _rules(tomllib.loads(text)):
+            assert rule.flag not in found, f"{rule.flag}: found twice"
+            found[rule.flag] = rule
+        return cls(found)
+
+    def find(self, flag: str) -> Rule | None:
+        """The rule of `--flag`, by its own name or by how it begins."""
+        name = flag.removeprefix("--")
+        if name in self.rules:
+            return self.rules[name]
+        begins = (rule for known, rule in self.rules.items() if known.endswith(ANY))
+        return next((rule for rule in begins if name.startswith(rule.flag.removesuffix(ANY))), None)
+
+    def near(self, flag: str) -> str:
+        """` Did you mean …?` for a flag that is unknown."""
+        return did_you_mean(flag, [f"--{name}" for name in self.rules if not name.endswith(ANY)])
+
+    def settings(self) -> dict[str, str]:
+        """Flag → the one setting that takes its value, where there is one; both with underscores."""
+        plain = (rule for rule in self.rules.values() if rule.to and not rule.flag.endswith(ANY))
+        return {rule.flag.replace("-", "_"): rule.to for rule in plain}
+
+
+def _rules(topics: Mapping[str, Mapping[str, Any]]) -> Iterator[Rule]:
+    for topic, entries in topics.items():
+        for names, said in entries.items():
+            told = {"to": said} if isinstance(said, str) else said
+            yield from (Rule(flag=name, topic=topic, **told) for name in names.split())

@@ -1,0 +1,171 @@
+"""What becomes of each flag: a word on it, and settings of rlcore."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from rlcore import flag_name
+from rlcore_import.table import Rule, Table
+
+RunT = TypeVar("RunT")
+
+
+class Verdict(StrEnum):
+    """What becomes of a flag."""
+
+    TRANSLATED = "translated"
+    IMPLIED = "implied"
+    IDLE = "no meaning"
+    IMPOSSIBLE = "not possible"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Said:
+    """The verdict on a flag. `text`: why, or what it became; `settings`: of a translated one."""
+
+    verdict: Verdict
+    text: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def implied(why: str) -> Said:
+    """Nothing is to be set."""
+    return Said(Verdict.IMPLIED, why)
+
+
+def idle(why: str) -> Said:
+    """The flag has no meaning in rlcore."""
+    return Said(Verdict.IDLE, why)
+
+
+def impossible(why: str) -> Said:
+    """rlcore has nothing of the kind, or not by a flag."""
+    return Said(Verdict.IMPOSSIBLE, why)
+
+
+Computed = Callable[[RunT, str], Said | Mapping[str, Any]]
+"""Of a run and the name of a flag: its settings, or the verdict. Flags that belong together share one."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One flag as it was given, and what became of it."""
+
+    flag: str
+    values: tuple[str, ...]
+    said: Said
+
+
+@dataclass
+class Translation(Generic[RunT]):
+    """The settings of a run, and a row for each flag. `computed`: by the names of the table's `by`."""
+
+    table: Table
+    computed: Mapping[str, Computed[RunT]]
+    run: RunT
+    settings: dict[str, Any] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+
+    def add(self, flag: str, values: tuple[str, ...]) -> None:
+        """Translate one flag."""
+        rule = self.table.find(flag)
+        said = (
+            Said(Verdict.UNKNOWN, self.table.near(flag).strip())
+            if rule is None
+            else self._say(rule, flag, values)
+        )
+        self.rows.append(Row(flag, values, said))
+        self._merge(said.settings)
+
+    def _merge(self, settings: Mapping[str, Any]) -> None:
+        for name, value in settings.items():
+            known = self.settings.get(name)
+            if isinstance(known, list) and isinstance(value, list):
+                value = [*known, *(one for one in value if one not in known)]
+            self.settings[name] = value
+
+    def _say(self, rule: Rule, flag: str, values: tuple[str, ...]) -> Said:
+        for verdict, why in (
+            (Verdict.IMPLIED, rule.implied),
+            (Verdict.IDLE, rule.idle),
+            (Verdict.IMPOSSIBLE, rule.no),
+        ):
+            if why:
+                return Said(verdict, why)
+        unset = next((value for value in values if "$" in value), None)
+        if unset is not None:
+            return impossible(f"the script sets {unset} as it runs; say it with --var NAME=VALUE")
+        if rule.by:
+            found = self.computed[rule.by](self.run, flag.removeprefix("--"))
+            return found if isinstance(found, Said) else _translated(found)
+        if rule.set:
+            return _translated(rule.set)
+        if rule.values is not None:
+            return _mapped(rule, values)
+        return _translated({rule.to: [literal(value) for value in values] if rule.list else single(values)})
+
+
+def _mapped(rule: Rule, values: tuple[str, ...]) -> Said:
+    assert rule.values is not None
+    value = values[0] if values else "true"
+    if value not in rule.values or rule.values[value] == "":
+        why = f"; {rule.note}" if rule.note else ""
+        return impossible(f"found {value}, expected {' or '.join(known for known in rule.values)}{why}")
+    ours = rule.values[value]
+    if isinstance(ours, Mapping):
+        return _translated(ours) if ours else implied(rule.note or "rlcore does so anyway")
+    return _translated({rule.to: [ours] if rule.list else ours})
+
+
+def _translated(settings: Mapping[str, Any]) -> Said:
+    shown = [f"{flag_name(name)} {_shown(value)}".rstrip() for name, value in settings.items()]
+    return Said(Verdict.TRANSLATED, ", ".join(shown), settings)
+
+
+def _shown(value: Any) -> str:
+    if value is True:
+        return ""
+    items = value if isinstance(value, list) else [value]
+    return " ".join(one if isinstance(one, str) else json.dumps(one) for one in items)
+
+
+def single(values: tuple[str, ...]) -> Any:
+    """One value as TOML has it, several as a list; a flag without any means true."""
+    if not values:
+        return True
+    return literal(values[0]) if len(values) == 1 else [literal(value) for value in values]
+
+
+def literal(text: str) -> Any:
+    """A number, true or false, else the text."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if re.fullmatch(r"[+-]?\d+", text):
+        return int(text)
+    try:
+        return float(text) if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text) else text
+    except ValueError:
+        return text
+
+
+def to_toml(settings: Mapping[str, Any]) -> str:
+    """A line for each setting; the choice of a part whose table is there as well has the key `name`."""
+    heads = {name[:place] for name in settings for place, letter in enumerate(name) if letter == "."}
+    lines = [
+        f"{f'{name}.name' if name in heads else name} = {_value(value)}" for name, value in settings.items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{json.dumps(key)} = {_value(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return json.dumps(value)

@@ -1,0 +1,92 @@
+"""From run scripts and lists of arguments to flags."""
+
+from pathlib import Path
+
+import pytest
+
+from rlcore.api.errors import ConfigError
+from rlcore_import.arguments import of_script, of_words, variables
+
+SCRIPT = """#!/bin/bash
+pkill -9 python
+NODES=4
+GPUS=${GPUS:-$(nvidia-smi -L | wc -l)}
+SCRIPT_DIR="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"
+source "${SCRIPT_DIR}/models/tiny.sh"
+
+ROLLOUT_ARGS=(
+   --prompt-data ${DATA:-/data}/train.jsonl
+   # --rm-type math
+   --rm-type deepscaler  # a rule
+   --rollout-batch-size $((NODES * 8))
+   --sglang-cuda-graph-bs 1 2 $(seq 8 8 24)
+)
+ARGS=(--lr 1e-6 --wandb-key ${WANDB_KEY})
+UNUSED_ARGS=(--seed 7)
+DATA="/elsewhere"
+
+ray job submit --address="http://127.0.0.1:8265" \\
+   --runtime-env-json="${ENV}" \\
+   -- python3 train_async.py --actor-num-nodes $NODES --actor-num-gpus-per-node ${GPUS} \\
+   --rollout-top-k -1 \\
+   ${MODEL_ARGS[@]} "${ROLLOUT_ARGS[@]}"
+   ${ARGS[@]}
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "tiny.sh").write_text("LAYERS=3\nMODEL_ARGS=(\n  --num-layers $((LAYERS + 1))\n)\n")
+    path = tmp_path / "run.sh"
+    path.write_text(SCRIPT)
+    return path
+
+
+def test_a_script_gives_its_flags(script: Path) -> None:
+    found = of_script(script, {})
+    assert found.entry == "train_async.py"
+    assert found.flags == {
+        "--actor-num-nodes": ("4",),
+        "--actor-num-gpus-per-node": ("${GPUS}",),
+        "--rollout-top-k": ("-1",),
+        "--num-layers": ("4",),
+        "--prompt-data": ("/elsewhere/train.jsonl",),
+        "--rm-type": ("deepscaler",),
+        "--rollout-batch-size": ("32",),
+        "--sglang-cuda-graph-bs": ("1", "2", "8", "16", "24"),
+        "--lr": ("1e-6",),
+        "--wandb-key": ("${WANDB_KEY}",),
+    }
+
+
+def test_a_variable_may_be_given(script: Path) -> None:
+    found = of_script(script, variables(["GPUS=8", "NODES=2"]))
+    assert found.flags["--actor-num-gpus-per-node"] == ("8",)
+    assert found.flags["--rollout-batch-size"] == ("16",)
+
+
+def test_a_list_of_arguments() -> None:
+    found = of_words(["python3", "train.py", "--lr=2e-6", "--colocate", "--eval-prompt-data", "aime", "a.jsonl"])
+    assert found.entry == "train.py"
+    assert found.flags == {"--lr": ("2e-6",), "--colocate": (), "--eval-prompt-data": ("aime", "a.jsonl")}
+
+
+@pytest.mark.parametrize("text", ["", "echo hello\n", "X=1\nY=(1 2)\n"])
+def test_a_file_without_flags_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"found no flags, expected a run script"):
+        of_script(path, {})
+
+
+def test_a_script_that_reads_itself_ends(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text("A=$B\nB=$A\nsource run.sh\nX_ARGS=(--lr $A)\n")
+    assert of_script(path, {}).flags == {"--lr": ("$A",)}
+
+
+@pytest.mark.parametrize("text", ["X", "=3", "a b=3"])
+def test_a_variable_has_a_name_and_a_value(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"--var: found .*, expected NAME=VALUE"):
+        variables([text])
