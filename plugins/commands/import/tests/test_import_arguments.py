@@ -37,7 +37,9 @@ ray job submit --address="http://127.0.0.1:8265" \\
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "tiny.sh").write_text("LAYERS=3\nMODEL_ARGS=(\n  --num-layers $((LAYERS + 1))\n)\n")
+    (tmp_path / "models" / "tiny.sh").write_text(
+        "LAYERS=3\nMODEL_ARGS=(\n  --num-layers $((LAYERS + 1))\n)\n"
+    )
     path = tmp_path / "run.sh"
     path.write_text(SCRIPT)
     return path
@@ -67,7 +69,9 @@ def test_a_variable_may_be_given(script: Path) -> None:
 
 
 def test_a_list_of_arguments() -> None:
-    found = of_words(["python3", "train.py", "--lr=2e-6", "--colocate", "--eval-prompt-data", "aime", "a.jsonl"])
+    found = of_words(
+        ["python3", "train.py", "--lr=2e-6", "--colocate", "--eval-prompt-data", "aime", "a.jsonl"]
+    )
     assert found.entry == "train.py"
     assert found.flags == {"--lr": ("2e-6",), "--colocate": (), "--eval-prompt-data": ("aime", "a.jsonl")}
 

@@ -2,22 +2,20 @@
 
 from pathlib import Path
 
-import pytest
-
 from rlcore.api.config import fields_of
 from rlcore.api.run_config import RunConfig
 from rlcore_import.slime.translate import COMPUTED, table
 from rlcore_import.table import Rule
 
-FLAGS = (Path(__file__).parent / "data" / "slime_flags.txt").read_text().split()
+FLAGS = (Path(__file__).parent / "slime_flags.txt").read_text().split()
 """What slime's parser takes of its own, and what its users write of Megatron's and SGLang's."""
 RULES = list(table().rules.values())
 TABLES = ("megatron", "sglang", "engine", "source", "loss", "value_loss", "advantage", "eval")
 
 
-@pytest.mark.parametrize("flag", FLAGS)
-def test_every_flag_of_slime_is_known(flag: str) -> None:
-    assert table().find(flag) is not None, table().near(flag)
+def test_every_flag_of_slime_is_known() -> None:
+    known = table()
+    assert not [flag for flag in FLAGS if known.find(flag) is None]
 
 
 def test_the_functions_and_the_table_name_each_other() -> None:
@@ -34,8 +32,3 @@ def test_settings_of_the_run_exist() -> None:
     named = {name for rule in RULES for name in _settings(rule)}
     assert not {name for name in named if "." not in name} - known
     assert {name.partition(".")[0] for name in named if "." in name} <= set(TABLES)
-
-
-@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.no], ids=lambda rule: rule.flag)
-def test_what_is_not_possible_says_why(rule: Rule) -> None:
-    assert len(rule.no.split()) > 3

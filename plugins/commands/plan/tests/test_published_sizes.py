@@ -27,8 +27,11 @@ PUBLISHED = {
     "glm-4-9b": (9.4e9, None),
     "glm-4.5": (355e9, 32e9),
     "glm-4.5-air": (106e9, 12e9),
+    "glm-4.7-flash": (30e9, 3.9e9),  # its name says 3, without the embeddings
+    "kimi-k2": (1.03e12, 32e9),
     "llama-3-70b": (70.6e9, None),
     "llama-3-8b": (8.03e9, None),
+    "moonlight-16b-a3b": (16e9, 3e9),
     "qwen2.5-0.5b": (0.49e9, None),
     "qwen2.5-1.5b": (1.54e9, None),
     "qwen2.5-3b": (3.09e9, None),

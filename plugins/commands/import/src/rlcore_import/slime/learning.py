@@ -5,19 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rlcore_import.slime.run import Run, Settings
+from rlcore_import.slime.run import RECIPES, Run, Settings
 from rlcore_import.translation import Said, implied, impossible
-
-RECIPES = {
-    **{"grpo": "grpo", "gspo": "gspo", "cispo": "cispo", "ppo": "ppo"},
-    **{"reinforce_plus_plus": "reinforce++", "reinforce_plus_plus_baseline": "reinforce++-baseline"},
-}
-"""`--advantage-estimator` → recipe."""
-
-
-def recipe(run: Run) -> str:
-    """The recipe of the estimator; of one that rlcore lacks, GRPO."""
-    return RECIPES.get(run.estimator, "grpo")
 
 
 def algorithm(run: Run, name: str) -> Said | Settings:
@@ -31,13 +20,8 @@ def algorithm(run: Run, name: str) -> Said | Settings:
     return {"algo": RECIPES[run.estimator]}
 
 
-def clip_settings(run: Run) -> dict[str, Any]:
-    low = run.real("eps-clip", 0.2)
-    return {"loss.clip_low": low, "loss.clip_high": run.real("eps-clip-high", low)}
-
-
 def clip(run: Run, _: str) -> Settings:
-    return clip_settings(run)
+    return run.clip
 
 
 def gamma(run: Run, name: str) -> Said | Settings:
@@ -103,13 +87,6 @@ def distillation(run: Run, name: str) -> Said | Settings:
 def optimizer(run: Run, name: str) -> Said | Settings:
     chosen = run.text(name)
     return implied("AdamW") if chosen == "adam" else {"megatron.optimizer": chosen}
-
-
-def warmup(run: Run, name: str) -> Said | Settings:
-    share = run.real(name, 0)
-    if run.has("num-rollout"):
-        return {"warmup_steps": int(share * run.number("num-rollout", 0))}
-    return {"warmup_fraction": share}
 
 
 def adam(run: Run, name: str) -> Settings:

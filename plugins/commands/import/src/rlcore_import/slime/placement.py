@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from rlcore import ConfigError, ModelError, claimant, read_config_file
+from rlcore import ModelError, claimant, read_config_file
 from rlcore_import.slime.run import Run, Settings
 from rlcore_import.translation import Said, idle, implied, impossible, single
 
@@ -23,22 +22,8 @@ def placement(run: Run, _: str) -> Settings:
     return {"placement": "colocate"}
 
 
-def engine_settings(run: Run) -> dict[str, Any]:
-    gpus = run.number("rollout-num-gpus", run.ranks if run.has("colocate") else 1)
-    each, stages = run.number("rollout-num-gpus-per-engine", 1), run.number("sglang-pp-size", 1)
-    if not each or not stages or gpus % each or each % stages:
-        raise ConfigError(f"--rollout-num-gpus-per-engine: found {each}, which does not divide {gpus} GPUs.")
-    found: dict[str, Any] = {"engines": gpus // each}
-    if each > stages:
-        found["sglang.tp_size"] = each // stages
-    node = run.number("actor-num-gpus-per-node", 8)
-    if each > node:
-        found["sglang.nnodes"] = each // node
-    return found
-
-
 def engines(run: Run, _: str) -> Said | Settings:
-    return implied("no engine is started") if run.trains_on_given else engine_settings(run)
+    return implied("no engine is started") if run.trains_on_given else run.engines
 
 
 def sleep(run: Run, name: str) -> Settings:

@@ -12,6 +12,12 @@ Settings = Mapping[str, Any]
 PROMPT_TOKENS = 1024
 """Longest prompt where slime's run bounds none: as long as rlcore's own default."""
 
+RECIPES = {
+    **{"grpo": "grpo", "gspo": "gspo", "cispo": "cispo", "ppo": "ppo"},
+    **{"reinforce_plus_plus": "reinforce++", "reinforce_plus_plus_baseline": "reinforce++-baseline"},
+}
+"""`--advantage-estimator` → recipe."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -70,3 +76,27 @@ class Run:
     @property
     def samples(self) -> int:
         return self.number("rollout-batch-size", 1) * self.number("n-samples-per-prompt", 1)
+
+    @property
+    def clip(self) -> dict[str, Any]:
+        """Bounds of the policy ratio."""
+        low = self.real("eps-clip", 0.2)
+        return {"loss.clip_low": low, "loss.clip_high": self.real("eps-clip-high", low)}
+
+    @property
+    def engines(self) -> dict[str, Any]:
+        """How many engines, of how many GPUs each. ConfigError."""
+        gpus = self.number("rollout-num-gpus", self.ranks if self.has("colocate") else 1)
+        each, stages = self.number("rollout-num-gpus-per-engine", 1), self.number("sglang-pp-size", 1)
+        if not each or not stages or gpus % each or each % stages:
+            raise ConfigError(
+                f"--rollout-num-gpus-per-engine: found {each}, expected a divisor of the {gpus} GPUs of all "
+                f"engines and a multiple of the {stages} stages of each."
+            )
+        found: dict[str, Any] = {"engines": gpus // each}
+        if each > stages:
+            found["sglang.tp_size"] = each // stages
+        node = self.number("actor-num-gpus-per-node", 8)
+        if each > node:
+            found["sglang.nnodes"] = each // node
+        return found

@@ -10,7 +10,7 @@ from typing import Any
 from rlcore import Registry
 from rlcore_import.arguments import Arguments
 from rlcore_import.slime import learning, placement, rollouts
-from rlcore_import.slime.run import Run
+from rlcore_import.slime.run import RECIPES, Run
 from rlcore_import.table import Table
 from rlcore_import.translation import Computed, Translation
 
@@ -45,13 +45,13 @@ def translate(arguments: Arguments, registry: Registry) -> Translation[Run]:
 
 def _defaults(run: Run) -> dict[str, Any]:
     """What slime does without a flag, and rlcore does not."""
-    found: dict[str, Any] = {"algo": learning.recipe(run), "engine": "sglang", "dtype": "bf16"}
+    found: dict[str, Any] = {"algo": RECIPES.get(run.estimator, "grpo"), "engine": "sglang", "dtype": "bf16"}
     found |= {"seed": 1234, "weight_decay": 0.01, "ranks": run.ranks, "max_prompt_tokens": run.prompt_tokens}
     if run.trains_on_given:
         half = run.max_tokens // 2
         return found | {"max_prompt_tokens": half, "max_response_tokens": half}
     found |= {"placement": "split", "group_size": 1, "eval_every": 0}
-    found |= {**learning.clip_settings(run), **placement.engine_settings(run)}
+    found |= {**run.clip, **run.engines}
     if run.entry == "train_async.py":
         found["max_staleness"] = 1
     return found

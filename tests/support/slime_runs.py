@@ -1,0 +1,68 @@
+"""slime's 23 run scripts as lists of arguments, and the files that they name: small data, published models."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+
+from rlcore.plugins.registry import Registry
+from rlcore_import.arguments import of_words
+from rlcore_import.slime.run import Run
+from rlcore_import.slime.translate import translate
+from rlcore_import.translation import Translation
+from rlcore_plan.published import sizes
+
+RUNS: Mapping[str, list[str]] = {
+    name: " ".join(lines).split()
+    for name, lines in json.loads(Path(__file__).with_suffix(".json").read_text()).items()
+}
+"""Script → its program, and its arguments as words; those of the model, which config.json says here, last."""
+
+SIZES: Mapping[str, str] = {
+    "deepseek-r1": "deepseek-v3",
+    "glm4-9B": "glm-4-9b",
+    "glm4.7-30B-A3B": "glm-4.7-flash",
+    "glm4.7-355B-A32B": "glm-4.5",
+    "kimi-k2-Instruct": "kimi-k2",
+    "kimi-k2-Thinking": "kimi-k2",
+    "moonlight-16B-A3B": "moonlight-16b-a3b",
+    "qwen2.5-0.5B-gb10-smoke": "qwen2.5-0.5b",
+    "qwen2.5-0.5B-reproducibility": "qwen2.5-0.5b",
+    "qwen3-235B-A22B": "qwen3-235b-a22b",
+    "qwen3-235B-A22B-sft": "qwen3-235b-a22b",
+    "qwen3-30B-A3B": "qwen3-30b-a3b",
+    "qwen3-32B": "qwen3-32b",
+    "qwen3-4B": "qwen3-4b",
+    "qwen3-4B-amd": "qwen3-4b",
+    "qwen3-4B-base-sft": "qwen3-4b",
+}
+"""Script → the published size that it trains, where rlcore has the family."""
+
+
+def translated(name: str, registry: Registry) -> Translation[Run]:
+    """What `rlcore import slime` makes of the script, where the files that it names are not there."""
+    return translate(of_words(RUNS[name]), registry)
+
+
+def write_inputs(folder: Path, name: str, settings: Mapping[str, Any], registry: Registry) -> None:
+    """In `folder`, the model and the data that `settings` name."""
+    model = folder / settings["model"]
+    model.mkdir(parents=True)
+    shutil.copy(sizes(registry)[SIZES[name]], model / "config.json")
+    for key, value in settings.items():
+        if key == "data" or (key.startswith("eval.") and key.endswith(".data")):
+            _write_prompts(folder / value)
+
+
+def _write_prompts(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    chat = [{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}]
+    row = {"prompt": "1 + 1?", "label": "2", "messages": chat}
+    if path.suffix == ".jsonl":
+        path.write_text(json.dumps(row) + "\n")
+    else:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), path)
