@@ -43,6 +43,11 @@ def test_settings_page_is_that_of_the_config_classes() -> None:
     assert (DOCS / "settings.md").read_text() == script["page"](), "run scripts/settings_page.py"
 
 
+def test_the_page_of_slimes_flags_is_that_of_the_table() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "slime_flags.py"))
+    assert (DOCS / "slime_flags.md").read_text() == script["page"](), "run scripts/slime_flags.py"
+
+
 def test_the_table_of_gaps_is_what_was_measured() -> None:
     page = gaps_table.PAGE.read_text()
     assert gaps_table.written(page, gaps_table.read()) == page, "run scripts/gaps.py"

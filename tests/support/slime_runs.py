@@ -1,4 +1,4 @@
-"""slime's 23 run scripts as lists of arguments, and the files that they name: small data, published models."""
+"""slime's 23 run scripts as lists of arguments, and the files that they name."""
 
 import json
 import shutil

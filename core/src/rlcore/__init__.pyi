@@ -162,6 +162,7 @@ from .api.producer import (
 from .api.records import (
     Algorithm as Algorithm,
     Component as Component,
+    ForeignSetting as ForeignSetting,
     Kind as Kind,
     ModelFamily as ModelFamily,
     Source as Source,

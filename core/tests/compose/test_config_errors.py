@@ -56,6 +56,16 @@ FLAGS: list[tuple[dict[str, Any], str]] = [
     ({"stepz": "1"}, "--stepz is unknown. Did you mean '--steps'?"),
     ({"learning_rate": "1"}, "--learning-rate is unknown. Did you mean '--lr'?"),
     ({"tp": "2"}, "--tp is unknown. Did you mean '--gymlib.width'?"),
+    ({"rollout_batch": "2"}, "--rollout-batch is unknown. Did you mean '--prompts-per-step'?"),
+    ({"shards": "2"}, "--shards is unknown. Did you mean '--gymlib.shards'?"),
+    (
+        {"balance": "x"},
+        "--balance is unknown. verl has it; `rlcore import verl --balance` tells what stands for it here.",
+    ),
+    (
+        {"share": "x"},
+        "--share is unknown. verl has it; `rlcore import x` tells what stands for it here.",
+    ),
     ({"clip": "2"}, "--clip is unknown. Did you mean '--loss.clip'?"),
     ({"loss.clib": "1"}, "--loss.clib is unknown. Did you mean '--loss.clip'?"),
     ({"loss.delta": "1"}, "--loss.delta belongs to loss 'other', but 'clip' is chosen."),

@@ -19,7 +19,7 @@ from rlcore.api.part_config import (
     TrainerConfig,
     ValueLossConfig,
 )
-from rlcore.api.records import Algorithm, Component, ModelFamily
+from rlcore.api.records import Algorithm, Component, ForeignSetting, ModelFamily
 from rlcore.api.run_config import RunConfig
 
 
@@ -170,6 +170,14 @@ def rlcore_producers() -> Iterable[Component]:
 def rlcore_filters() -> Iterable[Component]:
     yield Component(name="drop", factory="toy:Drop", summary="x", config=DropConfig)
     yield Component(name="keep", factory="toy:Keep", summary="x")
+
+
+@hookimpl
+def rlcore_foreign_settings() -> Iterable[ForeignSetting]:
+    yield ForeignSetting(framework="verl", name="rollout_batch", setting="prompts_per_step", command="x")
+    yield ForeignSetting(framework="verl", name="shards", setting="gymlib.shards", command="x")
+    yield ForeignSetting(framework="verl", name="balance", command="rlcore import verl --balance")
+    yield ForeignSetting(framework="verl", name="share", setting="other.share", command="rlcore import x")
 
 
 @hookimpl

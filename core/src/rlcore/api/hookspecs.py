@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pluggy
 
-from rlcore.api.records import Algorithm, Component, ModelFamily, Source
+from rlcore.api.records import Algorithm, Component, ForeignSetting, ModelFamily, Source
 
 if TYPE_CHECKING:
     import click
@@ -256,6 +256,22 @@ def rlcore_callbacks() -> Iterable[Component]:
     ...     yield Component(name="nap", factory="my_package.nap:Nap", summary="ends the run at night")
     >>> [component.name for component in rlcore_callbacks()]
     ['nap']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_foreign_settings() -> Iterable[ForeignSetting]:
+    """Yield what another framework calls a setting, for the hint to a user who types it.
+
+    Called where a name is unknown, so it may read files.
+
+    >>> from rlcore import ForeignSetting, hookimpl
+    >>> @hookimpl
+    ... def rlcore_foreign_settings():
+    ...     yield ForeignSetting(framework="x", name="rate", setting="lr", command="rlcore import x --rate")
+    >>> [foreign.setting for foreign in rlcore_foreign_settings()]
+    ['lr']
     """
     raise NotImplementedError
 

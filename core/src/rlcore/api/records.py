@@ -97,5 +97,18 @@ class Source(Component):
     task: bool = True
 
 
+@dataclass(frozen=True, kw_only=True)
+class ForeignSetting:
+    """What another framework calls a setting: `name`, with underscores.
+
+    `setting`: its name here, dotted; empty where none takes its place alone. `command`: tells what does.
+    """
+
+    framework: str
+    name: str
+    setting: str = ""
+    command: str
+
+
 Record = Component | Algorithm
 """What a hook may yield."""

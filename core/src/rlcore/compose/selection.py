@@ -5,7 +5,7 @@ so far.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from rlcore.api.config import Config, fields_of, flag_name
@@ -243,12 +243,32 @@ class Selection:
         known = self.known()
         if name in known:
             return f"--{name} is spelled {flag_name(name)}."
-        elsewhere = dict(ELSEWHERE)
-        for _, config in self.passing():
-            elsewhere |= {theirs: f"{config.table}.{ours}" for theirs, ours in config.synonyms.items()}
-        meant = elsewhere.get(name) or next((key for key in known if key.endswith(f".{name}")), None)
-        near = f" Did you mean {shown(meant)!r}?" if meant else did_you_mean(shown(name), map(shown, known))
-        return f"{layer.at(name)} is unknown.{near}{self.registry.broken_note()}"
+        meant = self._called_elsewhere(name, known)
+        if meant:
+            hint = f" Did you mean {shown(meant)!r}?"
+        else:
+            hint = self._foreign_note(name) or did_you_mean(shown(name), map(shown, known))
+        return f"{layer.at(name)} is unknown.{hint}{self.registry.broken_note()}"
+
+    def _called_elsewhere(self, name: str, known: Collection[str]) -> str | None:
+        """The setting that another framework calls `name`, or that has this name in a table."""
+        tables = {config.table: config.synonyms for _, config in self.passing()}
+        elsewhere = {one.name: one.setting for one in self.registry.foreign()}
+        elsewhere = {
+            theirs: ours
+            for theirs, ours in elsewhere.items()
+            if ours in known or ours.partition(".")[0] in tables
+        } | dict(ELSEWHERE)
+        for table, synonyms in tables.items():
+            elsewhere |= {theirs: f"{table}.{ours}" for theirs, ours in synonyms.items()}
+        return elsewhere.get(name) or next((key for key in known if key.endswith(f".{name}")), None)
+
+    def _foreign_note(self, name: str) -> str:
+        """Who tells what stands for a setting of another framework; empty where `name` is none."""
+        for one in self.registry.foreign():
+            if one.name == name:
+                return f" {one.framework} has it; `{one.command}` tells what stands for it here."
+        return ""
 
     def _unselected_owner(self, name: str) -> str | None:
         table, _, key = name.rpartition(".")

@@ -8,7 +8,7 @@ files. A plugin that fails is left out and remembered; it is fatal only where it
 import inspect
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib import import_module
@@ -22,6 +22,7 @@ import rlcore
 from rlcore.api import hookspecs
 from rlcore.api.errors import PluginError, did_you_mean, ended
 from rlcore.api.plugin_file import PluginFile, import_plugin_file
+from rlcore.api.records import ForeignSetting
 from rlcore.plugins import builtin, files, functions
 from rlcore.plugins.registry import HOOKS, Broken, Entry, PluginInfo, Registry, check
 
@@ -65,7 +66,12 @@ class Plugins:
     @cached_property
     def registry(self) -> Registry:
         """Raises `PluginError` where two plugins offer the same name of the same kind."""
-        return Registry(self.entries, self.broken)
+        return Registry(self.entries, self.broken, self._foreign)
+
+    def _foreign(self) -> Iterator[ForeignSetting]:
+        """What the plugins say that other frameworks call settings."""
+        for given in self.manager.hook.rlcore_foreign_settings():
+            yield from given
 
 
 def load(switches: Switches | None = None, *, keep: Mapping[str, ModuleType] | None = None) -> Plugins:

@@ -1,7 +1,7 @@
 """Names → records. A name is unique in its kind; a clash names both providers."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from rlcore.api.part_config import (
     TrainerConfig,
     ValueLossConfig,
 )
-from rlcore.api.records import Algorithm, Component, Kind, ModelFamily, Record, Source
+from rlcore.api.records import Algorithm, Component, ForeignSetting, Kind, ModelFamily, Record, Source
 from rlcore.api.run_config import RunConfig
 from rlcore.config.toml import CHOICE, NESTED
 
@@ -203,11 +203,17 @@ def _check_component(kind: Kind, record: Component) -> str | None:
 
 
 class Registry:
-    """Every record by kind and name."""
+    """Every record by kind and name. `foreign`: what other frameworks call settings."""
 
-    def __init__(self, entries: Iterable[Entry], broken: Iterable[Broken] = ()) -> None:
+    def __init__(
+        self,
+        entries: Iterable[Entry],
+        broken: Iterable[Broken] = (),
+        foreign: Callable[[], Iterable[ForeignSetting]] = tuple,
+    ) -> None:
         """Raises `PluginError` where two plugins offer the same name of the same kind."""
         self.broken = tuple(broken)
+        self.foreign = foreign
         self._entries: dict[tuple[Kind, str], Entry] = {}
         for entry in entries:
             self._add(entry)

@@ -4,13 +4,15 @@ from pathlib import Path
 
 from rlcore.api.config import fields_of
 from rlcore.api.run_config import RunConfig
+from rlcore.compose.selection import CHOICES
 from rlcore_import.slime.translate import COMPUTED, table
 from rlcore_import.table import Rule
 
 FLAGS = (Path(__file__).parent / "slime_flags.txt").read_text().split()
 """What slime's parser takes of its own, and what its users write of Megatron's and SGLang's."""
 RULES = list(table().rules.values())
-TABLES = ("megatron", "sglang", "engine", "source", "loss", "value_loss", "advantage", "eval")
+LATER = ("balance", "eval_first", "only", "profile_steps", "sleep")
+TABLES = ("megatron", "sglang", "engine", "source", "loss", "value_loss", "advantage", "reward")
 
 
 def test_every_flag_of_slime_is_known() -> None:
@@ -28,7 +30,7 @@ def _settings(rule: Rule) -> set[str]:
 
 
 def test_settings_of_the_run_exist() -> None:
-    known = {*fields_of(RunConfig), "algo", "generator", "filter", "reward", "trainer"}
+    known = {*fields_of(RunConfig), *CHOICES, *LATER}
     named = {name for rule in RULES for name in _settings(rule)}
     assert not {name for name in named if "." not in name} - known
     assert {name.partition(".")[0] for name in named if "." in name} <= set(TABLES)

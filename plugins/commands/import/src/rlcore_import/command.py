@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlcore import ConfigError, write_atomically
+from rlcore import ConfigError
 from rlcore_cli.program import Program
 from rlcore_import.arguments import Arguments, of_script, of_words, variables
 from rlcore_import.translation import Row, Verdict, to_toml
@@ -49,8 +49,11 @@ def slime(program: Program, /, output: Path | None, given: tuple[str, ...], word
     _report(found.rows)
     if output is None:
         click.echo(text, nl=False)
-    else:
-        write_atomically(output, text)
+        return
+    try:
+        output.write_text(text)
+    except OSError as error:
+        raise ConfigError(f"-o {output}: {error.strerror}.") from error
 
 
 def _arguments(words: tuple[str, ...], given: dict[str, str]) -> Arguments:

@@ -16,9 +16,10 @@ ANY = "*"
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What stands for one flag. Exactly one of `to`, `values`, `set`, `by`, `implied`, `idle`, `no` says it.
+    """What stands for one flag. Exactly one of `to`, `set`, `by`, `implied`, `idle` and `no` says it.
 
-    `to` and `values` may come together. The head of `slime/flags.toml` explains each.
+    `values` may stand beside `to` or in its place. Beside `by`, `to` is the setting that a hint names. The
+    head of `slime/flags.toml` explains each.
     """
 
     flag: str
@@ -34,8 +35,14 @@ class Rule:
     list: bool = False
 
     def __post_init__(self) -> None:
-        ways = [self.to or self.values is not None, self.set, self.by, self.implied, self.idle, self.no]
+        is_plain = (self.to and not self.by) or self.values is not None
+        ways = [is_plain, self.set, self.by, self.implied, self.idle, self.no]
         assert sum(map(bool, ways)) == 1, f"{self.flag}: one way to translate it, found {self}"
+
+    @property
+    def setting(self) -> str:
+        """The one setting that stands for the flag; empty where there is none."""
+        return self.to.replace(ANY, self.flag.replace("-", "_"))
 
 
 @dataclass(frozen=True)
@@ -66,10 +73,11 @@ class Table:
         """` Did you mean …?` for a flag that is unknown."""
         return did_you_mean(flag, [f"--{name}" for name in self.rules if not name.endswith(ANY)])
 
-    def settings(self) -> dict[str, str]:
-        """Flag → the one setting that takes its value, where there is one; both with underscores."""
-        plain = (rule for rule in self.rules.values() if rule.to and not rule.flag.endswith(ANY))
-        return {rule.flag.replace("-", "_"): rule.to for rule in plain}
+    def settings(self) -> Iterator[tuple[str, str]]:
+        """Each flag that is no beginning, and the setting that stands for it; empty where none does alone."""
+        for rule in self.rules.values():
+            if not rule.flag.endswith(ANY):
+                yield rule.flag, rule.setting
 
 
 def _rules(topics: Mapping[str, Mapping[str, Any]]) -> Iterator[Rule]:

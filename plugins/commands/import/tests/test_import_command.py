@@ -1,0 +1,80 @@
+"""`rlcore import slime`, and the hints that come of its table."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from rlcore_cli.main import run
+
+FLAGS = ["--rollout-batch-size", "8", "--rollout-max-response-len", "512", "--rm-type", "math"]
+
+
+def test_the_toml_goes_to_stdout_and_the_table_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["import", "slime", *FLAGS, "--use-distributed-post", "--group-rm", "--spec", "own", "f"]) == 0
+    out, err = capsys.readouterr()
+    found = tomllib.loads(out)
+    assert (found["prompts_per_step"], found["max_response_tokens"], found["reward"]) == (8, 512, ["math"])
+    for flag, verdict in {
+        "--rollout-batch-size 8": "translated",
+        "--group-rm": "implied",
+        "--use-distributed-post": "no meaning",
+        "--spec own f": "not possible",
+    }.items():
+        assert any(flag in line and verdict in line for line in err.splitlines()), flag
+    assert "3 translated, 1 no meaning, 1 implied, 1 not possible" in err
+
+
+def test_a_script_is_written_to_a_file_and_flags_override_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, out = tmp_path / "run.sh", tmp_path / "run.toml"
+    script.write_text("ARGS=(\n --lr 1e-5\n --rollout-stop-token-ids 1 2\n --seed $SEED\n)\n")
+    asked = ["import", "slime", str(script), "--var", "SEED=3", "-o", str(out), "--lr", "2e-6", "--colocate"]
+    assert run(asked) == 0
+    found = tomllib.loads(out.read_text())
+    assert (found["lr"], found["stop_token_ids"], found["seed"]) == (2e-6, [1, 2], 3)
+    assert capsys.readouterr().out == ""
+
+
+def test_an_unknown_flag_is_named_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["import", "slime", "--rollout-bach-size", "8"]) == 0
+    [line] = [one for one in capsys.readouterr().err.splitlines() if "--rollout-bach-size" in one]
+    assert "unknown" in line
+    assert "Did you mean '--rollout-batch-size'?" in line
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        ([], "found nothing to import"),
+        (["gone.sh"], "gone.sh: No such file or directory."),
+        (["--rollout-batch-size", "many", "--global-batch-size", "2"], "--rollout-batch-size: found 'many'"),
+        (["--rollout-num-gpus-per-engine", "3"], "found 3, expected a divisor of the 1 GPUs"),
+        (["train.py", "now", "--lr", "1"], "found 'now' before the first flag"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    args: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["import", "slime", *args]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert sentence in err
+
+
+HINTS = {
+    "--rollout-batch-size": "Did you mean '--prompts-per-step'?",
+    "--n-samples-per-prompt": "Did you mean '--group-size'?",
+    "--tensor-model-parallel-size": "Did you mean '--megatron.tensor-model-parallel-size'?",
+    "--rollout-max-response-len": "Did you mean '--max-response-tokens'?",
+    "--num-rollout": "Did you mean '--steps'?",
+    "--decoder-last-pipeline-num-layers": "Did you mean '--megatron.num-layers-in-last-pipeline-stage'?",
+    "--custom-tis-function-path": "`rlcore import slime --custom-tis-function-path` tells",
+}
+
+
+@pytest.mark.parametrize("flag", HINTS)
+def test_a_flag_of_slime_typed_to_train_is_recognized(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", "--algo", "grpo", "--model", "qwen3", flag, "2"]) == 2
+    assert HINTS[flag] in capsys.readouterr().err

@@ -1,0 +1,54 @@
+"""Write docs/slime_flags.md: what stands for each flag of slime, from the table of `rlcore import slime`."""
+
+import itertools
+from pathlib import Path
+
+from rlcore.api.config import flag_name
+from rlcore_import.slime.translate import table
+from rlcore_import.table import Rule
+
+PAGE = Path(__file__).parents[1] / "docs" / "slime_flags.md"
+HEAD = """# slime's flags
+
+What `rlcore import slime` makes of each flag ([how to use it](migrating_from_slime.md)). `*` stands for any
+ending. Made by `python scripts/slime_flags.py` from the command's own table,
+`plugins/commands/import/src/rlcore_import/slime/flags.toml`.
+
+- **implied**: rlcore does so anyway, or reads it elsewhere.
+- **no meaning**: rlcore has nothing that the flag could change.
+- **not possible**: what to do in its place.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    text = HEAD
+    for topic, rules in itertools.groupby(table().rules.values(), key=lambda rule: rule.topic):
+        text += f"\n## {topic}\n\n| slime | rlcore |\n| --- | --- |\n"
+        for said, alike in itertools.groupby(rules, key=_said):
+            text += f"| {' '.join(f'`--{rule.flag}`' for rule in alike)} | {said} |\n"
+    return text
+
+
+def _said(rule: Rule) -> str:
+    for word, why in (("implied", rule.implied), ("no meaning", rule.idle), ("not possible", rule.no)):
+        if why:
+            return f"**{word}**: {_escaped(why)}"
+    note = f": {_escaped(rule.note)}" if rule.note else ""
+    settings = [rule.to] if rule.to else _settings(rule)
+    own = "FIELD"  # many flags share this row
+    shown = ", ".join(f"`{flag_name(setting).replace('*', own)}`" for setting in settings)
+    return f"{shown}{note}" if shown else _escaped(rule.note)
+
+
+def _settings(rule: Rule) -> list[str]:
+    mapped = [value for value in (rule.values or {}).values() if isinstance(value, dict)]
+    return list(dict.fromkeys([*rule.set, *(key for value in mapped for key in value)]))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
