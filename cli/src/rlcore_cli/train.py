@@ -102,7 +102,7 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
         return
     export: Path | None = params["export"]
     if export is not None:
-        _check_target(export)
+        _check_target(export, resolved)
     run_dir = _run_dir(params["run_dir"], resume, resolved)
     resolved = replace(resolved, model=with_weights(resolved.model))
     from rlcore.runtime.train import train
@@ -137,7 +137,9 @@ def _kept(run_dir: Path) -> str:
     return f"saved: step {newest.name}, to go on from by: rlcore train --resume {run_dir}"
 
 
-def _check_target(out: Path) -> None:
+def _check_target(out: Path, resolved: Resolved) -> None:
+    if resolved.run.debug.only == "rollout":
+        raise ConfigError(f"--export {out}: --only rollout trains no model; leave it out.")
     if out.exists():
         raise ConfigError(f"--export {out}: exists already; name a directory that does not.")
 

@@ -85,6 +85,7 @@ LEARNER: list[tuple[dict[str, Any], str, str, Any]] = [
     ({"normalizer": "per_token"}, "grpo", "normalizer", "per_token"),
     ({}, "dr_grpo", "normalizer", "constant"),
     ({"max_response_tokens": "33"}, "grpo", "max_response_tokens", 33),
+    ({"save_batches_every": "5"}, "grpo", "save_batches_every", 5),
     ({"max_kl_engine": "0.5"}, "grpo", "max_kl_engine", 0.5),
     ({"top_p": "0.9"}, "grpo", "whole", False),
     ({"top_k": "5"}, "grpo", "whole", False),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rlcore.api.generation import GenerationClient, Generator, GroupScorer
 from rlcore.api.run_config import RunConfig
@@ -14,18 +14,23 @@ from rlcore.api.sources import Cursor
 from rlcore.api.tokens import Tokenizer
 from rlcore.api.types import Group, Json, Prompt
 
+if TYPE_CHECKING:
+    from rlcore.api.batch import TrainBatch
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout:
     """The groups of one step, by group id; there may be none. `version`: the weights to train with them.
 
-    `metrics`: flat `rollout/…`, `reward/…` and `time/…` values.
+    `metrics`: flat `rollout/…`, `reward/…` and `time/…` values. `batch`: what is trained on, in place of the
+    groups.
     """
 
     step: int
     version: int
     groups: tuple[Group, ...]
     metrics: Mapping[str, float]
+    batch: TrainBatch | None = None
 
 
 class Producer(Protocol):

@@ -200,7 +200,21 @@ class CheckpointOptions(Config):
     save_every: int = Field(0, ge=0, description="steps between checkpoints; 0: only at the end")
     keep_checkpoints: int = Field(2, ge=1, description="newest checkpoints to keep")
     save_rollouts_every: int = Field(
-        0, ge=0, description="steps between rollouts whose samples are written to samples/; 0: none"
+        0, ge=0, description="steps between rollouts that are written to samples/ and rollouts/; 0: none"
+    )
+
+
+class DebugOptions(Config):
+    """Half of a run, and a look inside."""
+
+    only: Literal["rollout", "train"] | None = Field(
+        None, description="make rollouts and train on none, or train on those of --rollouts; none: do both"
+    )
+    rollouts: str = Field(
+        "", description="for --only train: a run with --save-rollouts-every, or its rollouts/"
+    )
+    save_batches_every: int = Field(
+        0, ge=0, description="steps between those whose batches each train rank writes to batches/; 0: none"
     )
     trace_limit: int = Field(
         64, ge=0, description="MiB of RUN/trace.json, which says what took how long; 0: it is not written"
@@ -303,6 +317,7 @@ class RunConfig(Config):
     asynchrony: AsynchronyOptions = AsynchronyOptions()
     evaluation: EvaluationOptions = EvaluationOptions()
     checkpoints: CheckpointOptions = CheckpointOptions()
+    debug: DebugOptions = DebugOptions()
     serving: ServingOptions = ServingOptions()
     rewards: RewardOptions = RewardOptions()
     limits: LimitOptions = LimitOptions()

@@ -42,6 +42,8 @@ def checked(resolved: Resolved, settings: Mapping[str, Setting], suggestions: Su
         run = resolved.run.but(ranks=ranks)
         resolved = replace(resolved, run=run)
     resolved = replace(resolved, run=resolved.run.but(**_absolute(resolved.run)))
+    if resolved.run.debug.only == "rollout" and not resolved.run.checkpoints.save_rollouts_every:
+        resolved = replace(resolved, run=resolved.run.but(save_rollouts_every=1))
     for sentence in _complaints(resolved, settings, ranks, suggestions):
         raise ConfigError(sentence)
     if resolved.model.path is not None:
@@ -51,7 +53,7 @@ def checked(resolved: Resolved, settings: Mapping[str, Setting], suggestions: Su
 
 def _absolute(run: RunConfig) -> dict[str, Any]:
     """Directories that a resumed run must find again, wherever it is resumed."""
-    names = ("reference_model", "teacher_model", "critic_model", "weights", "engine_weights_dir")
+    names = ("reference_model", "teacher_model", "critic_model", "weights", "engine_weights_dir", "rollouts")
     given = {name: run.values()[name] for name in names}
     paths = {name: str(Path(path).resolve()) for name, path in given.items() if path}
     return {**paths, "frozen": with_absolute_paths(run.serving.frozen)}
@@ -79,6 +81,7 @@ def _complaints(
             "which the longest pair takes (twice --max-prompt-tokens plus --max-response-tokens)."
         )
     yield from _asynchrony_complaints(run)
+    yield from _half_complaints(resolved)
     if run.optimizer.tokens_per_rank < longest:
         yield (
             f"--tokens-per-rank: found {run.optimizer.tokens_per_rank}, expected at least {longest}, which "
@@ -107,6 +110,22 @@ def _complaints(
     yield from _bridge_complaints(resolved)
     yield from resolved.trainer.config.complaints(run, resolved.trainer_fields, _roles(resolved))
     yield from frozen_complaints(resolved)
+
+
+def _half_complaints(resolved: Resolved) -> Iterator[str]:
+    """What does not suit a run that makes rollouts alone, or trains alone."""
+    debug, run = resolved.run.debug, resolved.run
+    if debug.only is not None and resolved.trains_on is not TrainsOn.ROLLOUTS:
+        yield (
+            f"--only: found {debug.only}, but --algo {resolved.algorithm} trains on {resolved.trains_on}, "
+            "which no engine samples; leave it out."
+        )
+    if debug.only == "train" and not debug.rollouts:
+        yield "--rollouts: found none, but --only train trains on saved rollouts; add --rollouts RUN."
+    if debug.only != "train":
+        yield from unread(run, ("rollouts",), "nothing reads them; add --only train")
+    if debug.only == "rollout":
+        yield from unread(run, ("save_batches_every", "save_every"), "--only rollout trains nothing")
 
 
 def _bridge_complaints(resolved: Resolved) -> Iterator[str]:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import safetensors.torch
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -19,6 +18,7 @@ from rlcore.api.maths import where_live
 from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import DataRank, Policy, Scorer, StepResult, ValueModel
 from rlcore.api.training import AdvantageEstimator, Correction, Loss, ValueLoss
+from rlcore.learning.batch_file import save_batch
 from rlcore.learning.critic import CriticLearner
 from rlcore.learning.forwards import Forwards, clock
 from rlcore.learning.gather import gather_batch, gather_rows, rows_of
@@ -31,6 +31,9 @@ from rlcore.learning.reference_kl import in_rewards
 from rlcore.learning.settings import LearnerSettings
 from rlcore.learning.teacher import WithTeacher
 from rlcore.learning.value_objective import with_value_weights
+
+BATCHES = "batches"
+"""The folder in a run's where its ranks save what they train on."""
 
 
 class Learner:
@@ -110,6 +113,10 @@ class Learner:
                 whole = whole.with_columns(per_token={PLACE: places})
             rows = rows_of(local.per_sample["position"], whole.per_sample["position"])
             mine = replace(select(whole, rows), per_input=local.per_input)
+        every = self._settings.save_batches_every
+        if every and step % every == 0:
+            number = dist.get_rank() if dist.is_initialized() else 0
+            save_batch(mine, Path(self._settings.folder) / BATCHES / f"{step}-rank-{number}.safetensors")
         metrics = {"train/tokens": float(live), "train/updates": 0.0}
         if self._settings.kl.kl_coef:
             metrics["train/kl_coef"] = kl.kl_coef
@@ -266,16 +273,3 @@ class Learner:
         if self._has_initial_reference:
             self._has_initial_reference = False
             check_reference(result)
-
-
-def save_batch(batch: TrainBatch, path: Path) -> None:
-    """A safetensors file: `tokens`, `prompt_lengths`, `response_lengths`, `per_token.*`, `per_sample.*`."""
-    columns = {
-        "tokens": batch.tokens,
-        "prompt_lengths": batch.prompt_lengths,
-        "response_lengths": batch.response_lengths,
-        **{f"per_token.{name}": column for name, column in batch.per_token.items()},
-        **{f"per_sample.{name}": column for name, column in batch.per_sample.items()},
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    safetensors.torch.save_file({name: column.contiguous() for name, column in columns.items()}, path)

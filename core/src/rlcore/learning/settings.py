@@ -30,7 +30,8 @@ class LearnerSettings:
     `critic_warmup_steps`: the first steps, which leave the policy as it is. `reference_is_initial`: the first
     step must find the policy equal to the reference. `whole`: the engine samples from the whole distribution
     (`RunConfig.samples_whole`). `max_kl_engine`: bound of the largest gap in fp32. `folder`: of the run; a
-    batch whose loss is not finite is saved there.
+    batch whose loss is not finite is saved there, and every `save_batches_every` steps what each rank trains
+    on.
     """
 
     minibatches: int
@@ -53,3 +54,4 @@ class LearnerSettings:
     critic_warmup_steps: int = 0
     whole: bool = True
     max_kl_engine: float = 1e-4
+    save_batches_every: int = 0

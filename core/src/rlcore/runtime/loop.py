@@ -17,6 +17,7 @@ from rlcore.rollout.evaluate import eval_metrics
 from rlcore.runtime.callbacks import Callbacks
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.run_folder import CHECKPOINTS, check_folder
+from rlcore.runtime.saved_rollouts import save_rollout
 from rlcore.runtime.saver import Saver
 from rlcore.runtime.setup import saved_roles
 from rlcore.tracking.trace import RUN, Trace
@@ -80,7 +81,7 @@ class Loop:
             self.trackers.metrics({"step": 0, "weight_version": self.state.version, **scores})
             if scores and (stop := self.callbacks.after_evaluation(0, scores).stop):
                 return stop
-        rollouts = self.producer.run(self.state.step, self._run.steps)
+        rollouts = self.producer.run(self.state.step, self.prepared.last_step)
         async with self._saver, contextlib.aclosing(rollouts):
             while rollout := await self._next(rollouts):
                 if reason := await self._finish_step(rollout, await self._step(rollout)):
@@ -103,9 +104,10 @@ class Loop:
         check_folder(self.prepared.run_dir, self._folder)
         if run.kl.reference_refresh_every and step % run.kl.reference_refresh_every == 0:
             await self.trainer.refresh_reference()
-        samples = [sample for group in rollout.groups for sample in group.samples]
-        self.trackers.rollout(step, with_columns(samples, self._columns))
-        last = step == run.steps
+        if rollout.batch is None:
+            samples = [sample for group in rollout.groups for sample in group.samples]
+            self.trackers.rollout(step, with_columns(samples, self._columns))
+        last = step == self.prepared.last_step
         asked = self.callbacks.after_step(step, row)
         save, stop = asked.save, asked.stop
         if (
@@ -130,8 +132,13 @@ class Loop:
                 await self._saver.save(self.state)
         return ends
 
-    def _shares(self, groups: Sequence[Group]) -> list[TrainBatch]:
-        """A share of the batch for each data-parallel rank."""
+    def _shares(self, rollout: Rollout, groups: Sequence[Group]) -> list[TrainBatch]:
+        """A share of the batch for each data-parallel rank. `groups`: of `rollout`, scored by a teacher.
+
+        A batch that was made here is saved where it is due.
+        """
+        if rollout.batch is not None:
+            return split(rollout.batch, self.trainer.data_parallel)
         batch = to_batch(
             groups,
             minibatches=self._run.optimizer.minibatches,
@@ -140,6 +147,9 @@ class Loop:
             routing=self.prepared.routing_shape,
             metadata=self._run.data.metadata_columns,
         )
+        every = self._run.checkpoints.save_rollouts_every
+        if self.producer.samples and every and rollout.step % every == 0:
+            save_rollout(self.prepared.run_dir, rollout, batch)
         return split(batch, self.trainer.data_parallel)
 
     async def _step(self, rollout: Rollout) -> dict[str, float]:
@@ -147,7 +157,7 @@ class Loop:
         step = self.state.step + 1
         metrics: dict[str, float] = {"step": step, "weight_version": self.state.version, **rollout.metrics}
         self._columns = {}
-        if rollout.groups:
+        if rollout.groups or rollout.batch is not None:
             result = await self._update(rollout, step)
             version = self.state.version + 1
             trained = time.perf_counter()
@@ -176,7 +186,7 @@ class Loop:
         with self.trace.span(RUN, "train", step=step):
             groups = rollout.groups if self.teacher is None else await self.teacher.score(rollout.groups)
             # In a thread: the next rollout's requests are answered meanwhile, however large the batch is.
-            shares = await asyncio.to_thread(self._shares, groups)
+            shares = await asyncio.to_thread(self._shares, rollout, groups)
             await self.engines.release()
             result = await self.trainer.update(
                 shares,
@@ -184,7 +194,7 @@ class Loop:
                 first=not self._is_checked,
                 version=self.state.version + 1 if self.producer.samples else None,
                 scales=self.callbacks.scales,
-                keep=every > 0 and step % every == 0,
+                keep=every > 0 and step % every == 0 and rollout.batch is None,
             )
         self._is_checked = True
         self._columns = result.columns

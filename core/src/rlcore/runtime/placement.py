@@ -40,6 +40,8 @@ def bundles_of(prepared: Prepared) -> list[Bundle]:
     nodes), which a frozen model always has. Without a GPU there are only CPUs to count. `ConfigError` where
     engines do not fit on the devices of workers.
     """
+    if not prepared.trains:
+        return served_bundles(prepared)
     run, engines = prepared.resolved.run, prepared.engines
     workers = run.ranks + critic_ranks(run)
     if not _is_colocated(prepared):
@@ -80,6 +82,9 @@ def place(cluster: Cluster, prepared: Prepared) -> Placement:
             f"{'some' if prepared.gpu else 'none'} where this command runs: start it on a machine like the "
             "cluster's, or hide the GPUs from one of them with CUDA_VISIBLE_DEVICES."
         )
+    if not prepared.trains:
+        engine_slots, frozen = place_engines(cluster, prepared)
+        return Placement(workers=[], critics=[], engines=engine_slots, frozen=frozen)
     placement = _reserved(cluster, prepared)
     if placement.engines:
         check_ways(cluster, placement, prepared.resolved)

@@ -36,6 +36,7 @@ from rlcore.runtime.frozen_checks import prepare_frozen
 from rlcore.runtime.prepared import Prepared, Served
 from rlcore.runtime.role_models import check_same, role_model, teacher_model
 from rlcore.runtime.run_folder import MODEL_DIR, writing
+from rlcore.runtime.saved_rollouts import rollout_files
 
 if TYPE_CHECKING:
     from rlcore.api.run_config import RunConfig
@@ -77,6 +78,8 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     run = resolved.run
     evals = held_out(resolved, prompts)
     evals += asked_for(resolved, evals)
+    if run.debug.only:
+        evals = ()
     trained_on = train_sets(resolved, prompts.train)
     check_prompts(encoder, run, trained_on | named(evals))
     check_columns(run, trained_on)
@@ -111,7 +114,8 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         generators=generators,
         gpu=gpu,
         engine_fields=engine_fields,
-        frozen=prepare_frozen(resolved, path),
+        frozen=() if run.debug.only == "train" else prepare_frozen(resolved, path),
+        rollouts=rollout_files(run.debug.rollouts) if run.debug.only == "train" else (),
     )
     check_external(prepared)
     return prepared

@@ -84,7 +84,8 @@ class Served:
 class Prepared(Served):
     """A run that may start. `reference`, `critic`: where their first weights come from, if there are such.
 
-    `teacher`: None where there is none, or an engine is it.
+    `teacher`: None where there is none, or an engine is it. `rollouts`: files that are trained on in place of
+    what engines would sample.
     """
 
     resolved: Resolved
@@ -93,8 +94,20 @@ class Prepared(Served):
     critic: ModelSpec
     teacher: ModelSpec | None
     prompts: Prompts
+    rollouts: tuple[Path, ...]
     trackers: Mapping[str, Tracker]
     callbacks: Mapping[str, Callback]
+
+    @property
+    def last_step(self) -> int:
+        """The step that ends the run."""
+        steps = self.resolved.run.steps
+        return min(steps, len(self.rollouts)) if self.rollouts else steps
+
+    @property
+    def trains(self) -> bool:
+        """Whether there is a trainer."""
+        return self.resolved.run.debug.only != "rollout"
 
     @property
     def engines(self) -> int:
@@ -110,17 +123,18 @@ class Prepared(Served):
 
     @property
     def _is_idle(self) -> bool:
-        """Whether responses are given and nothing is evaluated."""
-        return self.resolved.trains_on is not TrainsOn.ROLLOUTS and not self.evals
+        """Whether responses are given, or rollouts, and nothing is evaluated."""
+        is_given = self.resolved.trains_on is not TrainsOn.ROLLOUTS or bool(self.rollouts)
+        return is_given and not self.evals
 
     @property
     def shares_gpu(self) -> bool:
         """Whether an engine has a trainer on its device."""
-        return self.gpu and self.resolved.run.placement == "colocate"
+        return self.gpu and self.trains and self.resolved.run.placement == "colocate"
 
     @property
     def shares_memory(self) -> bool:
         """Whether engines give their memory to the trainer while it works: they must rest then."""
         run = self.resolved.run
         rests = run.asynchrony.partial_rollouts or not run.asynchrony.max_staleness
-        return rests and run.placement == "colocate" and not self.engine_urls
+        return self.trains and rests and run.placement == "colocate" and not self.engine_urls

@@ -43,10 +43,9 @@ def resumed_state(prepared: Prepared, checkpoint: Path) -> RunState:
                 f"{checkpoint}: its model has {key} {state.model.get(key)!r}, and the run's model "
                 f"{model.get(key)!r}."
             )
-    if state.step >= prepared.resolved.run.steps:
+    if state.step >= prepared.last_step:
         raise CheckpointError(
-            f"{checkpoint}: already at step {state.step} of {prepared.resolved.run.steps}; "
-            "raise --steps to go on."
+            f"{checkpoint}: already at step {state.step} of {prepared.last_step}; raise --steps to go on."
         )
     return state
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,8 @@ from rlcore.runtime.loop import Loop
 from rlcore.runtime.placement import Placement
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.reaper import scratch
+from rlcore.runtime.rollout_loop import RolloutLoop
+from rlcore.runtime.saved_rollouts import SavedRollouts
 from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
 from rlcore.runtime.signals import StopSignals
 from rlcore.runtime.state import RunState
@@ -91,21 +93,23 @@ class RunProcesses:
             stack.push_async_callback(engines.stop)
             frozen = FrozenGroup(self.cluster, placement.frozen, prepared, engines.spares)
             stack.push_async_callback(frozen.stop)
-            resolved = frozen.told(resolved)
+            resolved = frozen.told(resolved) if prepared.frozen else resolved
             threads = cpu_threads(resolved.run)
             # Trainer and engine take turns on the same cores: who waits spins for microseconds only.
             env = {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": "1500"}
-            trainer = TrainerGroup(
-                self.cluster,
-                placement.workers,
-                resolved.plugin_files,
-                env,
-                placement.critics,
-                limits=resolved.run.limits,
-            )
-            stack.callback(trainer.kill)
+            trainer: TrainerGroup | None = None
+            if prepared.trains:
+                trainer = TrainerGroup(
+                    self.cluster,
+                    placement.workers,
+                    resolved.plugin_files,
+                    env,
+                    placement.critics,
+                    limits=resolved.run.limits,
+                )
+                stack.callback(trainer.kill)
             rewards: GroupScorer = NoReward()
-            if resolved.rewards:
+            if resolved.rewards and not prepared.rollouts:
                 pool = RewardPool(
                     resolved.rewards,
                     workers=resolved.run.rewards.reward_workers,
@@ -117,25 +121,46 @@ class RunProcesses:
                 stack.callback(pool.stop)
                 await asyncio.to_thread(pool.start)
                 rewards = pool
-            setups = worker_setups(prepared, engines.publisher, threads)
-            await _all_or_first_error(engines.start(), frozen.start(), trainer.start(setups))
-            engines.connect(trainer)
+            starting = [engines.start(), frozen.start()]
+            if trainer is not None:
+                starting.append(trainer.start(worker_setups(prepared, engines.publisher, threads)))
+            await _all_or_first_error(*starting)
             stack.push_async_callback(prepared.generators.close)
-            limit = resolved.run.checkpoints.trace_limit * 2**20
+            limit = resolved.run.debug.trace_limit * 2**20
             trace = Trace(prepared.run_dir, limit, len(engines.clients))
             clients = [TracedEngine(client, trace, number) for number, client in enumerate(engines.clients)]
             rewards = TracedRewards(rewards, trace)
-            loop = await self._loop(engines, trainer, self._producer(clients, rewards), trace, stop)
-            evals = frozen.told_evals(prepared.evals)
-            loop.evaluator = await self._evaluator(clients, rewards, resolved, evals, stack)
-            loop.teacher = await self._teacher(frozen, stack)
+            loop: Loop | RolloutLoop
+            if trainer is None:
+                self.state = replace(self.state, version=await engines.clients[0].weight_version())
+                loop = self._rollout_loop(self._producer(clients, rewards), trace, stop)
+            else:
+                engines.connect(trainer)
+                loop = await self._loop(engines, trainer, self._producer(clients, rewards), trace, stop)
+                evals = frozen.told_evals(prepared.evals)
+                loop.evaluator = await self._evaluator(clients, rewards, resolved, evals, stack)
+            if not prepared.rollouts:
+                loop.teacher = await self._teacher(frozen, stack)
+            watched = [engines.watch(), frozen.watch(), *([trainer.watch()] if trainer else [])]
             with self._told(loop, stop) as ended:
                 stop.can_save = True
                 settle_heap()
-                reason = await self._watched(loop, engines.watch(), frozen.watch(), trainer.watch())
+                reason = await self._watched(loop, *watched)
                 ended.append(reason)
-            await trainer.stop()
+            if trainer is not None:
+                await trainer.stop()
             return reason
+
+    def _rollout_loop(self, producer: Producer, trace: Trace, stop: StopSignals) -> RolloutLoop:
+        """Of engines that keep the weights of the model's directory."""
+        return RolloutLoop(
+            prepared=self.prepared,
+            producer=producer,
+            trace=trace,
+            trackers=Trackers(self.prepared.trackers, self.console),
+            stop=stop,
+            state=self.state,
+        )
 
     async def _loop(
         self,
@@ -169,7 +194,7 @@ class RunProcesses:
         return loop
 
     @contextlib.contextmanager
-    def _told(self, loop: Loop, stop: StopSignals) -> Iterator[list[str]]:
+    def _told(self, loop: Loop | RolloutLoop, stop: StopSignals) -> Iterator[list[str]]:
         """The trackers are told of the beginning and the end, whose reason comes into the list."""
         prepared, resolved = self.prepared, self.prepared.resolved
         ended: list[str] = []
@@ -225,6 +250,12 @@ class RunProcesses:
 
     def _producer(self, clients: Sequence[GenerationClient], rewards: GroupScorer) -> Producer:
         prepared, resolved = self.prepared, self.prepared.resolved
+        if prepared.rollouts:
+            return SavedRollouts(
+                files=prepared.rollouts,
+                minibatches=resolved.run.optimizer.minibatches,
+                vocabulary=int(prepared.hf_config["vocab_size"]),
+            )
         context = ProducerContext(
             run=resolved.run,
             cursor=cursor_of(prepared.prompts.train, resolved.run, resolved.source.build()),
@@ -239,7 +270,7 @@ class RunProcesses:
         producer: Producer = resolved.producer.build(context=context)
         return producer
 
-    async def _watched(self, loop: Loop, *watched: Awaitable[None]) -> str:
+    async def _watched(self, loop: Loop | RolloutLoop, *watched: Awaitable[None]) -> str:
         """Run the loop; a process that dies, which ends one of `watched`, ends it with its reason."""
         main = asyncio.ensure_future(loop.run())
         limit_s = self.prepared.resolved.run.limits.worker_health_limit

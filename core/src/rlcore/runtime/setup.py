@@ -56,6 +56,7 @@ def worker_setups(prepared: Prepared, publisher: Publisher, threads: int) -> lis
         dtype="bf16" if prepared.model.dtype == "bf16" else "fp32",
         whole=run.sampling.samples_whole,
         folder=str(prepared.run_dir),
+        save_batches_every=run.debug.save_batches_every,
     )
     return [
         WorkerSetup(

@@ -50,7 +50,7 @@ def train(
             if note:
                 console.note(note)
             prepared = prepare(resolved, folder.resolve(), checkpoint)
-            console.expect(prepared.resolved.run.steps)
+            console.expect(prepared.last_step)
             if note := left_out(prepared.hf_config):
                 console.note(note)
             state = first_state(prepared) if checkpoint is None else resumed_state(prepared, checkpoint)

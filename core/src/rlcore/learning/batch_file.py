@@ -1,0 +1,103 @@
+"""A train batch in a file: safetensors, whose header holds what else there is to know, as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
+
+from rlcore.api.batch import TrainBatch
+from rlcore.api.errors import DataError
+from rlcore.api.types import Json, parse_json
+
+ABOUT = "rlcore"
+"""The entry of the header."""
+
+_COLUMNS = ("per_token", "per_sample", "per_input")
+_PLAIN = ("tokens", "prompt_lengths", "response_lengths")
+
+
+def save_batch(batch: TrainBatch, path: Path, about: Mapping[str, Json] | None = None) -> None:
+    """The tensors by their names, those of columns as `per_token.NAME`, `per_sample.NAME`, `per_input.NAME`.
+
+    The file is complete or not there.
+    """
+    tensors = {name: getattr(batch, name) for name in _PLAIN}
+    tensors |= {f"{kind}.{name}": one for kind in _COLUMNS for name, one in getattr(batch, kind).items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.part")
+    safetensors.torch.save_file(
+        {name: tensor.contiguous() for name, tensor in tensors.items()},
+        unfinished,
+        {ABOUT: json.dumps(dict(about or {}))},
+    )
+    unfinished.rename(path)
+
+
+def load_batch(path: Path) -> TrainBatch:
+    """What `save_batch` wrote. Raises `DataError`."""
+    with _opened(path):
+        tensors = safetensors.torch.load_file(path)
+    missing = [name for name in _PLAIN if name not in tensors]
+    if missing:
+        raise DataError(f"{path}: has no {missing[0]!r}, so it is no batch that rlcore saved.")
+    columns: dict[str, dict[str, torch.Tensor]] = {kind: {} for kind in _COLUMNS}
+    for name, tensor in tensors.items():
+        kind, _, column = name.partition(".")
+        if kind in columns:
+            columns[kind][column] = tensor
+    tokens, prompt_lengths, response_lengths = (tensors[name] for name in _PLAIN)
+    batch = TrainBatch(
+        tokens=tokens,
+        prompt_lengths=prompt_lengths,
+        response_lengths=response_lengths,
+        per_token=columns["per_token"],
+        per_sample=columns["per_sample"],
+        per_input=columns["per_input"],
+    )
+    _check_sizes(batch, path)
+    return batch
+
+
+def read_about(path: Path) -> dict[str, Json]:
+    """What the header says beside the tensors. Raises `DataError` where it is not rlcore's."""
+    with _opened(path), safe_open(path, framework="pt") as file:
+        header = file.metadata() or {}
+    try:
+        about = parse_json(header[ABOUT])
+    except (KeyError, ValueError):
+        about = None
+    if not isinstance(about, dict):
+        raise DataError(f"{path}: its header is not rlcore's, so it is no batch that rlcore saved.")
+    return about
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[None]:
+    """Faults of the file are told as such."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{path}: cannot be read as safetensors ({error}).") from error
+
+
+def _check_sizes(batch: TrainBatch, path: Path) -> None:
+    sizes = {
+        "per_token": int(batch.response_lengths.sum()),
+        "per_sample": len(batch),
+        "per_input": int(batch.lengths.sum()),
+    }
+    found = {
+        f"{kind}.{name}": (len(one), size)
+        for kind, size in sizes.items()
+        for name, one in getattr(batch, kind).items()
+    }
+    found["tokens"] = len(batch.tokens), sizes["per_input"]
+    for name, (length, size) in found.items():
+        if length != size:
+            raise DataError(f"{path}: {name!r} has {length} entries, expected {size}.")

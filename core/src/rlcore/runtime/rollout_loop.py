@@ -1,0 +1,81 @@
+"""The loop of `--only rollout`: rollouts are made and written, and nobody trains on them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rlcore.rollout.batch import to_batch
+from rlcore.runtime.run_folder import check_folder
+from rlcore.runtime.saved_rollouts import save_rollout
+from rlcore.tracking.trace import Trace
+
+if TYPE_CHECKING:
+    from rlcore.api.producer import Producer, Rollout
+    from rlcore.rollout.teacher import TeacherEngine
+    from rlcore.runtime.prepared import Prepared
+    from rlcore.runtime.signals import StopSignals
+    from rlcore.runtime.state import RunState
+    from rlcore.tracking.trackers import Trackers
+
+
+@dataclass(kw_only=True)
+class RolloutLoop:
+    """One consumer of rollouts. The engines keep the weights of the model's directory.
+
+    `state`: whose `version` they are. `teacher`: one behind a URL. `scores`: of evaluations: none.
+    """
+
+    prepared: Prepared
+    producer: Producer
+    trackers: Trackers
+    stop: StopSignals
+    state: RunState
+    trace: Trace = field(default_factory=Trace)
+    teacher: TeacherEngine | None = None
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+    async def run(self) -> str:
+        """Make the rollouts of all steps; the reason of the end."""
+        folder = self.prepared.run_dir.stat()
+        rollouts = self.producer.run(self.state.step, self.prepared.last_step)
+        async with contextlib.aclosing(rollouts):
+            async for rollout in rollouts:
+                check_folder(self.prepared.run_dir, folder)
+                await self._write(rollout)
+                self.trace.flush()
+                self.state = replace(self.state, step=rollout.step)
+                self.producer.published(self.state.version)
+                if self.stop.terminating:
+                    return "sigterm"
+        return "completed"
+
+    async def _write(self, rollout: Rollout) -> None:
+        """Samples, the batch that training would read, and a row of metrics."""
+        run, step = self.prepared.resolved.run, rollout.step
+        groups = rollout.groups if self.teacher is None else await self.teacher.score(rollout.groups)
+        if groups and step % run.checkpoints.save_rollouts_every == 0:
+            batch = await asyncio.to_thread(
+                to_batch,
+                groups,
+                minibatches=run.optimizer.minibatches,
+                version=self.state.version,
+                kept_caches=run.asynchrony.on_publish == "in_place",
+                routing=self.prepared.routing_shape,
+                metadata=run.data.metadata_columns,
+            )
+            await asyncio.to_thread(save_rollout, self.prepared.run_dir, rollout, batch)
+        self.trackers.rollout(step, [sample for group in groups for sample in group.samples])
+        seconds = max(rollout.metrics["time/rollout_s"], 1e-9)
+        self.trackers.metrics(
+            {
+                "step": step,
+                "weight_version": self.state.version,
+                **rollout.metrics,
+                "time/step_s": rollout.metrics["time/rollout_s"],
+                "rollout/tokens_per_s": rollout.metrics["rollout/response_tokens"] / seconds,
+            }
+        )

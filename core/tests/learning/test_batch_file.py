@@ -1,0 +1,66 @@
+"""A batch in a file is what it was, and a file that is none is refused in one sentence."""
+
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+from rlcore.api.batch import TrainBatch
+from rlcore.api.errors import DataError
+from rlcore.learning.batch_file import load_batch, read_about, save_batch
+
+BATCH = TrainBatch(
+    tokens=torch.arange(7),
+    prompt_lengths=torch.tensor([2, 1]),
+    response_lengths=torch.tensor([1, 3]),
+    per_token={"log.probs": torch.tensor([0.1, -0.0, float("inf"), 1e-40])},
+    per_sample={"group": torch.tensor([3, 3])},
+    per_input={"routed_experts": torch.ones(7, 2, 1, dtype=torch.int16)},
+)
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "folder" / "1.safetensors"
+    save_batch(BATCH, file, {"step": 1, "metrics": {"rollout/reward_mean": 0.1}})
+    loaded = load_batch(file)
+    assert torch.equal(loaded.tokens, BATCH.tokens)
+    for kind in ("per_token", "per_sample", "per_input"):
+        mine, theirs = getattr(loaded, kind), getattr(BATCH, kind)
+        assert mine.keys() == theirs.keys()
+        assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+        assert all(mine[name].dtype == theirs[name].dtype for name in mine)
+    assert read_about(file) == {"step": 1, "metrics": {"rollout/reward_mean": 0.1}}
+    assert [one.name for one in file.parent.iterdir()] == ["1.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "said"),
+    [
+        ({"tokens": torch.arange(2)}, "has no 'prompt_lengths', so it is no batch"),
+        (
+            {
+                "tokens": torch.arange(2),
+                "prompt_lengths": torch.tensor([1]),
+                "response_lengths": torch.tensor([1]),
+                "per_token.loss_mask": torch.ones(2),
+            },
+            "'per_token.loss_mask' has 2 entries, expected 1",
+        ),
+    ],
+)
+def test_other_tensors_are_no_batch(tmp_path: Path, tensors: dict[str, torch.Tensor], said: str) -> None:
+    file = tmp_path / "1.safetensors"
+    safetensors.torch.save_file(tensors, file)
+    with pytest.raises(DataError, match=said):
+        load_batch(file)
+    with pytest.raises(DataError, match="its header is not rlcore's"):
+        read_about(file)
+
+
+def test_a_damaged_file(tmp_path: Path) -> None:
+    file = tmp_path / "1.safetensors"
+    file.write_bytes(b"\x80\x04.")
+    for read in (load_batch, read_about):
+        with pytest.raises(DataError, match=r"1\.safetensors: cannot be read as safetensors"):
+            read(file)
