@@ -1,0 +1,22 @@
+"""The callback ends the run when it says."""
+
+import pytest
+
+from rlcore_my_plugin.callback import MyPlugin
+from rlcore_my_plugin.config import MyPluginConfig
+
+
+def test_it_ends_the_run_after_its_time() -> None:
+    callback = MyPlugin(MyPluginConfig(minutes=10))
+    assert callback.after_step(1, {}) is None
+    callback.load(600.0)
+    asked = callback.after_step(2, {})
+    assert asked is not None
+    assert asked.stop == "10.0 minutes, at least 10"
+
+
+def test_a_resumed_run_goes_on_to_count() -> None:
+    first, second = (MyPlugin(MyPluginConfig()) for _ in range(2))
+    first.load(120.0)
+    second.load(first.state())
+    assert second.state() == pytest.approx(120.0, abs=5.0)

@@ -1,0 +1,19 @@
+"""What this package offers to rlcore."""
+
+from collections.abc import Iterable
+
+from rlcore import TINY_SUGGESTS, ModelFamily, hookimpl
+
+
+@hookimpl
+def rlcore_models() -> Iterable[ModelFamily]:
+    """The family. `architectures` are those of the config.json files that it claims."""
+    yield ModelFamily(
+        name="my_plugin",
+        factory="rlcore_my_plugin.bridge:MyPlugin",
+        summary="Mistral without sliding windows; the preset is a tiny random one",
+        trainer="megatron",
+        architectures=("MistralForCausalLM",),
+        preset="rlcore_my_plugin.tiny:tiny",
+        suggests=TINY_SUGGESTS,
+    )

@@ -1,0 +1,18 @@
+"""What this package offers to rlcore."""
+
+from collections.abc import Iterable
+
+from rlcore import Source, hookimpl
+
+from rlcore_my_plugin.config import MyPluginConfig
+
+
+@hookimpl
+def rlcore_sources() -> Iterable[Source]:
+    """The task."""
+    yield Source(
+        name="my_plugin",
+        factory="rlcore_my_plugin.source:MyPlugin",
+        summary="digits in, the largest of them out",
+        config=MyPluginConfig,
+    )

@@ -1,0 +1,18 @@
+"""The task asks what it says, and keeps its two sets apart."""
+
+from rlcore_my_plugin.config import MyPluginConfig
+from rlcore_my_plugin.source import MyPlugin
+
+
+def test_each_number_is_asked_once_in_one_of_the_sets() -> None:
+    prompts = MyPlugin(MyPluginConfig(digits=2)).prompts()
+    train = {str(prompt.text): prompt.label for prompt in prompts.train}
+    held_out = {str(prompt.text): prompt.label for prompt in prompts.held_out["my_plugin"]}
+    assert len({**train, **held_out}) == len(train) + len(held_out) == 100
+    assert 0 < len(held_out) < 30
+    assert {**train, **held_out}["73="] == "7"
+
+
+def test_the_right_answer_is_known() -> None:
+    prompts = MyPlugin(MyPluginConfig(digits=2)).with_responses()
+    assert all(prompt.responses == (prompt.label,) for prompt in prompts.train)

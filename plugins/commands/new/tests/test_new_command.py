@@ -1,0 +1,140 @@
+"""`rlcore new`: every kind is linted and typed as it comes, and what it cannot do is one sentence."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from rlcore import Kind, __version__
+from rlcore_cli.main import run
+from rlcore_new.package import kinds, licenses, this_line, write_package
+
+ROOT = Path(__file__).resolve().parents[4]
+LONGEST = 24
+
+
+def new(*arguments: str) -> int:
+    return run(["new", *arguments])
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_there_is_a_template_for_each_kind() -> None:
+    assert kinds() == sorted([*Kind, "command"])
+
+
+def made_of_every_kind(folder: Path, length: int) -> list[Path]:
+    """A package of each kind, with names of `length` letters."""
+    packages = []
+    for number, kind in enumerate(kinds()):
+        name = f"{chr(97 + number)}{'m' * (length - 1)}"
+        packages.append(folder / f"rlcore-{name}")
+        write_package(kind, name, "Apache-2.0", packages[-1])
+    return packages
+
+
+@pytest.mark.parametrize("length", [2, LONGEST])
+def test_ruff_has_nothing_to_say(tmp_path: Path, length: int) -> None:
+    packages = made_of_every_kind(tmp_path, length)
+    for check in (["check"], ["format", "--check", "--diff"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *check, "--no-cache", *packages],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_mypy_has_nothing_to_say(tmp_path: Path) -> None:
+    """With the settings that each package has. The cache is kept: torch takes half a minute."""
+    packages = made_of_every_kind(tmp_path, 9)
+    config, cache = packages[0] / "pyproject.toml", ROOT / ".mypy_cache" / "new"
+    modules = [package / part for package in packages for part in ("src", "tests")]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", config, "--cache-dir", cache, *modules],
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_a_package_says_of_itself(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert new("value-loss", "far_away", "--license", "MIT") == 0
+    assert capsys.readouterr().out.startswith("made rlcore-far-away, a plugin of the kind value_loss; next:")
+    package = here / "rlcore-far-away"
+    about = tomllib.loads((package / "pyproject.toml").read_text())["project"]
+    assert about["name"] == "rlcore-far-away"
+    assert about["license"] == "MIT"
+    assert (package / "LICENSE").read_text().startswith("MIT License\n\nCopyright (c) 20")
+    assert about["dependencies"] == [f"rlcore{this_line(__version__)}"]
+    assert about["entry-points"]["rlcore"] == {"far_away": "rlcore_far_away.plugin"}
+    load_yaml = import_module("yaml").safe_load  # it has no types
+    publish = load_yaml((package / ".github/workflows/ci.yml").read_text())["jobs"]["publish"]
+    assert publish["permissions"] == {"id-token": "write"}
+    texts = {file: file.read_text() for file in package.rglob("*") if file.is_file()}
+    assert not [file for file, text in texts.items() if re.search(r"my.plugin|MyPlugin|MY_", text)]
+    assert "class FarAway:" in texts[package / "src/rlcore_far_away/value_loss.py"]
+    assert "rlcore train --algo ppo --model qwen3 --value-loss far_away" in texts[package / "README.md"]
+
+
+def test_every_license_is_a_text_of_its_own() -> None:
+    assert licenses() == ["Apache-2.0", "BSD-3-Clause", "MIT"]
+
+
+@pytest.mark.parametrize(
+    ("version", "line"), [("0.1.0", ">=0.1,<0.2"), ("0.12.3", ">=0.12,<0.13"), ("2.4.1", ">=2.4,<3")]
+)
+def test_a_package_asks_for_the_line_that_keeps_its_names(version: str, line: str) -> None:
+    assert this_line(version) == line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("rewrd", "brevity"), "new: found the kind 'rewrd', expected one of advantage, .*'reward'"),
+        (("reward", "Brevity!"), "new: found the name 'Brevity!', expected at most 24 lower-case letters"),
+        (("reward", "a__b"), "new: found the name 'a__b', expected"),
+        (("reward", "x" * 25), "new: found the name 'xxx.*, expected at most 24"),
+        (
+            ("reward", "exact_match"),
+            "new: the name 'exact_match' is taken by rlcore-text 0.1.0; take another",
+        ),
+        (("loss", "grpo"), "new: the name 'grpo' is taken by rlcore-grpo"),
+        (("command", "train"), "new: the name 'train' is taken by a command that is installed"),
+        (("reward", "sample"), "new: found the name 'sample', which the code has for something else"),
+        (("reward", "none"), "new: found the name 'none', which the code has for something else"),
+        (
+            ("reward", "brevity", "--license", "GPL"),
+            "'GPL' is not one of 'Apache-2.0', 'BSD-3-Clause', 'MIT'",
+        ),
+    ],
+)
+def test_what_cannot_be_made_is_one_sentence(
+    here: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    assert new(*arguments) == 2
+    error = capsys.readouterr().err
+    assert re.search(said, error), error
+    assert len(error.splitlines()) == 1
+    assert not list(here.iterdir())
+
+
+def test_a_folder_that_is_there_stays_as_it_is(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "rlcore-brevity").mkdir()
+    assert new("reward", "brevity") == 2
+    assert (
+        "new: rlcore-brevity exists already; take another name, or move it away." in capsys.readouterr().err
+    )
+    assert not list((here / "rlcore-brevity").iterdir())
