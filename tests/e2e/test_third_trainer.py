@@ -1,4 +1,7 @@
-"""A trainer from outside the workspace passes the suite of trainers, and learns the demo as a wheel."""
+"""A trainer from outside the workspace, as `rlcore new trainer` makes it, learns the demo as a wheel.
+
+Its own tests hold it to the suite of trainers: tests/packaging/test_new_plugins.py runs them.
+"""
 
 import subprocess
 import sys
@@ -7,25 +10,21 @@ from pathlib import Path
 import pytest
 from command import SMALL, Run, rows
 
-from acme_plain.plugin import PlainConfig
-from rlcore.api.part import Part
-from rlcore.testing.trainers import TrainerConformance
+from rlcore_new.package import write_package
 
-MEMBER = Path(__file__).parents[1] / "third_trainer"
-
-
-class TestPlain(TrainerConformance):
-    def trainer(self) -> Part:
-        return Part(name="plain", factory="acme_plain.trainer:PlainTrainer", config=PlainConfig())
+PLAIN = ("--trainer", "plain", "--engine", "local")
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the trainer, installed from a wheel."""
     root = tmp_path_factory.mktemp("third_trainer")
+    write_package("trainer", "plain", "Apache-2.0", root / "rlcore-plain")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     offline = ["--no-build-isolation", "--no-deps", "--no-index"]
-    subprocess.run([*pip, "wheel", *offline, "-w", str(root), str(MEMBER)], check=True, timeout=120)
+    subprocess.run(
+        [*pip, "wheel", *offline, "-w", str(root), str(root / "rlcore-plain")], check=True, timeout=120
+    )
     [wheel] = root.glob("*.whl")
     install = [*pip, "install", "--no-deps", "--no-index", "--target", str(root / "site"), str(wheel)]
     subprocess.run(install, check=True, timeout=120)
@@ -36,19 +35,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_learns_the_demo_without_the_bundled_trainer(run: Run, site: Path, tmp_path: Path) -> None:
     folder, out = tmp_path / "run", tmp_path / "model"
     env = {"PYTHONPATH": str(site)}
-    demo = ("--algo", "grpo", "--model", "qwen3", "--trainer", "plain", "--engine", "local")
+    demo = ("--algo", "grpo", "--model", "qwen3", *PLAIN)
     run("train", *demo, "--run-dir", str(folder), "--export", str(out), env=env, limit=800)
     assert rows(folder)[-1]["eval/copy/score"] > 0.9
-    assert (
-        'name = "plain"' in (folder / "run.toml").read_text() or "plain" in (folder / "run.toml").read_text()
-    )
+    assert 'name = "plain"' in (folder / "run.toml").read_text()
     assert (out / "model.safetensors").is_file()
 
 
 @pytest.mark.timeout(600)
 def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(run: Run, site: Path, tmp_path: Path) -> None:
     env = {"PYTHONPATH": str(site)}
-    small = ("train", "--algo", "grpo", "--model", "qwen3", "--trainer", "plain", "--engine", "local", *SMALL)
+    small = ("train", "--algo", "grpo", "--model", "qwen3", *PLAIN, *SMALL)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     run(*small, "--steps", "4", "--run-dir", str(whole), env=env)
     run(*small, "--steps", "2", "--run-dir", str(parts), env=env)

@@ -11,15 +11,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMBERS = sorted(src for folder in ("core", "cli", "plugins/*/*") for src in ROOT.glob(f"{folder}/src"))
-FOREIGN = "site"
-"""Folders of this name are on the path of another Python."""
+FOREIGN = {"site", "templates"}
+"""Folders of these names are on the path of another Python, or of none."""
 
 Graph = dict[str, set[str]]
 
 
 def modules(src: Path) -> dict[str, Path]:
     """Dotted name → file."""
-    files = [file for file in src.rglob("*.py") if FOREIGN not in file.relative_to(src).parts]
+    files = [file for file in src.rglob("*.py") if FOREIGN.isdisjoint(file.relative_to(src).parts)]
     return {
         ".".join(file.relative_to(src).with_suffix("").parts).removesuffix(".__init__"): file
         for file in files

@@ -138,3 +138,14 @@ def test_a_folder_that_is_there_stays_as_it_is(here: Path, capsys: pytest.Captur
         "new: rlcore-brevity exists already; take another name, or move it away." in capsys.readouterr().err
     )
     assert not list((here / "rlcore-brevity").iterdir())
+
+
+def test_the_page_shows_what_is_made(tmp_path: Path) -> None:
+    """docs/plugins.md: the three files of a reward, and a line for each kind."""
+    page = (ROOT / "docs/plugins.md").read_text()
+    write_package("reward", "brevity", "Apache-2.0", tmp_path / "made")
+    for name in ("plugin.py", "config.py", "reward.py"):
+        text = (tmp_path / "made/src/rlcore_brevity" / name).read_text()
+        assert f"```python\n# {name}\n{text}```" in page
+    table = page.partition("`rlcore new KIND NAME`")[2].partition("## ")[0]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == kinds()

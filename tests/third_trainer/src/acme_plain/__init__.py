@@ -1,1 +1,0 @@
-"""A trainer of one rank on plain transformers."""
