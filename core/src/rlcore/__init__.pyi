@@ -114,6 +114,11 @@ from .api.model_hook import (
     ModelHook as ModelHook,
     ModelView as ModelView,
 )
+from .api.offload import (
+    Offload as Offload,
+    SleepLevel as SleepLevel,
+    host_copy as host_copy,
+)
 from .api.optimizer import (
     LrSchedule as LrSchedule,
     OptimizerSettings as OptimizerSettings,
@@ -239,9 +244,11 @@ from .api.trainer import (
     Roles as Roles,
     SavedWeights as SavedWeights,
     Scorer as Scorer,
+    Sleeper as Sleeper,
     Staged as Staged,
     Stateful as Stateful,
     StepResult as StepResult,
+    Teacher as Teacher,
     TokenOutputs as TokenOutputs,
     TrainedCritic as TrainedCritic,
     TrainedPolicy as TrainedPolicy,

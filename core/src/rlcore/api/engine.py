@@ -79,6 +79,8 @@ class Engine(Generic[C]):
     """Whether it ends a request that is under way, and gives what was sampled."""
     takes_weights_under_way: ClassVar[bool] = True
     """Whether requests that are under way go on with new weights."""
+    releases_memory: ClassVar[bool] = True
+    """Whether its servers give the devices' memory back while a trainer works, and take it again."""
     serves_frozen: ClassVar[bool] = True
     """Whether it serves frozen models: chats, and log-probs of a text."""
 

@@ -176,6 +176,9 @@ class TrainerConfig(PassingConfig):
     needs_bridge: ClassVar[bool] = True
     """It trains the models for which a plugin has a bridge; else any that transformers loads."""
 
+    sleeps: ClassVar[bool] = False
+    """Its models can leave the device while engines generate (`rlcore.Sleeper`)."""
+
     def model_ranks(self, fields: Mapping[str, Any]) -> int:
         """Ranks that hold one copy of the model together. ConfigError."""
         return 1

@@ -25,6 +25,7 @@ from rlcore.api.batch import TrainBatch
 
 if TYPE_CHECKING:
     from rlcore.api.model_hook import ModelHook, ModelView
+    from rlcore.api.offload import SleepLevel
     from rlcore.api.optimizer import OptimizerSettings
     from rlcore.api.part import ModelSpec
     from rlcore.api.plugin_file import PluginFile
@@ -167,7 +168,23 @@ class Stateful(Protocol):
         ...
 
 
-class TrainedPolicy(Policy, Stateful, Protocol):
+class Sleeper(Protocol):
+    """A model that can leave the device, for trainers whose config says that they sleep (`sleeps`)."""
+
+    def sleep(self, what: SleepLevel) -> int:
+        """Move the optimizer's state to host memory, with `all` the weights too; gradients are given up.
+
+        May be called again for more. Until `wake`, nothing else of it is called. The bytes that the device
+        has back, in all. Asks nothing of the other ranks (`rlcore.Offload` does the moving).
+        """
+        ...
+
+    def wake(self) -> None:
+        """Undo `sleep`: what follows is the same to the last bit as if the model had not slept."""
+        ...
+
+
+class TrainedPolicy(Policy, Stateful, Sleeper, Protocol):
     """The policy on one rank."""
 
     lr_scale: float
@@ -185,7 +202,7 @@ class TrainedPolicy(Policy, Stateful, Protocol):
         ...
 
 
-class ReferencePolicy(Scorer, Stateful, Protocol):
+class ReferencePolicy(Scorer, Stateful, Sleeper, Protocol):
     """A frozen copy of the policy's architecture on one rank."""
 
     def copy_weights(self, policy: Any) -> None:
@@ -193,8 +210,12 @@ class ReferencePolicy(Scorer, Stateful, Protocol):
         ...
 
 
-class TrainedCritic(ValueModel, Stateful, Protocol):
+class TrainedCritic(ValueModel, Stateful, Sleeper, Protocol):
     """The critic on one rank."""
+
+
+class Teacher(Scorer, Sleeper, Protocol):
+    """The teacher on one rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,7 +245,7 @@ class Models:
 
     policy: TrainedPolicy | None = None
     reference: ReferencePolicy | None = None
-    teacher: Scorer | None = None
+    teacher: Teacher | None = None
     critic: TrainedCritic | None = None
 
 

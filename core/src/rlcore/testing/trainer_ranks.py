@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
+from rlcore.api.offload import SleepLevel
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.run_config import RunConfig
@@ -190,3 +191,31 @@ def reference(rank: int, world: int, port: int, part: Part, bridge: Part, path: 
         "apart": apart,
         "copied": float((_forward(models.reference, batch)["log_probs"] - new).abs().max()),
     }
+
+
+def slept(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, Any]:
+    """A step, a sleep of each kind and a step after it, beside a policy that stays awake."""
+    models = build(port, part, bridge, path, reference=True)
+    policy, other = models.policy, models.reference
+    assert policy is not None
+    assert other is not None
+    levels: tuple[SleepLevel, ...] = ("optimizer", "all")
+    batch = random_batch(8)
+    scores = _forward(other, batch)["log_probs"]
+    results, freed, left = [], [], []
+    for seed, what in enumerate(levels):
+        _train(policy, seed)
+        policy.sleep("optimizer")
+        published = [tensor for _, tensor in policy.hf_tensors()]
+        freed.append(policy.sleep(what) + other.sleep(what))
+        left.append(sum(tensor.untyped_storage().nbytes() for tensor in published))
+        policy.wake(), other.wake()
+        results.append(_weights(policy))
+    moved = float((_forward(other, batch)["log_probs"] - scores).abs().max())
+    return {"weights": results, "freed": freed, "left": left, "moved": moved}
+
+
+def awake(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> list[dict[str, Tensor]]:
+    """The weights after each of the steps that `slept` takes."""
+    policy = policy_of(port, part, bridge, path)
+    return [(_train(policy, seed), _weights(policy))[1] for seed in range(2)]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors import safe_open
 
 from rlcore.api.part import Part
@@ -79,3 +80,16 @@ class TrainerConformance:
         assert answers["kept"] == 0
         assert answers["apart"] > LOG_PROBS
         assert answers["copied"] < LOG_PROBS
+
+    def test_a_sleep_frees_the_device_and_changes_no_bit(self, model: Path) -> None:
+        if not self.trainer().config.sleeps:
+            pytest.skip("this trainer does not sleep")
+        found, wanted = self.asked("slept", model), self.asked("awake", model)
+        for mine, theirs in zip(found["weights"], wanted, strict=True):
+            assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+        assert found["moved"] == 0
+        asleep, size = found["left"], sum(one.nbytes for one in wanted[0].values())
+        assert asleep[0] > asleep[1], "with `all`, weights lie in the device's memory no more"
+        # gradients and two moments, in fp32; then the weights of policy and reference too
+        assert found["freed"][0] >= 3 * size
+        assert found["freed"][1] >= 5 * size

@@ -14,7 +14,17 @@ from megatron.core.distributed import finalize_model_grads
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor
 
-from rlcore import ModelHook, ModelSpec, OptimizerSettings, PolicyLoss, StepResult, TrainBatch, learning_rate
+from rlcore import (
+    ModelHook,
+    ModelSpec,
+    Offload,
+    OptimizerSettings,
+    PolicyLoss,
+    SleepLevel,
+    StepResult,
+    TrainBatch,
+    learning_rate,
+)
 from rlcore_megatron.mcore.balance import KIND, keep_balanced, scale_of, take_value
 from rlcore_megatron.mcore.build import build_model
 from rlcore_megatron.mcore.collect import in_order, on_every_stage, sum_over_ranks
@@ -34,6 +44,7 @@ from rlcore_megatron.mcore.replay import check_routes, keep_routes
 from rlcore_megatron.mcore.rows import RowSelector
 from rlcore_megatron.mcore.saving import StagedRole, load_role, stage_role
 from rlcore_megatron.mcore.scoring import score_columns, token_outputs
+from rlcore_megatron.mcore.sleeping import gradient_buffers, model_tensors, optimizer_state
 from rlcore_megatron.mcore.view import Frozen, view_of
 from rlcore_megatron.mcore.weights import hf_tensors
 
@@ -89,6 +100,7 @@ class Role:
             self.models = wrap_for_gradients(built.chunks, built.config, passed.ddp)
             self.optimizer = build_optimizer(self.models, optimizer, built.config, passed.optimizer)
             built.config.finalize_model_grads_func = _finalize
+        self._away = Offload()
         self._vocab_size = int(built.hf_config.vocab_size)
         self._longest = getattr(built.hf_config, "max_position_embeddings", None)
         self._selector = RowSelector(built.chunks, built.config)
@@ -189,6 +201,19 @@ class Role:
                     to.copy_(source)
                 for kept, wanted in zip(mine.buffers(), theirs.buffers(), strict=True):
                     kept.copy_(wanted)
+
+    def sleep(self, what: SleepLevel) -> int:
+        """As `rlcore.Sleeper`: no collective."""
+        if self.optimizer is not None:
+            self._away.drop(gradient_buffers(self.models, self.optimizer))
+            self._away.move(optimizer_state(self.built.chunks, self.optimizer))
+        if what == "all":
+            self._away.move(model_tensors(self.built.chunks))
+        return self._away.nbytes
+
+    def wake(self) -> None:
+        """As `rlcore.Sleeper`: no collective."""
+        self._away.restore()
 
     def save(self, folder: Path) -> None:
         """Weights, optimizer, schedule and random states into `folder`, which is made if needed.

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlcore import ModelSpec, TrainBatch
+from rlcore import ModelSpec, SleepLevel, TrainBatch, host_copy
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.saving import StagedRole
 
 
 def host_weights(role: Role) -> list[Tensor]:
     """A copy of the parameters and buffers of `role`, in host memory (pinned where there is a GPU)."""
-    return [_on_host(tensor) for tensor in _tensors(role)]
+    return [host_copy(tensor) for tensor in _tensors(role)]
 
 
 def load_host_weights(spec: ModelSpec) -> list[Tensor]:
@@ -66,6 +66,13 @@ class SwappedRole:
             self._view.load(folder)
             self._weights = host_weights(self._view)
 
+    def sleep(self, what: SleepLevel) -> int:
+        """Nothing of it is on the device."""
+        return 0
+
+    def wake(self) -> None:
+        """It never sleeps."""
+
     @contextmanager
     def _in_place(self) -> Iterator[None]:
         """Within, the model has these weights; afterwards its own again, bit by bit."""
@@ -85,11 +92,6 @@ def _tensors(role: Role) -> Iterator[Tensor]:
     for chunk in role.built.chunks:
         yield from chunk.parameters()
         yield from chunk.buffers()  # a router's bias is one
-
-
-def _on_host(tensor: Tensor) -> Tensor:
-    host = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
-    return host.copy_(tensor.detach())
 
 
 def _fill(role: Role, weights: list[Tensor]) -> None:

@@ -13,6 +13,7 @@ class MyPluginConfig(TrainerConfig):
     """Settings of the trainer `my_plugin`."""
 
     needs_bridge: ClassVar[bool] = False  # it trains whatever transformers loads
+    sleeps: ClassVar[bool] = True  # its models have `sleep` and `wake`
 
     foreach: bool = Field(True, description="update all parameters at once: faster, with more memory")
 

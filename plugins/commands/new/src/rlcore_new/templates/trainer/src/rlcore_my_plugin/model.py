@@ -14,8 +14,10 @@ from rlcore import (
     ModelHook,
     ModelSpec,
     ModelView,
+    Offload,
     OptimizerSettings,
     PolicyLoss,
+    SleepLevel,
     StepResult,
     TokenOutputs,
     TrainBatch,
@@ -61,6 +63,8 @@ class Model:
         loaded: Any = AutoModelForCausalLM  # transformers leaves much of it untyped
         model: Any = loaded.from_pretrained(spec.path, dtype=torch_dtype(spec.dtype))
         self._model = model.to(device).eval().requires_grad_(settings is not None)
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.data = tensor.data.clone()  # a file that is mapped cannot leave the memory
         self._settings = settings
         self._steps = 0
         self.lr_scale = 1.0
@@ -70,6 +74,7 @@ class Model:
         for hook in hooks:
             hook.built(view)
         self._optimizer = None if settings is None else _adamw(model, settings, foreach)
+        self._away = Offload()
 
     def forward(
         self,
@@ -164,6 +169,19 @@ class Model:
         with torch.no_grad():
             for mine, theirs in zip(self._model.parameters(), policy._model.parameters(), strict=True):
                 mine.copy_(theirs)
+
+    def sleep(self, what: SleepLevel) -> int:
+        """Leave the device; nothing else is called until `wake`."""
+        if self._optimizer is not None:
+            self._away.drop(p.grad for p in self._model.parameters() if p.grad is not None)
+            self._away.move(moment for _, moment in self._moments())
+        if what == "all":
+            self._away.move([*self._model.parameters(), *self._model.buffers()])
+        return self._away.nbytes
+
+    def wake(self) -> None:
+        """Come back."""
+        self._away.restore()
 
     def stage(self) -> StagedModel:
         """A copy of all that `load` needs."""
