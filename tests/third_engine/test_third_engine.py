@@ -61,6 +61,10 @@ def test_it_trains_the_demo(site: Path, tmp_path: Path) -> None:
             ("--engine", "openai", "--partial-rollouts", "--max-staleness", "1"),
             "--partial-rollouts: the engine 'openai' cannot end a request that is under way; leave it out.",
         ),
+        (
+            ("--engine", "openai", "--sleep", "all"),
+            "--sleep: found all, but the engine 'openai' cannot give its memory back while the trainer works",
+        ),
         (("--engine", "openai", "--openai.seeds", "1"), "--openai.seeds: found '1', expected seed_offset"),
         (("--openai.seed-offset", "1"), "--openai.seed-offset needs --engine openai"),
     ],

@@ -6,6 +6,7 @@ import socket
 from typing import Any
 
 import pytest
+from runs import run_of
 
 from rlcore.api.errors import ConfigError
 from rlcore.api.run_config import RunConfig
@@ -58,3 +59,33 @@ def test_a_port_in_use_is_seen() -> None:
             check_ports(port, 2)
     assert is_free(port)
     assert not is_free(65536)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({}, None),
+        ({"max_staleness": "1", "partial_rollouts": True}, None),
+        (
+            {"placement": "split"},
+            "with --placement split, where engines have devices of their own; leave it out.",
+        ),
+        (
+            {"max_staleness": "2"},
+            "--sleep: found optimizer with --max-staleness 2, where trainer and engines work",
+        ),
+    ],
+)
+def test_when_a_trainer_has_time_to_sleep(flags: dict[str, Any], said: str | None) -> None:
+    if said is None:
+        assert run_of("grpo", {"sleep": "optimizer", **flags}).run.sleep == "optimizer"
+        return
+    with pytest.raises(ConfigError, match=said):
+        run_of("grpo", {"sleep": "optimizer", **flags})
+
+
+def test_a_trainer_that_cannot_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolved = run_of("grpo")
+    monkeypatch.setattr(type(resolved.trainer.config), "sleeps", False)
+    with pytest.raises(ConfigError, match="the trainer 'megatron' cannot leave its devices; leave it out."):
+        run_of("grpo", {"sleep": "all"})

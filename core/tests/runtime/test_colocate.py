@@ -14,6 +14,7 @@ from runs import run_of
 from rlcore.api.producer import Rollout
 from rlcore.api.types import Group, Prompt, RewardStatus, Sample, Score, Span
 from rlcore.engines.publish_file import WeightsLocation
+from rlcore.runtime.handover import Handover, State
 from rlcore.runtime.loop import Loop
 from rlcore.runtime.prepare import prepare
 from rlcore.runtime.prepared import Prepared
@@ -47,8 +48,21 @@ class Diary:
             self.note("generate")
             yield Rollout(step=number, version=number - 1, groups=(_group(number),), metrics=metrics)
 
-    async def release(self) -> None:
-        self.note("release")
+    async def drain(self) -> None:
+        self.note("drain")
+
+    async def release(self, *, keep_weights: bool = False) -> None:
+        self.note("release, but for weights" if keep_weights else "release")
+
+    async def resume(self) -> None:
+        self.note("resume")
+
+    async def sleep(self, what: str) -> int:
+        self.note(f"sleep {what}")
+        return len(what)
+
+    async def wake(self) -> None:
+        self.note("wake")
 
     async def update(self, shares: Any, *, version: int, **_: Any) -> UpdateResult:
         self.note("train")
@@ -73,7 +87,7 @@ class Diary:
         """Nothing to write."""
 
     async def stage(self, roles: Any) -> None:
-        """Nothing to stage."""
+        self.note("stage")
 
 
 def _group(number: int) -> Group:
@@ -100,14 +114,57 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     return prepare(run_of("grpo", flags), tmp_path_factory.mktemp("run"), None)
 
 
-def test_engines_rest_from_the_last_answer_to_the_publication(prepared: Prepared) -> None:
+LENT = ["drain", "release", "wake", "train"]
+SAVED = ["drain", "release, but for weights", "wake", "stage"]
+
+
+@pytest.mark.parametrize(
+    ("sleep", "step", "saved"),
+    [
+        ("none", ["drain", "release", "train", "publish", "resume"], ["stage"]),
+        (
+            "optimizer",
+            [*LENT, "sleep optimizer", "publish", "sleep optimizer", "resume"],
+            [*SAVED, "sleep optimizer", "resume"],
+        ),
+        (
+            "all",
+            [*LENT, "sleep optimizer", "publish", "sleep all", "resume"],
+            [*SAVED, "sleep all", "resume"],
+        ),
+    ],
+)
+def test_trainer_and_engines_take_turns(
+    prepared: Prepared, sleep: str, step: list[str], saved: list[str]
+) -> None:
+    """The last step is saved: engines, which rest then, keep their weights."""
     diary: Any = Diary()
     state = RunState(step=0, version=0, producer={}, model={})
     parts = dict.fromkeys(("producer", "trainer", "engines", "stop"), diary)
     trackers = Trackers({}, Display(json=True, steps=STEPS))
-    loop = Loop(prepared=prepared, state=state, trackers=trackers, **parts)
+    run = replace(prepared, resolved=replace(prepared.resolved, run=prepared.resolved.run.but(sleep=sleep)))
+    loop = Loop(prepared=run, state=state, trackers=trackers, **parts)
     assert asyncio.run(asyncio.wait_for(loop.run(), LIMIT_S)) == "completed"
-    assert diary.entries == list(enumerate(["generate", "release", "train", "publish"] * STEPS))
+    assert diary.entries == list(enumerate(["generate", *step] * STEPS + saved))
+    assert loop.handover.state is State.GENERATE
+
+
+def test_each_state_leads_to_the_next_ones_alone() -> None:
+    nobody: Any = None
+    handover = Handover(nobody, nobody, shares=True, sleep="all")
+    around = [
+        State.PUBLISH,
+        State.SLEEP,
+        State.RESUME,
+        State.GENERATE,
+        State.DRAIN,
+        State.RELEASE,
+        State.WAKE,
+    ]
+    for state in [*around, State.TRAIN]:
+        handover.enter(state)
+    with pytest.raises(AssertionError, match="train leads to generate"):
+        handover.enter(State.GENERATE)
 
 
 @pytest.mark.parametrize(

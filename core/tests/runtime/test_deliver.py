@@ -44,6 +44,9 @@ class Engines:
             raise DeltaError("damaged")
         self.taken.append(location)
 
+    async def resume(self) -> None:
+        """They gave nothing back."""
+
 
 class Producer:
     """Notes the publications."""

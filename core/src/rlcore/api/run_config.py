@@ -181,6 +181,11 @@ class AsynchronyOptions(Config):
     )
 
     @property
+    def rests(self) -> bool:
+        """Whether nothing is generated while the trainer works."""
+        return self.partial_rollouts or not self.max_staleness
+
+    @property
     def is_asynchronous(self) -> bool:
         """Whether a batch may hold tokens of older weights than those that it is trained with."""
         return self.max_staleness > 0 or self.partial_rollouts
@@ -306,6 +311,11 @@ class RunConfig(Config):
     threads: int = Field(0, ge=0, description="CPU threads of a train worker and an engine; 0: chosen")
     placement: Literal["colocate", "split"] = Field(
         "colocate", description="engines share the trainer's devices, or have their own"
+    )
+    sleep: Literal["none", "optimizer", "all"] = Field(
+        "none",
+        description="what of the trainer leaves the devices that it shares while engines generate: nothing, "
+        "the optimizer's state and the gradients, or the weights too",
     )
     sampling: SamplingOptions = SamplingOptions()
     data: DataOptions = DataOptions()

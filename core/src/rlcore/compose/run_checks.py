@@ -110,6 +110,8 @@ def _complaints(
     yield from _bridge_complaints(resolved)
     yield from resolved.trainer.config.complaints(run, resolved.trainer_fields, _roles(resolved))
     yield from frozen_complaints(resolved)
+    if run.sleep != "none":
+        yield from _sleep_complaints(resolved)
 
 
 def _half_complaints(resolved: Resolved) -> Iterator[str]:
@@ -134,6 +136,23 @@ def _bridge_complaints(resolved: Resolved) -> Iterator[str]:
         yield (
             f"--model: the bridge of {model.family!r} is written for the trainer {model.bridge_for!r}, but "
             f"the trainer is {trainer.name!r}; expected --trainer {model.bridge_for}."
+        )
+
+
+def _sleep_complaints(resolved: Resolved) -> Iterator[str]:
+    """A trainer sleeps to make room for the engines that are on its devices."""
+    run, found = resolved.run, f"--sleep: found {resolved.run.sleep}"
+    if not resolved.trainer.config.sleeps:
+        yield f"{found}, but the trainer {resolved.trainer.name!r} cannot leave its devices; leave it out."
+    if run.debug.only is not None:
+        yield f"{found} with --only {run.debug.only}, where either the trainer or the engines are; leave it out."
+    if run.placement == "split" or run.serving.engine_url:
+        other = "--engine-url" if run.serving.engine_url else "--placement split"
+        yield f"{found} with {other}, where engines have devices of their own; leave it out."
+    if not run.asynchrony.rests:
+        yield (
+            f"{found} with --max-staleness {run.asynchrony.max_staleness}, where trainer and engines work at "
+            "the same time; add --partial-rollouts, or leave it out."
         )
 
 

@@ -280,10 +280,12 @@ class EngineClient:
                     raise
             await asyncio.sleep(FLUSH_WAIT_S)
 
-    async def release_memory(self) -> None:
-        """Gives the devices' memory back. The server must be idle; SGLang dies of it otherwise."""
-        await self.flush_cache()
-        await self._control("/release_memory_occupation", {"tags": list(get_args(MemoryTag))})
+    async def release_memory(self, *tags: MemoryTag) -> None:
+        """Gives the devices' memory of `tags` back, or all of it.
+
+        The server must be idle, as `flush_cache` finds out; SGLang dies of it otherwise.
+        """
+        await self._control("/release_memory_occupation", {"tags": list(tags or get_args(MemoryTag))})
 
     async def resume_memory(self, *tags: MemoryTag) -> None:
         """Takes the memory again that was released: that of `tags`, each of which only once, or all of it."""

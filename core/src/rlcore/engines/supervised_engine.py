@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -196,24 +197,38 @@ class SupervisedEngine:
             if not await self._is_lost(server, error):
                 raise
 
-    async def release(self) -> None:
-        """The server, which must be idle, gives its memory back until `load` brings new weights.
+    async def drain(self) -> None:
+        """Returns when the server, of which nobody asks anything any more, has nothing left to do.
 
-        A server that is lost meanwhile is replaced when `load` makes room for it. Nothing is done where the
-        server cannot do it.
+        Done before `release`, and as that only where the server can give its memory back.
         """
-        await self._asked(self._release)
+        await self._asked(self._drain)
+
+    async def release(self, *tags: MemoryTag) -> None:
+        """The idle server gives the memory of `tags` back, or all of it, until it is taken again.
+
+        That of the weights by `load`, the rest by `resume`. A server that is lost meanwhile is replaced when
+        `resume` makes room for it. Nothing is done where the server cannot do it.
+        """
+        await self._asked(lambda server: self._release(server, tags or get_args(MemoryTag)))
         self._has_room.clear()
 
-    async def load(self, location: WeightsLocation, *, keep_cache: bool = False) -> None:
-        """As `Publisher.load`. What replaces the server from now on begins with `location`."""
-        self._location = location
+    async def resume(self) -> None:
+        """The server has all of its memory again; returns when one serves."""
         self._has_room.set()
-        self._loading += 1
-        try:
-            await self._asked(lambda server: self._give(server, location, keep_cache))
-        finally:
-            self._loading -= 1
+        await self._asked(lambda server: self._resume(server, *get_args(MemoryTag)))
+
+    async def load(self, location: WeightsLocation, *, keep_cache: bool = False) -> None:
+        """As `Publisher.load`. What replaces the server from now on begins with `location`.
+
+        Where it is lost, and there is no room for another one before `resume`, nobody is waited for.
+        """
+        self._location = location
+        await self._beside_training(lambda server: self._give(server, location, keep_cache))
+
+    async def check(self, ask: Callable[[EngineClient], Awaitable[None]]) -> None:
+        """As `with_client`; but where `load` would wait for nobody, nobody is asked."""
+        await self._beside_training(lambda server: ask(server.client))
 
     async def with_client(self, ask: Callable[[EngineClient], Awaitable[T]]) -> T:
         """What `ask` makes of the server that lives; asked again of its replacement, should it die."""
@@ -247,6 +262,18 @@ class SupervisedEngine:
             except LostError:
                 continue
 
+    async def _beside_training(self, ask: Callable[[RunningServer], Awaitable[None]]) -> None:
+        """As `_asked`, unless no server is there nor can be: then a trainer has its memory."""
+        self._loading += 1
+        try:
+            while self.server is not None or self._has_room.is_set():
+                server = await self.serving()
+                with contextlib.suppress(LostError):
+                    await self.once(server, ask(server))
+                    return
+        finally:
+            self._loading -= 1
+
     def _lost(self, server: RunningServer) -> LostError:
         return LostError(f"{self.name} was lost: {server.ended.result()}")
 
@@ -269,10 +296,16 @@ class SupervisedEngine:
                 self._serving = asyncio.get_running_loop().create_future()
 
     @staticmethod
-    async def _release(server: RunningServer) -> None:
+    async def _drain(server: RunningServer) -> None:
         if not server.released and (await server.client.capabilities()).memory:
-            await server.client.release_memory()
-            server.released = get_args(MemoryTag)
+            await server.client.flush_cache()
+
+    @staticmethod
+    async def _release(server: RunningServer, tags: tuple[MemoryTag, ...]) -> None:
+        wanted = tuple(tag for tag in tags if tag not in server.released)
+        if wanted and (await server.client.capabilities()).memory:
+            await server.client.release_memory(*wanted)
+            server.released += wanted
 
     @staticmethod
     async def _resume(server: RunningServer, *tags: MemoryTag) -> None:
@@ -281,13 +314,12 @@ class SupervisedEngine:
             server.released = tuple(tag for tag in server.released if tag not in wanted)
 
     async def _give(self, server: RunningServer, location: WeightsLocation, keep_cache: bool) -> None:
-        """Weights first, then room for the keys and values: the trainer may still hold much."""
+        """The memory of the keys and values comes later: the trainer still holds much."""
         await self._resume(server, "weights")
         assert self._publisher is not None, "weights are given to who takes them"
         if server.location != location:  # a replacement may have begun with it
             await self._publisher.load(server.client, location, keep_cache=keep_cache)
             server.location = location
-        await self._resume(server, "kv_cache", "cuda_graph")
 
     async def _fault(self, server: RunningServer) -> str | None:
         """What is wrong with the server's scheduler, if anything."""

@@ -76,7 +76,14 @@ def ability_complaints(chosen: Inference, engine: Engine[Any]) -> Iterator[str]:
     run, name = chosen.run, engine.name
     if not engine.serves_frozen and run.serving.frozen:
         yield f"--frozen: the engine {name!r} serves no frozen models; name their servers by URL."
-    if not isinstance(chosen, Resolved) or chosen.trains_on is not TrainsOn.ROLLOUTS:
+    if not isinstance(chosen, Resolved):
+        return
+    if not engine.releases_memory and run.sleep != "none":
+        yield (
+            f"--sleep: found {run.sleep}, but the engine {name!r} cannot give its memory back while the "
+            "trainer works; leave it out."
+        )
+    if chosen.trains_on is not TrainsOn.ROLLOUTS:
         return
     if not engine.gives_log_probs:
         yield (

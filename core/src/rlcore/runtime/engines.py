@@ -19,7 +19,7 @@ from rlcore.runtime.trainer import BundleSlot, TrainerGroup
 
 if TYPE_CHECKING:
     from rlcore.api.engine import EngineLaunch
-    from rlcore.engines.client import EngineClient
+    from rlcore.engines.client import EngineClient, MemoryTag
     from rlcore.engines.client_wire import Capabilities
     from rlcore.engines.fleet import FleetEngine
     from rlcore.engines.publish import Publisher
@@ -100,15 +100,24 @@ class EngineGroup:
         self._asking = self._client(self._router.url, engines=len(self._engines), capabilities=can)
         self._clients = [RoutedEngine(engine, self._engines, self._asking) for engine in self._engines]
 
-    async def release(self) -> None:
-        """Before the trainer works: engines that share its devices, and rest meanwhile, give memory back.
-
-        They take it again with the next publication.
-        """
+    async def drain(self) -> None:
+        """Returns when no engine has anything left to do."""
         from rlcore.engines.client import together
 
-        if self._prepared.shares_memory:
-            await together(engine.release() for engine in self._engines)
+        await together(engine.drain() for engine in self._engines)
+
+    async def release(self, *, keep_weights: bool = False) -> None:
+        """Idle engines give the devices' memory back, until `publish` (that of weights) and `resume`."""
+        from rlcore.engines.client import together
+
+        tags: tuple[MemoryTag, ...] = ("kv_cache", "cuda_graph") if keep_weights else ()
+        await together(engine.release(*tags) for engine in self._engines)
+
+    async def resume(self) -> None:
+        """Engines take what they gave back, and serve; those that are lost are replaced."""
+        from rlcore.engines.client import together
+
+        await together(engine.resume() for engine in self._engines)
 
     async def publish(self, location: WeightsLocation, *, keep_cache: bool = False) -> None:
         """Every engine loads the weights and proves that it has them (see `Publisher.load`)."""
@@ -123,9 +132,7 @@ class EngineGroup:
                 await together(engine.load(location, keep_cache=keep_cache) for engine in self._engines)
                 if every and self._publications % every == 0:
                     await together(
-                        engine.with_client(
-                            lambda client: verify_by_reload(self.publisher, client, location, model)
-                        )
+                        engine.check(lambda client: verify_by_reload(self.publisher, client, location, model))
                         for engine in self._engines
                     )
         except TimeoutError:

@@ -15,6 +15,7 @@ from rlcore.rollout.batch import split, to_batch
 from rlcore.rollout.columns import with_columns
 from rlcore.rollout.evaluate import eval_metrics
 from rlcore.runtime.callbacks import Callbacks
+from rlcore.runtime.handover import Handover, State
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.run_folder import CHECKPOINTS, check_folder
 from rlcore.runtime.saved_rollouts import save_rollout
@@ -73,6 +74,9 @@ class Loop:
             saved=self.trackers.checkpoint,
         )
         self.scores: Mapping[str, float] = {}
+        self.handover = Handover(
+            self.trainer, self.engines, shares=self.prepared.shares_memory, sleep=self._run.sleep
+        )
 
     async def run(self) -> str:
         """Train to the last step; the reason of the end."""
@@ -103,7 +107,8 @@ class Loop:
         self._saver.check()
         check_folder(self.prepared.run_dir, self._folder)
         if run.kl.reference_refresh_every and step % run.kl.reference_refresh_every == 0:
-            await self.trainer.refresh_reference()
+            async with self.handover.awake(self.producer):
+                await self.trainer.refresh_reference()
         if rollout.batch is None:
             samples = [sample for group in rollout.groups for sample in group.samples]
             self.trackers.rollout(step, with_columns(samples, self._columns))
@@ -129,7 +134,9 @@ class Loop:
                     self.state = replace(
                         self.state, producer=self.producer.state(), callbacks=self.callbacks.state()
                     )
-                await self._saver.save(self.state)
+                await self._saver.finish()
+                async with self.handover.awake(self.producer):
+                    await self._saver.save(self.state)
         return ends
 
     def _shares(self, rollout: Rollout, groups: Sequence[Group]) -> list[TrainBatch]:
@@ -174,6 +181,7 @@ class Loop:
                 self.producer.published(version)
         if self.producer.samples:
             metrics["engine/replaced"] = self.engines.replaced
+        metrics |= self.handover.take_metrics()
         metrics["time/step_s"] = metrics["time/rollout_s"] + time.perf_counter() - begin
         seconds = max(metrics["time/step_s"], 1e-9)
         metrics["rollout/tokens_per_s"] = metrics["rollout/response_tokens"] / seconds
@@ -187,7 +195,7 @@ class Loop:
             groups = rollout.groups if self.teacher is None else await self.teacher.score(rollout.groups)
             # In a thread: the next rollout's requests are answered meanwhile, however large the batch is.
             shares = await asyncio.to_thread(self._shares, rollout, groups)
-            await self.engines.release()
+            await self.handover.to_trainer()
             result = await self.trainer.update(
                 shares,
                 step=step,
@@ -215,6 +223,8 @@ class Loop:
 
     async def publish(self) -> None:
         """The engines take up the weights of the present step."""
+        if self.handover.state is State.GENERATE:
+            await self.handover.to_trainer()
         await self._deliver(await self.trainer.write_weights(self.state.version))
 
     async def _deliver(self, location: WeightsLocation, *, keep_cache: bool = False) -> None:
@@ -223,8 +233,9 @@ class Loop:
         with self.trace.span(RUN, "publish", version=version):
             async with self.producer.publication(version):
                 try:
-                    await self.engines.publish(location, keep_cache=keep_cache)
+                    await self.handover.publish(location, keep_cache=keep_cache)
                 except DeltaError as error:
                     _log.warning("%s Version %d is published whole instead.", error, version)
                     whole = await self.trainer.write_weights(version, whole=True)
                     await self.engines.publish(whole, keep_cache=keep_cache)
+                await self.handover.to_engines()

@@ -136,5 +136,5 @@ class Prepared(Served):
     def shares_memory(self) -> bool:
         """Whether engines give their memory to the trainer while it works: they must rest then."""
         run = self.resolved.run
-        rests = run.asynchrony.partial_rollouts or not run.asynchrony.max_staleness
-        return self.trains and rests and run.placement == "colocate" and not self.engine_urls
+        is_shared = run.placement == "colocate" and not self.engine_urls
+        return self.trains and run.asynchrony.rests and is_shared

@@ -121,10 +121,7 @@ class RunProcesses:
                 stack.callback(pool.stop)
                 await asyncio.to_thread(pool.start)
                 rewards = pool
-            starting = [engines.start(), frozen.start()]
-            if trainer is not None:
-                starting.append(trainer.start(worker_setups(prepared, engines.publisher, threads)))
-            await _all_or_first_error(*starting)
+            await self._start(engines, frozen, trainer, threads)
             stack.push_async_callback(prepared.generators.close)
             limit = resolved.run.debug.trace_limit * 2**20
             trace = Trace(prepared.run_dir, limit, len(engines.clients))
@@ -150,6 +147,18 @@ class RunProcesses:
             if trainer is not None:
                 await trainer.stop()
             return reason
+
+    async def _start(
+        self, engines: EngineGroup, frozen: FrozenGroup, trainer: TrainerGroup | None, threads: int
+    ) -> None:
+        """All at the same time. Of a trainer that sleeps, the engines take their share of the memory first."""
+        prepared, early = self.prepared, [engines.start(), frozen.start()]
+        if trainer is not None and prepared.resolved.run.sleep != "none":
+            await _all_or_first_error(*early)
+            await engines.release()
+            early = []
+        late = [trainer.start(worker_setups(prepared, engines.publisher, threads))] if trainer else []
+        await _all_or_first_error(*early, *late)
 
     def _rollout_loop(self, producer: Producer, trace: Trace, stop: StopSignals) -> RolloutLoop:
         """Of engines that keep the weights of the model's directory."""

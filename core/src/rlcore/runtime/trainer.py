@@ -19,6 +19,7 @@ from rlcore.runtime.worker import CRITIC, TrainWorker, UpdateResult, WorkerSetup
 
 if TYPE_CHECKING:
     from rlcore.api.batch import TrainBatch
+    from rlcore.api.offload import SleepLevel
     from rlcore.api.plugin_file import PluginFile
     from rlcore.api.run_config import LimitOptions
     from rlcore.engines.broadcast import Call
@@ -85,6 +86,7 @@ class TrainerGroup:
         self._actors = [actor(TrainWorker, rank, slot) for rank, slot in enumerate(slots)]
         self._critics = [actor(CriticWorker, rank, slot) for rank, slot in enumerate(critics)]
         self._data_ranks: list[int] = []
+        self._is_asleep = False
 
     async def start(self, setups: Sequence[WorkerSetup]) -> None:
         """Build the models on every rank."""
@@ -160,6 +162,7 @@ class TrainerGroup:
         `version` None: nothing is written. The result of rank 0; `keep`: with columns of the tokens.
         """
         # In a thread: it takes time where the shares are large, and for ever where the cluster hangs.
+        assert not self._is_asleep, "it trains when it is awake"
         references = await asyncio.to_thread(lambda: [self._cluster.put(share) for share in shares])
         results = await self._all(
             self._step(f"training step {step}"),
@@ -171,6 +174,7 @@ class TrainerGroup:
 
     async def write_weights(self, version: int, *, whole: bool = False) -> WeightsLocation:
         """Lay the present weights down for the engines, as `version` (see `Publisher.write`)."""
+        assert not self._is_asleep, "its weights are needed"
         task = self._save(f"writing weights {version}")
         locations = await self._all(task, "write_weights", lambda rank: (version, whole))
         location: WeightsLocation = locations[0]
@@ -181,12 +185,27 @@ class TrainerGroup:
         answer = self._actors[0].call("broadcast", call, *arguments, thread="broadcast")
         return await within(self._limits.save_timeout, f"{TRAINING} 0", answer)
 
+    async def sleep(self, what: SleepLevel) -> int:
+        """The models of the train workers leave the devices (`rlcore.Sleeper`).
+
+        The bytes that the devices have back, of the rank that gives most.
+        """
+        self._is_asleep = True
+        return max(await self._all(self._step("going to sleep"), "sleep", lambda rank: (what,)))
+
+    async def wake(self) -> None:
+        """They are on the devices again, where they were not."""
+        if self._is_asleep:
+            await self._all(self._step("waking up"), "wake", lambda rank: ())
+            self._is_asleep = False
+
     async def refresh_reference(self) -> None:
         """Copy the policy into the reference."""
         await self._all(self._step("copying the policy"), "refresh_reference", lambda rank: ())
 
     async def stage(self, roles: Sequence[str]) -> None:
         """Copy the state of `roles` to host memory; training may go on afterwards."""
+        assert not self._is_asleep, "its state is needed"
         apart = [role for role in roles if role == CRITIC and self._critics]
         rest = [role for role in roles if role not in apart]
         task = self._save("copying its state for a checkpoint")

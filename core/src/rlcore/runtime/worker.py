@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
     from rlcore.api.batch import TrainBatch
     from rlcore.api.model_hook import ModelHook
+    from rlcore.api.offload import SleepLevel
     from rlcore.api.optimizer import OptimizerSettings
     from rlcore.api.plugin_file import PluginFile
-    from rlcore.api.trainer import Roles, Staged, Stateful, TrainerRank
+    from rlcore.api.trainer import Roles, Sleeper, Staged, Stateful, TrainerRank
     from rlcore.engines.broadcast import Call
     from rlcore.engines.publish import Publisher
     from rlcore.engines.publish_file import WeightsLocation
@@ -172,6 +173,8 @@ class TrainWorker(RankWorker):
         self._policy, self._reference = models.policy, models.reference
         named = {POLICY: models.policy, REFERENCE: models.reference, CRITIC: models.critic}
         self._roles = {name: model for name, model in named.items() if model is not None}
+        every = (models.policy, models.reference, models.critic, models.teacher)
+        self._sleepers: list[Sleeper] = [model for model in every if model is not None]
         self._learner = Learner(
             models.policy,
             loss=setup.loss.build(),
@@ -226,6 +229,15 @@ class TrainWorker(RankWorker):
 
         assert isinstance(self._publisher, BroadcastPublisher), "asked by one of the same kind"
         return getattr(self._publisher.sender, call)(*arguments)
+
+    def sleep(self, what: SleepLevel) -> int:
+        """All models leave the device (`rlcore.Sleeper`); the bytes that it has back."""
+        return sum(model.sleep(what) for model in self._sleepers)
+
+    def wake(self) -> None:
+        """They come back."""
+        for model in self._sleepers:
+            model.wake()
 
     def refresh_reference(self) -> None:
         """From now on the reference is the policy as it is."""

@@ -81,6 +81,7 @@ class ControlConformance(Abilities):
     async def test_memory_is_released_and_resumed(self, client: EngineClient, references: References) -> None:
         if not (await client.capabilities()).memory:
             pytest.skip("the server gives no memory back")
+        await client.flush_cache()
         await client.release_memory()
         await client.resume_memory()
         (answer,) = await client.generate(PROMPT, Sampling(max_tokens=16))

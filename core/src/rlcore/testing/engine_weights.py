@@ -42,6 +42,7 @@ class WeightsConformance(Abilities):
         if not (await client.capabilities()).memory:
             pytest.skip("the server gives no memory back")
         for version, model in ((1, references[1]), (2, references[0])):
+            await client.flush_cache()
             await client.release_memory()
             await client.resume_memory("weights")
             await publish(publisher, [client], model.state_dict().items(), version)

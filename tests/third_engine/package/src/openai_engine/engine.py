@@ -31,6 +31,7 @@ class OpenAiEngine(Engine[OpenAiConfig]):
     client = f"{__name__}:OpenAiClient"
     aborts = False
     takes_weights_under_way = False
+    releases_memory = False
     serves_frozen = False
 
     def check_fields(self, fields: Mapping[str, Any], *, table: str | None = None) -> None:

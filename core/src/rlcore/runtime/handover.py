@@ -1,0 +1,128 @@
+"""`Handover`: trainer and engines on the same devices, one of them at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from rlcore.api.producer import Producer
+    from rlcore.engines.publish_file import WeightsLocation
+    from rlcore.runtime.engines import EngineGroup
+    from rlcore.runtime.trainer import TrainerGroup
+
+
+class State(StrEnum):
+    """What happens on the devices. A step goes through all of them, from `GENERATE` on and back to it."""
+
+    GENERATE = "generate"
+    DRAIN = "drain"
+    """Engines answer no more: their queues are empty, and so are their caches."""
+    RELEASE = "release"
+    """Engines give back the memory of weights, keys and values."""
+    WAKE = "wake"
+    """The trainer takes its memory again."""
+    TRAIN = "train"
+    PUBLISH = "publish"
+    """The optimizer sleeps; engines take memory for weights again, and get new ones."""
+    SLEEP = "sleep"
+    """The trainer's weights leave the devices."""
+    RESUME = "resume"
+    """Engines take memory for keys and values again."""
+
+
+NEXT: Mapping[State, frozenset[State]] = {
+    State.GENERATE: frozenset({State.DRAIN}),
+    State.DRAIN: frozenset({State.RELEASE}),
+    State.RELEASE: frozenset({State.WAKE}),
+    State.WAKE: frozenset({State.TRAIN}),
+    State.TRAIN: frozenset({State.PUBLISH, State.SLEEP, State.DRAIN}),
+    State.PUBLISH: frozenset({State.SLEEP}),
+    State.SLEEP: frozenset({State.RESUME}),
+    State.RESUME: frozenset({State.GENERATE}),
+}
+"""What may follow. `TRAIN` leads to `SLEEP` after a checkpoint, which changes no weights; and to the `DRAIN`
+of the next step in a run whose responses are given, which publishes before evaluations alone."""
+
+_HANDED = (State.DRAIN, State.RELEASE, State.WAKE, State.SLEEP, State.RESUME)
+"""Neither generated nor trained nor published: what taking turns costs."""
+MEGABYTE = 1e6
+Sleep = Literal["none", "optimizer", "all"]
+
+
+class Handover:
+    """Lets trainer and engines take turns.
+
+    `shares`: they are on the same devices, and engines rest while the trainer works; otherwise they keep what
+    they have, and the states only have names. `sleep`: what of the trainer leaves the devices.
+    """
+
+    def __init__(self, trainer: TrainerGroup, engines: EngineGroup, *, shares: bool, sleep: Sleep) -> None:
+        self._trainer, self._engines = trainer, engines
+        self._shares, self._sleep = shares, sleep
+        self.state = State.TRAIN
+        """First the trainer has its models on the devices, and engines wait for weights."""
+        self._seconds: dict[State, float] = {}
+        self._since = time.perf_counter()
+        self._freed = 0
+
+    def enter(self, state: State) -> None:
+        """The next state."""
+        assert state in NEXT[self.state], f"{self.state} leads to {state}"
+        now = time.perf_counter()
+        self._seconds[self.state] = self._seconds.get(self.state, 0.0) + now - self._since
+        self.state, self._since = state, now
+
+    async def to_trainer(self) -> None:
+        """From the last answer to the training step."""
+        await self._release()
+
+    async def publish(self, location: WeightsLocation, *, keep_cache: bool) -> None:
+        """Engines take up `location`; what the trainer does not need for it makes room."""
+        self.enter(State.PUBLISH)
+        if self._sleep != "none":
+            await self._trainer.sleep("optimizer")
+        await self._engines.publish(location, keep_cache=keep_cache)
+
+    async def to_engines(self) -> None:
+        """From the publication to the next answer."""
+        self.enter(State.SLEEP)
+        if self._sleep != "none":
+            self._freed = await self._trainer.sleep(self._sleep)
+        self.enter(State.RESUME)
+        await self._engines.resume()
+        self.enter(State.GENERATE)
+
+    @contextlib.asynccontextmanager
+    async def awake(self, producer: Producer) -> AsyncIterator[None]:
+        """Within, the trainer has its models on the devices, for a checkpoint. Engines keep their weights."""
+        if self._sleep == "none" or self.state is not State.GENERATE:
+            yield
+            return
+        async with producer.suspended():
+            await self._release(keep_weights=True)
+            yield
+            await self.to_engines()
+
+    def take_metrics(self) -> dict[str, float]:
+        """Of a trainer that sleeps: seconds since the last time, and what a rank gives back."""
+        found, self._seconds = self._seconds, {}
+        if self._sleep == "none":
+            return {}
+        seconds = {f"time/{state}_s": found.get(state, 0.0) for state in _HANDED}
+        return {**seconds, "train/asleep_mb": self._freed / MEGABYTE}
+
+    async def _release(self, *, keep_weights: bool = False) -> None:
+        self.enter(State.DRAIN)
+        if self._shares:
+            await self._engines.drain()
+        self.enter(State.RELEASE)
+        if self._shares:
+            await self._engines.release(keep_weights=keep_weights)
+        self.enter(State.WAKE)
+        if self._sleep != "none":
+            await self._trainer.wake()
+        self.enter(State.TRAIN)
