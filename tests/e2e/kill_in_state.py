@@ -35,7 +35,7 @@ class KillInState(Callback):
             if state == config.state and times == STEP:
                 os.kill(_pid(config.victim), signal.SIGKILL)
 
-        Handover.enter = killing  # type: ignore[method-assign]  # in this process, which is one run's alone
+        Handover.enter = killing  # type: ignore  # in this process, which is one run's alone
 
 
 def _pid(victim: str) -> int:

@@ -15,9 +15,9 @@ SleepLevel = Literal["optimizer", "all"]
 class Offload:
     """Moves the storages of tensors to host memory and back.
 
-    A storage is emptied where it is, so that every view of it is good again once it is filled: megatron's
-    parameters, which are views of one buffer, as well as a shard that an optimizer has of them. Until then
-    nobody may read or write one of them. On a CPU the copy lies in the same memory, and the rest is alike.
+    A storage is emptied where it is, so that every view of it is good again once it is filled: parameters
+    that are views of one buffer, as well as a shard that an optimizer has of them. Until then nobody may
+    read or write one of them. On a CPU the copy lies in the same memory, and the rest is alike.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ def _storages(tensors: Iterable[Tensor]) -> list[tuple[UntypedStorage, torch.dev
 
 def _bytes(storage: UntypedStorage, device: torch.device) -> Tensor:
     """uint8 [n], over the storage itself."""
-    return torch.empty(0, dtype=torch.uint8, device=device).set_(storage)  # type: ignore[call-overload]  # untyped
+    return torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
 
 
 def _on_host(storage: UntypedStorage, device: torch.device) -> Tensor:

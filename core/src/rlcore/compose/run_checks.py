@@ -145,7 +145,7 @@ def _sleep_complaints(resolved: Resolved) -> Iterator[str]:
     if not resolved.trainer.config.sleeps:
         yield f"{found}, but the trainer {resolved.trainer.name!r} cannot leave its devices; leave it out."
     if run.debug.only is not None:
-        yield f"{found} with --only {run.debug.only}, where either the trainer or the engines are; leave it out."
+        yield f"{found} with --only {run.debug.only}, where nobody shares the devices; leave it out."
     if run.placement == "split" or run.serving.engine_url:
         other = "--engine-url" if run.serving.engine_url else "--placement split"
         yield f"{found} with {other}, where engines have devices of their own; leave it out."

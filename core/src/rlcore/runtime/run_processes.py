@@ -151,7 +151,7 @@ class RunProcesses:
     async def _start(
         self, engines: EngineGroup, frozen: FrozenGroup, trainer: TrainerGroup | None, threads: int
     ) -> None:
-        """All at the same time. Of a trainer that sleeps, the engines take their share of the memory first."""
+        """All at the same time; before a trainer that sleeps, the engines, which size up the memory."""
         prepared, early = self.prepared, [engines.start(), frozen.start()]
         if trainer is not None and prepared.resolved.run.sleep != "none":
             await _all_or_first_error(*early)

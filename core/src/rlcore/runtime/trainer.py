@@ -191,7 +191,8 @@ class TrainerGroup:
         The bytes that the devices have back, of the rank that gives most.
         """
         self._is_asleep = True
-        return max(await self._all(self._step("going to sleep"), "sleep", lambda rank: (what,)))
+        freed: list[int] = await self._all(self._step("going to sleep"), "sleep", lambda rank: (what,))
+        return max(freed)
 
     async def wake(self) -> None:
         """They are on the devices again, where they were not."""

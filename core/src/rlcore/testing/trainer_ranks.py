@@ -209,7 +209,8 @@ def slept(rank: int, world: int, port: int, part: Part, bridge: Part, path: str)
         published = [tensor for _, tensor in policy.hf_tensors()]
         freed.append(policy.sleep(what) + other.sleep(what))
         left.append(sum(tensor.untyped_storage().nbytes() for tensor in published))
-        policy.wake(), other.wake()
+        policy.wake()
+        other.wake()
         results.append(_weights(policy))
     moved = float((_forward(other, batch)["log_probs"] - scores).abs().max())
     return {"weights": results, "freed": freed, "left": left, "moved": moved}

@@ -10,6 +10,7 @@ import torch
 from safetensors import safe_open
 
 from rlcore.api.part import Part
+from rlcore.api.part_config import TrainerConfig
 from rlcore.testing import trainer_ranks
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import make_qwen3
@@ -82,7 +83,8 @@ class TrainerConformance:
         assert answers["copied"] < LOG_PROBS
 
     def test_a_sleep_frees_the_device_and_changes_no_bit(self, model: Path) -> None:
-        if not self.trainer().config.sleeps:
+        config = self.trainer().config
+        if not (isinstance(config, TrainerConfig) and config.sleeps):
             pytest.skip("this trainer does not sleep")
         found, wanted = self.asked("slept", model), self.asked("awake", model)
         for mine, theirs in zip(found["weights"], wanted, strict=True):
