@@ -1,7 +1,9 @@
 """The public names of rlcore with their signatures, one block a name: `tests/packaging/public_names.txt`.
 
-python scripts/public_names.py            print them
-python scripts/public_names.py --write    and keep them
+python scripts/public_names.py              print them
+python scripts/public_names.py --write      and keep them
+python scripts/public_names.py --release    and keep them as those of a release: what it has may go once it
+                                            was deprecated in a release (docs/versions.md)
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import argparse
 import ast
 import inspect
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
@@ -17,16 +20,42 @@ from pathlib import Path
 from typing import Any
 
 import rlcore
+from rlcore.deprecated import DEPRECATED
 
 MADE = ("model_post_init",)
 """Methods that pydantic adds."""
 KEPT = Path(__file__).resolve().parents[1] / "tests/packaging/public_names.txt"
+RELEASED = KEPT.with_name("released_names.txt")
+"""Those of the last minor release; there is none before the first."""
+MARK = "  # deprecated"
 
 
 def described() -> str:
     """Every public name, in alphabetical order."""
     names = sorted(name for name in rlcore.__all__ if name != "__version__")
-    return "\n".join(line for name in names for line in _lines(name, getattr(rlcore, name))) + "\n"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        blocks = [list(_lines(name, getattr(rlcore, name))) for name in names]
+    for name, block in zip(names, blocks, strict=True):
+        block[0] += MARK if name in DEPRECATED else ""
+    return "\n".join(line for block in blocks for line in block) + "\n"
+
+
+def lost(released: str, now: str) -> list[str]:
+    """Names, and members as `Name.member`, that `released` has and `now` has not; deprecated ones may go."""
+    kept = {name for name, _ in _names(now)}
+    allowed = {name for name, is_deprecated in _names(released) if is_deprecated}
+    gone = [name for name, _ in _names(released) if name not in kept]
+    return [name for name in gone if not {name, name.partition(".")[0]} & allowed]
+
+
+def _names(text: str) -> Iterator[tuple[str, bool]]:
+    """Each name and each member of a description, and whether it is deprecated."""
+    owner = ""
+    for line in text.splitlines():
+        [name] = re.findall(r"^\s*(?:class )?(\w+)", line)
+        owner = owner if line.startswith(" ") else name
+        yield name if owner == name else f"{owner}.{name}", line.endswith(MARK)
 
 
 def _lines(name: str, value: Any) -> Iterator[str]:
@@ -60,9 +89,14 @@ def _members(kind: type[Any]) -> Iterator[str]:
             continue
         function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
         if isinstance(member, property):
-            yield f"{name}: property{_signature(member.fget)}"
+            yield f"{name}: property{_signature(member.fget)}{_mark(member.fget)}"
         elif inspect.isfunction(function) and (name != "__init__" or function.__module__ == kind.__module__):
-            yield f"{name}{_signature(function)}"
+            yield f"{name}{_signature(function)}{_mark(function)}"
+
+
+def _mark(function: Any) -> str:
+    """Of a member that `typing_extensions.deprecated` decorates."""
+    return MARK if hasattr(function, "__deprecated__") else ""
 
 
 def _is_required(field: Any) -> bool:
@@ -115,9 +149,11 @@ def main() -> None:
     """See the top."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--write", action="store_true")
-    text = described()
-    if parser.parse_args().write:
-        KEPT.write_text(text)
+    parser.add_argument("--release", action="store_true")
+    text, given = described(), parser.parse_args()
+    if given.write or given.release:
+        for file in (KEPT, RELEASED)[: 1 + given.release]:
+            file.write_text(text)
     else:
         print(text, end="")
 

@@ -4,7 +4,16 @@
 it is asked for.
 """
 
+from typing import Any
+
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from rlcore.deprecated import warn_of
+
+_public, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    warn_of(name)
+    return _public(name)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rlcore import __version__
 from rlcore.api.errors import PluginError
 from rlcore.api.records import Kind
 from rlcore.plugins.loader import Plugins, Switches, load
@@ -150,6 +151,37 @@ def test_a_broken_plugin_is_kept_aside_and_the_others_load(install: Install, cas
     assert not plugins.manager.has_plugin(f"bad_{case}")
     with pytest.raises(PluginError, match=r"failed to load: bad-plugin 1\.2\.3"):
         plugins.registry.find(Kind.REWARD, "kinder_words", "--reward")
+
+
+@pytest.mark.parametrize(
+    ("requires", "range_"),
+    [
+        ("rlcore<0.3,>=0.2", "<0.3,>=0.2"),
+        ("rlcore (<0.1)", "<0.1"),
+        ("rlcore>=99.1.dev3", ">=99.1.dev3"),
+        ("rlcore~~1", "~~1"),
+    ],
+)
+def test_a_plugin_for_another_rlcore_is_told_and_not_imported(
+    install: Install, requires: str, range_: str
+) -> None:
+    install("mine", "raise OSError('imported')", requires=["numpy>=1", requires])
+    [broken] = loaded("mine").broken
+    assert broken.error == (
+        f"it asks for rlcore{range_}, and rlcore {__version__} is installed; "
+        "install a release of rlcore-mine for this one"
+    )
+    with pytest.raises(PluginError, match=r"failed to load: rlcore-mine 1\.2\.3 \(it asks for rlcore"):
+        loaded("mine").registry.find(Kind.REWARD, "kind_words", "--reward")
+
+
+@pytest.mark.parametrize(
+    "requires",
+    ["rlcore", "rlcore<0.2,>=0.1", 'rlcore>=9; extra == "next"', "rlcore-cli>=9", "rlcore[models]"],
+)
+def test_a_plugin_for_this_rlcore_is_loaded(install: Install, requires: str) -> None:
+    install("mine", REWARD.format(name="kind_words"), requires=[requires])
+    assert not loaded("mine").broken
 
 
 def test_strict_makes_a_broken_plugin_fatal(install: Install) -> None:

@@ -7,6 +7,7 @@ files. A plugin that fails is left out and remembered; it is fatal only where it
 
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pluggy
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 import rlcore
 from rlcore.api import hookspecs
@@ -31,6 +33,8 @@ CORE = "core"
 ONLY = "RLCORE_PLUGINS"
 STRICT = "RLCORE_STRICT_PLUGINS"
 PREFIX = "rlcore_"
+REQUIREMENT = re.compile(r"rlcore(?![\w.-])\s*\(?([^\[;)]*)\)?\s*")
+"""What a plugin's metadata ask of rlcore. With a marker (`; extra == …`) it is no demand of every install."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +195,29 @@ def _add_entry_point(loader: _Loader, point: EntryPoint, points: Iterable[EntryP
     if len(rivals) > 1:
         loader.reject(info, f"the name {point.name!r} is taken by {' and '.join(rivals)}; uninstall one")
         return
+    asked = _unmet_range(point)
+    if asked is not None:
+        loader.reject(
+            info,
+            f"it asks for rlcore{asked}, and rlcore {rlcore.__version__} is installed; "
+            f"install a release of {dist} for this one",
+        )
+        return
     loader.add(info, point.load)
+
+
+def _unmet_range(point: EntryPoint) -> str | None:
+    """The range of rlcore that a plugin's metadata ask for, where this rlcore is outside of it."""
+    for required in (point.dist.requires if point.dist else None) or ():
+        match = REQUIREMENT.fullmatch(required)
+        if match is None:
+            continue
+        try:
+            if not SpecifierSet(match[1]).contains(rlcore.__version__, prereleases=True):
+                return match[1].strip()
+        except InvalidSpecifier:
+            return match[1].strip()
+    return None
 
 
 def _is_wanted(point: EntryPoint, switches: Switches) -> bool:
