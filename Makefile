@@ -1,4 +1,4 @@
-# make demo | test | test-full | test-sglang | lint | mutants | bench | site | setup. Each sets up what it needs.
+# make demo | test | test-full | test-sglang | lint | mutants | bench | site | dist | setup. Each sets up what it needs.
 #
 # PYTHON=python3.12     the interpreter to make the environments with
 # TORCH_INDEX=URL|DIR   where to take torch from: the URL of a package index, or a folder of wheels
@@ -22,7 +22,7 @@ PROJECTS := $(wildcard core/pyproject.toml cli/pyproject.toml plugins/*/*/pyproj
 
 export TORCH_INDEX TORCH_SPEC
 
-.PHONY: demo test test-full test-sglang lint mutants bench site setup
+.PHONY: demo test test-full test-sglang lint mutants bench site dist setup
 .DELETE_ON_ERROR:
 
 demo: $(MEMBERS)
@@ -48,6 +48,9 @@ lint: setup
 
 mutants: setup
 	$(BIN)/python scripts/mutants.py
+
+dist: setup
+	$(BIN)/python scripts/dist.py
 
 bench: setup
 	$(BIN)/python benchmarks/run.py

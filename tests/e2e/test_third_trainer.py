@@ -1,6 +1,6 @@
 """A trainer from outside the workspace, as `rlcore new trainer` makes it, learns the demo as a wheel.
 
-Its own tests hold it to the suite of trainers: tests/packaging/test_new_plugins.py runs them.
+Its own tests hold it to the suite of trainers: tests/packaging/test_release.py runs them.
 """
 
 import subprocess

@@ -1,14 +1,11 @@
 """`pip install .` at the root, and of one plugin, into environments that have third-party packages only."""
 
-import json
-import subprocess
-import sys
 import tomllib
-import venv
 from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+from environments import environment, install, offered
 
 pytestmark = pytest.mark.full  # every member is built and installed
 
@@ -16,41 +13,6 @@ ROOT = Path(__file__).resolve().parents[2]
 MEMBERS = [
     path.parent for path in (*ROOT.glob("c*/pyproject.toml"), *ROOT.glob("plugins/*/*/pyproject.toml"))
 ]
-OURS = ("rlcore", "_editable_impl_rlcore", "__editable__", "_virtualenv")
-LIMIT_S = 280
-
-
-@pytest.fixture(scope="module")
-def third_party(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what this environment has beside the workspace's members."""
-    folder = tmp_path_factory.mktemp("third_party")
-    sites = [Path(path) for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
-    for entry in (entry for site in sites for entry in site.iterdir()):
-        if not entry.name.startswith(OURS) and not (folder / entry.name).exists():
-            (folder / entry.name).symlink_to(entry)
-    return folder
-
-
-def environment(folder: Path, third_party: Path) -> Path:
-    """A new environment; its folder of packages."""
-    venv.create(folder, with_pip=False)
-    [site] = folder.glob("lib/python*/site-packages")
-    (site / "third_party.pth").write_text(f"{third_party}\n")
-    return site
-
-
-def install(folder: Path, *what: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin/python"), "install", "--quiet"]
-    offline = ["--disable-pip-version-check", "--no-index", "--no-build-isolation"]
-    subprocess.run([*pip, *offline, *map(str, what)], check=True, timeout=LIMIT_S, cwd=folder)
-
-
-def offered(folder: Path) -> tuple[set[str], list[str]]:
-    """The distributions that `rlcore plugins` lists, and the broken ones."""
-    command = [str(folder / "bin/rlcore"), "plugins", "--json"]
-    done = subprocess.run(command, check=True, timeout=LIMIT_S, cwd=folder, capture_output=True, text=True)
-    found = json.loads(done.stdout)
-    return {row["distribution"] for row in found["plugins"]}, [row["name"] for row in found["broken"]]
 
 
 def name_of(member: Path) -> str:

@@ -15,7 +15,7 @@ class TestMyPlugin(BridgeConformance):
     config_class = MistralConfig
     shape: ClassVar = {**BridgeConformance.shape, "sliding_window": None}
     axes: ClassVar = {"tied": TIED, "heads": HEADS, "rope": ROPES[:1]}
-    layouts: ClassVar = {name: LAYOUTS[name] for name in ("TP2 SP", "PP2")}
+    layouts: ClassVar = {name: layout for name, layout in LAYOUTS.items() if layout[0] == 2}
     refused: ClassVar = {
         "use_sliding_window is not supported": {"sliding_window": 16},
         "hidden_act 'gelu' is not supported": {"hidden_act": "gelu"},
