@@ -1,0 +1,48 @@
+"""The licenses of what rlcore asks for: listed, and such that they fit."""
+
+import re
+from importlib.metadata import PathDistribution
+from pathlib import Path
+
+import licenses_page
+import pytest
+
+PAGE = licenses_page.PAGE.read_text()
+
+
+def test_the_page_lists_every_package_that_members_ask_for() -> None:
+    """By name: what another release of a package says of its license is checked below."""
+    listed, made = (re.findall(r"^\| (\S+) \| ", text, re.MULTILINE) for text in (PAGE, licenses_page.page()))
+    assert listed == made, "run scripts/licenses_page.py"
+
+
+def test_every_package_that_is_needed_has_a_license_that_fits() -> None:
+    found = {one.name: licenses_page.license_of(one) for one in licenses_page.needed()}
+    assert {"torch", "ray", "markdown-it-py"} <= found.keys(), "those that are needed in turn too"
+    assert not {name: said for name, said in found.items() if licenses_page.misfits(said)}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "license_name", "misfits"),
+    [
+        ("License-Expression: MIT AND (Apache-2.0 OR GPL-3.0-only)", None, ["GPL-3.0-only"]),
+        ("License: Apache License 2.0", "Apache-2.0", []),
+        (
+            "License: 3-Clause BSD License\nClassifier: License :: OSI Approved :: BSD License",
+            "BSD-3-Clause",
+            [],
+        ),
+        ("Classifier: License :: OSI Approved :: MIT License", "MIT", []),
+        ("License: AGPL-3.0", "AGPL-3.0", ["AGPL-3.0"]),
+        ("License: Apache 2.0\nClassifier: License :: OSI Approved :: BSD License", "Apache-2.0 AND BSD", []),
+        ("Summary: nothing is said", "unknown", ["unknown"]),
+        ("License: All rights reserved.", "unknown", ["unknown"]),
+    ],
+)
+def test_what_metadata_say(
+    tmp_path: Path, metadata: str, license_name: str | None, misfits: list[str]
+) -> None:
+    (tmp_path / "METADATA").write_text(f"Metadata-Version: 2.4\nName: acme\nVersion: 1\n{metadata}\n")
+    found = licenses_page.license_of(PathDistribution(tmp_path))
+    assert license_name in (found, None)
+    assert licenses_page.misfits(found) == misfits
