@@ -51,7 +51,7 @@ FLAGS = (
 ALONE = ("--ray-address", "none")
 LIMIT_S = 120.0
 UNPROMISED = (
-    *("time/", "rollout/tokens_per_s", "rollout/reward_failed", "rollout/reward_timed_out"),
+    *("time/", "perf/", "rollout/tokens_per_s", "rollout/reward_failed", "rollout/reward_timed_out"),
     *("rollout/crashed", "rollout/aborted", "rollout/failed", "engine/replaced"),
 )
 

@@ -1,5 +1,7 @@
 """A run in halves: rollouts without a trainer, training without an engine, the numbers of a whole run."""
 
+import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,13 @@ def trained(run_dir: Path) -> list[dict[str, Any]]:
 
 def test_training_alone_repeats_the_whole_run_to_the_last_bit(run: Run, tmp_path: Path) -> None:
     whole, half = tmp_path / "whole", tmp_path / "half"
-    run(*SETTINGS, "--save-rollouts-every", "1", "--save-batches-every", "3", "--run-dir", str(whole))
+    dumps = ("--save-rollouts-every", "1", "--save-batches-every", "3", "--profile-steps", "2-9")
+    run(*SETTINGS, *dumps, "--run-dir", str(whole))
+    with gzip.open(whole / "profile" / "steps-2-9-rank-0.json.gz") as file:
+        events = json.load(file)["traceEvents"]
+    assert {"step 2", "step 3", "aten::mm"} <= {event["name"] for event in events}
+    assert "step 1" not in {event["name"] for event in events}
+    assert all(row["perf/train_tflops"] > 0 and "perf/mfu" not in row for row in rows(whole)[1:])
     saved = whole / "rollouts"
     assert [file.name for file in sorted(saved.iterdir())] == [f"{n}.safetensors" for n in (1, 2, 3)]
     command = run(*SETTINGS, "--only", "train", "--rollouts", str(whole), "--run-dir", str(half))

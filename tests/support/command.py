@@ -113,7 +113,7 @@ def rows(run_dir: Path) -> list[dict[str, Any]]:
 
 def untimed(run_dir: Path) -> list[dict[str, Any]]:
     """metrics.jsonl without what a clock measured."""
-    clocks = ("time/", "rollout/tokens_per_s")
+    clocks = ("time/", "perf/", "rollout/tokens_per_s")
     return [{k: v for k, v in row.items() if not k.startswith(clocks)} for row in rows(run_dir)]
 
 

@@ -163,6 +163,10 @@ class EngineConfig(PassingConfig):
         default=5.0, ge=0, description="Seconds that the server may take to end before it is killed."
     )
 
+    def complaints(self, run: RunConfig, fields: Mapping[str, Any]) -> Iterable[str]:
+        """What of the run does not fit the engine, a sentence each. `fields`: those of `table`, as given."""
+        return ()
+
 
 class TrainerConfig(PassingConfig):
     """Kind `trainer`. `fields` below: those of `table` as the user gave them, texts where they are flags."""

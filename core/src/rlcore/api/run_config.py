@@ -221,9 +221,27 @@ class DebugOptions(Config):
     save_batches_every: int = Field(
         0, ge=0, description="steps between those whose batches each train rank writes to batches/; 0: none"
     )
+    profile_steps: str = Field(
+        "", description="steps whose training is profiled, N or FIRST-LAST, into profile/; empty: none"
+    )
     trace_limit: int = Field(
         64, ge=0, description="MiB of RUN/trace.json, which says what took how long; 0: it is not written"
     )
+
+    @field_validator("profile_steps")
+    @classmethod
+    def _a_range(cls, text: str) -> str:
+        first, _, last = text.partition("-")
+        ends = [first, last] if last else [first]
+        if text and not (all(map(str.isdecimal, ends)) and 1 <= int(first) <= int(ends[-1])):
+            raise ValueError("expected a step, or FIRST-LAST")
+        return text
+
+    @property
+    def profiled(self) -> tuple[int, int] | None:
+        """The first and the last step of `profile_steps`."""
+        first, _, last = self.profile_steps.partition("-")
+        return (int(first), int(last or first)) if first else None
 
 
 class ServingOptions(Config):

@@ -99,6 +99,7 @@ def resolve_model(selection: Selection) -> ModelChoice:
         bridge=resolve_part(found.entry, selection.settings()),
         bridge_for=found.family.trainer,
         hub=found.hub,
+        facts=found.family.facts or "",
     )
 
 

@@ -10,9 +10,9 @@ from rlcore.api.part_config import (
     AdvantageConfig,
     BatchConfig,
     CorrectionConfig,
+    EngineConfig,
     FilterConfig,
     LossConfig,
-    PassingConfig,
     TrainerConfig,
     ValueLossConfig,
 )
@@ -30,7 +30,8 @@ class ModelChoice:
     """The model. `name`: as it is chosen again; `path`: its Hugging Face directory (None: the preset,
 
     which `preset`, a factory string, writes); `hub`: `path` still lacks the weights (`models.download`).
-    `bridge_for`: the trainer that the bridge is written for.
+    `bridge_for`: the trainer that the bridge is written for; `facts`: a factory string of what reads the
+    sizes of a config.json, if the family has it.
     """
 
     name: str
@@ -40,6 +41,7 @@ class ModelChoice:
     bridge: Part
     bridge_for: str = ""
     hub: bool = False
+    facts: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +56,7 @@ class Inference:
     run: RunConfig
     model: ModelChoice
     generator: Part
-    engine: Part[PassingConfig]
+    engine: Part[EngineConfig]
     rewards: tuple[RewardPart, ...] = ()
     evals: tuple[EvalSet, ...] = ()
     engine_fields: Mapping[str, Any] = field(default_factory=dict)

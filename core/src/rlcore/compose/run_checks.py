@@ -107,6 +107,7 @@ def _complaints(
     yield from reward_complaints(resolved)
     table = resolved.engine.config.table
     yield from engine_complaints(run, [f"{table}.{name}" for name in resolved.engine_fields])
+    yield from resolved.engine.config.complaints(run, resolved.engine_fields)
     yield from _bridge_complaints(resolved)
     yield from resolved.trainer.config.complaints(run, resolved.trainer_fields, _roles(resolved))
     yield from frozen_complaints(resolved)

@@ -27,6 +27,7 @@ from rlcore.engines.client_answers import (
 from rlcore.engines.client_http import Http, RefusedError
 from rlcore.engines.client_wire import ABORT, GENERATE, Capabilities
 from rlcore.engines.joint_requests import JointRequests
+from rlcore.engines.tally import EngineTally
 
 _log = logging.getLogger(__name__)
 ROUTING_HEADER = "X-SMG-Routing-Key"
@@ -38,6 +39,7 @@ CANCEL_AGAIN_S = 15.0
 
 T = TypeVar("T")
 PauseMode = Literal["abort", "in_place", "retract"]
+_LOADS = ("num_running_reqs", "num_waiting_reqs")
 MemoryTag = Literal["weights", "kv_cache", "cuda_graph"]
 
 
@@ -86,6 +88,7 @@ class EngineClient:
         self._running: dict[str, list[str]] = {}
         self._sessions: dict[str, JointRequests] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._tally = EngineTally()
 
     @property
     def url(self) -> str:
@@ -151,6 +154,8 @@ class EngineClient:
             answers = await answering
         finally:
             del self._running[rid]
+        for answer in answers:
+            self._tally.note(answer["meta_info"])
         read = partial(wire.completion, prompt_tokens=len(input_ids))
         return [await in_turn(partial(read, answer), size=size_of(answer["meta_info"])) for answer in answers]
 
@@ -243,6 +248,19 @@ class EngineClient:
     async def reach(self, *, timeout_s: float) -> None:
         """Returns where the server's process answers, whatever its scheduler is busy with."""
         await self._http.get("/model_info", timeout_s=timeout_s)
+
+    def take_tally(self) -> EngineTally:
+        """What the server has done since the last call."""
+        tally, self._tally = self._tally, EngineTally()
+        return tally
+
+    async def look(self) -> None:
+        """Note how busy the server is, where it says so."""
+        if not (await self.capabilities()).loads:
+            return
+        answer = await self._http.get("/v1/loads", timeout_s=self._control_s)
+        ranks = answer["loads"]
+        self._tally.look(*(sum(int(one[key]) for one in ranks) for key in _LOADS))
 
     async def server_info(self) -> Mapping[str, Any]:
         """What the server says of its settings."""

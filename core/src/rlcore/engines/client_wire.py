@@ -30,7 +30,7 @@ class Capabilities:
     `routed_experts`: the experts that were chosen for each token may be asked for. `deltas`: it applies files
     of changes to the weights that it has. `sessions`: a session can be asked for as one. `memory`:
     it gives its memory back, and takes it again, when told to. `packed`: it can give tokens and log-probs as
-    bytes (`rlcore.engines.client_answers`).
+    bytes (`rlcore.engines.client_answers`). `loads`: it says how many requests run and wait.
     """
 
     version: str
@@ -46,6 +46,7 @@ class Capabilities:
     sessions: bool = False
     memory: bool = False
     packed: bool = False
+    loads: bool = False
 
 
 def capabilities(info: Mapping[str, Any], endpoints: Iterable[str]) -> Capabilities:
@@ -66,6 +67,7 @@ def capabilities(info: Mapping[str, Any], endpoints: Iterable[str]) -> Capabilit
         deltas="update_weights_from_delta" in paths,
         sessions="sessions" in says,
         packed="packed" in says,
+        loads="v1/loads" in paths,
         memory={"release_memory_occupation", "resume_memory_occupation"} <= paths,
     )
 

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from rlcore.runtime.supervisor import ServerLauncher
 
 
+LOOKS_S = 1.0
+"""Seconds between looks at how busy the servers are."""
+
+
 class EngineGroup:
     """The supervised engines, and the weights' way into all of them."""
 
@@ -140,12 +144,31 @@ class EngineGroup:
                 f"An engine took longer than {limit_s:g} s to load new weights (--publish-timeout)."
             ) from None
 
+    def take_metrics(self) -> dict[str, float]:
+        """What the engines have done since the last call; of a server that was lost meanwhile, nothing."""
+        from rlcore.engines.tally import tally_metrics
+
+        return tally_metrics(client.take_tally() for client in self._serving)
+
+    @property
+    def _serving(self) -> list[EngineClient]:
+        """Of the servers that serve now; and of all of them together behind a router."""
+        servers = [engine.server.client for engine in self._engines if engine.server is not None]
+        return servers if self._asking is None else [*servers, self._asking]
+
     async def watch(self) -> None:
         """Raises `EngineError` when an engine is lost and may not be replaced; never returns."""
         if not self._engines:
             await asyncio.Event().wait()
         watched = [self._router.watch()] if self._router is not None else []
-        await asyncio.gather(*watched, *(engine.watch() for engine in self._engines))
+        await asyncio.gather(*watched, self._look(), *(engine.watch() for engine in self._engines))
+
+    async def _look(self) -> None:
+        """See from time to time how busy the servers are; one that does not answer has its watcher."""
+        while True:
+            await asyncio.sleep(LOOKS_S)
+            looks = [engine.server.client.look() for engine in self._engines if engine.server is not None]
+            await asyncio.gather(*looks, return_exceptions=True)
 
     async def stop(self) -> None:
         """End the servers, give the published weights' memory back."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rlcore.api.errors import DeltaError
+from rlcore.learning.flops import peak_tflops, training_flops
 from rlcore.rollout.batch import split, to_batch
 from rlcore.rollout.columns import with_columns
 from rlcore.rollout.evaluate import eval_metrics
@@ -64,6 +65,7 @@ class Loop:
     def __post_init__(self) -> None:
         self._run = self.prepared.resolved.run
         self._is_checked = False
+        self._lengths: list[int] = []
         self._columns: Mapping[str, Tensor] = {}
         self._folder = self.prepared.run_dir.stat()
         self._saver = Saver(
@@ -171,6 +173,7 @@ class Loop:
             if result.location is not None:
                 await self._deliver(result.location, keep_cache=self._run.asynchrony.on_publish == "in_place")
             metrics |= dict(result.metrics)
+            metrics |= self._speed(metrics)
             metrics["time/train_s"] = trained - begin - result.write_seconds
             if self.producer.samples:
                 metrics["time/publish_s"] = time.perf_counter() - trained + result.write_seconds
@@ -181,12 +184,27 @@ class Loop:
                 self.producer.published(version)
         if self.producer.samples:
             metrics["engine/replaced"] = self.engines.replaced
+            metrics |= self.engines.take_metrics()
         metrics |= self.handover.take_metrics()
         metrics["time/step_s"] = metrics["time/rollout_s"] + time.perf_counter() - begin
         seconds = max(metrics["time/step_s"], 1e-9)
         metrics["rollout/tokens_per_s"] = metrics["rollout/response_tokens"] / seconds
         self.state = replace(self.state, step=step, version=version)
         return metrics
+
+    def _speed(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """What each rank computed a second in the optimizer steps, and the share of what its device could.
+
+        A critic, which is a model of the same size, counts as much as the policy.
+        """
+        prepared, seconds = self.prepared, metrics.get("time/update_s")
+        if prepared.facts is None or not seconds:
+            return {}
+        models = (metrics["train/updates"] > 0) + (prepared.resolved.value_loss is not None)
+        flops = models * training_flops(prepared.facts, self._lengths)
+        tflops = flops / seconds / self._run.ranks / 1e12
+        peak = peak_tflops(self.trainer.device) if prepared.model.dtype == "bf16" else None
+        return {"perf/train_tflops": tflops, **({} if peak is None else {"perf/mfu": tflops / peak})}
 
     async def _update(self, rollout: Rollout, step: int) -> UpdateResult:
         """Train on `rollout`, and write the weights for the engines."""
@@ -195,6 +213,7 @@ class Loop:
             groups = rollout.groups if self.teacher is None else await self.teacher.score(rollout.groups)
             # In a thread: the next rollout's requests are answered meanwhile, however large the batch is.
             shares = await asyncio.to_thread(self._shares, rollout, groups)
+            self._lengths = [length for share in shares for length in share.lengths.tolist()]
             await self.handover.to_trainer()
             result = await self.trainer.update(
                 shares,

@@ -39,6 +39,7 @@ from rlcore.runtime.run_folder import MODEL_DIR, writing
 from rlcore.runtime.saved_rollouts import rollout_files
 
 if TYPE_CHECKING:
+    from rlcore.api.model_facts import ModelFacts
     from rlcore.api.run_config import RunConfig
     from rlcore.api.trainer import Trainer
     from rlcore.api.types import Prompt
@@ -115,10 +116,23 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         gpu=gpu,
         engine_fields=engine_fields,
         frozen=() if run.debug.only == "train" else prepare_frozen(resolved, path),
+        facts=_facts(resolved, hf_config),
         rollouts=rollout_files(run.debug.rollouts) if run.debug.only == "train" else (),
     )
     check_external(prepared)
     return prepared
+
+
+def _facts(resolved: Resolved, hf_config: Mapping[str, Any]) -> ModelFacts | None:
+    """The model's sizes; None where its family does not tell them, or of an unusual config.json."""
+    model = resolved.model
+    if not model.facts:
+        return None
+    try:
+        facts: ModelFacts = Part(name=model.family, factory=model.facts).load()(hf_config)
+    except KeyError:
+        return None
+    return facts
 
 
 def _counted(resolved: Resolved, prompts: Sequence[Prompt]) -> int:

@@ -12,6 +12,7 @@ from rlcore.compose.model_checks import TOP_EXPERTS
 
 if TYPE_CHECKING:
     from rlcore.api.callback import Callback
+    from rlcore.api.model_facts import ModelFacts
     from rlcore.api.part import ModelSpec
     from rlcore.api.sources import Prompts
     from rlcore.api.tracker import Tracker
@@ -85,7 +86,7 @@ class Prepared(Served):
     """A run that may start. `reference`, `critic`: where their first weights come from, if there are such.
 
     `teacher`: None where there is none, or an engine is it. `rollouts`: files that are trained on in place of
-    what engines would sample.
+    what engines would sample. `facts`: the model's sizes, where its family tells them.
     """
 
     resolved: Resolved
@@ -95,6 +96,7 @@ class Prepared(Served):
     teacher: ModelSpec | None
     prompts: Prompts
     rollouts: tuple[Path, ...]
+    facts: ModelFacts | None
     trackers: Mapping[str, Tracker]
     callbacks: Mapping[str, Callback]
 

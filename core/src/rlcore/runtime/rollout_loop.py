@@ -16,6 +16,7 @@ from rlcore.tracking.trace import Trace
 if TYPE_CHECKING:
     from rlcore.api.producer import Producer, Rollout
     from rlcore.rollout.teacher import TeacherEngine
+    from rlcore.runtime.engines import EngineGroup
     from rlcore.runtime.prepared import Prepared
     from rlcore.runtime.signals import StopSignals
     from rlcore.runtime.state import RunState
@@ -31,6 +32,7 @@ class RolloutLoop:
 
     prepared: Prepared
     producer: Producer
+    engines: EngineGroup
     trackers: Trackers
     stop: StopSignals
     state: RunState
@@ -75,6 +77,7 @@ class RolloutLoop:
                 "step": step,
                 "weight_version": self.state.version,
                 **rollout.metrics,
+                **self.engines.take_metrics(),
                 "time/step_s": rollout.metrics["time/rollout_s"],
                 "rollout/tokens_per_s": rollout.metrics["rollout/response_tokens"] / seconds,
             }

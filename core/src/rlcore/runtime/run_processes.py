@@ -130,7 +130,7 @@ class RunProcesses:
             loop: Loop | RolloutLoop
             if trainer is None:
                 self.state = replace(self.state, version=await engines.clients[0].weight_version())
-                loop = self._rollout_loop(self._producer(clients, rewards), trace, stop)
+                loop = self._rollout_loop(engines, self._producer(clients, rewards), trace, stop)
             else:
                 engines.connect(trainer)
                 loop = await self._loop(engines, trainer, self._producer(clients, rewards), trace, stop)
@@ -160,11 +160,14 @@ class RunProcesses:
         late = [trainer.start(worker_setups(prepared, engines.publisher, threads))] if trainer else []
         await _all_or_first_error(*early, *late)
 
-    def _rollout_loop(self, producer: Producer, trace: Trace, stop: StopSignals) -> RolloutLoop:
+    def _rollout_loop(
+        self, engines: EngineGroup, producer: Producer, trace: Trace, stop: StopSignals
+    ) -> RolloutLoop:
         """Of engines that keep the weights of the model's directory."""
         return RolloutLoop(
             prepared=self.prepared,
             producer=producer,
+            engines=engines,
             trace=trace,
             trackers=Trackers(self.prepared.trackers, self.console),
             stop=stop,

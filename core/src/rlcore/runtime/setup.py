@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rlcore.api.inputs import Input, TrainsOn
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.learning.settings import LearnerSettings
+from rlcore.runtime.profiler import PROFILE, StepProfiler
 from rlcore.runtime.worker import CRITIC, POLICY, REFERENCE, CriticSetup, WorkerSetup
 
 if TYPE_CHECKING:
@@ -79,9 +80,15 @@ def worker_setups(prepared: Prepared, publisher: Publisher, threads: int) -> lis
             seed=run.seed,
             threads=threads,
             step_timeout=run.limits.step_timeout,
+            profiler=_profiler(prepared, rank),
         )
         for rank in range(run.ranks)
     ]
+
+
+def _profiler(prepared: Prepared, rank: int) -> StepProfiler | None:
+    steps = prepared.resolved.run.debug.profiled
+    return None if steps is None else StepProfiler(prepared.run_dir / PROFILE, rank, *steps)
 
 
 def _optimizer(run: RunConfig) -> OptimizerSettings:

@@ -87,6 +87,8 @@ class TrainerGroup:
         self._critics = [actor(CriticWorker, rank, slot) for rank, slot in enumerate(critics)]
         self._data_ranks: list[int] = []
         self._is_asleep = False
+        self.device = ""
+        """The name of the first worker's GPU."""
 
     async def start(self, setups: Sequence[WorkerSetup]) -> None:
         """Build the models on every rank."""
@@ -100,6 +102,7 @@ class TrainerGroup:
             apart = [(setup, *place) for setup in setups]
             starting.append(self._answers(task, CRITICS, self._critics, "start", apart, None))
         self._data_ranks, *_ = await asyncio.gather(*starting)
+        self.device = await within(START_SECONDS, f"{TRAINING} 0", self._actors[0].call("device"))
 
     @staticmethod
     async def _meeting(kind: str, actors: Sequence[Actor], hosts: Sequence[str]) -> tuple[str, int]:

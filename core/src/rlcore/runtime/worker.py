@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from rlcore.engines.publish_file import WeightsLocation
     from rlcore.learning.settings import LearnerSettings, Scales
     from rlcore.runtime.cluster import Actor
+    from rlcore.runtime.profiler import StepProfiler
 
 POLICY, REFERENCE, CRITIC = "policy", "reference", "critic"
 """The roles, and their folders in a checkpoint."""
@@ -70,6 +72,7 @@ class WorkerSetup:
     seed: int
     threads: int
     step_timeout: float
+    profiler: StepProfiler | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +133,12 @@ class RankWorker:
         """A sign of life, from a thread of its own: a long step is none of its business (see `watched`)."""
         time.sleep(BEAT_SECONDS)
 
+    def device(self) -> str:
+        """The name of its GPU; empty: it has none."""
+        import torch
+
+        return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+
     def stop(self) -> None:
         """Leave the process group in order."""
         if self._trainer is not None:
@@ -188,6 +197,7 @@ class TrainWorker(RankWorker):
             rank=trainer.data,
         )
         self._publisher = setup.publisher
+        self._profiler = setup.profiler
         settle_heap()
         return trainer.data.number
 
@@ -199,10 +209,11 @@ class TrainWorker(RankWorker):
         `scales`: what settings are multiplied by in this step. `keep`: the result has `columns`.
         """
         self._policy.lr_scale = scales.lr
-        for hook in self._hooks:
-            assert self._policy.view is not None, "made for the hooks"
-            hook.before_step(step, self._policy.view)
-        metrics = self._learner.update(batch, step=step, first=first, kl_scale=scales.kl, keep=keep)
+        with self._profiler.around(step) if self._profiler else nullcontext():
+            for hook in self._hooks:
+                assert self._policy.view is not None, "made for the hooks"
+                hook.before_step(step, self._policy.view)
+            metrics = self._learner.update(batch, step=step, first=first, kl_scale=scales.kl, keep=keep)
         columns = self._learner.take_columns()
         trained = time.perf_counter()
         location = None if version is None else self.write_weights(version)
@@ -212,6 +223,12 @@ class TrainWorker(RankWorker):
             write_seconds=time.perf_counter() - trained,
             columns=columns if self._rank == 0 else {},
         )
+
+    def stop(self) -> None:
+        """Leave the process group in order; a profile that the run's end cut short is written."""
+        if self._profiler is not None:
+            self._profiler.end()
+        super().stop()
 
     def write_weights(self, version: int, whole: bool = False) -> WeightsLocation | None:
         """Lay the weights down for the engines (see `Publisher.write`); the location on rank 0."""

@@ -46,6 +46,17 @@ class ControlConformance(Abilities):
         await client.abort()
         assert (await kept.result).finish_reason == "abort"
 
+    async def test_a_look_counts_what_runs(self, client: EngineClient) -> None:
+        if not (await client.capabilities()).loads:
+            pytest.skip("it does not say how many requests run")
+        client.take_tally()
+        request = await running(client, "looked-at")
+        await client.look()
+        await client.abort("looked-at")
+        await request.result
+        tally = client.take_tally()
+        assert (tally.running, tally.waiting) == ([1], [0])
+
     async def test_abort_ends_all_samples_of_a_request(self, client: EngineClient) -> None:
         self.needs("aborts")
         task = asyncio.create_task(client.generate(PROMPT, LONG, n=3, rid="three"))

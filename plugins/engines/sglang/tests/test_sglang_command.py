@@ -13,6 +13,7 @@ import pytest
 from launches import TOKEN, launch
 
 from rlcore.api.errors import ConfigError, MissingEngineError
+from rlcore.api.run_config import RunConfig
 from rlcore.network import loopback_interface
 from rlcore_sglang import cpu, heads
 from rlcore_sglang.config import SglangConfig
@@ -225,3 +226,39 @@ def test_nodes_divide_the_ranks(fields: dict[str, Any], nodes: int | None) -> No
 def test_gpus_of_an_engine(fields: dict[str, Any], devices: int) -> None:
     """Attention that is divided by data is on the GPUs that the model is on anyway."""
     assert SglangEngine(SglangConfig()).devices(fields) == devices
+
+
+EAGLE = {"speculative-algorithm": "EAGLE", "speculative_num_steps": "3"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "run", "said"),
+    [
+        (EAGLE, {}, None),
+        ({"speculative_draft_model_path": "draft"}, {"min_p": 0.1}, None),
+        (
+            {**EAGLE, "speculative-accept-threshold-acc": "0.9"},
+            {},
+            "--sglang.speculative-accept-threshold-acc: found 0.9",
+        ),
+        ({**EAGLE, "speculative_accept_threshold_single": 1.0}, {}, None),
+        (EAGLE, {"min_p": 0.1}, "--min-p: found 0.1, which SGLang leaves out where it speculates"),
+        (
+            {**EAGLE, "speculative-draft-model-path": "d"},
+            {},
+            "--sglang.speculative-draft-model-path: found d, but",
+        ),
+    ],
+)
+def test_what_speculation_would_not_keep_exact(
+    fields: dict[str, Any], run: dict[str, Any], said: str | None
+) -> None:
+    complaints = [*SglangConfig().complaints(RunConfig.of(**run), fields)]
+    assert [one.partition(said)[1] for one in complaints] == [said] if said else complaints == []
+
+
+def test_speculation_needs_a_gpu(sglang_python: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^--sglang\.speculative-algorithm: where SGLang speculates without a"
+    ):
+        SglangEngine(SglangConfig(python=sglang_python)).check(EAGLE)

@@ -25,6 +25,7 @@ class Controls:
         """Every path with its handler."""
         return {
             **information(self),
+            "/v1/loads": self.loads,
             "/update_weights_from_disk": self.update_from_disk,
             "/update_weights_from_shared_memory": self.update_from_shared_memory,
             "/update_weights_from_delta": self.update_from_delta,
@@ -76,6 +77,11 @@ class Controls:
                 "generated_tokens": scheduler.token_count,
             }
         )
+
+    async def loads(self, _: web.Request) -> web.Response:
+        """How many samples run and wait, as SGLang says it: for each data-parallel rank, which is one."""
+        running, waiting = await self.service.call(self.scheduler.counts)
+        return web.json_response({"loads": [{"num_running_reqs": running, "num_waiting_reqs": waiting}]})
 
     async def model_info(self, _: web.Request) -> web.Response:
         """What is served."""

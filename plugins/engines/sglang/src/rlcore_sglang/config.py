@@ -1,11 +1,15 @@
 """`--engine.*` of `sglang`."""
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from rlcore import EngineConfig, absolute_path
+from rlcore import EngineConfig, RunConfig, absolute_path
+
+SPECULATES = "speculative_algorithm"
+_THRESHOLDS = ("speculative_accept_threshold_single", "speculative_accept_threshold_acc")
+_OWN_DRAFT = ("speculative_draft_model_path", "speculative_draft_model")
 
 
 class SglangConfig(EngineConfig):
@@ -49,3 +53,31 @@ class SglangConfig(EngineConfig):
     def _absolute(cls, python: str | None) -> str | None:
         """A name without a folder is looked up in PATH, as a shell does."""
         return absolute_path(python) if python and "/" in python else python
+
+    def complaints(self, run: RunConfig, fields: Mapping[str, Any]) -> Iterable[str]:
+        """Of speculative decoding: what would change the distribution, or fill the draft with the policy.
+
+        SGLang 0.5.12 to 0.5.23 load every publication into the draft too. The policy's own layers for
+        multi-token prediction take what is theirs; of another model they would take what fits by its name.
+        """
+        given = {name.replace("-", "_"): value for name, value in fields.items()}
+        if SPECULATES not in given:
+            return
+        for name in _THRESHOLDS:
+            if float(given.get(name, 1.0)) < 1.0:
+                yield (
+                    f"--sglang.{name.replace('_', '-')}: found {given[name]}, which accepts drafts that the "
+                    "policy would not sample; leave it out."
+                )
+        if run.sampling.min_p:
+            yield (
+                f"--min-p: found {run.sampling.min_p:g}, which SGLang leaves out where it speculates; leave "
+                f"it out, or --sglang.{SPECULATES.replace('_', '-')}."
+            )
+        for name in _OWN_DRAFT:
+            if name in given:
+                yield (
+                    f"--sglang.{name.replace('_', '-')}: found {given[name]}, but SGLang would load the "
+                    "policy's weights into that draft with each publication; leave it out, so that the "
+                    "model's layers for multi-token prediction draft."
+                )

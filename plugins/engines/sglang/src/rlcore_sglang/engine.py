@@ -12,15 +12,17 @@ from rlcore import (
     DTYPE_NAMES,
     MEGABYTE,
     TOKEN_VARIABLE,
+    ConfigError,
     Engine,
     EngineLaunch,
     ServerCommand,
     far_ways,
+    flag_name,
     publisher_of,
     stay_on,
 )
 from rlcore_sglang import cpu, fields as server_fields, heads, launch_server, models
-from rlcore_sglang.config import SglangConfig
+from rlcore_sglang.config import SPECULATES, SglangConfig
 
 if TYPE_CHECKING:
     from rlcore import Publisher
@@ -45,6 +47,12 @@ class SglangEngine(Engine[SglangConfig]):
     def check(self, fields: Mapping[str, Any], *, table: str | None = None) -> None:
         server_fields.require_version(self.config.python, self._environment())
         self.check_fields(fields, table=table)
+        if SPECULATES in {name.replace("-", "_") for name in fields} and not _has_gpu():
+            flag = flag_name(f"{table or self.config.table}.{SPECULATES}")
+            raise ConfigError(
+                f"{flag}: where SGLang speculates without a GPU, it takes the likeliest token whatever the "
+                "temperature; leave it out."
+            )
 
     def check_model(self, hf_config: Mapping[str, Any]) -> None:
         models.check_model(hf_config, on_gpu=_has_gpu())

@@ -1,0 +1,53 @@
+"""What an engine has done since it was last asked: from its answers, and from how busy it says it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(kw_only=True)
+class EngineTally:
+    """Counts of the answers of `/generate`, by what SGLang's `meta_info` calls them, and looks at the server.
+
+    `verified`: forward passes that checked drafts; `drafted`: tokens of the answers that had some. `running`,
+    `waiting`: requests, at each look.
+    """
+
+    prompt: int = 0
+    cached: int = 0
+    drafted: int = 0
+    verified: int = 0
+    running: list[int] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
+
+    def note(self, meta: Mapping[str, Any]) -> None:
+        """An answer."""
+        self.prompt += int(meta.get("prompt_tokens") or 0)
+        self.cached += int(meta.get("cached_tokens") or 0)
+        if verified := int(meta.get("spec_verify_ct") or 0):
+            self.verified += verified
+            self.drafted += int(meta.get("completion_tokens") or 0)
+
+    def look(self, running: int, waiting: int) -> None:
+        """Requests that the server computes, and that wait there."""
+        self.running.append(running)
+        self.waiting.append(waiting)
+
+
+def tally_metrics(tallies: Iterable[EngineTally]) -> dict[str, float]:
+    """`engine/…` and `perf/…` of the engines together; what nobody counted is left out."""
+    every = list(tallies)
+    prompt, verified = sum(one.prompt for one in every), sum(one.verified for one in every)
+    metrics: dict[str, float] = {}
+    if prompt:
+        metrics["engine/cache_hit_rate"] = sum(one.cached for one in every) / prompt
+    if verified:
+        metrics["engine/accept_length"] = sum(one.drafted for one in every) / verified
+    for name in ("running", "waiting"):
+        looks = [count for one in every for count in getattr(one, name)]
+        if looks:
+            metrics[f"perf/{name}_mean"] = sum(looks) / len(looks)
+            metrics[f"perf/{name}_max"] = max(looks)
+    return metrics

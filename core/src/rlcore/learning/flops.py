@@ -1,0 +1,72 @@
+"""How much a training step computes, and how much a device could."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rlcore.api.model_facts import ModelFacts
+
+PEAK_TFLOPS = (
+    ("B200", 2250.0),
+    ("H200", 989.4),
+    ("H100 PCIe", 756.5),
+    ("H100 NVL", 835.5),
+    ("H100", 989.4),
+    ("H800", 989.4),
+    ("H20", 148.0),
+    ("GH200", 989.4),
+    ("A100", 312.0),
+    ("A800", 312.0),
+    ("L40S", 362.05),
+    ("L40", 181.05),
+    ("RTX 4090", 165.2),
+    ("RTX 3090", 71.0),
+)
+"""Part of a device's name, and what its maker states for dense bf16 products. The first that fits counts."""
+
+
+def peak_tflops(device: str) -> float | None:
+    """Of a device by its name; None for one that is not known, and for a CPU."""
+    return next((peak for name, peak in PEAK_TFLOPS if name in device), None)
+
+
+def training_flops(facts: ModelFacts, lengths: Iterable[int]) -> float:
+    """Of one optimizer step on sequences of these lengths: forward, and twice as much backward.
+
+    Products of matrices alone, with causal attention; what recomputation adds is not counted.
+    """
+    products, attention = _products(facts), facts.layers * facts.heads * sum(_attended(facts))
+    return 3.0 * sum(2.0 * length * products + float(length) ** 2 * attention for length in lengths)
+
+
+def _products(facts: ModelFacts) -> int:
+    """Weights that one token is multiplied by."""
+    dense = facts.experts.first_dense if facts.experts else facts.layers
+    mlp = 3 * facts.hidden * facts.width * dense
+    if facts.experts:
+        experts = facts.experts
+        each = experts.count + 3 * (experts.active * experts.width + experts.shared)
+        mlp += facts.hidden * each * (facts.layers - dense)
+    return mlp + facts.layers * _projections(facts) + facts.hidden * facts.vocabulary
+
+
+def _projections(facts: ModelFacts) -> int:
+    """Of the attention of one layer."""
+    latent, hidden, heads = facts.latent, facts.hidden, facts.heads
+    if latent is None:
+        return hidden * facts.head * (2 * heads + 2 * facts.groups)
+    rows = heads * (latent.unrotated + latent.rotated)
+    query = (hidden + rows) * latent.query if latent.query else hidden * rows
+    key_value = hidden * (latent.key_value + latent.rotated)
+    return (
+        query
+        + key_value
+        + heads * (latent.key_value * (latent.unrotated + latent.value) + latent.value * hidden)
+    )
+
+
+def _attended(facts: ModelFacts) -> tuple[int, int]:
+    """Dimensions of a key and of a value of one head."""
+    if facts.latent is None:
+        return facts.head, facts.head
+    return facts.latent.unrotated + facts.latent.rotated, facts.latent.value
