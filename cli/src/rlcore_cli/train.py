@@ -80,7 +80,7 @@ def file_layer(program: Program, chosen: options.Params) -> tuple[Program, Layer
 
 
 def _read(program: Program, path: Path, asked: str) -> tuple[Program, Layer]:
-    values = toml.read(path, asked)
+    values = toml.read_settings(path, asked)
     files = values.pop("plugin", [])
     if not (isinstance(files, list) and all(isinstance(file, str) for file in files)):
         raise ConfigError(f"{path}: plugin: found {files!r}, expected a list of paths.")

@@ -329,6 +329,9 @@ from .compose.models import (
     hub_config as hub_config,
     read_config_file as read_config_file,
 )
+from .config.toml import (
+    read_settings as read_settings,
+)
 from .cpu.allocator import (
     keep_memory as keep_memory,
 )

@@ -28,7 +28,9 @@ def choose(plugins: Plugins) -> Callable[..., Selection]:
     """`choose(flags, file)`: the selection; the flags of `BASE` are there unless the file has them."""
 
     def choose(flags: dict[str, Any] | None = None, file: Path | None = None) -> Selection:
-        values = {key: value for key, value in toml.read(file).items() if key != "plugin"} if file else {}
+        values = (
+            {key: value for key, value in toml.read_settings(file).items() if key != "plugin"} if file else {}
+        )
         read = Layer(label=file.name, values=values) if file else None
         base = {key: value for key, value in BASE.items() if not read or key not in read.values}
         return select(plugins.registry, read, Layer(label="", values={**base, **(flags or {})}))

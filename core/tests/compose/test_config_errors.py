@@ -188,10 +188,10 @@ def test_a_reward_must_be_chosen_for_a_file(make: Make, tmp_path: Path) -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^--config .*gone\.toml: No such file or directory\.$"):
-        toml.read(tmp_path / "gone.toml")
+        toml.read_settings(tmp_path / "gone.toml")
     (tmp_path / "bad.toml").write_text("steps = \n")
     with pytest.raises(ConfigError, match=r"^--config .*bad\.toml: found broken TOML \(Invalid value"):
-        toml.read(tmp_path / "bad.toml")
+        toml.read_settings(tmp_path / "bad.toml")
 
 
 TINY = {

@@ -31,7 +31,7 @@ UNASKED = (
 def of_file(path: Path, text: str, flags: Mapping[str, Any] | None = None) -> Resolved:
     path.write_text(text)
     plugins = installed()
-    file = Layer(label=str(path), values=toml.read(path))
+    file = Layer(label=str(path), values=toml.read_settings(path))
     selection = select(plugins.registry, file, Layer(label="", values=flags or {}))
     return resolve(selection)
 

@@ -29,7 +29,7 @@ def run_of(bundled: Plugins) -> Make:
     """`run_of(algorithm, flags, file)`: the resolved run of the bundled plugins."""
 
     def run_of(algorithm: str, flags: dict[str, Any] | None = None, file: Path | None = None) -> Resolved:
-        layer = Layer(label=file.name, values=toml.read(file)) if file else None
+        layer = Layer(label=file.name, values=toml.read_settings(file)) if file else None
         values = {"algo": algorithm, "model": "qwen3", "engine": "local", **(flags or {})}
         chosen = select(bundled.registry, layer, Layer(label="", values=values))
         return resolve(chosen)

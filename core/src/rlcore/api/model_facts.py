@@ -26,6 +26,7 @@ class ExpertFacts:
     """A mixture: `count` experts of width `width` a layer, `active` of them for each token.
 
     `shared`: width of what every token takes beside them. `first_dense`: layers before the first mixture.
+    `exact_router`: the router computes in fp32, whatever the model does.
     """
 
     count: int
@@ -33,6 +34,7 @@ class ExpertFacts:
     width: int
     shared: int
     first_dense: int
+    exact_router: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +108,7 @@ def latent_facts(config: Mapping[str, Any]) -> LatentFacts:
     )
 
 
-def expert_facts(config: Mapping[str, Any]) -> ExpertFacts:
+def expert_facts(config: Mapping[str, Any], *, exact_router: bool = False) -> ExpertFacts:
     """Likewise, of a mixture of experts."""
     # transformers 5 writes another name than the published configs have
     named = next((name for name in EXPERT_FIELDS if name in config), EXPERT_FIELDS[0])
@@ -117,6 +119,7 @@ def expert_facts(config: Mapping[str, Any]) -> ExpertFacts:
         width=width,
         shared=width * int(config.get("n_shared_experts") or 0),
         first_dense=int(config.get("first_k_dense_replace") or 0),
+        exact_router=exact_router,
     )
 
 

@@ -187,6 +187,10 @@ class TrainerConfig(PassingConfig):
         """Ranks that hold one copy of the model together. ConfigError."""
         return 1
 
+    def stage_layers(self, fields: Mapping[str, Any], layers: int) -> Sequence[Sequence[int]]:
+        """Of each pipeline stage, how many of the model's `layers` each of its chunks has. ConfigError."""
+        return [[layers]]
+
     def complaints(self, run: RunConfig, fields: Mapping[str, Any], roles: Collection[str]) -> Iterable[str]:
         """What of the run does not fit the trainer, a sentence each. `roles`: of `critic`, `reference` and
 

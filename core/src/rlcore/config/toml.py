@@ -34,7 +34,7 @@ NONE = "none"
 """None, which TOML lacks."""
 
 
-def read(path: Path, asked: str = "--config") -> dict[str, Any]:
+def read_settings(path: Path, asked: str = "--config") -> dict[str, Any]:
     """The flat settings of a file: `steps`, `loss` (a choice), `loss.clip_high`, `filter.zero_std.eps`.
 
     `asked`: the flag that named the file, for the error. Raises `ConfigError`.

@@ -70,7 +70,7 @@ def _model_of_run(run_dir: Path) -> Path:
     """The directory of the model that a run started from."""
     if (run_dir / MODEL_DIR).is_dir():
         return run_dir / MODEL_DIR
-    name = str(toml.read(run_dir / RUN_TOML, "--teacher-model")["model"])
+    name = str(toml.read_settings(run_dir / RUN_TOML, "--teacher-model")["model"])
     return Path(name if Path(name).is_dir() else models.download(name))
 
 

@@ -38,12 +38,10 @@ class Batch:
 
 def saved(facts: ModelFacts, layout: Layout, batch: Batch, stage: int) -> int:
     """Bytes of one micro-batch on a rank of pipeline stage `stage`."""
-    count = facts.layers // layout.pipeline
-    layers = range(stage * count, (stage + 1) * count)
-    each = [_layer(facts, layout, batch, number) for number in layers]
+    each = [_layer(facts, layout, batch, number) for number in layout.layers(facts, stage)]
     if layout.recompute:
         # the inputs of all layers, and one layer at a time as it is computed again
-        total = max(each) + count * _split(layout, batch) * facts.hidden * batch.bytes
+        total = max(each, default=0) + len(each) * _split(layout, batch) * facts.hidden * batch.bytes
     else:
         total = sum(each)
     total += _tables(facts, batch)
@@ -151,7 +149,8 @@ def _latent(facts: ModelFacts, latent: LatentFacts, layout: Layout, batch: Batch
 
 def _mixture(facts: ModelFacts, experts: ExpertFacts, layout: Layout, batch: Batch) -> int:
     routed = _split(layout, batch) * experts.active  # on average: tokens spread over the experts evenly
-    each = facts.hidden * 2 + batch.gated * experts.width
-    total = routed * each * batch.bytes
+    total = routed * (facts.hidden + GATED * experts.width) * batch.bytes
     total += _split(layout, batch) * experts.count * FLOAT * 2
+    if experts.exact_router and batch.bytes != FLOAT:
+        total += _split(layout, batch) * facts.hidden * FLOAT  # what the router reads
     return total + batch.tokens * batch.gated * experts.shared // layout.tensor * batch.bytes

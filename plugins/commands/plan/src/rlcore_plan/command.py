@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 
-from rlcore import ModelFacts
+from rlcore import ConfigError, ModelFacts
 from rlcore_cli.program import Program
-from rlcore_plan.memory import Workload, of_stage
+from rlcore_plan import reports, tables
+from rlcore_plan.memory import Workload
+from rlcore_plan.phases import Machines, Run
 from rlcore_plan.published import read_facts
-from rlcore_plan.search import GB, Candidate, Machines, cache_bytes, publication_bytes, search
-from rlcore_plan.weights import active_parameters, parameters
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+from rlcore_plan.run_file import File, layout_of, run_of
+from rlcore_plan.search import FLAGS, GB, judge, nearest, search
 
 POSITIVE = click.IntRange(min=1)
-CACHE_TOKENS = 1000
-PARTS = ("weights", "grads", "optim.", "activ.")
-SIZES = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
+GIGABYTES = click.FloatRange(min=1)
+SIZES = {flag.removeprefix("--"): name for name, flag in FLAGS.items()}
 
 
 @click.command()
-@click.option("--model", required=True, help="Preset, Hugging Face directory, config.json or hub id.")
-@click.option("--gpus", required=True, type=POSITIVE, help="GPUs of the trainer.")
-@click.option("--gpu-memory", required=True, type=click.FloatRange(min=1), help="GB (1e9 bytes) of each.")
+@click.option("--model", help="Preset, Hugging Face directory, config.json or hub id.")
+@click.option("--config", type=click.Path(path_type=Path), help="Judge the layout of a run's TOML.")
+@click.option("--gpus", type=POSITIVE, help="GPUs of the trainer; of a file, of the engines too.")
+@click.option("--gpu-memory", required=True, type=GIGABYTES, help="GB (1e9 bytes) of each.")
+@click.option("--host-memory", type=GIGABYTES, help="GB of each node's own memory.  [not checked]")
 @click.option("--gpus-per-node", default=8, show_default=True, type=POSITIVE, help="TP stays inside a node.")
 @click.option("--tp", type=POSITIVE, help="Tensor-parallel size; without it, all are tried.")
 @click.option("--pp", type=POSITIVE, help="Pipeline-parallel size; without it, all are tried.")
@@ -39,136 +38,64 @@ SIZES = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
 @click.option("--micro-batches", default=8, show_default=True, type=POSITIVE, help="Of an optimizer step.")
 @click.option("--recompute/--no-recompute", default=None, help="Keep only the inputs of layers.  [if needed]")
 @click.option("--show", default=6, show_default=True, type=POSITIVE, help="Layouts of each kind to show.")
+@click.option("--explain", is_flag=True, help="Say what each number is made of.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def plan(
-    program: Program, /, model: str, gpus: int, gpu_memory: float, as_json: bool, show: int, **given: Any
-) -> None:
-    """Say which layouts of a model fit, from its config.json alone. Starts nothing and needs no GPU."""
-    facts = read_facts(model, program.plugins.registry)
-    machines = Machines(gpus=gpus, memory=int(gpu_memory * GB), per_node=given["gpus_per_node"])
+def plan(program: Program, /, model: str | None, config: Path | None, gpus: int | None, **given: Any) -> None:
+    """Say which layouts of a model fit, or whether a run's does, from config.json alone. Starts nothing."""
+    registry = program.plugins.registry
+    machines = Machines(
+        gpus=gpus or 1,
+        memory=int(given["gpu_memory"] * GB),
+        per_node=given["gpus_per_node"],
+        host=int(given["host_memory"] * GB) if given["host_memory"] else None,
+    )
+    if config is not None:
+        _refuse_beside_a_file(given)
+        file = File.read(config, registry)
+        name = model or file.model
+        _judge(name, read_facts(name, registry), file, machines, gpus, given)
+        return
+    if model is None or gpus is None:
+        missing = "--model" if model is None else "--gpus"
+        raise ConfigError(f"{missing} is missing; only --config FILE says it in its place.")
     work = Workload(
         dtype=given["dtype"], tokens=given["tokens_per_rank"], micro_batches=given["micro_batches"]
     )
     fixed = {name: given[flag] for flag, name in SIZES.items() if given[flag] is not None}
-    found = search(facts, machines, work, fixed, given["recompute"])
-    if as_json:
-        click.echo(json.dumps(_report(model, facts, machines, work, found), indent=1))
+    facts, run = read_facts(model, registry), Run(work=work)
+    found = search(facts, machines, run, fixed, given["recompute"])
+    if given["as_json"]:
+        click.echo(json.dumps(reports.layouts(model, facts, machines, work, found), indent=1))
         return
-    from rich.console import Console
-
-    console = Console()
-    _summary(console, model, facts, work)
-    fitting, others = _split(found)
-    if fitting:
-        best, count = fitting[0], len(fitting)
-        console.print(f"[bold]{count} layouts fit[/] into {machines.usable / GB:.1f} GB, the best first:")
-        console.print(_table(fitting[:show]))
-        console.print("The best, stage by stage:")
-        console.print(_stages(facts, best, work))
-        console.print(f"rlcore train … {_flags(best)}", highlight=False, soft_wrap=True)
-    else:
-        console.print(f"[bold]No layout fits[/] into {machines.usable / GB:.1f} GB of each GPU.")
-    if others:
-        console.print(f"{len(others)} do not, among them:")
-        console.print(_refused(others[:show]))
-    if any(one.layout.recompute for one in found):
-        console.print("* with every layer computed again in the backward pass")
+    tables.show_layouts(model, facts, machines, run, found, given["show"], explain=given["explain"])
 
 
-def _split(found: list[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
-    return [one for one in found if one.fits], [one for one in found if not one.fits]
+def _refuse_beside_a_file(given: dict[str, Any]) -> None:
+    """The file says these."""
+    for flag in (*SIZES, "recompute"):
+        if given[flag] is not None:
+            raise ConfigError(f"--config and --{flag} exclude each other: the file says the layout.")
 
 
-def _summary(console: Console, model: str, facts: ModelFacts, work: Workload) -> None:
-    active = f", {active_parameters(facts) / 1e9:.1f} B of them active" if facts.experts else ""
-    cache = cache_bytes(facts, work.dtype) * CACHE_TOKENS / GB
-    console.print(f"[bold]{model}[/]: {parameters(facts) / 1e9:.2f} B parameters{active}, {work.dtype}.")
-    console.print(
-        f"A publication carries {publication_bytes(facts, work) / GB:.1f} GB; an engine's KV cache takes "
-        f"{cache:.3f} GB for {CACHE_TOKENS} tokens.",
-        highlight=False,
-    )
-
-
-def _table(candidates: list[Candidate]) -> Table:
-    table = _empty("layout", *PARTS, "total GB")
-    for candidate in candidates:
-        memory = candidate.memory
-        assert memory is not None, "what fits has been counted"
-        parts = (memory.weights, memory.gradients, memory.optimizer, memory.activations + memory.workspace)
-        cells = [f"{part / GB:.1f}" for part in (*parts, memory.total)]
-        table.add_row(candidate.layout.name + (" *" if candidate.layout.recompute else ""), *cells)
-    return table
-
-
-def _refused(candidates: list[Candidate]) -> Table:
-    from rich.box import SIMPLE
-    from rich.table import Table
-
-    table = Table(box=SIMPLE)
-    table.add_column("layout", no_wrap=True)
-    table.add_column("why not")
-    for candidate in candidates:
-        table.add_row(candidate.layout.name + (" *" if candidate.layout.recompute else ""), candidate.reason)
-    return table
-
-
-def _stages(facts: ModelFacts, best: Candidate, work: Workload) -> Table:
-    """Every pipeline stage of the best layout, the same ones once."""
-    layout, last = best.layout, best.layout.pipeline - 1
-    table = _empty("stage", *PARTS, "work", "total GB")
-    for number in sorted({0, min(1, last), last}):
-        memory = of_stage(facts, layout, work, number)
-        values = [value for name, value in asdict(memory).items() if name != "stage"]
-        table.add_row(f"{number} of {last}", *(f"{value / GB:.2f}" for value in (*values, memory.total)))
-    return table
-
-
-def _empty(first: str, *numbers: str) -> Table:
-    from rich.box import SIMPLE
-    from rich.table import Table
-
-    table = Table(box=SIMPLE)
-    table.add_column(first, no_wrap=True)
-    for title in numbers:
-        table.add_column(title, justify="right", no_wrap=True)
-    return table
-
-
-def _flags(best: Candidate) -> str:
-    """How `rlcore train` is told."""
-    layout = best.layout
-    sizes = {
-        "tensor-model-parallel-size": layout.tensor,
-        "pipeline-model-parallel-size": layout.pipeline,
-        "context-parallel-size": layout.context,
-        "expert-model-parallel-size": layout.expert,
-    }
-    flags = [f"--ranks {layout.world}"]
-    flags += [f"--megatron.{name} {size}" for name, size in sizes.items() if size > 1]
-    flags += ["--megatron.sequence-parallel"] if layout.sequence else []
-    if not layout.recompute:  # a GPU's default
-        flags += ["--megatron.recompute-granularity none"]
-    return " ".join(flags)
-
-
-def _report(
-    model: str, facts: ModelFacts, machines: Machines, work: Workload, found: list[Candidate]
-) -> dict[str, Any]:
-    layouts = []
-    for one in found:
-        memory = {**asdict(one.memory), "total": one.memory.total} if one.memory else None
-        layouts.append(
-            {"layout": asdict(one.layout), "fits": one.fits, "reason": one.reason or None, "memory": memory}
+def _judge(
+    model: str, facts: ModelFacts, file: File, machines: Machines, gpus: int | None, given: dict[str, Any]
+) -> None:
+    """The layout of the file, and where it does not fit, the nearest one that does."""
+    layout = layout_of(file, facts)
+    run = run_of(file, facts, layout)
+    served = run.engines.count * run.engines.gpus if run.engines and not run.is_colocated else 0
+    if gpus is not None and gpus < layout.world + served:
+        beside = f", and {served} for engines" if served else ""
+        raise ConfigError(
+            f"--gpus: found {gpus}, expected at least {layout.world} for the train workers{beside}."
         )
-    return {
-        "model": model,
-        "parameters": parameters(facts),
-        "active_parameters": active_parameters(facts),
-        "publication_bytes": publication_bytes(facts, work),
-        "cache_bytes_per_token": cache_bytes(facts, work.dtype),
-        "usable_bytes": machines.usable,
-        "workload": asdict(work),
-        "layouts": layouts,
-    }
+    whole = Machines(
+        gpus=layout.world, memory=machines.memory, per_node=machines.per_node, host=machines.host
+    )
+    found = judge(facts, layout, run, whole)
+    near = None if found.fits else nearest(facts, whole, run, layout)
+    if given["as_json"]:
+        click.echo(json.dumps(reports.judged(model, facts, whole, found, near), indent=1))
+        return
+    tables.show_judged(model, facts, whole, found, near, explain=given["explain"])

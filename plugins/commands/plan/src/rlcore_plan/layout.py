@@ -13,7 +13,8 @@ class Layout:
     """`world` ranks; what tensor, pipeline and context parallelism leave over is data parallel.
 
     Experts are divided over `expert` ranks, none of them is cut. `sequence`: sequence parallelism.
-    `recompute`: only the input of each layer is kept for the backward pass.
+    `recompute`: only the input of each layer is kept for the backward pass. `stages`: layers of each pipeline
+    stage; empty: equally many. `virtual`: chunks of each stage (a virtual pipeline).
     """
 
     world: int
@@ -23,6 +24,8 @@ class Layout:
     expert: int = 1
     sequence: bool = False
     recompute: bool = False
+    stages: tuple[int, ...] = ()
+    virtual: int = 1
 
     @property
     def replica(self) -> int:
@@ -44,12 +47,26 @@ class Layout:
         """Ranks that share the optimizer states of an expert."""
         return self.world // (self.expert * self.pipeline)
 
+    def layers(self, facts: ModelFacts, stage: int) -> range:
+        """The numbers of the model's layers that pipeline stage `stage` has."""
+        counts = self.stages or (facts.layers // self.pipeline,) * self.pipeline
+        start = sum(counts[:stage])
+        return range(start, start + counts[stage])
+
     @property
     def name(self) -> str:
-        """Such as `TP 2, PP 4, DP 16`."""
+        """Such as `TP 2, PP 4, DP 16`; of uneven stages with the layers of the last one."""
+        uneven = f" (last {self.stages[-1]})" if len(set(self.stages)) > 1 else ""
         sizes = {"TP": self.tensor, "PP": self.pipeline, "CP": self.context, "EP": self.expert}
-        parts = [f"{name} {size}" for name, size in sizes.items() if size > 1]
+        parts = [f"{name} {size}{uneven * (name == 'PP')}" for name, size in sizes.items() if size > 1]
         return ", ".join([*parts, f"DP {self.data}"])
+
+
+def last_stage(layers: int, pipeline: int) -> tuple[int, ...]:
+    """Stages that are equal but for a smaller last one; empty where all are equal, or none can be so."""
+    each = -(-layers // pipeline)
+    last = layers - each * (pipeline - 1)
+    return (*(each,) * (pipeline - 1), last) if layers % pipeline and last > 0 else ()
 
 
 def objections(facts: ModelFacts, layout: Layout) -> Iterator[str]:
@@ -63,7 +80,10 @@ def objections(facts: ModelFacts, layout: Layout) -> Iterator[str]:
     for name, count in counts.items():
         if count % tensor:
             yield f"TP {tensor} does not divide the {name} ({count})"
-    if facts.layers % pipeline:
+    if layout.stages and (len(layout.stages) != pipeline or sum(layout.stages) != facts.layers):
+        found = ", ".join(map(str, layout.stages))
+        yield f"stages of {found} layers are not the {facts.layers} of the model on PP {pipeline}"
+    elif not layout.stages and facts.layers % pipeline:
         yield f"PP {pipeline} does not divide the {facts.layers} layers"
     if layout.world % layout.replica:
         yield f"TP × PP × CP = {layout.replica} does not divide {layout.world} GPUs"

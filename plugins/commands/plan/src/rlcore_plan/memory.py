@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from rlcore import ModelFacts
 from rlcore_plan.activations import Batch, saved, workspace
 from rlcore_plan.buffers import lay_out
 from rlcore_plan.layout import Layout
-from rlcore_plan.weights import stage as weights_of_stage
+from rlcore_plan.weights import Weight, stage as weights_of_stage
 
 BYTES = {"fp32": 4, "bf16": 2}
-MOMENTS = 8
-"""AdamW's two, in fp32; in bf16 an fp32 copy of the parameter comes with them."""
+GRADIENT = MASTER = 4
+"""Bytes of a number in fp32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +32,47 @@ class Workload:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Optimizer:
+    """AdamW. `moments`: bytes of the two of a parameter; `on_host`: the share of the states in host memory.
+
+    `owns_masters`: it has fp32 copies of fp32 weights too, as it does on the host or with narrow moments.
+    """
+
+    moments: int = 8
+    on_host: float = 0.0
+    owns_masters: bool = False
+
+    def state(self, dtype: str) -> int:
+        """Bytes of the states of one parameter."""
+        return self.moments + (MASTER if self.owns_masters or self.on_host or dtype != "fp32" else 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roles:
+    """The models beside the policy on its ranks. `reference`: "none", "resident" or "swapped"."""
+
+    critic: bool = False
+    reference: str = "none"
+    teacher: ModelFacts | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class States:
+    """Bytes of one rank. `hosted`: the optimizer's states on the host; `copies`: gradients beside them."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    hosted: int = 0
+    copies: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Bytes of one rank of pipeline stage `stage`."""
+    """Bytes of one rank of pipeline stage `stage`. `roles`: of the models beside the policy.
+
+    `host`: in host memory.
+    """
 
     stage: int
     weights: int
@@ -40,39 +80,114 @@ class Memory:
     optimizer: int
     activations: int
     workspace: int
+    roles: int = 0
+    host: int = field(default=0, compare=False)
 
     @property
     def total(self) -> int:
-        return self.weights + self.gradients + self.optimizer + self.activations + self.workspace
+        """On the device."""
+        return self.states + self.activations + self.workspace
+
+    @property
+    def states(self) -> int:
+        """What stays between steps."""
+        return self.weights + self.gradients + self.optimizer + self.roles
 
 
-def states(facts: ModelFacts, layout: Layout, dtype: str, stage: int) -> tuple[int, int, int]:
-    """Bytes of weights, gradients and optimizer states of a rank of `stage`: of the rank that has most."""
-    weights = weights_of_stage(facts, layout, stage)
+def states(
+    facts: ModelFacts,
+    layout: Layout,
+    dtype: str,
+    stage: int,
+    optimizer: Optimizer | None = None,
+    *,
+    values: bool = False,
+) -> States:
+    """Of a rank of `stage`, the one that has most of its optimizer's states. `values`: of a critic."""
+    optimizer = optimizer or Optimizer()
+    weights = weights_of_stage(facts, layout, stage, values=values)
     dense = lay_out([weight for weight in weights if not weight.is_expert], layout.shards)
     expert = lay_out([weight for weight in weights if weight.is_expert], layout.expert_shards)
     numel, owned = dense.numel + expert.numel, dense.states + expert.states
-    copies = 0 if dtype == "fp32" else 4
-    return numel * BYTES[dtype], numel * 4, owned * (MOMENTS + copies)
-
-
-def of_stage(facts: ModelFacts, layout: Layout, work: Workload, stage: int) -> Memory:
-    """The memory of a rank of `stage`; as many micro-batches are open as there are stages left."""
-    weights, gradients, optimizer = states(facts, layout, work.dtype, stage)
-    batch = work.batch(layout)
-    open_batches = min(layout.pipeline - stage, work.micro_batches)
-    return Memory(
-        stage=stage,
-        weights=weights,
-        gradients=gradients,
-        optimizer=optimizer,
-        activations=saved(facts, layout, batch, stage) * open_batches,
-        workspace=workspace(facts, layout, batch, stage),
+    hosted = round(owned * optimizer.on_host)
+    return States(
+        weights=numel * BYTES[dtype],
+        gradients=numel * GRADIENT,
+        optimizer=(owned - hosted) * optimizer.state(dtype),
+        hosted=hosted * optimizer.state(dtype),
+        copies=hosted * GRADIENT,
     )
 
 
-def largest(facts: ModelFacts, layout: Layout, work: Workload) -> Memory:
+def of_stage(
+    facts: ModelFacts,
+    layout: Layout,
+    work: Workload,
+    stage: int,
+    optimizer: Optimizer | None = None,
+    roles: Roles | None = None,
+) -> Memory:
+    """The memory of a rank of `stage`."""
+    own = states(facts, layout, work.dtype, stage, optimizer)
+    others, host = _others(facts, layout, work, stage, optimizer, roles or Roles())
+    batch = work.batch(layout)
+    return Memory(
+        stage=stage,
+        weights=own.weights,
+        gradients=own.gradients,
+        optimizer=own.optimizer,
+        activations=int(saved(facts, layout, batch, stage) * _open_batches(layout, work, stage)),
+        workspace=workspace(facts, layout, batch, stage),
+        roles=others,
+        host=own.hosted + own.copies + host,
+    )
+
+
+def _open_batches(layout: Layout, work: Workload, stage: int) -> float:
+    """Micro-batches whose activations wait for their backward pass: one for each stage that is left.
+
+    Of a virtual pipeline in parts: a chunk of a stage has its own forward passes ahead.
+    """
+    if layout.virtual == 1:
+        return min(layout.pipeline - stage, work.micro_batches)
+    ahead = 2 * (layout.pipeline - stage - 1) + (layout.virtual - 1) * layout.pipeline + 1
+    return min(ahead, work.micro_batches * layout.virtual) / layout.virtual
+
+
+def _others(
+    facts: ModelFacts, layout: Layout, work: Workload, stage: int, optimizer: Optimizer | None, roles: Roles
+) -> tuple[int, int]:
+    """Bytes of the models beside the policy on the device, and in host memory."""
+    device = host = 0
+    if roles.critic:
+        critic = states(facts, layout, work.dtype, stage, optimizer, values=True)
+        device += critic.weights + critic.gradients + critic.optimizer
+        host += critic.hosted + critic.copies
+    plain = _plain(weights_of_stage(facts, layout, stage), work.dtype)
+    if roles.reference == "resident":
+        device += plain
+    elif roles.reference == "swapped":
+        host += 2 * plain  # its own, and the policy's while it computes
+    if roles.teacher is not None:
+        even = replace(layout, stages=())  # its layers are others
+        device += _plain(weights_of_stage(roles.teacher, even, stage), work.dtype)
+    return device, host
+
+
+def _plain(weights: Sequence[Weight], dtype: str) -> int:
+    """Bytes of a model without gradients."""
+    return sum(weight.numel for weight in weights) * BYTES[dtype]
+
+
+def largest(
+    facts: ModelFacts,
+    layout: Layout,
+    work: Workload,
+    optimizer: Optimizer | None = None,
+    roles: Roles | None = None,
+) -> Memory:
     """The memory of the stage that needs most: the first one, the last one or one between them."""
     last = layout.pipeline - 1
-    found = [of_stage(facts, layout, work, stage) for stage in sorted({0, min(1, last), last})]
+    stages = sorted({0, min(1, last), max(0, last - 1), last})
+    found = [of_stage(facts, layout, work, stage, optimizer, roles) for stage in stages]
     return max(found, key=lambda memory: memory.total)

@@ -3,73 +3,95 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rlcore import ConfigError, ModelFacts
-from rlcore_plan.layout import Layout, objections
-from rlcore_plan.memory import BYTES, Memory, Workload, largest
+from rlcore_plan.layout import Layout, last_stage, objections
+from rlcore_plan.memory import BYTES, Memory, Workload
+from rlcore_plan.phases import Machines, Needs, Phase, Run, needs
 from rlcore_plan.weights import parameters
 
 GB = 10**9
 SIZES = ("tensor", "pipeline", "context", "expert")
 FLAGS = {"tensor": "--tp", "pipeline": "--pp", "context": "--cp", "expert": "--ep"}
-MARGIN = 0.1
-"""Share of a GPU that is left to CUDA, NCCL and fragmentation."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Machines:
-    """`gpus` in all, `per_node` in a node, of `memory` bytes each."""
-
-    gpus: int
-    memory: int
-    per_node: int = 8
-
-    @property
-    def usable(self) -> int:
-        """Bytes of a GPU that are planned with."""
-        return int(self.memory * (1 - MARGIN))
+MOST_STAGES = 32
+"""Of a pipeline whose last stage has fewer layers."""
+MOST_CONTEXT = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A layout with the memory of its fullest rank, or with why it is none."""
+    """A layout with what it needs, or with why it is none. `run`: the one that it was judged for."""
 
     layout: Layout
-    memory: Memory | None
+    run: Run
+    needs: Needs | None
     reason: str
 
     @property
     def fits(self) -> bool:
         return not self.reason
 
+    @property
+    def memory(self) -> Memory | None:
+        """Of the fullest rank."""
+        return self.needs.memory if self.needs else None
 
-def judge(facts: ModelFacts, layout: Layout, work: Workload, machines: Machines) -> Candidate:
+
+def judge(facts: ModelFacts, layout: Layout, run: Run, machines: Machines) -> Candidate:
     """Whether `layout` can be, and fits."""
     for objection in objections(facts, layout):
-        return Candidate(layout=layout, memory=None, reason=objection)
-    memory = largest(facts, layout, work)
-    reason = "" if memory.total <= machines.usable else _too_much(memory, machines)
-    return Candidate(layout=layout, memory=memory, reason=reason)
+        return Candidate(layout=layout, run=run, needs=None, reason=objection)
+    found = needs(facts, layout, run, machines)
+    return Candidate(layout=layout, run=run, needs=found, reason=_too_much(found, machines))
 
 
 def search(
-    facts: ModelFacts, machines: Machines, work: Workload, fixed: Mapping[str, int], recompute: bool | None
+    facts: ModelFacts, machines: Machines, run: Run, fixed: Mapping[str, int], recompute: bool | None
 ) -> list[Candidate]:
     """Every layout with the sizes in `fixed`, the best first: what fits, and is the least divided.
 
-    `recompute` None: only where a layout does not fit without it. ConfigError for a size that cannot be.
+    `recompute` None: only where a layout does not fit without it, and then the optimizer's states in host
+    memory only where it does not fit with it. ConfigError for a size that cannot be.
     """
     _check(facts, machines, fixed)
     found = []
     for layout in _layouts(facts, machines, fixed):
-        candidate = judge(facts, replace(layout, recompute=bool(recompute)), work, machines)
-        if recompute is None and candidate.memory is not None and not candidate.fits:
-            candidate = judge(facts, replace(layout, recompute=True), work, machines)
+        for changed, way in _ways(layout, run, recompute):
+            candidate = judge(facts, changed, way, machines)
+            if candidate.fits or candidate.needs is None:
+                break
         found.append(candidate)
     return sorted(found, key=_rank)
+
+
+def nearest(facts: ModelFacts, machines: Machines, run: Run, wanted: Layout) -> Candidate | None:
+    """The layout that fits and differs least from `wanted`; None: none fits these GPUs."""
+    contexts = [size for size in _powers(min(MOST_CONTEXT, machines.gpus)) if size >= wanted.context]
+    found = [
+        one
+        for context in contexts
+        for one in search(facts, machines, run, {"context": context}, None)
+        if one.fits
+    ]
+    return min(found, key=lambda one: (_distance(one, wanted, run), _rank(one)), default=None)
+
+
+def _distance(candidate: Candidate, wanted: Layout, run: Run) -> int:
+    """Settings that differ."""
+    names = (*SIZES, "stages", "virtual", "recompute")
+    changed = sum(bool(getattr(candidate.layout, name) != getattr(wanted, name)) for name in names)
+    return changed + (candidate.run != run)
+
+
+def _ways(layout: Layout, run: Run, recompute: bool | None) -> Iterator[tuple[Layout, Run]]:
+    yield replace(layout, recompute=bool(recompute)), run
+    if recompute is None:
+        yield replace(layout, recompute=True), run
+        if not run.optimizer.on_host:
+            yield replace(layout, recompute=True), replace(run, optimizer=replace(run.optimizer, on_host=1.0))
 
 
 def _check(facts: ModelFacts, machines: Machines, fixed: Mapping[str, int]) -> None:
@@ -78,45 +100,56 @@ def _check(facts: ModelFacts, machines: Machines, fixed: Mapping[str, int]) -> N
         if size > machines.gpus:
             raise ConfigError(f"{FLAGS[name]}: found {size}, expected at most --gpus ({machines.gpus}).")
         # a size alone, with GPUs enough: what is left to object is the model's
-        alone = _layout(size, {name: size})
+        alone = _layout(facts, size, {name: size})
         for objection in objections(facts, alone):
             raise ConfigError(f"{FLAGS[name]}: {objection}.")
 
 
 def _layouts(facts: ModelFacts, machines: Machines, fixed: Mapping[str, int]) -> Iterator[Layout]:
-    tensors = _powers(min(machines.per_node, facts.heads))
-    pipelines = [size for size in range(1, facts.layers + 1) if facts.layers % size == 0]
     count = facts.experts.count if facts.experts else 1
-    choices = {
-        "tensor": tensors,
-        "pipeline": pipelines,
+    choices: Mapping[str, Sequence[int]] = {
+        "tensor": _powers(min(machines.per_node, facts.heads)),
+        "pipeline": _pipelines(facts.layers),
         "context": [1],
         "expert": [size for size in _powers(count) if count % size == 0],
     }
     for sizes in itertools.product(*([fixed[name]] if name in fixed else choices[name] for name in SIZES)):
-        layout = _layout(machines.gpus, dict(zip(SIZES, sizes, strict=True)))
+        layout = _layout(facts, machines.gpus, dict(zip(SIZES, sizes, strict=True)))
         if layout.replica <= machines.gpus and layout.expert * layout.pipeline <= machines.gpus:
             yield replace(layout, sequence=layout.tensor > 1)
 
 
-def _layout(world: int, sizes: Mapping[str, Any]) -> Layout:
-    return Layout(world=world, **sizes)
+def _pipelines(layers: int) -> list[int]:
+    """Sizes that divide the layers, and powers of 2 with a smaller last stage."""
+    uneven = {size for size in _powers(MOST_STAGES) if last_stage(layers, size)}
+    return sorted({size for size in range(1, layers + 1) if layers % size == 0} | uneven)
+
+
+def _layout(facts: ModelFacts, world: int, sizes: Mapping[str, Any]) -> Layout:
+    return Layout(world=world, stages=last_stage(facts.layers, sizes.get("pipeline", 1)), **sizes)
 
 
 def _powers(limit: int) -> list[int]:
     return [1 << power for power in range(limit.bit_length()) if 1 << power <= limit]
 
 
-def _too_much(memory: Memory, machines: Machines) -> str:
-    parts = {
-        "weights": memory.weights,
-        "gradients": memory.gradients,
-        "optimizer": memory.optimizer,
-        "activations": memory.activations + memory.workspace,
-    }
-    most = max(parts, key=lambda name: parts[name])
-    need, have = memory.total / GB, machines.usable / GB
-    return f"needs {need:.1f} GB of {have:.1f} GB, {parts[most] / GB:.1f} GB of it for {most}"
+def _too_much(found: Needs, machines: Machines) -> str:
+    """Which phase does not fit, and what takes most in it; empty where all do."""
+    over = [phase for phase in found.phases if not phase.fits]
+    if over:
+        return _sentence(max(over, key=lambda phase: phase.total - phase.limit))
+    if machines.host is not None and found.host > machines.host:
+        return f"needs {found.host / GB:.0f} GB of host memory of {machines.host / GB:.0f} GB"
+    return ""
+
+
+def _sentence(phase: Phase) -> str:
+    most = max(phase.items, key=lambda name: phase.items[name])
+    when = "" if phase.name == "train" else f" to {phase.name}"
+    return (
+        f"needs {phase.total / GB:.1f} GB of {phase.limit / GB:.1f} GB{when}, "
+        f"{phase.items[most] / GB:.1f} GB of it for {most}"
+    )
 
 
 def _rank(candidate: Candidate) -> tuple[int, ...]:
@@ -127,7 +160,8 @@ def _rank(candidate: Candidate) -> tuple[int, ...]:
     if not candidate.fits:
         return (1, memory.total)
     pieces = layout.replica * layout.expert
-    return (0, int(layout.recompute), pieces, layout.pipeline, layout.tensor, memory.total)
+    eased = int(layout.recompute) + int(bool(candidate.run.optimizer.on_host))
+    return (0, eased, pieces, len(set(layout.stages)), layout.pipeline, layout.tensor, memory.total)
 
 
 def publication_bytes(facts: ModelFacts, work: Workload) -> int:

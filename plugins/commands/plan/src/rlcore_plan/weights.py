@@ -36,24 +36,26 @@ def active_parameters(facts: ModelFacts) -> int:
     return parameters(facts) - (idle - idle * experts.active // experts.count if experts else 0)
 
 
-def stage(facts: ModelFacts, layout: Layout, number: int) -> list[Weight]:
-    """What each rank of pipeline stage `number` has. Stages have equally many layers."""
-    return list(_stage(facts, layout, number))
+def stage(facts: ModelFacts, layout: Layout, number: int, *, values: bool = False) -> list[Weight]:
+    """What each rank of pipeline stage `number` has. `values`: of a critic, with one value a token."""
+    return list(_stage(facts, layout, number, values))
 
 
-def _stage(facts: ModelFacts, layout: Layout, number: int) -> Iterator[Weight]:
+def _stage(facts: ModelFacts, layout: Layout, number: int, values: bool) -> Iterator[Weight]:
     tensor, last = layout.tensor, layout.pipeline - 1
+    tied = facts.tied and not values
     vocabulary = -(-facts.vocabulary // tensor)  # padded to a multiple of the tensor-parallel size
     if number == 0:
-        yield Weight("embedding", vocabulary * facts.hidden, is_shared=facts.tied)
-    count = facts.layers // layout.pipeline
-    for layer in range(number * count, (number + 1) * count):
+        yield Weight("embedding", vocabulary * facts.hidden, is_shared=tied)
+    for layer in layout.layers(facts, number):
         yield from _attention(facts, tensor)
         yield from _mlp(facts, layout, layer)
     if number == last:
         yield Weight("final_norm", facts.hidden)
-        if not facts.tied or last > 0:
-            yield Weight("output", vocabulary * facts.hidden, is_shared=facts.tied)
+        if values:
+            yield Weight("values", facts.hidden)
+        elif not tied or last > 0:
+            yield Weight("output", vocabulary * facts.hidden, is_shared=tied)
 
 
 def _attention(facts: ModelFacts, tensor: int) -> Iterator[Weight]:

@@ -8,4 +8,4 @@ from rlcore import ModelFacts, decoder_facts, expert_facts, latent_facts
 
 def deepseek_v3(config: Mapping[str, Any]) -> ModelFacts:
     """DeepSeek-V3, V3.1 and R1: latent attention and experts."""
-    return decoder_facts(config, latent=latent_facts(config), experts=expert_facts(config))
+    return decoder_facts(config, latent=latent_facts(config), experts=expert_facts(config, exact_router=True))

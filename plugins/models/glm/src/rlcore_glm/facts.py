@@ -14,11 +14,11 @@ def glm4(config: Mapping[str, Any]) -> ModelFacts:
 
 def glm4_moe(config: Mapping[str, Any]) -> ModelFacts:
     """GLM-4.5 to 4.7."""
-    return decoder_facts(config, experts=expert_facts(config))
+    return decoder_facts(config, experts=expert_facts(config, exact_router=True))
 
 
 def glm4_moe_lite(config: Mapping[str, Any]) -> ModelFacts:
     """GLM-4.7-Flash, whose first layer is dense where `mlp_layer_types` does not say more."""
     dense = (config.get("mlp_layer_types") or ["dense"]).count("dense")
-    experts = replace(expert_facts(config), first_dense=dense)
+    experts = replace(expert_facts(config, exact_router=True), first_dense=dense)
     return decoder_facts(config, latent=latent_facts(config), experts=experts)

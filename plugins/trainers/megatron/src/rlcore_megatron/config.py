@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -58,6 +58,10 @@ class MegatronConfig(TrainerConfig):
                 "--reference-placement: found swapped with --megatron.overlap-param-gather, which fills in "
                 "weights late; expected resident."
             )
+
+    def stage_layers(self, fields: Mapping[str, Any], layers: int) -> Sequence[Sequence[int]]:
+        """Even, or as the fields say."""
+        return chunk_layers(fields, layers)
 
     def model_complaints(
         self, run: RunConfig, fields: Mapping[str, Any], hf_config: Mapping[str, Any]

@@ -1,0 +1,225 @@
+"""What `rlcore plan` prints for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from rlcore import ModelFacts
+from rlcore_plan.engines import sequence_cache
+from rlcore_plan.memory import BYTES, GRADIENT, Memory, of_stage
+from rlcore_plan.phases import Machines, Needs, Run
+from rlcore_plan.search import GB, Candidate, cache_bytes, publication_bytes
+from rlcore_plan.weights import active_parameters, parameters, stage as weights_of_stage
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+CACHE_TOKENS = 1000
+PARTS = ("weights", "grads", "optim.", "activ.")
+STARRED = "* with every layer computed again in the backward pass"
+HOSTED = "† with the optimizer's states in host memory: --megatron.optimizer-cpu-offload"
+
+
+def show_layouts(
+    model: str,
+    facts: ModelFacts,
+    machines: Machines,
+    run: Run,
+    found: Sequence[Candidate],
+    count: int,
+    *,
+    explain: bool,
+) -> None:
+    """The layouts of a search, `count` of each kind."""
+    console = _console()
+    _summary(console, model, facts, run)
+    fitting, others = [one for one in found if one.fits], [one for one in found if not one.fits]
+    if fitting:
+        best = fitting[0]
+        console.print(
+            f"[bold]{len(fitting)} layouts fit[/] into {machines.usable / GB:.1f} GB, the best first:"
+        )
+        console.print(_layouts(fitting[:count]))
+        console.print("The best, stage by stage:")
+        console.print(_stages(facts, best))
+        console.print(f"rlcore train … {flags(best)}", highlight=False, soft_wrap=True)
+        if explain:
+            _explain(console, facts, best)
+    else:
+        console.print(f"[bold]No layout fits[/] into {machines.usable / GB:.1f} GB of each GPU.")
+    if others:
+        console.print(f"{len(others)} do not, among them:")
+        console.print(_refused(others[:count]))
+    for is_used, text in (
+        (any(one.layout.recompute for one in found), STARRED),
+        (any(one.run.optimizer.on_host for one in found), HOSTED),
+    ):
+        if is_used:
+            console.print(text)
+
+
+def show_judged(
+    model: str,
+    facts: ModelFacts,
+    machines: Machines,
+    found: Candidate,
+    near: Candidate | None,
+    *,
+    explain: bool,
+) -> None:
+    """The layout of a file."""
+    console = _console()
+    _summary(console, model, facts, found.run)
+    engines = found.run.engines
+    served = f", {engines.count} engines of {engines.gpus} GPUs" if engines else ""
+    verdict = "[bold green]it fits[/]" if found.fits else f"[bold red]it does not fit[/]: {found.reason}"
+    console.print(f"{found.layout.name} on {found.layout.world} GPUs{served}: {verdict}.", highlight=False)
+    if found.needs is not None:
+        console.print(_phases(found.needs))
+        if found.needs.host:
+            console.print(f"Host memory of a node: {found.needs.host / GB:.0f} GB.", highlight=False)
+    if explain and found.needs is not None:
+        _explain(console, facts, found)
+    if near is not None:
+        console.print(f"Nearest that fits: {_name(near)}", highlight=False)
+        console.print(f"rlcore train … {flags(near)}", highlight=False, soft_wrap=True)
+    elif not found.fits:
+        console.print(f"No layout of {machines.gpus} GPUs fits.")
+
+
+def flags(one: Candidate) -> str:
+    """How `rlcore train` is told."""
+    layout = one.layout
+    sizes = {
+        "tensor-model-parallel-size": layout.tensor,
+        "pipeline-model-parallel-size": layout.pipeline,
+        "context-parallel-size": layout.context,
+        "expert-model-parallel-size": layout.expert,
+    }
+    told = [f"--ranks {layout.world}"]
+    told += [f"--megatron.{name} {size}" for name, size in sizes.items() if size > 1]
+    told += [f"--megatron.num-layers-in-last-pipeline-stage {layout.stages[-1]}"] if layout.stages else []
+    told += ["--megatron.sequence-parallel"] if layout.sequence else []
+    told += ["--megatron.optimizer-cpu-offload"] if one.run.optimizer.on_host else []
+    if not layout.recompute:  # a GPU's default
+        told += ["--megatron.recompute-granularity none"]
+    return " ".join(told)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console()
+
+
+def _summary(console: Console, model: str, facts: ModelFacts, run: Run) -> None:
+    work = run.work
+    active = f", {active_parameters(facts) / 1e9:.1f} B of them active" if facts.experts else ""
+    cache = cache_bytes(facts, work.dtype) * CACHE_TOKENS / GB
+    console.print(f"[bold]{model}[/]: {parameters(facts) / 1e9:.2f} B parameters{active}, {work.dtype}.")
+    console.print(
+        f"A publication carries {publication_bytes(facts, work) / GB:.1f} GB; an engine's KV cache takes "
+        f"{cache:.3f} GB for {CACHE_TOKENS} tokens.",
+        highlight=False,
+    )
+
+
+def _name(one: Candidate) -> str:
+    marks = " *" * one.layout.recompute + " †" * bool(one.run.optimizer.on_host)
+    return f"{one.layout.name}{marks}"
+
+
+def _layouts(candidates: Sequence[Candidate]) -> Table:
+    table = _empty("layout", *PARTS, "total GB")
+    for one in candidates:
+        memory = one.memory
+        assert memory is not None, "what fits has been counted"
+        parts = (memory.weights, memory.gradients, memory.optimizer, memory.activations + memory.workspace)
+        table.add_row(_name(one), *(f"{part / GB:.1f}" for part in (*parts, memory.total)))
+    return table
+
+
+def _refused(candidates: Sequence[Candidate]) -> Table:
+    from rich.box import SIMPLE
+    from rich.table import Table
+
+    table = Table(box=SIMPLE)
+    table.add_column("layout", no_wrap=True)
+    table.add_column("why not")
+    for one in candidates:
+        table.add_row(_name(one), one.reason)
+    return table
+
+
+def _stages(facts: ModelFacts, best: Candidate) -> Table:
+    """Every pipeline stage of the best layout, the same ones once."""
+    layout, run, last = best.layout, best.run, best.layout.pipeline - 1
+    table = _empty("stage", *PARTS, "work", "total GB")
+    for number in sorted({0, min(1, last), max(0, last - 1), last}):
+        memory = of_stage(facts, layout, run.work, number, run.optimizer, run.roles)
+        names = ("weights", "gradients", "optimizer", "activations", "workspace")
+        values = [asdict(memory)[name] for name in names]
+        table.add_row(f"{number} of {last}", *(f"{value / GB:.2f}" for value in (*values, memory.total)))
+    return table
+
+
+def _phases(found: Needs) -> Table:
+    """What is on the fullest GPU in each phase."""
+    from rich.box import SIMPLE
+    from rich.table import Table
+
+    table = Table(box=SIMPLE)
+    table.add_column("phase", no_wrap=True)
+    for title in ("GB", "of"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("what is on the fullest GPU")
+    for phase in found.phases:
+        items = ", ".join(f"{name} {size / GB:.1f}" for name, size in phase.items.items() if size)
+        note = f"; {phase.note}" if phase.note else ""
+        table.add_row(phase.name, f"{phase.total / GB:.1f}", f"{phase.limit / GB:.1f}", f"{items}{note}")
+    return table
+
+
+def _empty(first: str, *numbers: str) -> Table:
+    from rich.box import SIMPLE
+    from rich.table import Table
+
+    table = Table(box=SIMPLE)
+    table.add_column(first, no_wrap=True)
+    for title in numbers:
+        table.add_column(title, justify="right", no_wrap=True)
+    return table
+
+
+def _explain(console: Console, facts: ModelFacts, one: Candidate) -> None:
+    assert one.needs is not None
+    console.print(f"The fullest rank is of pipeline stage {one.needs.memory.stage}:", highlight=False)
+    for line in _reasons(facts, one, one.needs.memory):
+        console.print(f"  {line}", highlight=False, soft_wrap=True)
+
+
+def _reasons(facts: ModelFacts, one: Candidate, memory: Memory) -> Iterator[str]:
+    layout, run = one.layout, one.run
+    held = sum(weight.numel for weight in weights_of_stage(facts, layout, memory.stage))
+    size, state = BYTES[run.work.dtype], run.optimizer.state(run.work.dtype)
+    yield f"weights {memory.weights / GB:.2f} GB: {held / 1e9:.3f} B parameters × {size} bytes, padded"
+    yield f"gradients {memory.gradients / GB:.2f} GB: as many × {GRADIENT} bytes"
+    where = f", {run.optimizer.on_host:.0%} of them in host memory" if run.optimizer.on_host else ""
+    yield (
+        f"optimizer {memory.optimizer / GB:.2f} GB: × {state} bytes{where}, over {layout.shards} ranks "
+        f"({layout.expert_shards} of experts)"
+    )
+    batch = run.work.batch(layout)
+    layers = len(layout.layers(facts, memory.stage))
+    kept = "the inputs of" if layout.recompute else "all of"
+    yield (
+        f"activations {memory.activations / GB:.2f} GB: {kept} {layers} layers, {batch.tokens} tokens, "
+        f"micro-batches that wait for their backward pass: {layout.pipeline - memory.stage} at most"
+    )
+    yield f"work {memory.workspace / GB:.2f} GB: logits of a micro-batch, on the last stage alone"
+    if run.engines is not None:
+        each = sequence_cache(facts, run.engines, run.work.dtype)
+        yield f"KV cache: {each / GB:.3f} GB for a sequence of {run.engines.tokens} tokens"

@@ -1,0 +1,196 @@
+"""`rlcore plan --config`: the layout of a run's TOML, its engines, and what each phase of a step needs."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlcore.plugins.loader import load
+from rlcore_cli.main import run
+from rlcore_plan.engines import Engines, sequence_cache, weights
+from rlcore_plan.layout import Layout
+from rlcore_plan.memory import Optimizer, Roles, Workload, largest, states
+from rlcore_plan.phases import Machines, Run, needs
+from rlcore_plan.published import read_facts
+from rlcore_plan.search import GB
+from rlcore_plan.weights import parameters
+
+REGISTRY = load().registry
+DENSE, LATENT = read_facts("qwen3-32b", REGISTRY), read_facts("deepseek-v3", REGISTRY)
+COLOCATED = """
+algo = "grpo"
+model = "qwen3-32b"
+ranks = 8
+tokens_per_rank = 16384
+max_prompt_tokens = 1024
+max_response_tokens = 8192
+prompts_per_step = 32
+group_size = 8
+engines = 1
+engine.name = "sglang"
+sglang.tp_size = 8
+sglang.mem_fraction_static = 0.7
+megatron.tensor_model_parallel_size = 8
+megatron.sequence_parallel = true
+megatron.optimizer_cpu_offload = true
+"""
+
+
+@pytest.fixture
+def judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """`judged(toml, *arguments)`: the JSON of the plan."""
+
+    def judged(toml: str, *args: str) -> Any:
+        file = tmp_path / "run.toml"
+        file.write_text(toml)
+        assert run(["plan", "--config", str(file), "--gpu-memory", "80", "--json", *args]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return judged
+
+
+def test_a_file_says_layout_engines_and_workload(judged: Any) -> None:
+    found = judged(COLOCATED + 'sleep = "all"\n')
+    assert found["fits"], found["reason"]
+    assert (found["layout"]["tensor"], found["layout"]["world"], found["layout"]["sequence"]) == (8, 8, True)
+    assert found["layout"]["recompute"], "a GPU's default"
+    train, publish, generate = found["phases"]
+    assert train["items"]["optimizer"] == 0
+    layout = Layout(world=8, tensor=8, sequence=True, recompute=True)
+    planned = states(DENSE, layout, "bf16", 0, Optimizer(on_host=1.0))
+    assert (train["items"]["weights"], train["items"]["gradients"]) == (planned.weights, planned.gradients)
+    served = weights(DENSE, Engines(count=1, sequences=1, tokens=1, tensor=8), "bf16")
+    assert publish["items"]["engine's weights"] == generate["items"]["engine's weights"] == served
+    assert set(generate["items"]) == {"engine's weights", "KV cache"}, "the trainer sleeps"
+    assert generate["limit"] == pytest.approx(0.7 * 80e9, rel=1e-6)
+    assert "of 256 sequences of 9216 tokens" in generate["note"]
+    host = planned.hosted + planned.copies + planned.weights
+    assert found["host_bytes_per_node"] == 8 * host
+
+
+def test_what_does_not_fit_has_a_reason_and_a_nearest_layout(judged: Any) -> None:
+    found = judged(COLOCATED.replace("optimizer_cpu_offload = true", "optimizer_cpu_offload = false"))
+    assert found["reason"].startswith("needs ")
+    near = found["nearest"]
+    assert near["fits"]
+    assert near["layout"] == {**found["layout"], "stages": []}
+    assert near["optimizer_on_host"] == 1.0
+    assert judged(COLOCATED, "--host-memory", "64")["reason"].endswith("GB of host memory of 64 GB")
+
+
+@pytest.mark.parametrize(
+    ("changed", "phase", "most"),
+    [
+        ("ranks = 2\nmegatron.tensor_model_parallel_size = 2", "train", "gradients"),
+        (
+            'sglang.tp_size = 1\nengines = 8\nsglang.mem_fraction_static = 0.9\nsleep = "all"',
+            "publish",
+            "engine's weights",
+        ),
+        ("max_response_tokens = 4000000", "generate", "KV cache"),
+    ],
+)
+def test_the_phase_that_limits_is_named(judged: Any, changed: str, phase: str, most: str) -> None:
+    names = {line.partition(" =")[0] for line in changed.splitlines()}
+    kept = [line for line in COLOCATED.splitlines() if line.partition(" =")[0] not in names]
+    reason = judged("\n".join([*kept, changed, ""]))["reason"]
+    assert reason.endswith(f"for {most}")
+    assert ("to " + phase in reason) == (phase != "train")
+
+
+def test_uneven_and_virtual_stages_are_read(judged: Any) -> None:
+    toml = 'model = "qwen3-235b-a22b"\nranks = 64\nmegatron.pipeline_model_parallel_size = 4\n'
+    toml += "megatron.expert_model_parallel_size = 16\nmegatron.num_layers_in_last_pipeline_stage = 22\n"
+    assert judged(toml)["layout"]["stages"] == [24, 24, 24, 22]
+    virtual = toml.replace("qwen3-235b-a22b", "qwen3-30b-a3b")
+    virtual = virtual.replace(
+        "num_layers_in_last_pipeline_stage = 22", "virtual_pipeline_model_parallel_size = 3"
+    )
+    assert judged(virtual)["layout"]["virtual"] == 3
+
+
+def test_critic_and_reference_are_counted(judged: Any) -> None:
+    plain, ppo = judged(COLOCATED), judged(COLOCATED.replace('"grpo"', '"ppo"') + "kl_coef = 0.1\n")
+    beside = ppo["memory"]["roles"]
+    assert plain["memory"]["roles"] == 0
+    assert beside == pytest.approx(plain["memory"]["weights"] * (1 + 2 + 1), rel=0.05)
+    swapped = judged(COLOCATED + 'kl_coef = 0.1\nreference_placement = "swapped"\n')
+    assert swapped["memory"]["roles"] == 0
+    assert swapped["host_bytes_per_node"] > plain["host_bytes_per_node"]
+
+
+@pytest.mark.parametrize(("sleep", "items"), [("none", 4), ("optimizer", 2), ("all", 0)])
+def test_what_sleeps_is_gone_while_engines_generate(sleep: str, items: int) -> None:
+    machines = Machines(gpus=8, memory=80 * GB)
+    engines = Engines(count=1, sequences=8, tokens=4096, tensor=8)
+    job = Run(work=Workload(), roles=Roles(reference="resident"), engines=engines, sleep=sleep)
+    layout = Layout(world=8, tensor=8, sequence=True, recompute=True)
+    found = needs(DENSE, layout, job, machines)
+    held = {name for name, size in found.phases[-1].items.items() if size}
+    assert (
+        held - {"engine's weights", "KV cache"}
+        == {
+            0: set(),
+            2: {"weights", "other models"},
+            4: {"weights", "gradients", "optimizer", "other models"},
+        }[items]
+    )
+    memory = largest(DENSE, layout, job.work, job.optimizer, job.roles)
+    slept = {"none": 0, "optimizer": memory.optimizer, "all": memory.states - memory.gradients}[sleep]
+    assert found.host == 8 * slept
+
+
+def test_an_engines_bytes_are_divided_as_sglang_divides_them() -> None:
+    one = Engines(count=1, sequences=1, tokens=1000)
+    assert weights(DENSE, one, "bf16") == 2 * parameters(DENSE)
+    eight = replace(one, tensor=8)
+    assert weights(DENSE, eight, "bf16") == pytest.approx(2 * parameters(DENSE) / 8, rel=1e-6)
+    assert sequence_cache(DENSE, one, "bf16") == 1000 * 64 * 2 * 8 * 128 * 2
+    assert sequence_cache(DENSE, eight, "bf16") * 8 == sequence_cache(DENSE, one, "bf16")
+    assert sequence_cache(DENSE, replace(one, tensor=16), "bf16") == sequence_cache(DENSE, eight, "bf16")
+    assert sequence_cache(LATENT, eight, "bf16") == sequence_cache(LATENT, one, "bf16") == 1000 * 61 * 576 * 2
+    assert sequence_cache(DENSE, replace(one, cache_bytes=1), "bf16") * 2 == sequence_cache(
+        DENSE, one, "bf16"
+    )
+    grouped = weights(LATENT, replace(one, tensor=32, groups=8), "bf16")
+    assert (
+        weights(LATENT, replace(one, tensor=32), "bf16")
+        < grouped
+        < 2 * weights(LATENT, replace(one, tensor=32), "bf16")
+    )
+
+
+@pytest.mark.parametrize(
+    ("toml", "args", "sentence"),
+    [
+        ("ranks = 8\n", [], "model is missing; add --model"),
+        (COLOCATED, ["--tp", "4"], "--config and --tp exclude each other"),
+        (COLOCATED, ["--gpus", "4"], "--gpus: found 4, expected at least 8 for the train workers"),
+        (COLOCATED + 'placement = "split"\n', ["--gpus", "8"], "for the train workers, and 8 for engines"),
+        (
+            COLOCATED + "megatron.pipeline_model_parallel_size = 3\n",
+            [],
+            "--megatron.pipeline-model-parallel-size: found 3",
+        ),
+        (COLOCATED + "sglang.enable_dp_attention = true\nsglang.dp_size = 3\n", [], "expected a divisor of"),
+    ],
+)
+def test_a_file_that_cannot_be_judged_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], toml: str, args: list[str], sentence: str
+) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(toml)
+    assert run(["plan", "--config", str(file), "--gpu-memory", "80", *args]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert sentence in line
+
+
+def test_the_numbers_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(COLOCATED)
+    assert run(["plan", "--config", str(file), "--gpu-memory", "80", "--explain"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    for part in ("it fits", "Host memory of a node", "× 12 bytes, 100% of them in host memory", "KV cache:"):
+        assert part in out
