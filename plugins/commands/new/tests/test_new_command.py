@@ -89,6 +89,12 @@ def test_what_a_package_says_of_itself(here: Path, capsys: pytest.CaptureFixture
     assert "rlcore train --algo ppo --model qwen3 --value-loss far_away" in texts[package / "README.md"]
 
 
+def test_the_help_names_the_kinds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert new("--help") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"Kinds: {', '.join(kinds())}." in said
+
+
 def test_every_license_is_a_text_of_its_own() -> None:
     assert licenses() == ["Apache-2.0", "BSD-3-Clause", "MIT"]
 

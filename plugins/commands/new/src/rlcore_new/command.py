@@ -14,7 +14,7 @@ MOST_LETTERS = 24
 """Of a name: lines of code that hold it stay short enough."""
 
 
-@click.command()
+@click.command(epilog=f"Kinds: {', '.join(kinds())}.")
 @click.argument("kind")
 @click.argument("name")
 @click.option(
@@ -27,10 +27,7 @@ MOST_LETTERS = 24
 )
 @click.pass_context
 def new(context: click.Context, kind: str, name: str, license_name: str) -> None:
-    """Make the folder rlcore-NAME: a package with a plugin of KIND that works, typed and tested.
-
-    The kinds are those of `rlcore plugins`: reward, generator, source, loss, …
-    """
+    """Make the folder rlcore-NAME: a package with a plugin of KIND that works, typed and tested."""
     kind = kind.replace("-", "_")
     if kind not in kinds():
         known = ", ".join(kinds())
