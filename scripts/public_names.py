@@ -41,21 +41,46 @@ def described() -> str:
     return "\n".join(line for block in blocks for line in block) + "\n"
 
 
-def lost(released: str, now: str) -> list[str]:
-    """Names, and members as `Name.member`, that `released` has and `now` has not; deprecated ones may go."""
-    kept = {name for name, _ in _names(now)}
-    allowed = {name for name, is_deprecated in _names(released) if is_deprecated}
-    gone = [name for name, _ in _names(released) if name not in kept]
-    return [name for name in gone if not {name, name.partition(".")[0]} & allowed]
+def broken(released: str, now: str) -> list[str]:
+    """What a plugin made for `released` may miss in `now`, but for what was deprecated in it.
+
+    Names, members as `Name.member`, and parameters, that are gone or that are new and have no default, as
+    `name(parameter)`.
+    """
+    old, new = dict(_described_names(released)), dict(_described_names(now))
+    found = []
+    for name, line in old.items():
+        if MARK in line + old[name.partition(".")[0]]:
+            continue
+        if name not in new:
+            found.append(name)
+            continue
+        before, after = _parameters(line), _parameters(new[name])
+        gone = before.keys() - after.keys()
+        demanded = {one for one, has_default in after.items() if not has_default and one not in before}
+        found += [f"{name}({one})" for one in sorted(gone | demanded)]
+    return found
 
 
-def _names(text: str) -> Iterator[tuple[str, bool]]:
-    """Each name and each member of a description, and whether it is deprecated."""
+def _described_names(text: str) -> Iterator[tuple[str, str]]:
+    """Each name and each member of a description, with its line."""
     owner = ""
     for line in text.splitlines():
         [name] = re.findall(r"^\s*(?:class )?(\w+)", line)
         owner = owner if line.startswith(" ") else name
-        yield name if owner == name else f"{owner}.{name}", line.endswith(MARK)
+        yield name if owner == name else f"{owner}.{name}", line.strip()
+
+
+def _parameters(line: str) -> dict[str, bool]:
+    """Parameter → whether it has a default, of a function; of anything else, nothing."""
+    if not re.match(r"\w+\(", line):
+        return {}
+    [function] = ast.parse(f"def {line.removesuffix(MARK).replace('…', '...')}: ...").body
+    assert isinstance(function, ast.FunctionDef)
+    given, named = function.args.posonlyargs + function.args.args, function.args.kwonlyargs
+    defaults = [None] * (len(given) - len(function.args.defaults)) + function.args.defaults
+    pairs = [*zip(given, defaults, strict=True), *zip(named, function.args.kw_defaults, strict=True)]
+    return {argument.arg: default is not None for argument, default in pairs}
 
 
 def _lines(name: str, value: Any) -> Iterator[str]:
