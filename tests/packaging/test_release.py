@@ -92,14 +92,16 @@ def train(installed: Path, folder: Path, *flags: str) -> list[dict[str, object]]
     return found
 
 
-def test_every_sdist_has_what_its_wheel_has(released: Path, installed: Path) -> None:
+def test_every_sdist_has_what_its_wheel_has_and_both_the_license(released: Path, installed: Path) -> None:
     sdists = list(released.glob("*.tar.gz"))
+    license_text = (ROOT / "LICENSE").read_bytes()
     assert len(sdists) == len(list(ROOT.glob("plugins/*/*/pyproject.toml"))) + 2
     for sdist in sdists:
         name = sdist.name.removesuffix(".tar.gz")
         with tarfile.open(sdist) as archive, zipfile.ZipFile(released / f"{name}-py3-none-any.whl") as wheel:
             sources = {member.removeprefix(f"{name}/src/") for member in archive.getnames()}
             files = {file for file in wheel.namelist() if ".dist-info/" not in file}
+            assert wheel.read(f"{name}.dist-info/licenses/LICENSE") == license_text
         assert files <= sources, name
         assert files
 
