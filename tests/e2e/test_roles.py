@@ -9,6 +9,7 @@ from documented import undocumented
 PPO = (
     *("train", "--algo", "ppo", "--model", "qwen3", *SMALL, "--minibatches", "2", "--eval-every", "1"),
     *("--kl-coef", "0.1", "--kl-place", "reward", "--reference-refresh-every", "1"),
+    *("--megatron.adam-eps", "1e-3"),  # tiny gradients are noise, which Adam would make steps of
 )
 
 
@@ -34,6 +35,27 @@ def test_ppo_goes_on_as_if_nothing_had_happened(run: Run, tmp_path: Path) -> Non
     for checkpoint in (broken / "checkpoints" / "3", apart / "checkpoints" / "2"):
         saved = {path.name for path in checkpoint.iterdir() if path.is_dir()}
         assert saved == {"policy", "critic", "reference"}
+
+
+@pytest.mark.timeout(900)
+def test_a_critic_has_a_layout_and_a_schedule_of_its_own(run: Run, tmp_path: Path) -> None:
+    own = ("--critic-lr-schedule", "linear", "--critic-lr-warmup-steps", "1", "--critic-weight-decay", "0.1")
+    layouts: dict[str, tuple[str, ...]] = {
+        "same": (),
+        "divided": ("--critic-ranks", "2", "--critic.megatron.tensor-model-parallel-size", "2"),
+        "fewer": ("--ranks", "2", "--critic-ranks", "1"),
+    }
+    found = {}
+    for name, layout in layouts.items():
+        apart = ("--critic-workers", "separate", *layout) if layout else ()
+        run(*PPO, *own, *apart, "--steps", "2", "--run-dir", str(tmp_path / name))
+        found[name] = rows(tmp_path / name)[1:]
+    assert [row["critic/lr"] for row in found["same"]] != [row["train/lr"] for row in found["same"]]
+    assert found["same"][-1]["critic/lr"] < found["same"][0]["critic/lr"]
+    for name in ("divided", "fewer"):
+        for mine, expected in zip(found[name], found["same"], strict=True):
+            for key in ("critic/loss", "critic/grad_norm", "critic/lr", "train/loss", "train/grad_norm"):
+                assert mine[key] == pytest.approx(expected[key], rel=1e-4), (name, key)
 
 
 def test_grpo_with_a_kl_in_the_loss(run: Run, tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ import click
 
 from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError
+from rlcore.api.records import Kind
 from rlcore.api.types import Json, parse_json
 from rlcore.compose.evals import EVAL, PARTS as EVAL_PARTS
 from rlcore.compose.flags import Flag, flags
 from rlcore.compose.frozen import FROZEN
+from rlcore.compose.roles import ROLES
 from rlcore.compose.selection import CHOICES, REPEATED, Selection, table_owners
 from rlcore.config import layers
 from rlcore.config.layers import Layer
@@ -217,6 +219,10 @@ def passed_help(selection: Selection) -> dict[str, tuple[str, str]]:
         config.table: (f"--{config.table}.FIELD VALUE", f"any field of {config.fields_of}, by its own name")
         for _, config in selection.passing()
     }
+    for entry, config in selection.passing():
+        if entry.kind is Kind.TRAINER:
+            own = f"a field of the critic, reference or teacher alone, in place of --{config.table}.FIELD"
+            found[f"role {config.table}"] = (f"--ROLE.{config.table}.FIELD VALUE", own)
     whose = "any field of the server of that frozen model, by its own name"
     return {**found, FROZEN: (f"--{FROZEN}.NAME.FIELD VALUE", whose)}
 
@@ -226,7 +232,10 @@ def pass_through(args: Sequence[str], selection: Selection) -> Iterator[click.Pa
 
     Of parts that are not selected too, whose fields are refused afterwards.
     """
-    tables = {config.table for _, config in table_owners(selection.registry)} | {FROZEN}
+    owners = list(table_owners(selection.registry))
+    tables = {config.table for _, config in owners} | {FROZEN}
+    trainers = [config.table for entry, config in owners if entry.kind is Kind.TRAINER]
+    tables |= {f"{role}.{table}" for role in ROLES for table in trainers}
     prefixes = tuple(f"--{table}." for table in sorted(tables))
     seen = set()
     for position, argument in enumerate(args):

@@ -6,6 +6,7 @@ from typing import Any
 from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError
 from rlcore.compose.resolved import Resolved
+from rlcore.compose.roles import ROLES
 
 FREE = {
     "steps",
@@ -27,6 +28,8 @@ FREE = {
 
 LAYOUT = {
     "ranks",
+    "critic_ranks",
+    "critic_workers",
     "threads",
     "placement",
     "tokens_per_rank",
@@ -51,7 +54,8 @@ def check_same_past(old: Resolved, new: Resolved) -> None:
             f" {old.run.optimizer.lr_schedule}; leave the flag out."
         )
     trainer = new.trainer.config
-    layout = LAYOUT | {f"{trainer.table}.{name}" for name in trainer.layout_fields}
+    tables = [trainer.table, *(f"{role}.{trainer.table}" for role in ROLES)]
+    layout = LAYOUT | {f"{table}.{name}" for table in tables for name in trainer.layout_fields}
     for name in {**before, **after}:
         is_free = name in FREE | layout or name.startswith(_FREE_TABLES) or _FREE_OF_ENGINE.fullmatch(name)
         if is_free or before.get(name) == after.get(name):

@@ -19,6 +19,7 @@ from rlcore.compose.frozen_checks import check_frozen
 from rlcore.compose.models import download
 from rlcore.compose.resolve import resolve, resolve_model, resolve_part
 from rlcore.compose.resolved import Inference, ModelChoice, Resolved
+from rlcore.compose.roles import of_role
 from rlcore.compose.select import select
 from rlcore.compose.selection import Selection
 from rlcore.config import toml
@@ -200,6 +201,10 @@ def check_pass_through(resolved: Inference) -> None:
     """Asks trainer and engine, which import their libraries, only where a field of theirs is given."""
     if isinstance(resolved, Resolved) and resolved.trainer_fields:
         resolved.trainer.build().check_fields(resolved.trainer_fields)
+    if isinstance(resolved, Resolved):
+        for role in resolved.role_fields:
+            with of_role(role):
+                resolved.trainer.build().check_fields(resolved.fields_of(role))
     if resolved.engine_fields:
         resolved.engine.build().check_fields(resolved.engine_fields)
     if resolved.frozen_fields:

@@ -104,6 +104,25 @@ class TrainBatch:
         )
 
 
+def joined(parts: Sequence[TrainBatch]) -> TrainBatch:
+    """The samples of all `parts`, one after another; these have the same columns."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def columns(kind: str) -> dict[str, Tensor]:
+        tables = [getattr(part, kind) for part in parts]
+        return {name: torch.cat([table[name] for table in tables]) for name in tables[0]}
+
+    return TrainBatch(
+        tokens=torch.cat([part.tokens for part in parts]),
+        prompt_lengths=torch.cat([part.prompt_lengths for part in parts]),
+        response_lengths=torch.cat([part.response_lengths for part in parts]),
+        per_token=columns("per_token"),
+        per_sample=columns("per_sample"),
+        per_input=columns("per_input"),
+    )
+
+
 def _ranges(lengths: Tensor, index: Tensor) -> list[tuple[int, int]]:
     """(start, length) of the rows `index` in a column of tokens."""
     starts = torch.cumsum(lengths, 0) - lengths

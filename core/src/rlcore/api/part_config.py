@@ -198,6 +198,15 @@ class TrainerConfig(PassingConfig):
         """
         return ()
 
+    def beside_complaints(
+        self, role: str, policy: Mapping[str, Any], own: Mapping[str, Any]
+    ) -> Iterable[str]:
+        """What keeps a role with the fields `own` off the workers of the policy, which has those of `policy`.
+
+        The fields that `own` lacks are the policy's.
+        """
+        return ()
+
     def model_complaints(
         self, run: RunConfig, fields: Mapping[str, Any], hf_config: Mapping[str, Any]
     ) -> Iterable[str]:

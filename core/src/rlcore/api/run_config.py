@@ -9,6 +9,13 @@ from pydantic import Field, field_validator
 from rlcore.api.config import Config, fields_of, nested
 
 
+def whole_steps(steps: int | float) -> int | float:
+    """A number of steps, or a share of all of them. ValueError."""
+    if steps >= 1 and steps != int(steps):
+        raise ValueError("expected whole steps, or a share below 1")
+    return int(steps) if steps >= 1 else steps
+
+
 class SamplingOptions(Config):
     """How responses are sampled."""
 
@@ -82,9 +89,7 @@ class OptimizerOptions(Config):
     @field_validator("warmup_steps")
     @classmethod
     def _whole_steps(cls, steps: int | float) -> int | float:
-        if steps >= 1 and steps != int(steps):
-            raise ValueError("expected whole steps, or a share below 1")
-        return int(steps) if steps >= 1 else steps
+        return whole_steps(steps)
 
     def warmup_of(self, steps: int) -> int:
         """Steps of warm-up in a run of `steps`."""
@@ -140,11 +145,42 @@ class CriticOptions(Config):
     critic_lr: float = Field(1e-5, ge=0, le=10, description="peak learning rate of the critic")
     critic_warmup_steps: int = Field(0, ge=0, description="first steps that train the critic alone")
     critic_workers: Literal["same", "separate"] = Field(
-        "same", description="the critic shares the policy's workers, or has as many of its own"
+        "same", description="the critic shares the policy's workers, or has some of its own"
     )
+    critic_ranks: int = Field(
+        0,
+        ge=0,
+        description="workers of a critic that has its own; 0: those of as many models as the policy's",
+    )
+    critic_lr_schedule: Literal["constant", "linear", "cosine"] | None = Field(
+        None, description="--lr-schedule of the critic; none: the policy's, as for the next four"
+    )
+    critic_min_lr: float | None = Field(None, ge=0, description="--min-lr of the critic")
+    critic_lr_warmup_steps: int | float | None = Field(
+        None, ge=0, description="--warmup-steps of the critic's learning rate, of all steps of the run"
+    )
+    critic_weight_decay: float | None = Field(None, ge=0, le=10, description="--weight-decay of the critic")
+    critic_clip_grad: float | None = Field(None, ge=0, description="--clip-grad of the critic")
     critic_model: str = Field(
         "", description="directory of the critic's first weights; empty: the run's model, with a new head"
     )
+
+    @field_validator("critic_lr_warmup_steps")
+    @classmethod
+    def _whole_steps(cls, steps: int | float | None) -> int | float | None:
+        return None if steps is None else whole_steps(steps)
+
+    def optimizer(self, policy: OptimizerOptions) -> OptimizerOptions:
+        """The critic's: `policy`, and what it has of its own in its place."""
+        own = {
+            "lr_schedule": self.critic_lr_schedule,
+            "min_lr": self.critic_min_lr,
+            "warmup_steps": self.critic_lr_warmup_steps,
+            "weight_decay": self.critic_weight_decay,
+            "clip_grad": self.critic_clip_grad,
+        }
+        given = {name: value for name, value in own.items() if value is not None}
+        return policy.model_copy(update={"lr": self.critic_lr, **given})
 
 
 class TeacherOptions(Config):

@@ -12,10 +12,13 @@ from rlcore.compose.resolved import Inference, Resolved
 TOP_EXPERTS = "num_experts_per_tok"
 
 
-def check_model(resolved: Resolved, config: Mapping[str, Any]) -> None:
-    """Checks against the model's config.json (of a preset: call it once the preset is written)."""
-    for sentence in _model_complaints(resolved, config):
-        raise ConfigError(sentence)
+def check_model(resolved: Resolved, config: Mapping[str, Any], role: str = "") -> None:
+    """Checks against the model's config.json (of a preset: call it once the preset is written).
+
+    `role`: whose model it is, in sentences too; empty: the policy's.
+    """
+    for sentence in _model_complaints(resolved, config, role):
+        raise ConfigError(f"Of the {role}: {sentence}" if role in resolved.role_fields else sentence)
 
 
 def check_context(chosen: Inference, config: Mapping[str, Any]) -> None:
@@ -40,7 +43,7 @@ def _context_complaints(chosen: Inference, config: Mapping[str, Any]) -> Iterato
         )
 
 
-def _model_complaints(resolved: Resolved, config: Mapping[str, Any]) -> Iterator[str]:
+def _model_complaints(resolved: Resolved, config: Mapping[str, Any], role: str) -> Iterator[str]:
     yield from _context_complaints(resolved, config)
     quantization = config.get("quantization_config")
     if quantization:
@@ -56,4 +59,4 @@ def _model_complaints(resolved: Resolved, config: Mapping[str, Any]) -> Iterator
         )
     if resolved.run.loss.replay_routing and not (expert_count(config) and config.get(TOP_EXPERTS)):
         yield "--replay-routing: found true, but the model has no experts; leave it out."
-    yield from resolved.trainer.config.model_complaints(resolved.run, resolved.trainer_fields, config)
+    yield from resolved.trainer.config.model_complaints(resolved.run, resolved.fields_of(role), config)

@@ -15,6 +15,7 @@ from rlcore.api.run_config import RunConfig
 from rlcore.compose.evals import EvalChoice, EvalSet
 from rlcore.compose.lookup import DATA_SOURCE
 from rlcore.compose.resolved import ModelChoice, Resolved
+from rlcore.compose.roles import role_fields
 from rlcore.compose.run_checks import checked
 from rlcore.compose.selection import Selection, with_table
 from rlcore.compose.suggestions import Suggestions
@@ -59,6 +60,7 @@ def resolve(selection: Selection, plugin_files: Iterable[PluginFile] = ()) -> Re
         callbacks=_several(selection, Kind.CALLBACK, settings),
         evals=resolve_evals(selection, settings),
         trainer_fields=passed_to(entries[Kind.TRAINER], settings),
+        role_fields=_role_fields(entries[Kind.TRAINER], settings),
         engine_fields=passed_to(entries[Kind.ENGINE], settings),
         frozen_fields=pass_through("frozen", settings),
         plugins=selection.providers(producer),
@@ -159,6 +161,11 @@ def pass_through(table: str, settings: Mapping[str, Setting]) -> dict[str, Any]:
     """The fields of a table that are not rlcore's own."""
     prefix = f"{table}."
     return {name.removeprefix(prefix): s.value for name, s in settings.items() if name.startswith(prefix)}
+
+
+def _role_fields(trainer: Entry, settings: Mapping[str, Setting]) -> dict[str, dict[str, Any]]:
+    config = with_table(trainer)
+    return role_fields(config.table, {name: one.value for name, one in settings.items()}) if config else {}
 
 
 def passed_to(entry: Entry, settings: Mapping[str, Setting]) -> dict[str, Any]:

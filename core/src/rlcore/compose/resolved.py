@@ -86,7 +86,8 @@ class Resolved(Inference):
     """Everything that a run is made of. Travels to workers by pickle.
 
     `advantage`: None where the responses are given. `names_producer`: its choice was more than to leave it to
-    the other settings. `trainer_fields`: as `engine_fields`.
+    the other settings. `trainer_fields`: as `engine_fields`; `role_fields`: those that another role has in
+    their place, by role.
     """
 
     algorithm: str
@@ -104,6 +105,11 @@ class Resolved(Inference):
     trackers: tuple[Part, ...] = ()
     callbacks: tuple[Part, ...] = ()
     trainer_fields: Mapping[str, Any] = field(default_factory=dict)
+    role_fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def fields_of(self, role: str) -> Mapping[str, Any]:
+        """The trainer's fields of a role, as given: the policy's, and its own above them."""
+        return {**self.trainer_fields, **self.role_fields.get(role, {})}
 
     def parts(self) -> list[Part]:
         """Every part that is chosen, those of the evaluations too."""
@@ -175,6 +181,7 @@ class Resolved(Inference):
             self.trainer.config.table: self.trainer_fields,
             self.engine.config.table: self.engine_fields,
             "frozen": self.frozen_fields,
+            **{f"{role}.{self.trainer.config.table}": own for role, own in self.role_fields.items()},
         }
         for table, fields in passed.items():
             flat |= {f"{table}.{key}": value for key, value in fields.items()}

@@ -29,8 +29,10 @@ def role_complaints(
         yield f"{found}{ways}."
     if not readers:
         reason = f"there is no critic{suggestions.recipes_with(Kind.VALUE_LOSS)}"
-        yield from unread(run, ("critic_model", "critic_warmup_steps"), reason)
-        yield from unread_flags(settings, ("critic_lr",), reason)
+        own = ("critic_model", "critic_warmup_steps", "critic_lr_schedule")
+        yield from unread(run, own, reason)
+        numbers = ("critic_lr_warmup_steps", "critic_min_lr", "critic_weight_decay", "critic_clip_grad")
+        yield from unread_flags(settings, ("critic_lr", "critic_ranks", *numbers), reason)
         if run.critic.critic_workers == "separate":
             yield f"--critic-workers: found separate, but {reason}."
     if Input.REFERENCE_LOG_PROBS not in needs:
@@ -42,6 +44,7 @@ def role_complaints(
         yield "--reference-placement: found swapped, but nothing reads the reference; add --kl-coef."
     if run.kl.kl_unbiased and run.kl.kl_place != "loss":
         yield f"--kl-unbiased: found true with --kl-place {run.kl.kl_place}, expected --kl-place loss."
-    if readers and run.optimizer.min_lr > run.critic.critic_lr:
-        most = run.critic.critic_lr
-        yield f"--min-lr: found {run.optimizer.min_lr:g}, expected at most --critic-lr ({most:g})."
+    least, most = run.critic.optimizer(run.optimizer).min_lr, run.critic.critic_lr
+    if readers and least > most:
+        flag = "--min-lr" if run.critic.critic_min_lr is None else "--critic-min-lr"
+        yield f"{flag}: found {least:g}, expected at most --critic-lr ({most:g})."

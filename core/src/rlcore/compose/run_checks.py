@@ -25,6 +25,7 @@ from rlcore.compose.part_checks import (
 )
 from rlcore.compose.resolved import Inference, Resolved
 from rlcore.compose.role_checks import role_complaints
+from rlcore.compose.roles import CRITIC, critic_rank_complaints, role_table_complaints
 from rlcore.compose.schedule_checks import schedule_complaints
 from rlcore.compose.sentences import unread
 from rlcore.compose.suggestions import Suggestions
@@ -41,13 +42,21 @@ def checked(resolved: Resolved, settings: Mapping[str, Setting], suggestions: Su
     if "ranks" not in settings:
         run = resolved.run.but(ranks=ranks)
         resolved = replace(resolved, run=run)
+    if resolved.run.critic.critic_workers == "separate" and not resolved.run.critic.critic_ranks:
+        own = resolved.trainer.config.model_ranks(resolved.fields_of(CRITIC))
+        run = resolved.run.but(critic_ranks=max(1, resolved.run.ranks // ranks) * own)
+        resolved = replace(resolved, run=run)
     resolved = replace(resolved, run=resolved.run.but(**_absolute(resolved.run)))
     if resolved.run.debug.only == "rollout" and not resolved.run.checkpoints.save_rollouts_every:
         resolved = replace(resolved, run=resolved.run.but(save_rollouts_every=1))
     for sentence in _complaints(resolved, settings, ranks, suggestions):
         raise ConfigError(sentence)
     if resolved.model.path is not None:
-        check_model(resolved, read_config(resolved.model.path))
+        config = read_config(resolved.model.path)
+        check_model(resolved, config)
+        for role in resolved.role_fields:
+            if not resolved.run.values()[f"{role}_model"]:
+                check_model(resolved, config, role)
     return resolved
 
 
@@ -93,6 +102,8 @@ def _complaints(
             "under the trainer's parallel sizes."
         )
     yield from role_complaints(resolved, settings, suggestions)
+    yield from role_table_complaints(resolved, _roles(resolved))
+    yield from critic_rank_complaints(resolved)
     yield from eval_complaints(resolved)
     teachers = [
         f"{kind} {part.name!r}"

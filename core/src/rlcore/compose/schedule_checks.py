@@ -30,6 +30,9 @@ def schedule_complaints(run: RunConfig) -> Iterator[str]:
     critic, total = run.critic.critic_warmup_steps, run.steps
     if critic >= total:
         yield f"--critic-warmup-steps: found {critic}, expected less than --steps ({total})."
+    own = run.critic.critic_lr_warmup_steps
+    if own is not None and own >= total:
+        yield f"--critic-lr-warmup-steps: found {own}, expected less than --steps ({total})."
     left = total - critic
     if 0 < left <= run.optimizer.warmup_steps:
         most = (

@@ -18,6 +18,7 @@ from rlcore.compose.evals import EVAL, EvalChoice
 from rlcore.compose.frozen import FROZEN
 from rlcore.compose.lookup import DATA_SOURCE, strongest
 from rlcore.compose.models import FoundModel
+from rlcore.compose.roles import role_of
 from rlcore.config import layers
 from rlcore.config.evals import EvalConfig
 from rlcore.config.layers import Layer, Setting
@@ -101,6 +102,10 @@ def table_owners(registry: Registry) -> Iterator[tuple[Entry, type[PassingConfig
         config = with_table(entry)
         if config is not None:
             yield entry, config
+
+
+def _trains(entry: Entry) -> bool:
+    return entry.kind is Kind.TRAINER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,10 +206,13 @@ class Selection:
 
     def passes_through(self, name: str, layer: Layer) -> bool:
         """Whether `name` is a field of a table that core does not know. ConfigError where nobody reads it."""
-        table = name.partition(".")[0]
-        if table == FROZEN or any(config.table == table for _, config in self.passing()):
+        role, own = role_of(name)
+        table = own.partition(".")[0]
+        passing = ((entry, config) for entry, config in self.passing() if not role or _trains(entry))
+        if (table == FROZEN and not role) or any(config.table == table for _, config in passing):
             return True
-        for owner, _ in (owned for owned in table_owners(self.registry) if owned[1].table == table):
+        owners = (one for one, config in table_owners(self.registry) if config.table == table)
+        for owner in (one for one in owners if not role or _trains(one)):
             kind, needed = owner.kind, f"--{owner.kind} {owner.record.name}"
             chosen = f"is {self.entries[kind].record.name!r}" if kind in self.entries else "is not chosen"
             raise ConfigError(f"{layer.at(name)} needs {needed}, but the {kind} {chosen}.")

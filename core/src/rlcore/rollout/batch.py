@@ -123,16 +123,19 @@ def split(batch: TrainBatch, ranks: int) -> list[TrainBatch]:
     rows: list[list[int]] = [[] for _ in range(ranks)]
     for number in sorted(set(minibatch)):
         members = [place for place, found in enumerate(minibatch) if found == number]
-        for rank, share in enumerate(_even(members, lengths, ranks)):
-            rows[rank] += [row for place in share for row in units[place]]
+        for rank, share in enumerate(even_shares([lengths[place] for place in members], ranks)):
+            rows[rank] += [row for place in share for row in units[members[place]]]
     return [batch.select(sorted(share)) for share in rows]
 
 
-def _even(members: Sequence[int], lengths: Sequence[int], ranks: int) -> list[list[int]]:
-    """The longest remaining sample goes to the rank with fewest tokens; among equals, fewest samples."""
+def even_shares(lengths: Sequence[int], ranks: int) -> list[list[int]]:
+    """Of rows of these lengths, those of each rank.
+
+    The longest that is left goes to the rank with fewest tokens; among equals, to that with fewest rows.
+    """
     shares: list[list[int]] = [[] for _ in range(ranks)]
     heap = [(0, 0, rank) for rank in range(ranks)]
-    for row in sorted(members, key=lambda row: (-lengths[row], row)):
+    for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
         load, count, rank = heap[0]
         shares[rank].append(row)
         heapq.heapreplace(heap, (load + lengths[row], count + 1, rank))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from rlcore.runtime.worker import CRITIC, RankWorker, WorkerSetup
 
@@ -13,11 +14,26 @@ if TYPE_CHECKING:
     from rlcore.api.trainer import StepResult, ValueFunction
 
 
-class CriticWorker(RankWorker):
-    """One rank of a critic that has workers of its own; the train worker of the same rank calls it."""
+@dataclass
+class _Round:
+    """Shares by the policy's data-parallel ranks, what each of them gets, and how many were told."""
 
-    def start(self, setup: WorkerSetup, host: str, port: int) -> None:
-        """Join the critics' process group and build the model."""
+    offered: dict[int, TrainBatch] = field(default_factory=dict)
+    answers: dict[int, Any] = field(default_factory=dict)
+    answered: int = 0
+
+    def batch(self) -> TrainBatch:
+        """The shares as one, in the order of their sources."""
+        from rlcore.api.batch import joined
+
+        return joined([self.offered[source] for source in sorted(self.offered)])
+
+
+class CriticWorker(RankWorker):
+    """One rank of a critic that has workers of its own; train workers call it, as `RemoteCritic` says."""
+
+    def start(self, setup: WorkerSetup, host: str, port: int) -> int:
+        """Join the critics' process group and build the model; returns the data-parallel rank."""
         assert setup.critic is not None, "a critic's worker has a critic"
         trainer = self._join(setup, host, port)
         from rlcore.api.trainer import Roles
@@ -27,11 +43,34 @@ class CriticWorker(RankWorker):
         assert critic is not None, "it was asked for"
         self._critic = critic
         self._roles[CRITIC] = critic
+        self._rounds: dict[int, _Round] = {}
+        return trainer.data.number
 
-    def values(self, batch: TrainBatch, tokens_per_rank: int) -> Tensor:
-        """As `ValueModel.values`."""
-        return self._critic.values(batch, tokens_per_rank=tokens_per_rank)
+    def expect(self, askers: int) -> None:
+        """Say how many train workers ask for each round."""
+        self._askers = askers
 
-    def fit(self, batch: TrainBatch, loss: ValueFunction, tokens_per_rank: int) -> StepResult:
-        """As `ValueModel.fit`."""
-        return self._critic.fit(batch, loss, tokens_per_rank=tokens_per_rank)
+    def offer(self, number: int, source: int, batch: TrainBatch) -> None:
+        """The share of the policy's data-parallel rank `source`, for round `number`."""
+        self._rounds.setdefault(number, _Round()).offered[source] = batch
+
+    def answer(self, number: int, source: int, method: str, *arguments: Any) -> Any:
+        """What round `number` gives `source`. The first to ask lets this rank work, once."""
+        this = self._rounds[number]
+        if not this.answered:
+            this.answers = getattr(self, f"_{method}")(this, *arguments)
+        this.answered += 1
+        if this.answered == self._askers:  # others may be a round ahead
+            del self._rounds[number]
+        return this.answers[source]
+
+    def _values(self, this: _Round, tokens_per_rank: int) -> dict[int, Tensor]:
+        """As `ValueModel.values`, of each share."""
+        values = self._critic.values(this.batch(), tokens_per_rank=tokens_per_rank)
+        counts = [int(this.offered[source].response_lengths.sum()) for source in sorted(this.offered)]
+        return dict(zip(sorted(this.offered), values.split(counts), strict=True))
+
+    def _fit(self, this: _Round, loss: ValueFunction, tokens_per_rank: int) -> dict[int, StepResult]:
+        """As `ValueModel.fit`, of all shares together."""
+        result = self._critic.fit(this.batch(), loss, tokens_per_rank=tokens_per_rank)
+        return dict.fromkeys(this.offered, result)

@@ -249,8 +249,8 @@ def _by_engine(slots: Sequence[BundleSlot], nodes: int) -> list[Nodes]:
 
 
 def critic_ranks(run: RunConfig) -> int:
-    """Workers that have only a critic: as many as the policy's, or none."""
-    return run.ranks if run.critic.critic_workers == "separate" else 0
+    """Workers that have only a critic, or none."""
+    return run.critic.critic_ranks if run.critic.critic_workers == "separate" else 0
 
 
 def _engine_gpus(prepared: Served) -> int:

@@ -16,6 +16,7 @@ from rlcore.api.sources import DrawingSource
 from rlcore.checkpoint.weights_check import check_weights
 from rlcore.compose.model_checks import check_context, check_model
 from rlcore.compose.models import read_config
+from rlcore.compose.roles import CRITIC, REFERENCE, ROLES, TEACHER, of_role
 from rlcore.compose.schedule_checks import with_steps_of
 from rlcore.plugins.factories import check_factory
 from rlcore.rollout.generators import Generators
@@ -98,15 +99,16 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         fields=fields,
         weights=_weights(trainer, run.weights, hf_config),
     )
+    models = {role: _model_of(role, model, resolved, trainer, gpu) for role in ROLES}
     prepared = Prepared(
         resolved=resolved,
         run_dir=run_dir,
         resume_from=resume_from,
         evals=evals,
         model=model,
-        reference=role_model(resolved, "reference_model", model, hf_config),
-        critic=role_model(resolved, "critic_model", replace(model, weights=None), hf_config),
-        teacher=teacher_model(resolved, model, hf_config),
+        reference=role_model(resolved, "reference_model", models[REFERENCE], hf_config),
+        critic=role_model(resolved, "critic_model", replace(models[CRITIC], weights=None), hf_config),
+        teacher=teacher_model(resolved, models[TEACHER], hf_config),
         hf_config=hf_config,
         encoder=encoder,
         prompts=prompts,
@@ -133,6 +135,15 @@ def _facts(resolved: Resolved, hf_config: Mapping[str, Any]) -> ModelFacts | Non
     except KeyError:
         return None
     return facts
+
+
+def _model_of(role: str, model: ModelSpec, resolved: Resolved, trainer: Trainer, gpu: bool) -> ModelSpec:
+    """`model` with the fields of `role`. `ConfigError` that names it."""
+    if role not in resolved.role_fields:
+        return model
+    with of_role(role):
+        fields = trainer.fields(resolved.run, resolved.fields_of(role), gpu=gpu)
+    return replace(model, fields=fields)
 
 
 def _counted(resolved: Resolved, prompts: Sequence[Prompt]) -> int:

@@ -1,34 +1,108 @@
-"""How a train worker reaches a critic on workers of its own."""
+"""How a train worker reaches a critic on workers of its own, which may be laid out in another way.
+
+Each data-parallel rank of the policy has a share of every batch; each of the critic needs one. Where the
+critic has fewer of them, one gets the shares of several; where it has more, a share is divided among several.
+All ranks of the critic must work at once, and one of them may be asked by several ranks of the policy. So a
+round has two parts: first all shares are offered, then the results are asked for.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.distributed import ProcessGroup
 
     from rlcore.api.batch import TrainBatch
     from rlcore.api.trainer import StepResult, ValueFunction
     from rlcore.runtime.cluster import Actor
 
+Peers = Sequence[Sequence["Actor"]]
+"""Of each data-parallel rank of the critic that serves one of the policy: the workers that this one asks."""
+
+
+def peers_of(policy: Sequence[int], critic: Sequence[int]) -> list[list[list[int]]]:
+    """The critic's ranks that each of the policy's asks, as `Peers` has them.
+
+    `policy`, `critic`: the data-parallel rank of each of their ranks. Each rank of the critic is asked by one
+    of the policy at least, and each of the policy asks one at least of every data-parallel rank that serves
+    its own.
+    """
+    shares, own = max(policy) + 1, max(critic) + 1
+    assert shares % own == 0 or own % shares == 0, "checked before the run"
+    held = [[rank for rank, found in enumerate(critic) if found == number] for number in range(own)]
+    asked = []
+    for rank, number in enumerate(policy):
+        first = number * own // shares
+        serving = held[first : first + max(1, own // shares)]
+        place, width = policy[:rank].count(number), policy.count(number)
+        asked.append([ranks[place::width] or [ranks[place % len(ranks)]] for ranks in serving])
+    return asked
+
 
 class RemoteCritic:
-    """The `ValueModel` of a train worker whose critic is a rank of another group: each call is a call there.
+    """The `ValueModel` of a train worker whose critic is elsewhere: each call is a round there."""
 
-    The ranks of both groups have the same layout, so the peer's data-parallel rank is this one's.
-    """
-
-    def __init__(self, peer: Actor, limit_s: float) -> None:
-        """`peer`: the `CriticWorker` of the same rank. `limit_s`: for each call."""
-        self._peer = peer
+    def __init__(self, number: int, group: ProcessGroup | None, limit_s: float) -> None:
+        """`number`: of this data-parallel rank, in `group`. `limit_s`: for each call."""
+        self._number = number
+        self._group = group
         self._limit_s = limit_s
+        self._peers: Peers = ()
+        self._round = 0
+
+    def connect(self, peers: Peers) -> None:
+        """Say whom to ask, before the first call."""
+        self._peers = peers
 
     def values(self, batch: TrainBatch, *, tokens_per_rank: int) -> Tensor:
         """As `ValueModel.values`."""
-        values: Tensor = self._peer.ask("values", batch, tokens_per_rank, limit_s=self._limit_s)
-        return values
+        import torch
+
+        shares = self._shares(batch)
+        whole = torch.empty(int(batch.response_lengths.sum()))
+        slots = torch.arange(len(whole)).split(batch.response_lengths.tolist())
+        parts = self._round_of(batch, shares, "values", tokens_per_rank)
+        for rows, part in zip(shares, parts, strict=True):
+            if rows:
+                whole[torch.cat([slots[row] for row in rows])] = part
+        return whole
 
     def fit(self, batch: TrainBatch, loss: ValueFunction, *, tokens_per_rank: int) -> StepResult:
         """As `ValueModel.fit`; the loss travels with the call."""
-        result: StepResult = self._peer.ask("fit", batch, loss, tokens_per_rank, limit_s=self._limit_s)
+        result: StepResult = self._round_of(batch, self._shares(batch), "fit", loss, tokens_per_rank)[0]
         return result
+
+    def _shares(self, batch: TrainBatch) -> list[list[int]]:
+        """The rows for each data-parallel rank of the critic that serves this one."""
+        from rlcore.rollout.batch import even_shares
+
+        return [sorted(rows) for rows in even_shares(batch.lengths.tolist(), len(self._peers))]
+
+    def _round_of(
+        self, batch: TrainBatch, shares: Sequence[Sequence[int]], method: str, *arguments: Any
+    ) -> list[Any]:
+        """What the critic gives for each of `shares`. Collective over `group`."""
+        import torch.distributed as dist
+
+        self._round += 1
+        parts = [batch] if len(shares) == 1 else [batch.select(rows) for rows in shares]
+        offers = [(peer, part) for peers, part in zip(self._peers, parts, strict=True) for peer in peers]
+        with ThreadPoolExecutor(len(offers)) as threads:  # all of them must answer, not one after another
+            told = [threads.submit(self._ask, peer, "offer", part) for peer, part in offers]
+            for one in told:
+                one.result()
+            if self._group is not None and self._group.size() > 1:
+                dist.barrier(self._group)
+            asked = [
+                [threads.submit(self._ask, peer, "answer", method, *arguments) for peer in peers]
+                for peers in self._peers
+            ]
+            results = [[one.result() for one in answers] for answers in asked]
+        return [same[0] for same in results]
+
+    def _ask(self, peer: Actor, method: str, *arguments: Any) -> Any:
+        return peer.ask(method, self._round, self._number, *arguments, limit_s=self._limit_s)

@@ -26,10 +26,13 @@ if TYPE_CHECKING:
 def role_model(resolved: Resolved, setting: str, model: ModelSpec, hf_config: Mapping[str, Any]) -> ModelSpec:
     """The model of another role: `model`, or the directory that `setting` names, which must be its like."""
     given, flag = resolved.run.values()[setting], flag_name(setting)
+    role = setting.removesuffix("_model")
     if not given:
+        if role in resolved.role_fields:
+            check_model(resolved, hf_config, role)
         return model
     path = _directory(flag, given)
-    _check_like(resolved, f"{flag} {given}", path, hf_config, ("model_type", "vocab_size"))
+    _check_like(resolved, f"{flag} {given}", path, hf_config, ("model_type", "vocab_size"), role)
     check_weights(path, output_head=setting != "critic_model")
     if setting == "reference_model" and resolved.run.kl.reference_refresh_every:
         _check_shapes(flag, path, Path(model.path), "which --reference-refresh-every copies")
@@ -53,7 +56,7 @@ def teacher_model(resolved: Resolved, model: ModelSpec, hf_config: Mapping[str, 
         path, weights = _model_of_run(path.parents[1]), str(path / POLICY)
     # Models of one tokenizer pad their vocabularies differently; that matters where all of it is compared.
     like = ("model_type", "vocab_size") if resolved.loss.config.top_tokens else ("model_type",)
-    _check_like(resolved, f"--teacher-model {given}", path, hf_config, like)
+    _check_like(resolved, f"--teacher-model {given}", path, hf_config, like, "teacher")
     check_tokenizer(f"--teacher-model {given}", path, model.path)
     check_weights(path)
     return replace(model, path=str(path), weights=weights)
@@ -75,11 +78,16 @@ def _model_of_run(run_dir: Path) -> Path:
 
 
 def _check_like(
-    resolved: Resolved, asked: str, path: Path, hf_config: Mapping[str, Any], keys: tuple[str, ...]
+    resolved: Resolved,
+    asked: str,
+    path: Path,
+    hf_config: Mapping[str, Any],
+    keys: tuple[str, ...],
+    role: str,
 ) -> None:
     config = models.read_config(path, asked)
     check_same(asked, config, hf_config, keys)
-    check_model(resolved, config)
+    check_model(resolved, config, role)
 
 
 def check_same(

@@ -32,7 +32,7 @@ from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.reaper import scratch
 from rlcore.runtime.rollout_loop import RolloutLoop
 from rlcore.runtime.saved_rollouts import SavedRollouts
-from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
+from rlcore.runtime.setup import cpu_threads, critic_setups, saved_roles, worker_setups
 from rlcore.runtime.signals import StopSignals
 from rlcore.runtime.state import RunState
 from rlcore.runtime.trainer import TrainerGroup
@@ -157,8 +157,10 @@ class RunProcesses:
             await _all_or_first_error(*early)
             await engines.release()
             early = []
-        late = [trainer.start(worker_setups(prepared, engines.publisher, threads))] if trainer else []
-        await _all_or_first_error(*early, *late)
+        if trainer is not None:
+            setups = worker_setups(prepared, engines.publisher, threads)
+            early.append(trainer.start(setups, critic_setups(setups, len(self.placement.critics))))
+        await _all_or_first_error(*early)
 
     def _rollout_loop(
         self, engines: EngineGroup, producer: Producer, trace: Trace, stop: StopSignals

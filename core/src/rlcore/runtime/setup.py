@@ -13,7 +13,9 @@ from rlcore.runtime.profiler import PROFILE, StepProfiler
 from rlcore.runtime.worker import CRITIC, POLICY, REFERENCE, CriticSetup, WorkerSetup
 
 if TYPE_CHECKING:
-    from rlcore.api.run_config import RunConfig
+    from collections.abc import Sequence
+
+    from rlcore.api.run_config import OptimizerOptions, RunConfig
     from rlcore.compose.resolved import Resolved
     from rlcore.engines.publish import Publisher
     from rlcore.runtime.prepared import Prepared
@@ -93,12 +95,16 @@ def _profiler(prepared: Prepared, rank: int) -> StepProfiler | None:
 
 def _optimizer(run: RunConfig) -> OptimizerSettings:
     """Of the policy, whose first step comes after those of the critic alone."""
-    given = run.optimizer
     steps = run.steps - run.critic.critic_warmup_steps
+    return _scheduled(run.optimizer, steps, run.optimizer.warmup_of(steps))
+
+
+def _scheduled(given: OptimizerOptions, steps: int, warmup: int) -> OptimizerSettings:
+    """Over `steps` rollouts, of which the first `warmup` are those of the warm-up."""
     return OptimizerSettings(
         lr=given.lr,
         lr_schedule=given.lr_schedule,
-        warmup_steps=given.warmup_of(steps) * given.minibatches,
+        warmup_steps=warmup * given.minibatches,
         total_steps=steps * given.minibatches,
         min_lr=given.min_lr,
         weight_decay=given.weight_decay,
@@ -110,7 +116,17 @@ def _critic(prepared: Prepared) -> CriticSetup | None:
     run, loss = prepared.resolved.run, prepared.resolved.value_loss
     if loss is None:
         return None
-    optimizer = replace(
-        _optimizer(run), lr=run.critic.critic_lr, total_steps=run.steps * run.optimizer.minibatches
-    )
+    given = run.critic.optimizer(run.optimizer)
+    # what is the policy's own share of steps is as long for the critic
+    counted = run.steps - (run.critic.critic_warmup_steps if run.critic.critic_lr_warmup_steps is None else 0)
+    optimizer = _scheduled(given, run.steps, given.warmup_of(counted))
     return CriticSetup(model=prepared.critic, optimizer=optimizer, loss=loss)
+
+
+def critic_setups(setups: Sequence[WorkerSetup], ranks: int) -> list[WorkerSetup]:
+    """One for each of the `ranks` workers that have the critic alone; `setups`: of the train workers."""
+    first = setups[0]
+    if not ranks or first.critic is None:
+        return []
+    own = replace(first, world_size=ranks, model=first.critic.model)
+    return [replace(own, rank=rank) for rank in range(ranks)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.api.errors import WorkerError
 from rlcore.runtime.cluster import LOOPBACK, Actor, Cluster, Thread, watched, within
 from rlcore.runtime.critic_worker import CriticWorker
+from rlcore.runtime.remote_critic import peers_of
 from rlcore.runtime.worker import CRITIC, TrainWorker, UpdateResult, WorkerSetup
 
 if TYPE_CHECKING:
@@ -74,7 +76,7 @@ class TrainerGroup:
         *,
         limits: LimitOptions,
     ) -> None:
-        """`critics`: as many slots again, for the ranks of a critic that has workers of its own; or none."""
+        """`critics`: slots for the ranks of a critic that has workers of its own; or none."""
         self._cluster = cluster
         self._limits = limits
         self._under_way: dict[_Task, float] = {}
@@ -90,19 +92,28 @@ class TrainerGroup:
         self.device = ""
         """The name of the first worker's GPU."""
 
-    async def start(self, setups: Sequence[WorkerSetup]) -> None:
-        """Build the models on every rank."""
-        peers: Sequence[Actor | None] = self._critics or [None] * len(self._actors)
+    async def start(self, setups: Sequence[WorkerSetup], critics: Sequence[WorkerSetup] = ()) -> None:
+        """Build the models on every rank. `critics`: of a critic's own workers."""
         place = await self._meeting(TRAINING, self._actors, self._hosts[0])
-        given = [(setup, *place, peer) for setup, peer in zip(setups, peers, strict=True)]
+        given = [(setup, *place, bool(critics)) for setup in setups]
         task = _Task("its start", START_SECONDS)
         starting = [self._answers(task, TRAINING, self._actors, "start", given, None)]
         if self._critics:
             place = await self._meeting(CRITICS, self._critics, self._hosts[1])
-            apart = [(setup, *place) for setup in setups]
+            apart = [(setup, *place) for setup in critics]
             starting.append(self._answers(task, CRITICS, self._critics, "start", apart, None))
-        self._data_ranks, *_ = await asyncio.gather(*starting)
+        self._data_ranks, *numbers = await asyncio.gather(*starting)
+        if self._critics:
+            await self._connect(task, peers_of(self._data_ranks, numbers[0]))
         self.device = await within(START_SECONDS, f"{TRAINING} 0", self._actors[0].call("device"))
+
+    async def _connect(self, task: _Task, peers: Sequence[Sequence[Sequence[int]]]) -> None:
+        """Tell each worker of a critic that is apart who asks it, and each train worker whom it asks."""
+        asked = Counter(number for mine in peers for ranks in mine for number in ranks)
+        expected = [(asked[number],) for number in range(len(self._critics))]
+        await self._answers(task, CRITICS, self._critics, "expect", expected, None)
+        workers = [[[self._critics[number] for number in ranks] for ranks in mine] for mine in peers]
+        await self._all(task, "connect", lambda rank: (workers[rank],))
 
     @staticmethod
     async def _meeting(kind: str, actors: Sequence[Actor], hosts: Sequence[str]) -> tuple[str, int]:

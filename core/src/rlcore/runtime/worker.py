@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from rlcore.engines.publish import Publisher
     from rlcore.engines.publish_file import WeightsLocation
     from rlcore.learning.settings import LearnerSettings, Scales
-    from rlcore.runtime.cluster import Actor
     from rlcore.runtime.profiler import StepProfiler
+    from rlcore.runtime.remote_critic import Peers
 
 POLICY, REFERENCE, CRITIC = "policy", "reference", "critic"
 """The roles, and their folders in a checkpoint."""
@@ -167,17 +167,20 @@ class RankWorker:
 class TrainWorker(RankWorker):
     """One rank of the policy, and of the roles beside it."""
 
-    def start(self, setup: WorkerSetup, host: str, port: int, peer: Actor | None = None) -> int:
+    def start(self, setup: WorkerSetup, host: str, port: int, is_apart: bool = False) -> int:
         """Join the process group, build the models; returns the data-parallel rank.
 
-        `peer`: the worker that has the critic, where that is not this one.
+        `is_apart`: the critic is on workers of its own, which `connect` will name.
         """
         trainer = self._join(setup, host, port)
         from rlcore.learning.learner import Learner
         from rlcore.runtime.remote_critic import RemoteCritic
 
         self._hooks: list[ModelHook] = [part.build() for part in setup.hooks]
-        models = trainer.build(_roles(setup, self._hooks, critic=peer is None))
+        models = trainer.build(_roles(setup, self._hooks, critic=not is_apart))
+        self._remote: RemoteCritic | None = None
+        if is_apart:
+            self._remote = RemoteCritic(trainer.data.number, trainer.data.group, setup.step_timeout)
         assert models.policy is not None, "it was asked for"
         self._policy, self._reference = models.policy, models.reference
         named = {POLICY: models.policy, REFERENCE: models.reference, CRITIC: models.critic}
@@ -192,7 +195,7 @@ class TrainWorker(RankWorker):
             corrections=[part.build() for part in setup.corrections],
             reference=models.reference,
             teacher=models.teacher,
-            critic=models.critic if peer is None else RemoteCritic(peer, setup.step_timeout),
+            critic=self._remote or models.critic,
             value_loss=setup.critic.loss.build() if setup.critic else None,
             rank=trainer.data,
         )
@@ -200,6 +203,11 @@ class TrainWorker(RankWorker):
         self._profiler = setup.profiler
         settle_heap()
         return trainer.data.number
+
+    def connect(self, peers: Peers) -> None:
+        """Say which workers of the critic this one asks."""
+        assert self._remote is not None, "its critic is apart"
+        self._remote.connect(peers)
 
     def update(
         self, batch: TrainBatch, step: int, first: bool, version: int | None, scales: Scales, keep: bool

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from rlcore.api.errors import ConfigError
+from rlcore_megatron.config import OF_PROCESS
 from rlcore_megatron.field_table import table
-from rlcore_megatron.mcore.fields import OF_PROCESS, check_fields, known_fields, split
+from rlcore_megatron.mcore.fields import check_fields, known_fields, split
 
 ROOT = Path(__file__).parents[4]
 

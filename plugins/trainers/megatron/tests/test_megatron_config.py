@@ -115,3 +115,71 @@ def test_a_model_that_does_not_fit(
     with pytest.raises(ConfigError) as caught:
         run_of("grpo", {"model": str(tmp_path), "max_prompt_tokens": "32", **flags})
     assert str(caught.value) == sentence
+
+
+APART = {"critic_workers": "separate"}
+TENSOR = "megatron.tensor_model_parallel_size"
+ROLE_TABLES: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "ppo",
+        {f"critic.{TENSOR}": "2"},
+        "--critic.megatron.tensor-model-parallel-size: the critic is on the policy's workers, whose layout "
+        "is that of --megatron.tensor-model-parallel-size; add --critic-workers separate.",
+    ),
+    (
+        "grpo",
+        {"kl_coef": "0.1", f"reference.{TENSOR}": "2"},
+        "--reference.megatron.tensor-model-parallel-size: the reference is on the policy's workers, whose "
+        "layout is that of --megatron.tensor-model-parallel-size.",
+    ),
+    (
+        "grpo",
+        {f"critic.{TENSOR}": "2"},
+        "--critic.megatron.tensor-model-parallel-size: the run has no critic; leave it out.",
+    ),
+    (
+        "grpo",
+        {
+            "kl_coef": "0.1",
+            "reference_placement": "swapped",
+            "reference.megatron.fp32_residual_connection": "true",
+        },
+        "--reference.megatron.fp32-residual-connection: the reference borrows the policy's model by "
+        "--reference-placement swapped.",
+    ),
+    (
+        "ppo",
+        {**APART, f"critic.{TENSOR}": "2", "critic_ranks": "3"},
+        "--critic-ranks: found 3, expected a multiple of 2, the ranks that hold the critic under the "
+        "trainer's parallel sizes.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("recipe", "flags", "sentence"), ROLE_TABLES)
+def test_a_role_that_cannot_have_its_own_fields(recipe: str, flags: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        run_of(recipe, flags)
+    assert str(caught.value) == sentence
+
+
+def test_a_role_has_its_own_fields_above_those_of_the_policy() -> None:
+    flags = {TENSOR: "2", "megatron.adam_beta2": "0.98", f"critic.{TENSOR}": "4", **APART, "ranks": "4"}
+    found = run_of("ppo", flags)
+    assert found.fields_of("critic") == {"tensor_model_parallel_size": "4", "adam_beta2": "0.98"}
+    assert found.fields_of("reference") == found.trainer_fields
+    assert found.run.critic.critic_ranks == 8, "as many critics as policies"
+    assert f"critic.{TENSOR}" in found.flat()
+    beside = run_of("ppo", {"critic.megatron.adam_beta2": "0.9"})
+    assert beside.fields_of("critic") == {"adam_beta2": "0.9"}
+
+
+def test_a_critic_of_its_own_layout_must_fit_its_model(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**TINY, "num_hidden_layers": 4}))
+    flags = {"model": str(tmp_path), "max_prompt_tokens": "32", **APART, f"critic.{TENSOR}": "4"}
+    with pytest.raises(ConfigError) as caught:
+        run_of("ppo", flags)
+    assert str(caught.value) == (
+        "Of the critic: --megatron.tensor-model-parallel-size: found 4, expected a divisor of the model's "
+        "num_key_value_heads (2)."
+    )

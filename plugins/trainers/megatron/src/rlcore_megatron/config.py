@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rlcore import ConfigError, TrainerConfig, expert_count
+from rlcore import ConfigError, TrainerConfig, expert_count, flag_name
 from rlcore_megatron.pipeline import PIPELINE, TABLE, UNEVEN, VIRTUAL, chunk_layers, flag, is_on, size
 
 if TYPE_CHECKING:
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 TENSOR = "tensor_model_parallel_size"
 CONTEXT, EXPERT = "context_parallel_size", "expert_model_parallel_size"
 BALANCE = "moe_router_load_balancing_type"
+
+OF_PROCESS = (TENSOR, PIPELINE, VIRTUAL, CONTEXT, EXPERT, "sequence_parallel")
+"""The fields that lay out the process groups of a worker."""
 
 DIVIDED = ("num_attention_heads", "num_key_value_heads", "intermediate_size")
 """What of config.json tensor parallelism divides."""
@@ -62,6 +65,18 @@ class MegatronConfig(TrainerConfig):
     def stage_layers(self, fields: Mapping[str, Any], layers: int) -> Sequence[Sequence[int]]:
         """Even, or as the fields say."""
         return chunk_layers(fields, layers)
+
+    def beside_complaints(
+        self, role: str, policy: Mapping[str, Any], own: Mapping[str, Any]
+    ) -> Iterable[str]:
+        """The process groups of a worker are those of all its models."""
+        for name, value in own.items():
+            if name in OF_PROCESS and str(policy.get(name, "")).lower() != str(value).lower():
+                instead = "; add --critic-workers separate" if role == "critic" else ""
+                yield (
+                    f"{flag_name(f'{role}.{TABLE}.{name}')}: the {role} is on the policy's workers, whose "
+                    f"layout is that of {flag(name)}{instead}."
+                )
 
     def model_complaints(
         self, run: RunConfig, fields: Mapping[str, Any], hf_config: Mapping[str, Any]

@@ -20,18 +20,9 @@ from megatron.core.transformer.transformer_config import MLATransformerConfig, T
 from pydantic import Field, TypeAdapter, ValidationError
 
 from rlcore import ConfigError, did_you_mean
+from rlcore_megatron.config import OF_PROCESS
 from rlcore_megatron.field_table import Verdict, table
 from rlcore_megatron.pipeline import FIRST, LAST, LAYOUT, PIPELINE, UNEVEN, VIRTUAL, flag, layout_rows
-
-OF_PROCESS = (
-    "tensor_model_parallel_size",
-    PIPELINE,
-    VIRTUAL,
-    "context_parallel_size",
-    "expert_model_parallel_size",
-    "sequence_parallel",
-)
-"""The fields that `rlcore_megatron.mcore.parallel.start` takes."""
 
 CONFIGS = (MLATransformerConfig, OptimizerConfig, DistributedDataParallelConfig)
 """megatron-core's config classes; the first has the fields of TransformerConfig as well."""

@@ -1,0 +1,77 @@
+"""The other models of a run: tables of the trainer's fields that are of one role alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rlcore.api.config import flag_name
+from rlcore.api.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rlcore.compose.resolved import Resolved
+
+CRITIC, REFERENCE, TEACHER = "critic", "reference", "teacher"
+ROLES = (CRITIC, REFERENCE, TEACHER)
+
+
+def role_of(name: str) -> tuple[str, str]:
+    """The role that a dotted name begins with and the rest; no role: the name as it is."""
+    role, dot, rest = name.partition(".")
+    return (role, rest) if dot and role in ROLES else ("", name)
+
+
+def role_fields(table: str, passed: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Role → the fields of its own table, of the settings `passed` by their dotted names."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in passed.items():
+        role, rest = role_of(name)
+        if role and rest.startswith(f"{table}."):
+            found.setdefault(role, {})[rest.removeprefix(f"{table}.")] = value
+    return found
+
+
+@contextmanager
+def of_role(role: str) -> Iterator[None]:
+    """What is refused within concerns the fields of `role`, and says so."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"Of the {role}: {error}") from error
+
+
+def role_table_complaints(resolved: Resolved, roles: Collection[str]) -> Iterator[str]:
+    """Tables of roles that the run has not, or that the policy's workers cannot hold beside it."""
+    config = resolved.trainer.config
+    for role, fields in resolved.role_fields.items():
+        flag = flag_name(f"{role}.{config.table}.{next(iter(fields))}")
+        if role not in roles:
+            yield f"{flag}: the run has no {role}; leave it out."
+        elif role == REFERENCE and resolved.run.kl.reference_placement == "swapped":
+            yield f"{flag}: the reference borrows the policy's model by --reference-placement swapped."
+        elif not (role == CRITIC and resolved.run.critic.critic_workers == "separate"):
+            yield from config.beside_complaints(role, resolved.trainer_fields, fields)
+
+
+def critic_rank_complaints(resolved: Resolved) -> Iterator[str]:
+    """The ranks of a critic with workers of its own: whole models, whose shares of a batch can be told."""
+    critic, config = resolved.run.critic, resolved.trainer.config
+    if critic.critic_workers == "same":
+        if critic.critic_ranks:
+            yield f"--critic-ranks: found {critic.critic_ranks}, expected --critic-workers separate with it."
+        return
+    model = config.model_ranks(resolved.fields_of(CRITIC))
+    if critic.critic_ranks % model:
+        yield (
+            f"--critic-ranks: found {critic.critic_ranks}, expected a multiple of {model}, the ranks that "
+            "hold the critic under the trainer's parallel sizes."
+        )
+        return
+    own = critic.critic_ranks // model
+    policy = resolved.run.ranks // config.model_ranks(resolved.trainer_fields)
+    if own % policy and policy % own:
+        yield (
+            f"--critic-ranks: found {critic.critic_ranks}, which hold {own} critics, expected a number that "
+            f"divides the {policy} policies of --ranks, or is divided by it."
+        )

@@ -1,0 +1,126 @@
+"""A critic on workers of its own: whom each rank asks, and what it gets, whatever the two layouts are."""
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlcore.api.batch import TrainBatch
+from rlcore.api.trainer import LossResult, StepResult
+from rlcore.runtime.critic_worker import CriticWorker
+from rlcore.runtime.remote_critic import RemoteCritic, peers_of
+
+
+@pytest.mark.parametrize(
+    ("policy", "critic", "expected"),
+    [
+        ([0, 1], [0, 1], [[[0]], [[1]]]),
+        ([0, 0], [0], [[[0]], [[0]]]),
+        ([0], [0, 0], [[[0, 1]]]),
+        ([0, 0, 1, 1], [0, 0, 1, 1], [[[0]], [[1]], [[2]], [[3]]]),
+        ([0, 1, 2, 3], [0, 1], [[[0]], [[0]], [[1]], [[1]]]),
+        ([0, 1], [0, 1, 2, 3], [[[0], [1]], [[2], [3]]]),
+        ([0, 1, 0, 1], [0, 0, 0], [[[0, 2]], [[0, 2]], [[1]], [[1]]]),
+    ],
+)
+def test_whom_each_rank_asks(policy: list[int], critic: list[int], expected: list[list[list[int]]]) -> None:
+    assert peers_of(policy, critic) == expected
+
+
+class TokenValues:
+    """A value model whose values are the response tokens; a step counts the samples."""
+
+    def __init__(self) -> None:
+        self.batches: list[TrainBatch] = []
+
+    def values(self, batch: TrainBatch, *, tokens_per_rank: int) -> Tensor:
+        """Of each response token, itself."""
+        self.batches.append(batch)
+        lengths = zip(batch.prompt_lengths.tolist(), batch.response_lengths.tolist(), strict=True)
+        kept = [k for prompt, response in lengths for k in [False] * prompt + [True] * response]
+        return batch.tokens[torch.tensor(kept, dtype=torch.bool)].float()
+
+    def fit(self, batch: TrainBatch, loss: Any, *, tokens_per_rank: int) -> StepResult:
+        """`loss`: the samples of this rank."""
+        self.batches.append(batch)
+        return StepResult(loss=float(len(batch)), metrics={}, grad_norm=0.0, lr=0.0, finite=True)
+
+
+class Here:
+    """An actor of this process, whose methods run one after another, as an actor's do."""
+
+    def __init__(self) -> None:
+        self.model = TokenValues()
+        self._worker = CriticWorker.__new__(CriticWorker)
+        vars(self._worker).update(_critic=self.model, _rounds={})
+        self._lock = threading.Lock()
+
+    def ask(self, method: str, *arguments: Any, limit_s: float) -> Any:
+        """As `Actor.ask`."""
+        with self._lock:
+            return getattr(self._worker, method)(*arguments)
+
+    @property
+    def rounds(self) -> int:
+        """Those that are kept."""
+        return len(self._worker._rounds)
+
+
+def _batch(lengths: Sequence[int]) -> TrainBatch:
+    responses = torch.tensor(lengths, dtype=torch.int64)
+    total = int(responses.sum()) + len(lengths)
+    return TrainBatch(
+        tokens=torch.arange(total),
+        prompt_lengths=torch.ones_like(responses),
+        response_lengths=responses,
+        per_token={"loss_mask": torch.ones(total - len(lengths))},
+        per_sample={"position": torch.arange(len(lengths))},
+    )
+
+
+def _nothing(values: Tensor, batch: TrainBatch) -> LossResult:
+    return LossResult(total=values.sum())
+
+
+@pytest.mark.parametrize(
+    ("policy", "critic"),
+    [([0, 0], [0]), ([0], [0, 0]), ([0], [0, 1]), ([0, 0], [0, 1, 0, 1]), ([0], [0])],
+)
+def test_values_come_back_in_order_and_every_rank_works_once_a_round(
+    policy: list[int], critic: list[int]
+) -> None:
+    """Also where one train worker is several rounds ahead of its peer."""
+    workers = [Here() for _ in critic]
+    peers = peers_of(policy, critic)
+    for number, worker in enumerate(workers):
+        worker.ask("expect", sum(number in ranks for mine in peers for ranks in mine), limit_s=1)
+    remotes = []
+    for number, mine in zip(policy, peers, strict=True):
+        remotes.append(RemoteCritic(number, None, 5.0))
+        remotes[-1].connect([[workers[rank] for rank in ranks] for ranks in mine])
+    batches = [_batch([3, 1, 4, 2]), _batch([1]), _batch([2, 2, 2])]
+    expected = [TokenValues().values(batch, tokens_per_rank=9) for batch in batches]
+
+    def run(remote: RemoteCritic) -> list[Tensor]:
+        found = [remote.values(batch, tokens_per_rank=9) for batch in batches]
+        remote.fit(batches[0], _nothing, tokens_per_rank=9)
+        return found
+
+    if len(set(critic)) == len(critic):  # ranks that need not work together
+        answers = [run(remote) for remote in remotes]
+    else:
+        with ThreadPoolExecutor(len(remotes)) as threads:
+            answers = list(threads.map(run, remotes))
+    for found in answers:
+        for mine, wanted in zip(found, expected, strict=True):
+            assert torch.equal(mine, wanted)
+    assert [len(worker.model.batches) for worker in workers] == [4] * len(workers)
+    assert [worker.rounds for worker in workers] == [0] * len(workers)
+    shares = {number: workers[critic.index(number)].model.batches for number in set(critic)}
+    for place, batch in enumerate([*batches, batches[0]]):
+        positions = [p for kept in shares.values() for p in kept[place].per_sample["position"].tolist()]
+        assert sorted(positions) == list(range(len(batch)))
