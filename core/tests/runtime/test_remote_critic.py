@@ -101,7 +101,8 @@ def test_values_come_back_in_order_and_every_rank_works_once_a_round(
     remotes = []
     for number, mine in zip(policy, peers, strict=True):
         remotes.append(RemoteCritic(number, None, 5.0))
-        remotes[-1].connect([[workers[rank] for rank in ranks] for ranks in mine])
+        asked: Any = [[workers[rank] for rank in ranks] for ranks in mine]
+        remotes[-1].connect(asked)
     batches = [_batch([3, 1, 4, 2]), _batch([1]), _batch([2, 2, 2])]
     expected = [TokenValues().values(batch, tokens_per_rank=9) for batch in batches]
 
@@ -116,8 +117,8 @@ def test_values_come_back_in_order_and_every_rank_works_once_a_round(
         with ThreadPoolExecutor(len(remotes)) as threads:
             answers = list(threads.map(run, remotes))
     for found in answers:
-        for mine, wanted in zip(found, expected, strict=True):
-            assert torch.equal(mine, wanted)
+        for values, wanted in zip(found, expected, strict=True):
+            assert torch.equal(values, wanted)
     assert [len(worker.model.batches) for worker in workers] == [4] * len(workers)
     assert [worker.rounds for worker in workers] == [0] * len(workers)
     shares = {number: workers[critic.index(number)].model.batches for number in set(critic)}
