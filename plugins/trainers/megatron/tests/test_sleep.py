@@ -73,6 +73,7 @@ def _run(
         (2, {}, "fp32"),
         (4, TENSOR, "bf16"),
         (2, {"use_distributed_optimizer": False}, "bf16"),
+        (1, {"use_precision_aware_optimizer": True}, "bf16"),
         (2, {"overlap_grad_reduce": True, "overlap_param_gather": True}, "fp32"),
         (2, {"expert_model_parallel_size": 2}, "bf16"),
     ],
