@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from rlcore.api.errors import ConfigError, ModelError, UserError
-from rlcore.compose.models import hub_config
+from rlcore.api.records import Kind
+from rlcore.compose.models import claimant, hub_config
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.run_checks import checked
 from rlcore.compose.suggestions import Suggestions
 from rlcore.config import toml
 from rlcore.network import free_port
 from rlcore.plugins.loader import Plugins
+from rlcore.plugins.registry import Entry, PluginInfo, Registry
 
 Make = Callable[..., Resolved]
 
@@ -233,6 +235,19 @@ def test_a_model_that_does_not_fit(
     with pytest.raises(UserError) as caught:
         make({"model": str(tmp_path), "max_prompt_tokens": "32", **flags})
     assert sentence in str(caught.value)
+
+
+def test_two_families_of_one_architecture_are_named(plugins: Any) -> None:
+    [tiny, _] = plugins.registry.entries(Kind.MODEL)[::-1]
+    other = PluginInfo(name="acme", dist="acme-tiny", version="2.0", origin="acme.plugin")
+    twin = Entry(kind=Kind.MODEL, record=replace(tiny.record, name="twin"), provider=other)
+    registry = Registry([*plugins.registry.entries(), twin])
+    with pytest.raises(UserError) as caught:
+        claimant(TINY, registry, "--model: config.json")
+    assert str(caught.value) == (
+        "--model: config.json names 'TinyForCausalLM', which the model families "
+        f"tiny ({tiny.provider}) and twin (acme-tiny 2.0) claim; switch one off with -p no:NAME."
+    )
 
 
 @pytest.mark.parametrize(

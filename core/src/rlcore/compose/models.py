@@ -97,13 +97,20 @@ def claimant(config: Mapping[str, Any], registry: Registry, at: str) -> Entry:
     if not (isinstance(architectures, list) and architectures and isinstance(architectures[0], str)):
         raise ModelError(f"{at} names no architecture.")
     wanted = architectures[0]
-    claims = {name: family for family in families(registry) for name in family.architectures}
-    if wanted not in claims:
+    claims = [(name, family.name) for family in families(registry) for name in family.architectures]
+    found = [registry.find(Kind.MODEL, family, at) for name, family in claims if name == wanted]
+    if not found:
+        known = dict.fromkeys(name for name, _ in claims)
         raise ModelError(
-            f"{at} names {wanted!r}, expected one of {', '.join(claims) or 'none'}."
-            f"{did_you_mean(wanted, claims)}{registry.broken_note()}"
+            f"{at} names {wanted!r}, expected one of {', '.join(known) or 'none'}."
+            f"{did_you_mean(wanted, known)}{registry.broken_note()}"
         )
-    return registry.find(Kind.MODEL, claims[wanted].name, at)
+    if len(found) > 1:  # which was installed first must not decide
+        rivals = " and ".join(f"{entry.record.name} ({entry.provider})" for entry in found)
+        raise ModelError(
+            f"{at} names {wanted!r}, which the model families {rivals} claim; switch one off with -p no:NAME."
+        )
+    return found[0]
 
 
 def _claimant(path: str, registry: Registry, asked: str) -> Entry:
