@@ -232,6 +232,9 @@ class EvaluationOptions(Config):
 
     eval_first: bool = Field(True, description="evaluate before the first step")
     eval_every: int = Field(10, ge=0, description="steps between evaluations; 0: only at start and end")
+    eval_engines: int = Field(
+        0, ge=0, le=1024, description="engines that evaluate beside training; 0: those of the run, in between"
+    )
     eval_prompts: int = Field(256, ge=1, description="at most this many prompts of each held-out set")
 
 

@@ -18,6 +18,11 @@ def engine_complaints(run: RunConfig, passed: Sequence[str]) -> Iterator[str]:
         if passed:
             first = flag_name(passed[0])
             yield f"{first} has no effect on the servers of --engine-url; give it where they are started."
+        if run.evaluation.eval_engines:
+            yield (
+                f"--eval-engines: found {run.evaluation.eval_engines}, but the servers of --engine-url are "
+                "not started here; leave it out."
+            )
     elif run.serving.engine_weights_dir:
         yield "--engine-weights-dir is for the servers of --engine-url, and none is given; leave it out."
     if run.serving.router is not None and run.loss.replay_routing:

@@ -67,7 +67,7 @@ def checked_engine(chosen: Inference) -> Mapping[str, Any]:
         fields = {**fields, **engine.routing_fields}
     engine.check(fields)
     engine.nodes(fields)
-    check_ports(engine.config.port, chosen.run.serving.engines)
+    check_ports(engine.config.port, chosen.run.serving.engines + chosen.run.evaluation.eval_engines)
     return fields
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rlcore.engines.publish import Publisher
     from rlcore.engines.publish_file import WeightsLocation
     from rlcore.engines.router import RoutedEngine, Router
-    from rlcore.engines.supervised_engine import Launcher
+    from rlcore.engines.supervised_engine import Launcher, SupervisedEngine
     from rlcore.runtime.placement import Nodes
     from rlcore.runtime.prepared import Served
     from rlcore.runtime.supervisor import ServerLauncher
@@ -65,14 +65,19 @@ class EngineGroup:
         urls, limit_s = prepared.engine_urls, run.serving.engine_health_limit
         launchers: list[Launcher] = [ExternalLauncher(self._client(url), limit_s=limit_s) for url in urls]
         launchers += [self._launcher(index, nodes) for index, nodes in enumerate(places)]
-        self._router = self._made_router() if launchers else None
-        self._engines = [
-            self._servers.supervised(f"Engine {index}", one, self.publisher, registry=self._router)
+        own = len(launchers) - prepared.eval_engines
+        self._router = self._made_router() if own else None
+        self._every = [
+            self._servers.supervised(
+                f"Engine {index}", one, self.publisher, registry=self._router if index < own else None
+            )
             for index, one in enumerate(launchers)
         ]
+        self._engines, self._evaluating = self._every[:own], self._every[own:]
         self._asking: EngineClient | None = None
-        self._fleet = Fleet(self._engines)
-        self._clients: Sequence[FleetEngine | RoutedEngine] = self._fleet.clients
+        self._clients: Sequence[FleetEngine | RoutedEngine] = Fleet(self._engines).clients
+        self.eval_clients: Sequence[FleetEngine] = Fleet(self._evaluating).clients
+        """The engines that evaluate beside training, if there are such."""
 
     @property
     def clients(self) -> Sequence[FleetEngine | RoutedEngine]:
@@ -94,12 +99,12 @@ class EngineGroup:
     async def start(self) -> None:
         """Start every server and wait until all answer."""
         if self._router is None:
-            await asyncio.gather(*(engine.start() for engine in self._engines))
+            await asyncio.gather(*(engine.start() for engine in self._every))
             return
         from rlcore.engines.router import RoutedEngine
 
         await self._router.start()
-        await asyncio.gather(*(engine.start() for engine in self._engines))
+        await asyncio.gather(*(engine.start() for engine in self._every))
         can = await self._engines[0].with_client(lambda client: client.capabilities())
         self._asking = self._client(self._router.url, engines=len(self._engines), capabilities=can)
         self._clients = [RoutedEngine(engine, self._engines, self._asking) for engine in self._engines]
@@ -123,21 +128,35 @@ class EngineGroup:
 
         await together(engine.resume() for engine in self._engines)
 
+    async def publish_for_evaluation(self, location: WeightsLocation) -> None:
+        """The engines that evaluate load the weights, as `publish` has the others do it."""
+        await self._publish(self._evaluating, location, keep_cache=False, check=False)
+
     async def publish(self, location: WeightsLocation, *, keep_cache: bool = False) -> None:
-        """Every engine loads the weights and proves that it has them (see `Publisher.load`)."""
+        """Every engine but those that evaluate loads the weights and proves that it has them.
+
+        See `Publisher.load`.
+        """
+        every = self._prepared.resolved.run.serving.check_weights_every
+        self._publications += 1
+        due = every > 0 and self._publications % every == 0
+        await self._publish(self._engines, location, keep_cache=keep_cache, check=due)
+
+    async def _publish(
+        self, engines: Sequence[SupervisedEngine], location: WeightsLocation, *, keep_cache: bool, check: bool
+    ) -> None:
         from rlcore.engines.client import together
         from rlcore.engines.publish import verify_by_reload
 
         run, model = self._prepared.resolved.run, Path(self._prepared.model.path)
-        every, limit_s = run.serving.check_weights_every, run.limits.publish_timeout
-        self._publications += 1
+        limit_s = run.limits.publish_timeout
         try:
             async with asyncio.timeout(limit_s):
-                await together(engine.load(location, keep_cache=keep_cache) for engine in self._engines)
-                if every and self._publications % every == 0:
+                await together(engine.load(location, keep_cache=keep_cache) for engine in engines)
+                if check:
                     await together(
                         engine.check(lambda client: verify_by_reload(self.publisher, client, location, model))
-                        for engine in self._engines
+                        for engine in engines
                     )
         except TimeoutError:
             raise EngineError(
@@ -153,26 +172,26 @@ class EngineGroup:
     @property
     def _serving(self) -> list[EngineClient]:
         """Of the servers that serve now; and of all of them together behind a router."""
-        servers = [engine.server.client for engine in self._engines if engine.server is not None]
+        servers = [engine.server.client for engine in self._every if engine.server is not None]
         return servers if self._asking is None else [*servers, self._asking]
 
     async def watch(self) -> None:
         """Raises `EngineError` when an engine is lost and may not be replaced; never returns."""
-        if not self._engines:
+        if not self._every:
             await asyncio.Event().wait()
         watched = [self._router.watch()] if self._router is not None else []
-        await asyncio.gather(*watched, self._look(), *(engine.watch() for engine in self._engines))
+        await asyncio.gather(*watched, self._look(), *(engine.watch() for engine in self._every))
 
     async def _look(self) -> None:
         """See from time to time how busy the servers are; one that does not answer has its watcher."""
         while True:
             await asyncio.sleep(LOOKS_S)
-            looks = [engine.server.client.look() for engine in self._engines if engine.server is not None]
+            looks = [client.look() for client in self._serving if client is not self._asking]
             await asyncio.gather(*looks, return_exceptions=True)
 
     async def stop(self) -> None:
         """End the servers, give the published weights' memory back."""
-        await asyncio.gather(*(engine.stop() for engine in self._engines), return_exceptions=True)
+        await asyncio.gather(*(engine.stop() for engine in self._every), return_exceptions=True)
         if self._asking is not None:
             await self._asking.close()
         if self._router is not None:

@@ -10,12 +10,13 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from rlcore.api.callback import RunControl
 from rlcore.api.errors import DeltaError
 from rlcore.learning.flops import peak_tflops, training_flops
 from rlcore.rollout.batch import split, to_batch
 from rlcore.rollout.columns import with_columns
-from rlcore.rollout.evaluate import eval_metrics
 from rlcore.runtime.callbacks import Callbacks
+from rlcore.runtime.evaluations import EVAL_STEP, Evaluations
 from rlcore.runtime.handover import Handover, State
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.run_folder import CHECKPOINTS, check_folder
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from rlcore.api.producer import Producer, Rollout
     from rlcore.api.types import Group
     from rlcore.engines.publish_file import WeightsLocation
-    from rlcore.rollout.evaluate import Evaluator
     from rlcore.rollout.teacher import TeacherEngine
     from rlcore.runtime.engines import EngineGroup
     from rlcore.runtime.signals import StopSignals
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 class Loop:
     """One consumer of rollouts. `state` is what the next checkpoint holds, but for the producer's part.
 
-    `evaluator`: None where nothing is evaluated. `teacher`: one behind a URL.
+    `evaluations`: None where nothing is evaluated. `teacher`: one behind a URL.
     """
 
     prepared: Prepared
@@ -59,7 +59,7 @@ class Loop:
     state: RunState
     callbacks: Callbacks = field(default_factory=lambda: Callbacks({}))
     trace: Trace = field(default_factory=Trace)
-    evaluator: Evaluator | None = None
+    evaluations: Evaluations | None = None
     teacher: TeacherEngine | None = None
 
     def __post_init__(self) -> None:
@@ -75,24 +75,36 @@ class Loop:
             keep=self._run.checkpoints.keep_checkpoints,
             saved=self.trackers.checkpoint,
         )
-        self.scores: Mapping[str, float] = {}
+        self._location: WeightsLocation | None = None
         self.handover = Handover(
             self.trainer, self.engines, shares=self.prepared.shares_memory, sleep=self._run.sleep
         )
 
+    @property
+    def scores(self) -> Mapping[str, float]:
+        """What the last evaluation found."""
+        return {} if self.evaluations is None else self.evaluations.scores
+
     async def run(self) -> str:
         """Train to the last step; the reason of the end."""
-        if self.state.step == 0:
-            scores = await self._evaluate(0) if self._run.evaluation.eval_first else {}
-            self.trackers.metrics({"step": 0, "weight_version": self.state.version, **scores})
-            if scores and (stop := self.callbacks.after_evaluation(0, scores).stop):
-                return stop
+        if self.state.step == 0 and (stop := await self._evaluate_first()):
+            return stop
         rollouts = self.producer.run(self.state.step, self.prepared.last_step)
-        async with self._saver, contextlib.aclosing(rollouts):
-            while rollout := await self._next(rollouts):
-                if reason := await self._finish_step(rollout, await self._step(rollout)):
-                    return reason
+        try:
+            async with self._saver, contextlib.aclosing(rollouts):
+                while rollout := await self._next(rollouts):
+                    if reason := await self._finish_step(rollout, await self._step(rollout)):
+                        return reason
+        finally:
+            if self.evaluations is not None:
+                self.evaluations.cancel()
         return "completed"
+
+    async def _evaluate_first(self) -> str:
+        """Why the run ends before its first step; empty: it begins."""
+        scores = await self._evaluate(0) if self._run.evaluation.eval_first else {}
+        self.trackers.metrics({"step": 0, "weight_version": self.state.version, **scores})
+        return self.callbacks.after_evaluation(0, scores).stop if scores else ""
 
     async def _next(self, rollouts: AsyncGenerator[Rollout, None]) -> Rollout | None:
         with self.trace.span(RUN, "rollout", step=self.state.step + 1):
@@ -117,17 +129,15 @@ class Loop:
         last = step == self.prepared.last_step
         asked = self.callbacks.after_step(step, row)
         save, stop = asked.save, asked.stop
-        if (
-            last
-            or stop
-            or asked.evaluate
-            or (run.evaluation.eval_every and step % run.evaluation.eval_every == 0)
-        ):
-            scores = await self._evaluate(step)
+        every = run.evaluation.eval_every
+        due = last or stop or asked.evaluate or (every and step % every == 0)
+        if due and (scores := await self._evaluate(step)):
             row |= scores
             asked = self.callbacks.after_evaluation(step, scores)
             save, stop = save or asked.save, stop or asked.stop
         self.trackers.metrics(row)
+        asked = await self._late_results(wait=bool(last or stop))
+        save, stop = save or asked.save, stop or asked.stop
         self.trace.flush()
         ends = "sigterm" if self.stop.terminating else "" if last else stop
         if last or ends or save or (run.checkpoints.save_every and step % run.checkpoints.save_every == 0):
@@ -228,17 +238,38 @@ class Loop:
         return result
 
     async def _evaluate(self, step: int) -> dict[str, float]:
-        begin = time.perf_counter()
-        if self.evaluator is None:
+        """The metrics; none yet where other engines evaluate, which first end the last evaluation."""
+        evaluations, version = self.evaluations, self.state.version
+        if evaluations is None:
             return {"time/eval_s": 0.0}
+        if evaluations.beside:
+            await self._late_results(wait=True)
+            await self._publish_for_evaluation()
+            evaluations.begin(step, version)
+            return {}
         if not self.producer.samples:
             await self.publish()
-        with self.trace.span(RUN, "evaluate", step=step):
-            results = await self.evaluator.evaluate(self.state.version)
-        self.scores = {name: result.score for name, result in results.items()}
-        self.trackers.evaluation(step, {name: result.samples for name, result in results.items()})
-        metrics = eval_metrics(results)
-        return metrics | {"time/eval_s": time.perf_counter() - begin}
+        return await evaluations.now(step, version)
+
+    async def _late_results(self, *, wait: bool) -> RunControl:
+        """Tell of an evaluation beside training that has ended; what callbacks ask then."""
+        row = await self.evaluations.late(wait=wait) if self.evaluations is not None else {}
+        if not row:
+            return RunControl()
+        self.trackers.metrics({"step": self.state.step, **row})
+        return self.callbacks.after_evaluation(int(row[EVAL_STEP]), row)
+
+    async def _publish_for_evaluation(self) -> None:
+        """The engines that evaluate take up the weights of the present step, which the others have."""
+        location, version = self._location, self.state.version
+        if location is None or location.version != version:
+            location = await self.trainer.write_weights(version)
+        try:
+            await self.engines.publish_for_evaluation(location)
+        except DeltaError:  # they have not seen every version
+            async with self.handover.awake(self.producer):
+                whole = await self.trainer.write_weights(version, whole=True)
+            await self.engines.publish_for_evaluation(whole)
 
     async def publish(self) -> None:
         """The engines take up the weights of the present step."""
@@ -248,7 +279,7 @@ class Loop:
 
     async def _deliver(self, location: WeightsLocation, *, keep_cache: bool = False) -> None:
         """To all engines; once more, whole, where what has changed is of no use to one."""
-        version = location.version
+        version, self._location = location.version, location
         with self.trace.span(RUN, "publish", version=version):
             async with self.producer.publication(version):
                 try:
@@ -256,5 +287,6 @@ class Loop:
                 except DeltaError as error:
                     _log.warning("%s Version %d is published whole instead.", error, version)
                     whole = await self.trainer.write_weights(version, whole=True)
+                    self._location = whole
                     await self.engines.publish(whole, keep_cache=keep_cache)
                 await self.handover.to_engines()

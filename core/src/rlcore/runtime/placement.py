@@ -48,6 +48,11 @@ def bundles_of(prepared: Prepared) -> list[Bundle]:
         a_worker: dict[str, float] = {"CPU": 1, "GPU": 1} if prepared.gpu else {"CPU": 1}
         nodes = engines * _nodes(prepared)
         return _beside_frozen(prepared, [a_worker] * workers + [_node(prepared)] * nodes)
+    if prepared.eval_engines:
+        raise ConfigError(
+            f"--eval-engines: found {prepared.eval_engines} with --placement colocate, but engines that work "
+            "beside the trainer need GPUs of their own; use --placement split."
+        )
     gpus, ranks = _engine_gpus(prepared), run.ranks
     if engines * gpus > ranks:
         raise ConfigError(

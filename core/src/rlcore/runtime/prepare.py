@@ -82,6 +82,10 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     evals += asked_for(resolved, evals)
     if run.debug.only:
         evals = ()
+    if run.evaluation.eval_engines and not evals:
+        raise ConfigError(
+            f"--eval-engines: found {run.evaluation.eval_engines}, but nothing is evaluated; leave it out."
+        )
     trained_on = train_sets(resolved, prompts.train)
     check_prompts(encoder, run, trained_on | named(evals))
     check_columns(run, trained_on)

@@ -66,6 +66,11 @@ class Served:
         return ()
 
     @property
+    def eval_engines(self) -> int:
+        """Of the engines, those that evaluate beside training."""
+        return 0
+
+    @property
     def context_length(self) -> int:
         """Tokens of prompt and response together."""
         return self.resolved.context_length
@@ -113,10 +118,16 @@ class Prepared(Served):
 
     @property
     def engines(self) -> int:
-        """Engines to start: none where others' are used, or none is needed."""
-        return (
-            0 if self.resolved.run.serving.engine_url or self._is_idle else self.resolved.run.serving.engines
-        )
+        """Engines to start, those of evaluations last: none where others' are used, or none is needed."""
+        run = self.resolved.run
+        if run.serving.engine_url or self._is_idle:
+            return 0
+        return self.eval_engines + (0 if self._is_given and self.eval_engines else run.serving.engines)
+
+    @property
+    def eval_engines(self) -> int:
+        """Of `engines`, those that evaluate and do nothing else."""
+        return self.resolved.run.evaluation.eval_engines if self.evals else 0
 
     @property
     def engine_urls(self) -> tuple[str, ...]:
@@ -126,8 +137,11 @@ class Prepared(Served):
     @property
     def _is_idle(self) -> bool:
         """Whether responses are given, or rollouts, and nothing is evaluated."""
-        is_given = self.resolved.trains_on is not TrainsOn.ROLLOUTS or bool(self.rollouts)
-        return is_given and not self.evals
+        return self._is_given and not self.evals
+
+    @property
+    def _is_given(self) -> bool:
+        return self.resolved.trains_on is not TrainsOn.ROLLOUTS or bool(self.rollouts)
 
     @property
     def shares_gpu(self) -> bool:

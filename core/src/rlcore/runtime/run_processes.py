@@ -25,6 +25,7 @@ from rlcore.runtime.callbacks import Callbacks
 from rlcore.runtime.cluster import Cluster
 from rlcore.runtime.engines import EngineGroup
 from rlcore.runtime.evals import evaluations
+from rlcore.runtime.evaluations import Evaluations
 from rlcore.runtime.frozen import FrozenGroup
 from rlcore.runtime.loop import Loop
 from rlcore.runtime.placement import Placement
@@ -124,8 +125,10 @@ class RunProcesses:
             await self._start(engines, frozen, trainer, threads)
             stack.push_async_callback(prepared.generators.close)
             limit = resolved.run.debug.trace_limit * 2**20
-            trace = Trace(prepared.run_dir, limit, len(engines.clients))
-            clients = [TracedEngine(client, trace, number) for number, client in enumerate(engines.clients)]
+            every = [*engines.clients, *engines.eval_clients]
+            trace = Trace(prepared.run_dir, limit, len(every))
+            traced = [TracedEngine(client, trace, number) for number, client in enumerate(every)]
+            clients, eval_clients = traced[: len(engines.clients)], traced[len(engines.clients) :]
             rewards = TracedRewards(rewards, trace)
             loop: Loop | RolloutLoop
             if trainer is None:
@@ -135,7 +138,10 @@ class RunProcesses:
                 engines.connect(trainer)
                 loop = await self._loop(engines, trainer, self._producer(clients, rewards), trace, stop)
                 evals = frozen.told_evals(prepared.evals)
-                loop.evaluator = await self._evaluator(clients, rewards, resolved, evals, stack)
+                asked = eval_clients or clients
+                if evaluator := await self._evaluator(asked, rewards, resolved, evals, stack):
+                    beside = bool(eval_clients)
+                    loop.evaluations = Evaluations(evaluator, loop.trackers, trace, beside=beside)
             if not prepared.rollouts:
                 loop.teacher = await self._teacher(frozen, stack)
             watched = [engines.watch(), frozen.watch(), *([trainer.watch()] if trainer else [])]

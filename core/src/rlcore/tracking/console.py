@@ -100,7 +100,9 @@ class Display:
         sets: dict[str, list[tuple[float, float]]] = {}
         for row in rows:
             for name, score in evaluations(row).items():
-                sets.setdefault(name, []).append((row["step"], score))
+                sets.setdefault(name, []).append(
+                    (row["eval/step"] if "eval/step" in row else row["step"], score)
+                )
         legend = [f"⠤ {line}", *(f"{mark} eval {name}" for mark, name in zip(MARKS, sets, strict=False))]
         plot = curve(points, sets, width=min(self._screen.width, 100))
         return ["  ".join(legend), *plot] if plot else []
