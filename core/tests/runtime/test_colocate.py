@@ -83,6 +83,9 @@ class Diary:
     def state(self) -> dict[str, Any]:
         return {}
 
+    def take_metrics(self) -> dict[str, float]:
+        return {}
+
     async def write(self, folder: Path) -> None:
         """Nothing to write."""
 
