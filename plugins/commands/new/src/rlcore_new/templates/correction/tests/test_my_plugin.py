@@ -3,7 +3,7 @@
 import math
 
 import torch
-from rlcore import CorrectionInputs
+from rlcore import Correction, CorrectionInputs
 from rlcore.testing.tensors import NAN, close, f64, responses
 
 from rlcore_my_plugin.config import MyPluginConfig
@@ -23,6 +23,7 @@ def test_a_gap_costs_weight_in_either_direction() -> None:
         samples=1,
         batch=responses([4]),
     )
-    found = MyPlugin(MyPluginConfig(rate=2)).weigh(inputs)
+    correction: Correction = MyPlugin(MyPluginConfig(rate=2))
+    found = correction.weigh(inputs)
     close(found.weights[:3], 1.0, 0.25, 0.25)
     assert found.weights.isfinite().all()

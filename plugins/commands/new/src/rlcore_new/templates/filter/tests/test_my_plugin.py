@@ -1,6 +1,6 @@
 """The filter drops what it says."""
 
-from rlcore import Group
+from rlcore import Filter, Group
 from rlcore.testing.rewards import sample
 
 from rlcore_my_plugin.config import MyPluginConfig
@@ -13,7 +13,7 @@ def group(*tokens: int) -> Group:
 
 
 def test_a_group_of_short_answers_is_dropped() -> None:
-    short_or_long = MyPlugin(MyPluginConfig(tokens=3))
+    short_or_long: Filter = MyPlugin(MyPluginConfig(tokens=3))
     kept = group(1, 5)
     assert short_or_long.judge(kept).group is kept
     dropped = short_or_long.judge(group(1, 4))

@@ -1,11 +1,14 @@
 """The task asks what it says, and keeps its two sets apart."""
 
+from rlcore import PromptSource
+
 from rlcore_my_plugin.config import MyPluginConfig
 from rlcore_my_plugin.source import MyPlugin
 
 
 def test_each_number_is_asked_once_in_one_of_the_sets() -> None:
-    prompts = MyPlugin(MyPluginConfig(digits=2)).prompts()
+    source: PromptSource = MyPlugin(MyPluginConfig(digits=2))
+    prompts = source.prompts()
     train = {str(prompt.text): prompt.label for prompt in prompts.train}
     held_out = {str(prompt.text): prompt.label for prompt in prompts.held_out["my_plugin"]}
     assert len({**train, **held_out}) == len(train) + len(held_out) == 100

@@ -1,7 +1,7 @@
 """The value loss computes what is worked out by hand."""
 
 import torch
-from rlcore import ValueInputs
+from rlcore import ValueInputs, ValueLoss
 from rlcore.testing.tensors import close, f64, responses
 
 from rlcore_my_plugin.config import MyPluginConfig
@@ -18,7 +18,8 @@ def test_it_is_a_square_near_the_return_and_a_line_far_from_it() -> None:
         mask=torch.ones_like(values_R),
         batch=responses([3]),
     )
-    found = MyPlugin(MyPluginConfig(delta=1.0))(inputs)
+    loss: ValueLoss = MyPlugin(MyPluginConfig(delta=1.0))
+    found = loss(inputs)
     close(found.per_token, 0.25, 1.0, 5.0)
     assert found.metrics["far"].tolist() == [False, False, True]
     [slope_R] = torch.autograd.grad(found.per_token.sum(), values_R)
