@@ -33,6 +33,7 @@ LAYOUT = {
     "threads",
     "placement",
     "tokens_per_rank",
+    "balance",
 }
 """How the work is divided, beside the trainer's `layout_fields`.
 

@@ -9,7 +9,9 @@ import torch
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.errors import DataError, PluginError
+from rlcore.api.model_facts import ModelFacts
 from rlcore.api.types import Group, Prompt, Sample, Score, Span
+from rlcore.learning.flops import with_costs
 from rlcore.rollout.batch import split, to_batch
 
 
@@ -241,6 +243,18 @@ def test_shares_are_whole_ordered_and_even(ranks: int) -> None:
         loads = [int(share.lengths[share.per_sample["minibatch"] == number].sum()) for share in shares]
         longest = int(batch.lengths[batch.per_sample["minibatch"] == number].max())
         assert max(loads) - min(loads) <= longest
+
+
+def test_shares_have_equally_much_of_what_samples_cost() -> None:
+    """With attention, one long sample takes as long as several short ones of as many tokens."""
+    samples = [sample(0, number, (1,) * length) for number, length in enumerate((40, 20, 20, 10, 10))]
+    batch = to_batch([group(0, *samples)], minibatches=1, version=0)
+    by_tokens = [share.per_sample["position"].tolist() for share in split(batch, 2)]
+    assert by_tokens == [[0, 3], [1, 2, 4]]
+    facts = ModelFacts(layers=9, hidden=4, width=4, heads=8, groups=8, head=8, vocabulary=4, tied=True)
+    costly = with_costs(batch, facts)
+    assert costly.costs[0] > sum(costly.costs[1:]), "attention is all of it"
+    assert [share.per_sample["position"].tolist() for share in split(costly, 2)] == [[0], [1, 2, 3, 4]]
 
 
 def test_shares_carry_their_own_rows() -> None:

@@ -35,7 +35,8 @@ class TrainBatch:
     `weights` (float32, see `rlcore.learning.preparation`) are always among them once the batch is built.
     `per_sample`: columns [B]; `position` (int64, place in the whole batch), `group` and `rollout` (int64)
     are always there. `unit` (int64), where it is there: samples of one unit share a rank, a mini-batch and a
-    micro-batch.
+    micro-batch. `cost` (float64), where it is there: what ranks and micro-batches shall have equally much of,
+    in place of tokens.
     `per_input`: columns [sum(P_i + R_i)], one entry for each of `tokens`; `ROUTED_EXPERTS` is the one that
     there may be. They stay on the rank of their samples.
     A column added by a plugin keeps its name; the first dimension is the only one that is sliced.
@@ -59,6 +60,13 @@ class TrainBatch:
     def lengths(self) -> Tensor:
         """P_i + R_i, int64 [B]."""
         return self.prompt_lengths + self.response_lengths
+
+    @property
+    def costs(self) -> list[float]:
+        """Of each sample, its share of the work: the column `cost`, or its tokens."""
+        column = self.per_sample.get("cost", self.lengths)
+        found: list[float] = column.tolist()
+        return found
 
     @property
     def segments(self) -> Tensor:

@@ -77,6 +77,10 @@ class OptimizerOptions(Config):
 
     minibatches: int = Field(1, ge=1, description="optimizer steps for each rollout batch")
     tokens_per_rank: int = Field(8192, ge=1, description="tokens in one micro-batch of a rank")
+    balance: Literal["tokens", "flops"] = Field(
+        "tokens",
+        description="what ranks and micro-batches get equally much of; attention makes long samples costlier",
+    )
     lr: float = Field(1e-6, ge=0, le=10, description="peak learning rate")
     lr_schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="after the warm-up")
     min_lr: float = Field(0.0, ge=0, description="learning rate at the end of the schedule")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
+
+from rlcore.api.batch import TrainBatch
 from rlcore.api.model_facts import ModelFacts
 
 PEAK_TFLOPS = (
@@ -37,6 +40,12 @@ def training_flops(facts: ModelFacts, lengths: Iterable[int]) -> float:
     """
     products, attention = _products(facts), facts.layers * facts.heads * sum(_attended(facts))
     return 3.0 * sum(2.0 * length * products + float(length) ** 2 * attention for length in lengths)
+
+
+def with_costs(batch: TrainBatch, facts: ModelFacts) -> TrainBatch:
+    """`batch` with what training takes of each sample as its column `cost`."""
+    costs = [training_flops(facts, [length]) for length in batch.lengths.tolist()]
+    return batch.with_columns(per_sample={"cost": torch.tensor(costs, dtype=torch.float64)})
 
 
 def _products(facts: ModelFacts) -> int:

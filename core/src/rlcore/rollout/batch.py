@@ -112,33 +112,33 @@ def _given(
 def split(batch: TrainBatch, ranks: int) -> list[TrainBatch]:
     """One share for each data-parallel rank, its samples in the order of their `position`.
 
-    Within each minibatch the shares have nearly equal numbers of tokens; with fewer units than ranks some are
-    empty.
+    Within each minibatch the shares have nearly equal costs (`TrainBatch.costs`: tokens, unless it says
+    otherwise); with fewer units than ranks some are empty.
     """
     if ranks == 1:
         return [batch]
-    units, tokens = batch.units(), batch.lengths.tolist()
-    lengths = [sum(tokens[row] for row in unit) for unit in units]
+    units, costs = batch.units(), batch.costs
+    loads = [sum(costs[row] for row in unit) for unit in units]
     minibatch = [int(batch.per_sample["minibatch"][unit[0]]) for unit in units]
     rows: list[list[int]] = [[] for _ in range(ranks)]
     for number in sorted(set(minibatch)):
         members = [place for place, found in enumerate(minibatch) if found == number]
-        for rank, share in enumerate(even_shares([lengths[place] for place in members], ranks)):
+        for rank, share in enumerate(even_shares([loads[place] for place in members], ranks)):
             rows[rank] += [row for place in share for row in units[members[place]]]
     return [batch.select(sorted(share)) for share in rows]
 
 
-def even_shares(lengths: Sequence[int], ranks: int) -> list[list[int]]:
-    """Of rows of these lengths, those of each rank.
+def even_shares(loads: Sequence[float], ranks: int) -> list[list[int]]:
+    """Of rows of these loads, those of each rank.
 
-    The longest that is left goes to the rank with fewest tokens; among equals, to that with fewest rows.
+    The heaviest that is left goes to the rank with the least; among equals, to that with fewest rows.
     """
     shares: list[list[int]] = [[] for _ in range(ranks)]
-    heap = [(0, 0, rank) for rank in range(ranks)]
-    for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
+    heap = [(0.0, 0, rank) for rank in range(ranks)]
+    for row in sorted(range(len(loads)), key=lambda row: (-loads[row], row)):
         load, count, rank = heap[0]
         shares[rank].append(row)
-        heapq.heapreplace(heap, (load + lengths[row], count + 1, rank))
+        heapq.heapreplace(heap, (load + loads[row], count + 1, rank))
     return shares
 
 

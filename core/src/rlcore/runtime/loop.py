@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rlcore.api.callback import RunControl
 from rlcore.api.errors import DeltaError
-from rlcore.learning.flops import peak_tflops, training_flops
+from rlcore.learning.flops import peak_tflops, training_flops, with_costs
 from rlcore.rollout.batch import split, to_batch
 from rlcore.rollout.columns import with_columns
 from rlcore.runtime.callbacks import Callbacks
@@ -157,7 +157,7 @@ class Loop:
         A batch that was made here is saved where it is due.
         """
         if rollout.batch is not None:
-            return split(rollout.batch, self.trainer.data_parallel)
+            return self._split(rollout.batch)
         batch = to_batch(
             groups,
             minibatches=self._run.optimizer.minibatches,
@@ -169,6 +169,13 @@ class Loop:
         every = self._run.checkpoints.save_rollouts_every
         if self.producer.samples and every and rollout.step % every == 0:
             save_rollout(self.prepared.run_dir, rollout, batch)
+        return self._split(batch)
+
+    def _split(self, batch: TrainBatch) -> list[TrainBatch]:
+        if self._run.optimizer.balance == "flops":
+            facts = self.prepared.facts
+            assert facts is not None, "checked before the run"
+            batch = with_costs(batch, facts)
         return split(batch, self.trainer.data_parallel)
 
     async def _step(self, rollout: Rollout) -> dict[str, float]:

@@ -122,11 +122,22 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         gpu=gpu,
         engine_fields=engine_fields,
         frozen=() if run.debug.only == "train" else prepare_frozen(resolved, path),
-        facts=_facts(resolved, hf_config),
+        facts=_checked_facts(resolved, hf_config),
         rollouts=rollout_files(run.debug.rollouts) if run.debug.only == "train" else (),
     )
     check_external(prepared)
     return prepared
+
+
+def _checked_facts(resolved: Resolved, hf_config: Mapping[str, Any]) -> ModelFacts | None:
+    """`_facts`. `ConfigError` where they are needed and not told."""
+    facts = _facts(resolved, hf_config)
+    if facts is None and resolved.run.optimizer.balance == "flops":
+        raise ConfigError(
+            f"--balance: found flops, but the family {resolved.model.family!r} does not tell the sizes "
+            "of its models; expected tokens."
+        )
+    return facts
 
 
 def _facts(resolved: Resolved, hf_config: Mapping[str, Any]) -> ModelFacts | None:

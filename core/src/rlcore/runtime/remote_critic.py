@@ -80,7 +80,7 @@ class RemoteCritic:
         """The rows for each data-parallel rank of the critic that serves this one."""
         from rlcore.rollout.batch import even_shares
 
-        return [sorted(rows) for rows in even_shares(batch.lengths.tolist(), len(self._peers))]
+        return [sorted(rows) for rows in even_shares(batch.costs, len(self._peers))]
 
     def _round_of(
         self, batch: TrainBatch, shares: Sequence[Sequence[int]], method: str, *arguments: Any

@@ -32,6 +32,20 @@ def test_bins_are_balanced() -> None:
     assert sorted(_loads(micro_batches(lengths, 100), lengths)) == [50, 60]
 
 
+def test_bins_are_balanced_by_cost_within_the_budget() -> None:
+    draw = random.Random(2)
+    for _ in range(50):
+        lengths = [draw.randint(1, 90) for _ in range(draw.randint(1, 60))]
+        costs = [length + length**2 / 30 for length in lengths]
+        bins = micro_batches(lengths, 100, costs)
+        assert sorted(i for bin in bins for i in bin) == list(range(len(lengths)))
+        assert all(load <= 100 for load in _loads(bins, lengths))
+    lengths, costs = [40, 10, 10, 10, 10], [16.0, 1.0, 1.0, 1.0, 1.0]
+    assert micro_batches(lengths, 40, costs) == [[0], [1, 2, 3, 4]]
+    assert micro_batches([30, 20, 20, 10], 60, [9.0, 4.0, 4.0, 1.0]) == [[0], [1, 2, 3]]
+    assert micro_batches([30, 20, 20, 10], 60) == [[0, 3], [1, 2]]
+
+
 def test_a_sample_over_the_budget_has_a_bin_of_its_own() -> None:
     bins = micro_batches([5, 30, 5], 12)
     assert [1] in bins

@@ -115,7 +115,15 @@ def _steps_agree(rank: int, world: int, port: int, path: str) -> bool:
     whole = _train(role, batch, budget=10_000)
     scores = role.forward(batch, temperature=TEMPERATURE, tokens_per_rank=10_000)["log_probs"]
     other, order = shuffled(batch)
-    for step in (_train(role, batch, 24), _train(role, batch, 1), _train(role, other, 50)):
+    costs = batch.lengths.double() ** 2
+    costly = batch.with_columns(per_sample={"cost": costs})
+    assert role._plan(costly, 50) != role._plan(batch, 50)
+    for step in (
+        _train(role, batch, 24),
+        _train(role, batch, 1),
+        _train(role, other, 50),
+        _train(role, costly, 50),
+    ):
         assert step.loss == pytest.approx(whole.loss, rel=1e-5)
         assert step.grad_norm == pytest.approx(whole.grad_norm, rel=1e-5)
         assert step.metrics == pytest.approx(whole.metrics)

@@ -25,22 +25,28 @@ def check_longest(lengths: Sequence[int], longest: int | None) -> None:
         raise DataError(f"A sample has {max(lengths)} tokens, but the model takes at most {longest}.")
 
 
-def micro_batches(lengths: Sequence[int], budget: int) -> Bins:
-    """Balanced bins of at most `budget` tokens each; deterministic. What is longer gets a bin of its own."""
+def micro_batches(lengths: Sequence[int], budget: int, costs: Sequence[float] = ()) -> Bins:
+    """Bins of at most `budget` tokens each; deterministic. What is longer gets a bin of its own.
+
+    They have nearly equal numbers of tokens, or as nearly equal `costs` as the budget allows.
+    """
     order = _longest_first(lengths)
     bins = _first_fit(lengths, order, budget)
-    even = _spread(lengths, order, len(bins))
+    even = _spread_costs(lengths, costs, len(bins), budget) if costs else _spread(lengths, order, len(bins))
     fits = all(len(bin) <= 1 or sum(lengths[i] for i in bin) <= budget for bin in even)
     return even if fits else [sorted(bin) for bin in bins]
 
 
-def balance(lengths: Sequence[int], ranks: int) -> Bins:
+def balance(lengths: Sequence[float], ranks: int) -> Bins:
     """One set of samples a data-parallel rank, with nearly equal token counts; deterministic."""
     return _spread(lengths, _longest_first(lengths), ranks)
 
 
-def equal_bins(bins: Bins, lengths: Sequence[int], count: int) -> Bins:
-    """`bins` divided further, so that there are `count`; empty ones where no bin can be divided."""
+def equal_bins(bins: Bins, lengths: Sequence[float], count: int) -> Bins:
+    """`bins` divided further, so that there are `count`; empty ones where no bin can be divided.
+
+    `lengths`: what the parts of a bin get equally much of, tokens or another cost.
+    """
     bins = list(bins)
     while len(bins) < count:
         heaviest = max(
@@ -55,7 +61,7 @@ def equal_bins(bins: Bins, lengths: Sequence[int], count: int) -> Bins:
     return bins
 
 
-def _longest_first(lengths: Sequence[int]) -> list[int]:
+def _longest_first(lengths: Sequence[float]) -> list[int]:
     return sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
 
 
@@ -73,10 +79,25 @@ def _first_fit(lengths: Sequence[int], order: Sequence[int], budget: int) -> Bin
     return bins
 
 
-def _spread(lengths: Sequence[int], order: Sequence[int], count: int) -> Bins:
+def _spread_costs(lengths: Sequence[int], costs: Sequence[float], count: int, budget: int) -> Bins:
+    """The costliest remaining sample goes to the cheapest bin that has room for it, or else to a new one."""
+    bins: Bins = [[] for _ in range(count)]
+    loads, room = [0.0] * count, [budget] * count
+    for i in _longest_first(costs):
+        fitting = [place for place in range(len(bins)) if not bins[place] or room[place] >= lengths[i]]
+        if not fitting:
+            bins, loads, room = [*bins, []], [*loads, 0.0], [*room, budget]
+            fitting = [len(bins) - 1]
+        place = min(fitting, key=lambda place: (loads[place], len(bins[place]), place))
+        bins[place].append(i)
+        loads[place], room[place] = loads[place] + costs[i], room[place] - lengths[i]
+    return [sorted(bin) for bin in bins]
+
+
+def _spread(lengths: Sequence[float], order: Sequence[int], count: int) -> Bins:
     """The longest remaining sample goes to the lightest bin; among equals, to the one with fewest samples."""
     bins: Bins = [[] for _ in range(count)]
-    heap = [(0, 0, place) for place in range(count)]
+    heap = [(0.0, 0, place) for place in range(count)]
     for i in order:
         load, size, place = heap[0]
         bins[place].append(i)

@@ -265,8 +265,9 @@ class Role:
         """This rank's micro-batches, as many as on every other data-parallel rank."""
         units, tokens = batch.units(), batch.lengths.tolist()
         check_longest(tokens, self._longest)
-        lengths = [sum(tokens[row] for row in unit) for unit in units]
-        bins = micro_batches(lengths, tokens_per_rank)
+        lengths = [int(length) for length in _summed(tokens, units)]
+        costs = _summed(batch.costs, units) if "cost" in batch.per_sample else ()
+        bins = micro_batches(lengths, tokens_per_rank, costs)
         count = max(1, len(bins))
         if mpu.get_data_parallel_world_size() > 1:
             most = torch.tensor(count, device=device())
@@ -275,9 +276,8 @@ class Role:
         if len(self.models) > 1:  # the interleaved schedule takes whole rounds of the pipeline
             stages = mpu.get_pipeline_model_parallel_world_size()
             count = -(-count // stages) * stages
-        return [
-            sorted(row for place in bin for row in units[place]) for bin in equal_bins(bins, lengths, count)
-        ]
+        divided = equal_bins(bins, costs or lengths, count)
+        return [sorted(row for place in bin for row in units[place]) for bin in divided]
 
     def _run(
         self,
@@ -340,6 +340,11 @@ class Role:
         """
         shape = (int(batch.response_lengths.sum()), *((width,) if width else ()))
         return in_order(on_every_stage(parts, shape, dtype), batch, bins)
+
+
+def _summed(values: Sequence[float], units: Sequence[Sequence[int]]) -> list[float]:
+    """Of each unit, the sum over its rows."""
+    return [sum(values[row] for row in unit) for unit in units]
 
 
 def _finalize(models: list[Any], num_tokens: Tensor | None = None, **known: Any) -> None:
