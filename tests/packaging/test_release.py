@@ -14,7 +14,7 @@ import pytest
 from command import rows
 from environments import environment, install, offered
 
-from rlcore_new.package import kinds, write_package
+from rlcore_new.package import kinds
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 
@@ -53,28 +53,36 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """A package of each kind, called my_KIND."""
-    root = tmp_path_factory.mktemp("made")
-    packages = {kind: root / f"rlcore-my-{kind.replace('_', '-')}" for kind in kinds()}
-    for kind, folder in packages.items():
-        write_package(kind, f"my_{kind}", "MIT", folder)
-    return packages
+def bare(tmp_path_factory: pytest.TempPathFactory, third_party: Path, released: Path) -> Path:
+    """An environment with the released wheels, from their folder."""
+    folder = tmp_path_factory.mktemp("installed") / "env"
+    environment(folder, third_party)
+    install(folder, *map(name_of, released.glob("*.whl")), index=released)
+    return folder
 
 
 @pytest.fixture(scope="module")
-def installed(
-    tmp_path_factory: pytest.TempPathFactory, third_party: Path, released: Path, made: Mapping[str, Path]
-) -> Path:
-    """An environment with all of them, from a folder of wheels."""
-    folder = tmp_path_factory.mktemp("installed") / "env"
-    environment(folder, third_party)
+def made(tmp_path_factory: pytest.TempPathFactory, bare: Path) -> Mapping[str, Path]:
+    """A package of each kind, called my_KIND, made by what is installed there."""
+    root = tmp_path_factory.mktemp("made")
+    make = """
+import sys
+from rlcore_cli.main import run
+from rlcore_new.package import kinds
+sys.exit(any(run(["new", kind, f"my_{kind}", "--license", "MIT"]) for kind in kinds()))
+"""
+    call(root, bare / "bin/python", "-c", make)
+    return {kind: root / f"rlcore-my-{kind.replace('_', '-')}" for kind in kinds()}
+
+
+@pytest.fixture(scope="module")
+def installed(bare: Path, released: Path, made: Mapping[str, Path]) -> Path:
+    """The environment, with the wheels of these packages too."""
     build = "import hatchling.build, sys; hatchling.build.build_wheel(sys.argv[1])"
     for package in made.values():
         call(package, sys.executable, "-c", build, released)
-    wheels = [name_of(wheel) for wheel in released.glob("*.whl")]
-    install(folder, *wheels, index=released)
-    return folder
+    install(bare, *(package.name for package in made.values()), index=released)
+    return bare
 
 
 def name_of(wheel: Path) -> str:
