@@ -49,8 +49,8 @@ async def test_it_teaches(
         Group(group_id=number, prompt=samples[0].prompt, samples=part)
         for number, part in enumerate((samples[:1], samples[1:]))
     ]
-    async with client_of(run) as teacher:
-        scored = await TeacherEngine(teacher).score(groups)
+    async with client_of(run, client.url) as teacher:
+        scored = await TeacherEngine({"": teacher}).score(groups)
     assert [len(group.samples) for group in scored] == [1, 2]
     for sample in (one for group in scored for one in group.samples):
         wanted = log_probs(references[0], PROMPT, sample.response_ids)

@@ -129,6 +129,14 @@ MISFITS: list[tuple[dict[str, Any], str]] = [
         "one teacher.",
     ),
     (
+        {"loss": "taught", "teacher_url": ["math=http://a:1", "math=http://b:1"]},
+        "--teacher-url: found the name 'math' twice; expected NAME=URL, each name once.",
+    ),
+    (
+        {"loss": "taught", "teacher_url": ["http://a:1/?a=b", "frozen:t"]},
+        "--teacher-url: found a URL without a name twice; expected NAME=URL, each name once.",
+    ),
+    (
         {"loss": "taught", "teacher_url": "127.0.0.1:30000"},
         "--teacher-url: found '127.0.0.1:30000', expected a URL such as http://127.0.0.1:30000.",
     ),

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator
 
-from rlcore.api.config import Config, fields_of, nested
+from rlcore.api.config import NAME, Config, fields_of, nested
 
 
 def whole_steps(steps: int | float) -> int | float:
@@ -193,12 +193,27 @@ class TeacherOptions(Config):
     teacher_model: str = Field(
         "", description="the teacher: a model directory, or RUN/checkpoints/N of another run"
     )
-    teacher_url: str = Field(
-        "", description="the teacher: URL of an engine that scores tokens, or frozen:NAME of --frozen"
+    teacher_url: tuple[str, ...] = Field(
+        (),
+        description="the teacher: URL of an engine that scores tokens, or frozen:NAME of --frozen; of "
+        "several, NAME=URL each",
     )
     distill_coef: float = Field(
         0.0, ge=0, description="coefficient of the KL to the teacher that is taken from the advantages"
     )
+
+    @field_validator("teacher_url", mode="before")
+    @classmethod
+    def _one_or_several(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            return (given,) if given else ()
+        return tuple(given) if isinstance(given, list) else given
+
+    @property
+    def teachers(self) -> tuple[tuple[str, str], ...]:
+        """Name and URL of each of `teacher_url`; a name is empty where there is none."""
+        parts = [(one, *one.partition("=")) for one in self.teacher_url]
+        return tuple((name, url) if NAME.fullmatch(name) else ("", one) for one, name, _, url in parts)
 
 
 class AsynchronyOptions(Config):

@@ -75,9 +75,9 @@ def with_absolute_paths(given: Sequence[str]) -> tuple[str, ...]:
 
 def uses(chosen: Inference) -> Iterator[FrozenUse]:
     """Every setting that asks a frozen model."""
-    name = frozen_name(chosen.run.teacher.teacher_url)
-    if name is not None:
-        yield FrozenUse(at="--teacher-url", name=name, config=None)
+    for _, url in chosen.run.teacher.teachers:
+        if (name := frozen_name(url)) is not None:
+            yield FrozenUse(at="--teacher-url", name=name, config=None)
     rewards: list[tuple[str, Part]] = [(f"reward.{part.name}", part) for part in chosen.rewards]
     rewards += [(f"eval.{one.name}.reward", one.reward) for one in chosen.evals if one.reward is not None]
     for table, part in rewards:

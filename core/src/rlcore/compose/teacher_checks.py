@@ -15,14 +15,9 @@ def teacher_complaints(
     run: RunConfig, readers: list[str], top: TopTokens | None, suggestions: Suggestions
 ) -> Iterator[str]:
     """`readers`: what reads the teacher's log-probs, in words; `top`: what the loss compares beside them."""
-    given = [
-        f"--{name}: found {value!r}"
-        for name, value in (
-            ("teacher-model", run.teacher.teacher_model),
-            ("teacher-url", run.teacher.teacher_url),
-        )
-        if value
-    ]
+    model, urls = run.teacher.teacher_model, run.teacher.teacher_url
+    given = [f"--teacher-model: found {model!r}"] if model else []
+    given += [f"--teacher-url: found {urls[0]!r}"] if urls else []
     if given and not readers:
         ways = suggestions.recipes_reading(Input.TEACHER_LOG_PROBS, "--distill-coef")
         yield f"{given[0]}, but nothing reads the teacher{ways}."
@@ -33,16 +28,21 @@ def teacher_complaints(
         )
     if len(given) > 1:
         yield f"{given[0]}, and {given[1]}; expected one teacher."
-    if run.teacher.teacher_url:
+    if urls:
         yield from _url_complaints(run, top)
 
 
 def _url_complaints(run: RunConfig, top: TopTokens | None) -> Iterator[str]:
-    found = f"--teacher-url: found {run.teacher.teacher_url!r}"
-    parts = urlsplit(run.teacher.teacher_url)
-    is_url = parts.scheme in ("http", "https") and parts.netloc
-    if not is_url and frozen_name(run.teacher.teacher_url) is None:
-        yield f"{found}, expected a URL such as http://127.0.0.1:30000."
+    found = f"--teacher-url: found {run.teacher.teacher_url[0]!r}"
+    names = [name for name, _ in run.teacher.teachers]
+    for name, url in run.teacher.teachers:
+        parts = urlsplit(url)
+        is_url = parts.scheme in ("http", "https") and parts.netloc
+        if not is_url and frozen_name(url) is None:
+            yield f"--teacher-url: found {url!r}, expected a URL such as http://127.0.0.1:30000."
+        if names.count(name) > 1:
+            what = f"the name {name!r}" if name else "a URL without a name"
+            yield f"--teacher-url: found {what} twice; expected NAME=URL, each name once."
     if run.sampling.temperature != 1.0:
         yield (
             f"--temperature: found {run.sampling.temperature:g}, but the engine of --teacher-url scores at "

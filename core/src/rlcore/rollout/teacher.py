@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Protocol
 
-from rlcore.api.errors import ConfigError, EngineError
+from rlcore.api.errors import ConfigError, DataError, EngineError
 from rlcore.api.inputs import Input
 from rlcore.api.run_config import RunConfig
-from rlcore.api.tokens import Tokenizer
-from rlcore.api.types import Group, Sample
+from rlcore.api.server_config import frozen_name
+from rlcore.api.tokens import CHECKED_AHEAD, Tokenizer
+from rlcore.api.types import Group, Prompt, Sample
 from rlcore.engines.client import EngineClient, together
 
 TOKEN = "RLCORE_TEACHER_TOKEN"
 """The environment variable with the bearer token of the teacher's server, which no file may hold."""
+
+TEACHER = "teacher"
+"""The key of a prompt's metadata that names its teacher."""
 
 PROBES = 512
 """Tokens whose text is compared, half of them the last ones, where a tokenizer's additions stand."""
@@ -26,22 +31,48 @@ _PROBE_TOKENS = 8
 
 
 def check_vocabulary(run: RunConfig, tokenizer: Tokenizer) -> None:
-    """`ConfigError` where the engine at `--teacher-url` does not answer, or makes other tokens of a text."""
-    try:
-        asyncio.run(_check(run, tokenizer))
-    except EngineError as error:
-        raise ConfigError(f"--teacher-url {run.teacher.teacher_url}: {error}") from error
+    """`ConfigError` where an engine at `--teacher-url` does not answer, or makes other tokens of a text."""
+    for _, url in run.teacher.teachers:
+        if frozen_name(url) is not None:
+            continue
+        try:
+            asyncio.run(_check(run, url, tokenizer))
+        except EngineError as error:
+            raise ConfigError(f"--teacher-url {url}: {error}") from error
 
 
-async def _check(run: RunConfig, tokenizer: Tokenizer) -> None:
-    async with client_of(run) as client:
+def check_teachers(names: Collection[str], prompts: Iterable[Prompt]) -> None:
+    """`DataError` where one of the first `CHECKED_AHEAD` prompts has no teacher among `names`."""
+    for prompt in islice(prompts, CHECKED_AHEAD) if names else ():
+        teacher_of(prompt, names)
+
+
+def teacher_of(prompt: Prompt, names: Collection[str]) -> str:
+    """The teacher of a prompt: what its metadata call so, or else its source, or the one without a name.
+
+    Raises `DataError` where there is none of that name.
+    """
+    asked = prompt.metadata.get(TEACHER)
+    source = prompt.prompt_id.partition("/")[0]
+    name = asked if asked is not None else source if source in names else ""
+    if name not in names:
+        found = f"the teacher {asked!r}" if asked is not None else "no teacher"
+        raise DataError(
+            f"The prompt {prompt.prompt_id!r} has {found} in its metadata; expected one of "
+            f"{', '.join(sorted(map(repr, filter(None, names))))}, the names of --teacher-url."
+        )
+    return str(name)
+
+
+async def _check(run: RunConfig, url: str, tokenizer: Tokenizer) -> None:
+    async with client_of(run, url) as client:
         texts = _probes(tokenizer)
         token_ids = await together(client.tokenize(text) for text in texts)
     for text, theirs in zip(texts, token_ids, strict=True):
         mine = tuple(tokenizer.encode(text, add_special_tokens=True))
         if theirs != mine:
             raise ConfigError(
-                f"--teacher-url {run.teacher.teacher_url}: its tokenizer makes {list(theirs)} of {text!r}, "
+                f"--teacher-url {url}: its tokenizer makes {list(theirs)} of {text!r}, "
                 f"that of the run's model {list(mine)}; expected a teacher with the same vocabulary."
             )
 
@@ -55,10 +86,10 @@ def _probes(tokenizer: Tokenizer) -> list[str]:
     return [text for text in texts if text]
 
 
-def client_of(run: RunConfig) -> EngineClient:
-    """Of the server at `--teacher-url`."""
+def client_of(run: RunConfig, url: str) -> EngineClient:
+    """Of the server at `url`, a teacher's."""
     return EngineClient(
-        run.teacher.teacher_url,
+        url,
         os.environ.get(TOKEN) or None,
         timeout_s=run.serving.engine_timeout,
         concurrency=run.serving.engine_concurrency,
@@ -74,10 +105,11 @@ class TokenScorer(Protocol):
 
 
 class TeacherEngine:
-    """Scores whole groups."""
+    """Scores whole groups, each by the teacher of its prompt (`teacher_of`)."""
 
-    def __init__(self, engine: TokenScorer) -> None:
-        self._engine = engine
+    def __init__(self, engines: Mapping[str, TokenScorer]) -> None:
+        """`engines`: by the names of the teachers; that of a single one is empty."""
+        self._engines = engines
 
     async def score(self, groups: Sequence[Group]) -> list[Group]:
         """The groups with `Input.TEACHER_LOG_PROBS` among the extras of each sample, at temperature 1.
@@ -92,5 +124,6 @@ class TeacherEngine:
         ids = (*sample.prompt_ids, *sample.response_ids)
         scores: Sequence[float] = ()
         if sample.response_ids:
-            scores = await self._engine.score(ids, start=len(sample.prompt_ids))
+            engine = self._engines[teacher_of(sample.prompt, self._engines)]
+            scores = await engine.score(ids, start=len(sample.prompt_ids))
         return replace(sample, extras={**sample.extras, Input.TEACHER_LOG_PROBS.value: scores})

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from rlcore.api.errors import ConfigError, DataError, ModelError, faults_of
 from rlcore.api.inputs import TrainsOn
 from rlcore.api.part import ModelSpec, Part
-from rlcore.api.server_config import frozen_name
 from rlcore.api.sources import DrawingSource
 from rlcore.checkpoint.weights_check import check_weights
 from rlcore.compose.model_checks import check_context, check_model
@@ -20,7 +19,7 @@ from rlcore.compose.roles import CRITIC, REFERENCE, ROLES, TEACHER, of_role
 from rlcore.compose.schedule_checks import with_steps_of
 from rlcore.plugins.factories import check_factory
 from rlcore.rollout.generators import Generators
-from rlcore.rollout.teacher import check_vocabulary
+from rlcore.rollout.teacher import check_teachers, check_vocabulary
 from rlcore.runtime.data_checks import (
     check_answered,
     check_columns,
@@ -94,8 +93,8 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     if resolved.trains_on is TrainsOn.ROLLOUTS:
         generators.check(resolved.generator, prompts.train, encoder.tokenizer)
     check_answered(generators, resolved, evals, encoder)
-    if run.teacher.teacher_url and frozen_name(run.teacher.teacher_url) is None:
-        check_vocabulary(run, encoder.tokenizer)
+    check_teachers([name for name, _ in run.teacher.teachers], prompts.train)
+    check_vocabulary(run, encoder.tokenizer)
     model = ModelSpec(
         path=str(path),
         bridge=resolved.model.bridge,

@@ -20,7 +20,7 @@ from rlcore.data.cursors import cursor_of
 from rlcore.heap import settle_heap
 from rlcore.rollout.evaluate import Evaluator, NoReward
 from rlcore.rollout.rewards import RewardPool
-from rlcore.rollout.teacher import TeacherEngine, client_of
+from rlcore.rollout.teacher import TeacherEngine, TokenScorer, client_of
 from rlcore.runtime.callbacks import Callbacks
 from rlcore.runtime.cluster import Cluster
 from rlcore.runtime.engines import EngineGroup
@@ -238,14 +238,17 @@ class RunProcesses:
             loop.trackers.end(reason)
 
     async def _teacher(self, frozen: FrozenGroup, stack: contextlib.AsyncExitStack) -> TeacherEngine | None:
-        """One that is an engine."""
+        """Those that are engines."""
         run = self.prepared.resolved.run
-        if not run.teacher.teacher_url:
-            return None
-        name = frozen_name(run.teacher.teacher_url)
-        if name is not None:
-            return TeacherEngine(frozen.engine(name))
-        return TeacherEngine(await stack.enter_async_context(client_of(run)))
+        engines: dict[str, TokenScorer] = {}
+        for name, url in run.teacher.teachers:
+            model = frozen_name(url)
+            engines[name] = (
+                await stack.enter_async_context(client_of(run, url))
+                if model is None
+                else frozen.engine(model)
+            )
+        return TeacherEngine(engines) if engines else None
 
     async def _evaluator(
         self,

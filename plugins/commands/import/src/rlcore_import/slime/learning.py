@@ -79,7 +79,7 @@ def distillation(run: Run, name: str) -> Said | Settings:
     teacher = (
         {"teacher_model": run.text("opd-teacher-load")}
         if run.text("opd-type") == "megatron"
-        else {"teacher_url": run.text("rm-url").removesuffix("/generate")}
+        else {"teacher_url": [run.text("rm-url").removesuffix("/generate")]}
     )
     return {"distill_coef": run.real("opd-kl-coef", 1), **teacher}
 

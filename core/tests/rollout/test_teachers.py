@@ -1,0 +1,78 @@
+"""Which teacher scores which prompt."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from rlcore.api.errors import DataError
+from rlcore.api.inputs import Input
+from rlcore.api.run_config import RunConfig
+from rlcore.api.types import Group, Prompt, Sample
+from rlcore.rollout.teacher import TeacherEngine, check_teachers
+
+
+class Scorer:
+    """Gives each token the same log-prob."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    async def score(self, token_ids: Sequence[int], *, start: int) -> Sequence[float]:
+        return [self.value] * (len(token_ids) - start)
+
+
+def prompt(prompt_id: str, **metadata: Any) -> Prompt:
+    return Prompt(prompt_id=prompt_id, text="t", metadata=metadata)
+
+
+def group(of: Prompt) -> Group:
+    sample = Sample(
+        prompt=of,
+        prompt_ids=(1,),
+        group_id=0,
+        index=0,
+        rollout_id="0.0",
+        response_ids=(2, 3),
+        loss_mask=(1, 1),
+    )
+    return Group(group_id=0, prompt=of, samples=(sample,))
+
+
+def scored(teacher: TeacherEngine, *prompts: Prompt) -> list[float]:
+    groups = asyncio.run(teacher.score([group(one) for one in prompts]))
+    return [one.samples[0].extras[Input.TEACHER_LOG_PROBS.value][0] for one in groups]
+
+
+def test_metadata_say_the_teacher_or_else_the_source_or_the_one_without_a_name() -> None:
+    teacher = TeacherEngine({"math": Scorer(-1.0), "code": Scorer(-2.0), "": Scorer(-3.0)})
+    prompts = [
+        prompt("math/row-1"),
+        prompt("code/row-1", teacher="math"),
+        prompt("code/row-2"),
+        prompt("row-3"),
+        prompt("chat/row-4"),
+    ]
+    assert scored(teacher, *prompts) == [-1.0, -1.0, -2.0, -3.0, -3.0]
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        (prompt("row-3"), "'row-3' has no teacher in its metadata; expected one of 'code', 'math'"),
+        (prompt("math/1", teacher="art"), "'math/1' has the teacher 'art' in its metadata; expected one of"),
+    ],
+)
+def test_a_prompt_without_a_teacher(one: Prompt, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        check_teachers(["math", "code"], [prompt("math/0"), one])
+
+
+def test_one_teacher_needs_no_name() -> None:
+    for given in ("http://a:1", ["http://a:1"]):
+        assert RunConfig.of(teacher_url=given).teacher.teachers == (("", "http://a:1"),)
+    check_teachers([""], [prompt("row-3")])
+    check_teachers([], [prompt("row-3", teacher="art")])
+    urls = RunConfig.of(teacher_url=["m=frozen:x", "http://a:1/?b=c"]).teacher.teachers
+    assert urls == (("m", "frozen:x"), ("", "http://a:1/?b=c"))
