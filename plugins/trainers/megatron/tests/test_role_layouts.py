@@ -26,11 +26,26 @@ SETTINGS = OptimizerSettings(
 LAYOUTS: dict[str, dict[str, Any]] = {
     "data": {},
     "tensor": {"tensor_model_parallel_size": 2},
-    "sequence": {"tensor_model_parallel_size": 2, "sequence_parallel": True},
+    "tensor-recomputed": {
+        "tensor_model_parallel_size": 2,
+        **RECOMPUTE,
+        "distribute_saved_activations": True,
+    },
+    "sequence": {
+        "tensor_model_parallel_size": 2,
+        "sequence_parallel": True,
+        "clone_scatter_output_in_embedding": False,
+    },
     "pipeline": {"pipeline_model_parallel_size": 2},
     "pipeline-tied": {"pipeline_model_parallel_size": 2},
     "virtual": {"pipeline_model_parallel_size": 2, "virtual_pipeline_model_parallel_size": 2},
-    "uneven": {"pipeline_model_parallel_size": 2, "num_layers_in_first_pipeline_stage": 3},
+    "uneven": {
+        "pipeline_model_parallel_size": 2,
+        "num_layers_in_first_pipeline_stage": 3,
+        "batch_p2p_comm": True,
+        "batch_p2p_sync": False,
+        "deallocate_pipeline_outputs": True,
+    },
     "uneven-virtual": {"pipeline_model_parallel_size": 2, "pipeline_model_parallel_layout": "Ett|t|t|L"},
     "counted": {
         "pipeline_model_parallel_size": 2,
