@@ -120,6 +120,14 @@ def test_everything_is_listed_and_comes_from_the_wheels(installed: Path, release
     assert not broken
     where = "import rlcore, rlcore_my_loss; print(rlcore.__file__, rlcore_my_loss.__file__)"
     assert call(installed, installed / "bin/python", "-c", where).count(str(installed)) == 2
+    light = f"""
+import importlib, sys
+for kind in {kinds()}:
+    importlib.import_module(f"rlcore_my_{{kind}}.plugin")
+heavy = {{"torch", "ray", "transformers", "megatron"}} & set(sys.modules)
+assert not heavy, heavy
+"""
+    call(installed, installed / "bin/python", "-c", light)
     [dist] = importlib.metadata.distributions(
         name="rlcore-my-loss", path=[str(next(installed.glob("lib/*/site-packages")))]
     )
