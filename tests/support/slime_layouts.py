@@ -1,0 +1,115 @@
+"""slime's run scripts at a size that this machine trains: the translated run, fewer ranks, a small model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from families import FAMILIES
+from inputs import chats, make_model, write_jsonl
+
+PARALLEL = {
+    "tensor": "megatron.tensor_model_parallel_size",
+    "pipeline": "megatron.pipeline_model_parallel_size",
+    "context": "megatron.context_parallel_size",
+    "expert": "megatron.expert_model_parallel_size",
+}
+LAST, SEQUENCE = "megatron.num_layers_in_last_pipeline_stage", "megatron.sequence_parallel"
+STEPS, PROMPTS, GROUP = 2, 8, 4
+SMALL = {
+    **{"engine": "local", "engines": 1, "dtype": "fp32", "steps": STEPS, "lr": 1e-5, "save_every": 0},
+    **{"prompts_per_step": PROMPTS, "max_prompt_tokens": 96, "max_response_tokens": 24},
+    **{"tokens_per_rank": 1024, "eval_prompts": 4},
+}
+FOREIGN = (
+    "sglang.",
+    "engine.",
+    "tracker",
+    "placement",
+    "sleep",
+    "stop_token_ids",
+    "epochs",
+    "eval",
+    *PARALLEL.values(),
+    LAST,
+    SEQUENCE,
+)
+"""What belongs to the published model, to SGLang, or to the layout."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaled:
+    """`sizes`: of a rank's parallel groups. `covers`: scripts with the same kinds of parallelism."""
+
+    model_type: str
+    ranks: int
+    sizes: Mapping[str, int]
+    covers: tuple[str, ...] = field(default=())
+    last: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Such as `TP 2, EP 4`."""
+        short = {"tensor": "TP", "pipeline": "PP", "context": "CP", "expert": "EP"}
+        found = [f"{short[key]} {size}" for key, size in self.sizes.items()]
+        uneven = [f"last stage {self.last} of 4 layers"] if self.last else []
+        return ", ".join([*found, *uneven, f"{self.ranks} ranks"])
+
+
+SCALED: Mapping[str, Scaled] = {
+    "qwen2.5-0.5B-reproducibility": Scaled(
+        model_type="qwen2", ranks=2, sizes={}, covers=("qwen2.5-0.5B-gb10-smoke",)
+    ),
+    "qwen3-32B": Scaled(
+        model_type="qwen3", ranks=4, sizes={"tensor": 2}, covers=("qwen3-4B", "qwen3-4B-amd")
+    ),
+    "glm4-9B": Scaled(model_type="glm4", ranks=4, sizes={"tensor": 2, "context": 2}),
+    "qwen3-30B-A3B": Scaled(
+        model_type="qwen3_moe", ranks=4, sizes={"tensor": 2, "expert": 4}, covers=("moonlight-16B-A3B",)
+    ),
+    "qwen3-235B-A22B-sft": Scaled(
+        model_type="qwen3_moe", ranks=4, sizes={"tensor": 2, "expert": 4}, covers=("qwen3-4B-base-sft",)
+    ),
+    "qwen3-235B-A22B": Scaled(
+        model_type="qwen3_moe", ranks=4, sizes={"pipeline": 2, "context": 2, "expert": 2}, last=1
+    ),
+    "glm4.7-355B-A32B": Scaled(
+        model_type="glm4_moe", ranks=4, sizes={"tensor": 2, "pipeline": 2, "expert": 2}
+    ),
+    "kimi-k2-Thinking": Scaled(
+        model_type="deepseek_v3",
+        ranks=4,
+        sizes={"tensor": 2, "pipeline": 2, "expert": 2},
+        last=1,
+        covers=("kimi-k2-Instruct",),
+    ),
+    "deepseek-r1": Scaled(model_type="deepseek_v3", ranks=4, sizes={"tensor": 2, "context": 2, "expert": 4}),
+}
+"""Script → how it is trained here. The pipeline of deepseek-r1 is that of kimi-k2-Thinking."""
+
+
+def small_run(settings: Mapping[str, Any], scaled: Scaled | None, root: Path, model: Path) -> dict[str, Any]:
+    """`settings` of a translated run at the size of `scaled` (None: on one rank), with data under `root`."""
+    kept = {key: value for key, value in settings.items() if not key.startswith(FOREIGN)}
+    is_sft = settings["algo"] == "sft"
+    found = {**kept, **SMALL, "model": str(model), "data": str(write_data(root, whole=is_sft))}
+    if not is_sft:
+        found |= {"reward": ["f1"], "group_size": GROUP, "minibatches": min(2, settings["minibatches"])}
+    if scaled is None:
+        return found | {"ranks": 1}
+    found |= {"ranks": scaled.ranks, **{PARALLEL[name]: size for name, size in scaled.sizes.items()}}
+    found |= {LAST: scaled.last} if scaled.last else {}
+    return found | ({SEQUENCE: True} if "tensor" in scaled.sizes else {})
+
+
+def write_model(root: Path, model_type: str) -> Path:
+    """A small model of the family, with 4 layers."""
+    return make_model(root / model_type, model_type, **FAMILIES.get(model_type, {}))
+
+
+def write_data(root: Path, *, whole: bool) -> Path:
+    """Prompts with labels, or `whole` chats."""
+    path = root / "train.jsonl"
+    found = chats(64, seed=3)
+    answered = [[*row["prompt"], {"role": "assistant", "content": row["label"]}] for row in found]
+    return write_jsonl(path, [{"messages": chat} for chat in answered] if whole else found)
