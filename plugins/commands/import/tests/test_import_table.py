@@ -11,7 +11,7 @@ from rlcore_import.table import Rule
 FLAGS = (Path(__file__).parent / "slime_flags.txt").read_text().split()
 """What slime's parser takes of its own, and what its users write of Megatron's and SGLang's."""
 RULES = list(table().rules.values())
-LATER = ("balance", "eval_first", "only", "profile_steps", "sleep")
+LATER = ("balance",)
 TABLES = ("megatron", "sglang", "engine", "source", "loss", "value_loss", "advantage", "reward")
 
 

@@ -113,9 +113,12 @@ def test_uneven_and_virtual_stages_are_read(judged: Any) -> None:
 
 def test_critic_and_reference_are_counted(judged: Any) -> None:
     plain, ppo = judged(COLOCATED), judged(COLOCATED.replace('"grpo"', '"ppo"') + "kl_coef = 0.1\n")
-    beside = ppo["memory"]["roles"]
-    assert plain["memory"]["roles"] == 0
-    assert beside == pytest.approx(plain["memory"]["weights"] * (1 + 2 + 1), rel=0.05)
+    weights = plain["memory"]["weights"]
+    assert (plain["memory"]["roles"], plain["memory"]["role_states"]) == (0, 0)
+    assert ppo["memory"]["roles"] == pytest.approx(2 * weights, rel=0.05), "critic and reference"
+    assert ppo["memory"]["role_states"] == pytest.approx(2 * weights, rel=0.05), (
+        "gradients; AdamW on the host"
+    )
     swapped = judged(COLOCATED + 'kl_coef = 0.1\nreference_placement = "swapped"\n')
     assert swapped["memory"]["roles"] == 0
     assert swapped["host_bytes_per_node"] > plain["host_bytes_per_node"]

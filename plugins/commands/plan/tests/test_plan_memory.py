@@ -255,7 +255,7 @@ def test_a_critic_and_a_reference(models: dict[str, tuple[Path, Part]], name: st
     for stage, measured, resident in run_ranks(_others, 2, str(path), part):
         critic = states(facts, layout, "bf16", stage, values=True)
         assert measured == (critic.weights, critic.gradients, critic.optimizer)
-        beside = of_stage(facts, layout, work, stage, roles=Roles(critic=True, reference="resident")).roles
-        assert beside == sum(measured) + resident
+        beside = of_stage(facts, layout, work, stage, roles=Roles(critic=True, reference="resident"))
+        assert (beside.roles, beside.role_states) == (measured[0] + resident, measured[1] + measured[2])
         swapped = of_stage(facts, layout, work, stage, roles=Roles(reference="swapped"))
         assert (swapped.roles, swapped.host) == (0, 2 * resident)

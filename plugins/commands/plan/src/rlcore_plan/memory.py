@@ -69,8 +69,9 @@ class States:
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Bytes of one rank of pipeline stage `stage`. `roles`: of the models beside the policy.
+    """Bytes of one rank of pipeline stage `stage`.
 
+    `roles`: weights of the models beside the policy; `role_states`: a critic's gradients and optimizer.
     `host`: in host memory.
     """
 
@@ -81,6 +82,7 @@ class Memory:
     activations: int
     workspace: int
     roles: int = 0
+    role_states: int = 0
     host: int = field(default=0, compare=False)
 
     @property
@@ -91,7 +93,7 @@ class Memory:
     @property
     def states(self) -> int:
         """What stays between steps."""
-        return self.weights + self.gradients + self.optimizer + self.roles
+        return self.weights + self.gradients + self.optimizer + self.roles + self.role_states
 
 
 def states(
@@ -129,7 +131,7 @@ def of_stage(
 ) -> Memory:
     """The memory of a rank of `stage`."""
     own = states(facts, layout, work.dtype, stage, optimizer)
-    others, host = _others(facts, layout, work, stage, optimizer, roles or Roles())
+    others = _others(facts, layout, work, stage, optimizer, roles or Roles())
     batch = work.batch(layout)
     return Memory(
         stage=stage,
@@ -138,8 +140,9 @@ def of_stage(
         optimizer=own.optimizer,
         activations=int(saved(facts, layout, batch, stage) * _open_batches(layout, work, stage)),
         workspace=workspace(facts, layout, batch, stage),
-        roles=others,
-        host=own.hosted + own.copies + host,
+        roles=others.weights,
+        role_states=others.gradients + others.optimizer,
+        host=own.hosted + own.copies + others.hosted + others.copies,
     )
 
 
@@ -156,22 +159,19 @@ def _open_batches(layout: Layout, work: Workload, stage: int) -> float:
 
 def _others(
     facts: ModelFacts, layout: Layout, work: Workload, stage: int, optimizer: Optimizer | None, roles: Roles
-) -> tuple[int, int]:
-    """Bytes of the models beside the policy on the device, and in host memory."""
-    device = host = 0
+) -> States:
+    """The models beside the policy, together."""
+    critic = States(weights=0, gradients=0, optimizer=0)
     if roles.critic:
         critic = states(facts, layout, work.dtype, stage, optimizer, values=True)
-        device += critic.weights + critic.gradients + critic.optimizer
-        host += critic.hosted + critic.copies
     plain = _plain(weights_of_stage(facts, layout, stage), work.dtype)
-    if roles.reference == "resident":
-        device += plain
-    elif roles.reference == "swapped":
-        host += 2 * plain  # its own, and the policy's while it computes
+    resident = plain if roles.reference == "resident" else 0
     if roles.teacher is not None:
         even = replace(layout, stages=())  # its layers are others
-        device += _plain(weights_of_stage(roles.teacher, even, stage), work.dtype)
-    return device, host
+        resident += _plain(weights_of_stage(roles.teacher, even, stage), work.dtype)
+    # swapped: the reference's own weights, and the policy's while it computes
+    swapped = 2 * plain if roles.reference == "swapped" else 0
+    return replace(critic, weights=critic.weights + resident, hosted=critic.hosted + swapped)
 
 
 def _plain(weights: Sequence[Weight], dtype: str) -> int:

@@ -84,12 +84,7 @@ def needs(facts: ModelFacts, layout: Layout, run: Run, machines: Machines) -> Ne
 
 
 def _phases(facts: ModelFacts, memory: Memory, run: Run, machines: Machines) -> Iterator[Phase]:
-    trainer = {
-        "weights": memory.weights,
-        "gradients": memory.gradients,
-        "optimizer": memory.optimizer,
-        "other models": memory.roles,
-    }
+    trainer = _awake(memory, "none")
     training = {**trainer, "activations": memory.activations, "work": memory.workspace}
     yield Phase(name="train", items=training, limit=machines.usable)
     if run.engines is None:
@@ -97,7 +92,8 @@ def _phases(facts: ModelFacts, memory: Memory, run: Run, machines: Machines) -> 
     served = {"engine's weights": engine_weights(facts, run.engines, run.work.dtype)}
     message = {"publication": run.bucket + _largest_tensor(facts) * BYTES[run.work.dtype]}
     if run.is_colocated:
-        yield Phase(name="publish", items={**trainer, **message, **served}, limit=machines.usable)
+        held = trainer if run.sleep == "none" else _awake(memory, "optimizer")
+        yield Phase(name="publish", items={**held, **message, **served}, limit=machines.usable)
         yield _generation(facts, {**_awake(memory, run.sleep), **served}, run.engines, run, machines)
     else:
         yield Phase(name="publish", items={**trainer, **message}, limit=machines.usable)
@@ -122,17 +118,22 @@ def _slept(memory: Memory, sleep: str) -> int:
     """Bytes that leave for host memory; gradients are forgotten."""
     if sleep == "none":
         return 0
-    return memory.optimizer + (memory.weights + memory.roles if sleep == "all" else 0)
+    states = memory.optimizer + memory.role_states  # a critic's gradients are forgotten too: a little less
+    return states + (memory.weights + memory.roles if sleep == "all" else 0)
 
 
 def _awake(memory: Memory, sleep: str) -> dict[str, int]:
     """What of the trainer stays on the GPU while its engines generate."""
     if sleep == "all":
         return {}
-    found = {"weights": memory.weights, "other models": memory.roles}
-    if sleep == "none":
-        found |= {"gradients": memory.gradients, "optimizer": memory.optimizer}
-    return found
+    if sleep == "optimizer":
+        return {"weights": memory.weights, "other models": memory.roles}
+    return {
+        "weights": memory.weights,
+        "gradients": memory.gradients,
+        "optimizer": memory.optimizer,
+        "other models": memory.roles + memory.role_states,
+    }
 
 
 def _largest_tensor(facts: ModelFacts) -> int:

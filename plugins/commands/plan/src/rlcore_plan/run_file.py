@@ -28,6 +28,8 @@ from rlcore_plan.published import read_facts
 MEGABYTE = 10**6
 BUCKET_MB = 256
 """Of the engines' own settings, where the file says nothing."""
+SHARE = 0.4
+"""Of a GPU's memory, what SGLang takes beside a trainer where nothing says it."""
 NARROW = 2
 """Bytes of a moment in bf16 or fp16."""
 
@@ -174,7 +176,8 @@ def _engines(file: File) -> Engines:
     groups = file.value("prompts_per_step") * max(1.0, file.value("over_sample"))
     asked = math.ceil(groups * file.value("group_size") / count)
     most = min(file.value("engine_concurrency"), int(file.number("sglang.max_running_requests", asked)))
-    share = file.settings.get("sglang.mem_fraction_static")
+    default = SHARE if file.value("placement") == "colocate" and file.value("engine") == "sglang" else None
+    share = file.settings.get("sglang.mem_fraction_static", default)
     tensor = int(file.number("sglang.tp_size"))
     parallel = int(file.number("sglang.dp_size")) if file.is_on("sglang.enable_dp_attention") else 1
     if tensor % parallel:

@@ -51,6 +51,8 @@ def _defaults(run: Run) -> dict[str, Any]:
         half = run.max_tokens // 2
         return found | {"max_prompt_tokens": half, "max_response_tokens": half}
     found |= {"placement": "split", "group_size": 1, "eval_every": 0}
+    if run.has("colocate"):
+        found["sleep"] = "all"
     found |= {**run.clip, **run.engines}
     if run.entry == "train_async.py":
         found["max_staleness"] = 1

@@ -1,0 +1,96 @@
+"""The table of slime's run scripts in docs/migrating_from_slime.md: what becomes of each.
+
+Each is translated. Where rlcore has the family of its model, its dry run is made and its layout is planned,
+for the GPUs that the script names, of 80 GB each. The last column: the layout of test_slime_layouts.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from slime_layouts import SCALED
+from slime_runs import RUNS, SIZES, translated, write_inputs
+
+from rlcore.plugins.registry import Registry
+from rlcore_cli.main import run
+from rlcore_import.translation import Verdict, to_toml
+
+PAGE = Path(__file__).parents[2] / "docs" / "migrating_from_slime.md"
+BEGIN, END = "<!-- scripts/slime_runs_table.py -->\n", "<!-- end -->\n"
+GB, MEMORY = 10**9, 80
+COLUMNS = (
+    "script",
+    "ranks",
+    "flags: translated, implied, no meaning, not possible",
+    "dry run",
+    "plan",
+    "trained here",
+)
+VERDICTS = (Verdict.TRANSLATED, Verdict.IMPLIED, Verdict.IDLE, Verdict.IMPOSSIBLE)
+
+
+def rows(registry: Registry) -> Iterator[str]:
+    """A row of the table for each script."""
+    for name in RUNS:
+        with tempfile.TemporaryDirectory() as folder:
+            yield row(name, registry, Path(folder))
+
+
+def row(name: str, registry: Registry, folder: Path) -> str:
+    """Of one script, whose files are made in `folder`."""
+    found = translated(name, registry)
+    counts = Counter(one.said.verdict for one in found.rows)
+    cells = [
+        f"`{name}`",
+        str(found.settings["ranks"]),
+        ", ".join(str(counts[verdict]) for verdict in VERDICTS),
+    ]
+    if name not in SIZES:
+        return _joined([*cells, "no model family", "", ""])
+    write_inputs(folder, name, found.settings, registry)
+    (folder / "run.toml").write_text(to_toml(found.settings))
+    with contextlib.chdir(folder):
+        code, _, error = _said("train", "--config", "run.toml", "--dry-run")
+        dry = "passes" if code == 0 else error.removeprefix("error: ").strip()
+        _, planned, _ = _said("plan", "--config", "run.toml", "--gpu-memory", str(MEMORY), "--json")
+    return _joined([*cells, dry, _plan(json.loads(planned)), _trained(name)])
+
+
+def written(page: str, table: list[str]) -> str:
+    """`page` with the table between its marks."""
+    before, rest = page.split(BEGIN)
+    head = [_joined(COLUMNS), "|" + " --- |" * len(COLUMNS)]
+    return before + BEGIN + "\n".join([*head, *table]) + "\n" + END + rest.split(END)[1]
+
+
+def _said(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command, in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run(arguments)
+    return code, out.getvalue(), err.getvalue()
+
+
+def _plan(found: dict[str, Any]) -> str:
+    if not found["fits"]:
+        return f"no: {found['reason']}"
+    peak = {phase["name"]: f"{phase['total'] / GB:.0f}" for phase in found["phases"]}
+    return "fits: " + ", ".join(f"{name} {size} GB" for name, size in peak.items())
+
+
+def _trained(name: str) -> str:
+    if name in SCALED:
+        return SCALED[name].name
+    covering = [other for other, scaled in SCALED.items() if name in scaled.covers]
+    return f"as `{covering[0]}`" if covering else ""
+
+
+def _joined(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
