@@ -148,7 +148,8 @@ def _recomputed(rank: int, world: int, port: int, path: str) -> list[tuple[int, 
     found = []
     for fields in ways:
         role = Role(ModelSpec(path=path, bridge=QWEN, fields=check_fields(fields)), SETTINGS)
-        layers = role.built.chunks[0].decoder.layers
+        chunk: Any = role.built.chunks[0]
+        layers = chunk.decoder.layers
         counts = [0, 0]
 
         def count(place: int, counts: list[int] = counts) -> None:
@@ -174,7 +175,8 @@ def _router_dtypes(rank: int, world: int, port: int, path: str) -> list[str]:
     for fields in ({}, {"moe_router_dtype": "fp32"}):
         spec = ModelSpec(path=path, bridge=part, dtype="bf16", fields=check_fields(fields))
         role = Role(spec, None)
-        router = role.built.chunks[0].decoder.layers[0].mlp.router
+        chunk: Any = role.built.chunks[0]
+        router = chunk.decoder.layers[0].mlp.router
         found.append(str(router.gating(torch.zeros(1, 1, 32, dtype=torch.bfloat16)).dtype))
         scores = role.forward(random_batch(2), temperature=1.0, tokens_per_rank=90)
         assert scores["log_probs"].isfinite().all()
