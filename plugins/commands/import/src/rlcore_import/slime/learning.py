@@ -30,6 +30,12 @@ def gamma(run: Run, name: str) -> Said | Settings:
     return implied("a reward of the whole response has no discount")
 
 
+def whiten(run: Run, name: str) -> Said | Settings:
+    if run.estimator.startswith("reinforce_plus_plus"):
+        return implied("the advantage is normalized over the batch already")
+    return {"whiten_advantages": True}
+
+
 def no_std(run: Run, _: str) -> Settings:
     return {"advantage.std": False}
 
@@ -58,6 +64,8 @@ def correction(run: Run, name: str) -> Said | Settings:
     if name in ("use-opsm", "opsm-delta"):
         if not run.has("use-opsm"):
             return implied("without --use-opsm it does nothing")
+        if run.minibatches == 1 and not run.has("use-rollout-logprobs"):
+            return implied("with one optimizer step for each rollout, old and new log-probs are the same")
         return {"correction": ["opsm"], "correction.opsm.delta": run.real("opsm-delta", 1e-4)}
     if not run.has("use-tis"):
         return implied("without --use-tis it does nothing")
@@ -94,11 +102,10 @@ def adam(run: Run, name: str) -> Settings:
 
 
 def minibatches(run: Run, name: str) -> Said | Settings:
-    steps = run.number("num-steps-per-rollout", 0)
-    batch = run.number("global-batch-size", 0)
-    if not steps and (not batch or run.samples % batch):
+    if run.minibatches is None:
+        batch = run.text("global-batch-size")
         return impossible(f"{batch} does not divide the {run.samples} samples of a rollout")
-    return {"minibatches": steps or run.samples // batch}
+    return {"minibatches": run.minibatches}
 
 
 def tokens(run: Run, name: str) -> Settings:
@@ -114,7 +121,7 @@ def balance(run: Run, _: str) -> Settings:
 
 
 def freeze(run: Run, name: str) -> Settings:
-    patterns = "|".join(run.flags[name])
+    patterns = list(run.flags[name])
     found: dict[str, Any] = {"model_hook": ["freeze"], "model_hook.freeze.pattern": patterns}
     return found | ({"model_hook.freeze.invert": True} if name.startswith("only") else {})
 

@@ -26,7 +26,9 @@ def engines(run: Run, _: str) -> Said | Settings:
     return implied("no engine is started") if run.trains_on_given else run.engines
 
 
-def sleep(run: Run, name: str) -> Settings:
+def sleep(run: Run, name: str) -> Said | Settings:
+    if not run.has("colocate"):
+        return implied("engines have devices of their own")
     return {"sleep": "none" if name.startswith("no-") else "all"}
 
 

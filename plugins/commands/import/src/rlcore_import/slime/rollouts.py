@@ -44,6 +44,12 @@ def epochs(run: Run, name: str) -> Said | Settings:
     return implied("--num-rollout wins") if run.has("num-rollout") else {"epochs": run.number(name, 1)}
 
 
+def group(run: Run, name: str) -> Said | Settings:
+    if run.trains_on_given:
+        return implied("a response is given for each prompt")
+    return {"group_size": run.number(name, 1)}
+
+
 def top_k(run: Run, name: str) -> Settings:
     return {"top_k": max(0, run.number(name, 0))}
 

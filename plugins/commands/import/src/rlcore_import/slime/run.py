@@ -78,6 +78,15 @@ class Run:
         return self.number("rollout-batch-size", 1) * self.number("n-samples-per-prompt", 1)
 
     @property
+    def minibatches(self) -> int | None:
+        """Optimizer steps for each rollout; None: the batches do not divide it."""
+        steps = self.number("num-steps-per-rollout", 0)
+        batch = self.number("global-batch-size", self.samples)
+        if steps or not batch or self.samples % batch:
+            return steps or None
+        return self.samples // batch
+
+    @property
     def clip(self) -> dict[str, Any]:
         """Bounds of the policy ratio."""
         low = self.real("eps-clip", 0.2)

@@ -35,7 +35,11 @@ def table() -> Table:
 
 def translate(arguments: Arguments, registry: Registry) -> Translation[Run]:
     """Every flag in its turn, over what slime does where no flag says otherwise. ConfigError."""
-    flags = {flag.removeprefix("--"): values for flag, values in arguments.flags.items()}
+    flags = {
+        flag.removeprefix("--"): values
+        for flag, values in arguments.flags.items()
+        if not any("$" in value for value in values)  # refused one by one
+    }
     run = Run(flags=flags, entry=arguments.entry, registry=registry)
     found = Translation(table(), COMPUTED, run, settings=_defaults(run))
     for flag, values in arguments.flags.items():
@@ -51,7 +55,7 @@ def _defaults(run: Run) -> dict[str, Any]:
         half = run.max_tokens // 2
         return found | {"max_prompt_tokens": half, "max_response_tokens": half}
     found |= {"placement": "split", "group_size": 1, "eval_every": 0}
-    if run.has("colocate"):
+    if run.has("colocate") and not run.has("debug-rollout-only"):
         found["sleep"] = "all"
     found |= {**run.clip, **run.engines}
     if run.entry == "train_async.py":

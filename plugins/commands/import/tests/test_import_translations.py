@@ -1,0 +1,157 @@
+"""What flags of slime mean together."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlcore.plugins.loader import load
+from rlcore_import.arguments import of_words
+from rlcore_import.slime.translate import translate
+from rlcore_import.translation import Verdict
+
+REGISTRY = load().registry
+
+
+def settings(text: str) -> dict[str, Any]:
+    return translate(of_words(text.split()), REGISTRY).settings
+
+
+def verdict(text: str, flag: str) -> Verdict:
+    rows = translate(of_words(text.split()), REGISTRY).rows
+    return next(row.said.verdict for row in rows if row.flag == flag)
+
+
+ICEPOP = "slime.backends.megatron_utils.loss.icepop_function"
+CASES: dict[str, dict[str, Any]] = {
+    "--lr 1e-6": {"algo": "grpo", "placement": "split", "group_size": 1, "seed": 1234, "loss.clip_high": 0.2},
+    "--actor-num-nodes 4 --actor-num-gpus-per-node 8 --colocate --rollout-num-gpus-per-engine 16": {
+        **{"ranks": 32, "placement": "colocate", "sleep": "all", "engines": 2},
+        **{"sglang.tp_size": 16, "sglang.nnodes": 2},
+    },
+    "--colocate --no-offload-train": {"sleep": "none"},
+    "--rollout-num-gpus 8 --rollout-num-gpus-per-engine 4 --sglang-pp-size 2": {
+        **{"engines": 2, "sglang.tp_size": 2, "sglang.pp_size": 2},
+    },
+    "train_async.py --lr 1": {"max_staleness": 1},
+    "--rollout-batch-size 16 --n-samples-per-prompt 4 --global-batch-size 32": {"minibatches": 2},
+    "--num-steps-per-rollout 4 --rollout-batch-size 16": {"minibatches": 4},
+    "--max-tokens-per-gpu 4096 --context-parallel-size 4 --rollout-max-response-len 8192": {
+        "tokens_per_rank": 16384
+    },
+    "--max-tokens-per-gpu 4096 --rollout-max-response-len 8192": {"tokens_per_rank": 8192 + 1024},
+    "--advantage-estimator gspo --eps-clip 4e-4": {
+        **{"algo": "gspo", "loss.clip_low": 4e-4, "loss.clip_high": 4e-4},
+    },
+    "--eps-clip 0.2 --eps-clip-high 0.28 --eps-clip-c 3": {
+        **{"loss.clip_low": 0.2, "loss.clip_high": 0.28, "loss.dual_clip": 3},
+    },
+    "--use-kl-loss --kl-loss-coef 0.01 --kl-loss-type low_var_kl": {
+        **{"kl_coef": 0.01, "kl_place": "loss", "kl_estimator": "low_var_kl"},
+    },
+    "--kl-coef 0.01": {"kl_coef": 0.01, "kl_place": "reward", "kl_estimator": "k1"},
+    "--use-tis --tis-clip 3 --tis-clip-low 0.5": {
+        **{"correction": ["tis"], "correction.tis.high": 3, "correction.tis.low": 0.5},
+    },
+    f"--use-tis --custom-tis-function-path {ICEPOP} --use-opsm --num-steps-per-rollout 2": {
+        **{"correction": ["icepop", "opsm"], "correction.icepop.high": 2, "correction.opsm.delta": 1e-4},
+    },
+    "--use-opd --opd-type megatron --opd-teacher-load T --opd-kl-coef 0.5": {
+        **{"distill_coef": 0.5, "teacher_model": "T"},
+    },
+    "--use-opd --opd-type sglang --rm-url http://t:1/generate": {"teacher_url": ["http://t:1"]},
+    "--partial-rollout --over-sampling-batch-size 64 --rollout-batch-size 32": {
+        **{"partial_rollouts": True, "max_staleness": 1, "over_sample": 2.0},
+    },
+    "--partial-rollout --mask-offpolicy-in-partial-rollout": {"mask_stale_tokens": True},
+    "--disable-rewards-normalization": {"advantage": "reinforce", "advantage.baseline": False},
+    "--disable-grpo-std-normalization --normalize-advantages": {
+        **{"advantage.std": False, "whiten_advantages": True},
+    },
+    "--rm-type boxed_math": {"reward": ["math"], "reward.math.boxed": True},
+    "--rm-type remote_rm --rm-url http://x": {"reward": ["remote"], "reward.remote.url": "http://x"},
+    "--eval-prompt-data a A.jsonl B-2 b --n-samples-per-eval-prompt 4 --rollout-top-k -1 --input-key q": {
+        **{"eval.a.data": "A.jsonl", "eval.b_2.data": "b", "eval.b_2.samples": 4, "top_k": 0},
+        **{"eval.a.top_k": 0, "eval.a.source.prompt_key": "q", "source.prompt_key": "q"},
+    },
+    "--loss-type sft_loss --max-tokens-per-gpu 4096 --input-key messages": {
+        **{"algo": "sft", "source.messages_key": "messages", "max_prompt_tokens": 2048},
+        **{"max_response_tokens": 2048, "tokens_per_rank": 4096},
+    },
+    "--tensor-model-parallel-size 1 --sequence-parallel": {},
+    "--num-layers 48 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 6": {
+        "megatron.virtual_pipeline_model_parallel_size": 2
+    },
+    "--freeze-params-name-list embed head": {
+        **{"model_hook": ["freeze"], "model_hook.freeze.pattern": ["embed", "head"]},
+    },
+    "--use-wandb --wandb-team t --use-tensorboard": {
+        **{"tracker": ["wandb", "tensorboard"], "tracker.wandb.entity": "t"},
+    },
+    "--use-pytorch-profiler --profile-step-start 3 --profile-step-end 5": {"profile_steps": "3-4"},
+    "--debug-rollout-only": {"only": "rollout"},
+    "--load-debug-rollout-data D/{rollout_id}.pt": {"only": "train", "rollouts": "D"},
+    "--rollout-external-engine-addrs a:1 http://b:2": {"engine_url": ["http://a:1", "http://b:2"]},
+    "--update-weight-buffer-size 536870912 --update-weight-transport disk": {
+        **{"engine.bucket_mb": 512, "engine.publish": "disk"},
+    },
+    '--apply-chat-template-kwargs {"enable_thinking":false}': {
+        "source.chat_template_kwargs": {"enable_thinking": False}
+    },
+    "--moe-aux-loss-coeff 0.01 --moe-router-load-balancing-type seq_aux_loss": {
+        **{"megatron.moe_aux_loss_coeff": 0.01, "megatron.moe_router_load_balancing_type": "seq_aux_loss"},
+    },
+    "--sglang-speculative-algorithm EAGLE --sglang-enable-dp-attention": {
+        **{"sglang.speculative_algorithm": "EAGLE", "sglang.enable_dp_attention": True},
+    },
+}
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_flags_mean_together(text: str) -> None:
+    found = settings(text)
+    assert {name: found.get(name) for name in CASES[text]} == CASES[text]
+
+
+def test_nothing_is_set_where_nothing_is_meant() -> None:
+    found = settings(
+        "--sequence-parallel --tensor-model-parallel-size 1 --kl-loss-coef 0 --use-kl-loss --tis-clip 3"
+    )
+    assert not [name for name in found if name.startswith(("megatron.", "kl", "correction"))]
+
+
+@pytest.mark.parametrize(
+    ("text", "flag"),
+    [
+        ("--advantage-estimator mine", "--advantage-estimator"),
+        ("--loss-type custom_loss", "--loss-type"),
+        ("--rm-type ifbench", "--rm-type"),
+        ("--use-tis --custom-tis-function-path my.tis", "--custom-tis-function-path"),
+        ("--global-batch-size 7 --rollout-batch-size 4", "--global-batch-size"),
+        ("--prompt-data a.jsonl@[0:10]", "--prompt-data"),
+        ("--num-rollout 0", "--num-rollout"),
+        ("--load A --save B", "--load"),
+        ("--hidden-dropout 0.1", "--hidden-dropout"),
+        ("--update-weights-interval 4", "--update-weights-interval"),
+        ("--lr-decay-style WSD", "--lr-decay-style"),
+        ("--actor-num-nodes $NODES --lr 1", "--actor-num-nodes"),
+    ],
+)
+def test_what_cannot_be_is_said(text: str, flag: str) -> None:
+    assert verdict(text, flag) is Verdict.IMPOSSIBLE
+
+
+def test_a_function_of_a_file_is_the_reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert verdict("--custom-rm-path my.rewards.brevity", "--custom-rm-path") is Verdict.IMPOSSIBLE
+    (tmp_path / "my").mkdir()
+    (tmp_path / "my" / "rewards.py").write_text("def brevity(args, sample): return 0.0\n")
+    found = settings("--custom-rm-path my.rewards.brevity")
+    assert (found["plugin"], found["reward"]) == ([str(tmp_path / "my" / "rewards.py")], ["brevity"])
+
+
+def test_a_model_without_a_family_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"architectures": ["MiMoForCausalLM"]}')
+    rows = translate(of_words(["--hf-checkpoint", str(tmp_path)]), REGISTRY).rows
+    assert rows[0].said.verdict is Verdict.IMPOSSIBLE
+    assert "MiMoForCausalLM" in rows[0].said.text
