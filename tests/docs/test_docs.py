@@ -48,6 +48,11 @@ def test_the_page_of_slimes_flags_is_that_of_the_table() -> None:
     assert (DOCS / "slime_flags.md").read_text() == script["page"](), "run scripts/slime_flags.py"
 
 
+def test_the_texts_of_the_metrics_are_those_of_the_pages() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "metric_texts.py"))
+    assert script["FILE"].read_text() == script["written"](), "run scripts/metric_texts.py"
+
+
 def test_the_table_of_gaps_is_what_was_measured() -> None:
     page = gaps_table.PAGE.read_text()
     assert gaps_table.written(page, gaps_table.read()) == page, "run scripts/gaps.py"

@@ -329,6 +329,9 @@ from .compose.models import (
     hub_config as hub_config,
     read_config_file as read_config_file,
 )
+from .compose.secrets import (
+    without_secrets as without_secrets,
+)
 from .config.toml import (
     read_settings as read_settings,
 )

@@ -1,0 +1,1 @@
+"""Runs in a browser, offline, from their folders alone."""

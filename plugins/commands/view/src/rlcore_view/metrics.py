@@ -1,0 +1,130 @@
+"""`metrics.jsonl` as columns, read further while the run goes on."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rlcore import Json, parse_json
+
+MOST_POINTS = 1000
+"""Points of one curve that are shown; of more, the least and the greatest of each stretch."""
+AXES = ("step", "seconds", "tokens")
+_SECONDS = ("time/step_s", "time/eval_s")
+_TOKENS = "rollout/response_tokens"
+
+
+@dataclass
+class Column:
+    """The values of one metric, and the steps that have it."""
+
+    steps: array[int] = field(default_factory=lambda: array("q"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+
+    def points(self) -> list[list[Json]]:
+        """Steps and values to draw; null: not finite."""
+        places = _places(self.values)
+        return [[self.steps[i] for i in places], [rounded(self.values[i]) for i in places]]
+
+
+class Metrics:
+    """The rows of the file at `path` so far. `broken`: lines that are none."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._forget(0)
+
+    def _forget(self, inode: int) -> None:
+        self._inode, self._offset = inode, 0
+        self.columns: dict[str, Column] = {}
+        self.axes: dict[str, array[float]] = {name: array("d") for name in AXES}
+        self.broken = 0
+
+    def read(self) -> None:
+        """Read what was added; all of it, where the file is another one (a resumed run makes it anew)."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            self._forget(0)
+            return
+        if found.st_ino != self._inode or found.st_size < self._offset:
+            self._forget(found.st_ino)
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        for row in self._rows(whole):
+            self._add(row)
+
+    @property
+    def last_step(self) -> int | None:
+        """None before the first row."""
+        steps = self.axes["step"]
+        return int(steps[-1]) if steps else None
+
+    def last(self, name: str) -> float | None:
+        """The newest value of a metric."""
+        column = self.columns.get(name)
+        return None if column is None else column.values[-1]
+
+    def as_json(self) -> Json:
+        """`axes`: what a step is in seconds and response tokens; `series`: steps and values by metric."""
+        steps = self.axes["step"]
+        places = range(0, len(steps), max(1, len(steps) // MOST_POINTS))
+        axes = {name: [rounded(axis[i]) for i in places] for name, axis in self.axes.items()}
+        return {"axes": axes, "series": {name: one.points() for name, one in sorted(self.columns.items())}}
+
+    def _rows(self, data: bytes) -> Iterator[dict[str, Json]]:
+        for line in data.splitlines():
+            try:
+                row = parse_json(line)
+            except ValueError:
+                row = None
+            if isinstance(row, dict) and isinstance(row.get("step"), int):
+                yield row
+            else:
+                self.broken += 1
+
+    def _add(self, row: dict[str, Json]) -> None:
+        step = row["step"]
+        seconds = sum(_number(row.get(name)) for name in _SECONDS)
+        for axis, value in zip(AXES, (step, seconds, _number(row.get(_TOKENS))), strict=True):
+            so_far = self.axes[axis]
+            so_far.append(value + (so_far[-1] if so_far and axis != "step" else 0))
+        for name, value in row.items():
+            if name != "step" and (value is None or isinstance(value, int | float)):
+                column = self.columns.setdefault(name, Column())
+                column.steps.append(step)
+                column.values.append(math.nan if value is None else value)
+
+
+def rounded(value: float) -> float | None:
+    """With 6 digits: enough for a picture."""
+    return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+def _number(value: Json) -> float:
+    return value if isinstance(value, int | float) else 0.0
+
+
+def _places(values: array[float]) -> list[int]:
+    """Of the values to draw: all, or the extremes of each stretch, so that no peak is lost."""
+    count = len(values)
+    if count <= MOST_POINTS:
+        return list(range(count))
+    found = {0, count - 1}
+    stretches = MOST_POINTS // 2
+    for stretch in range(stretches):
+        part = range(stretch * count // stretches, (stretch + 1) * count // stretches)
+        finite = [i for i in part if math.isfinite(values[i])]
+        # a stretch that has none is a gap
+        found |= (
+            {min(finite, key=values.__getitem__), max(finite, key=values.__getitem__)}
+            if finite
+            else {part[0]}
+        )
+    return sorted(found)

@@ -1,0 +1,100 @@
+// Tabs, runs and what follows a run that goes on.
+"use strict";
+
+const TABS = {
+  curves: ["Curves", curves], samples: ["Samples", samples], timeline: ["Timeline", timeline],
+  evaluations: ["Evaluations", evaluations], dropped: ["Dropped", dropped], settings: ["Settings", settings], logs: ["Logs", logs],
+};
+const FOLLOWED = new Set(["curves", "timeline", "dropped"]); // the others would lose the reader's place
+const LOOK_MS = 2000;
+const FRESH_S = 60;
+
+function showTab(name) {
+  state.tab = name in TABS ? name : "curves";
+  for (const button of document.querySelectorAll("#tabs button")) {
+    button.setAttribute("aria-selected", button.dataset.tab === state.tab);
+  }
+  return refresh();
+}
+
+async function refresh() {
+  const main = document.getElementById("main");
+  try {
+    await TABS[state.tab][1].show(main);
+    if (!DATA) document.getElementById("live").textContent = "";
+  } catch (error) {
+    gone(error);
+  }
+}
+
+function gone(error) {
+  console.warn(error);
+  document.getElementById("live").textContent = error instanceof TypeError && /fetch/i.test(error.message)
+    ? "rlcore view has ended" : String(error);
+}
+
+function status(run) {
+  const steps = `step ${run.step ?? 0} of ${run.steps ?? "?"}`;
+  if (run.ended) return `${steps} · ${run.ended}`;
+  if (DATA || run.age === null) return steps;
+  return `${steps} · ${run.age < 3 ? "now" : seconds(run.age) + " ago"}`;
+}
+
+function showRuns() {
+  put(document.getElementById("runs"), ...state.runs.map((run, place) => {
+    const going = !DATA && !run.ended && run.age !== null && run.age < FRESH_S;
+    const mark = dot(place);
+    if (going) mark.classList.add("going");
+    return el("button", {
+      class: "run", "aria-pressed": state.shown.has(place), title: `${run.path}: a click hides or shows it`,
+      onclick: () => { state.shown[state.shown.has(place) ? "delete" : "add"](place); showRuns(); refresh(); },
+    }, mark, el("b", {}, run.name), el("span", { class: "muted" }, status(run)));
+  }));
+}
+
+async function follow() {
+  if (!document.hidden) { // who does not look lets the server end
+    try {
+      const runs = await load("runs");
+      const moved = JSON.stringify(runs.map((run) => [run.step, run.ended])) !== JSON.stringify(state.runs.map((run) => [run.step, run.ended]));
+      state.runs = runs;
+      showRuns();
+      const busy = document.getElementById("large").open || getSelection().toString();
+      if (moved && !busy && (FOLLOWED.has(state.tab) || !document.querySelector("#main .card:not(.empty)"))) {
+        const at = scrollY;
+        await refresh();
+        scrollTo(0, at);
+      }
+    } catch (error) {
+      gone(error);
+    }
+  }
+  setTimeout(follow, LOOK_MS);
+}
+
+function setTheme(name) {
+  document.documentElement.dataset.theme = name;
+  try { localStorage.setItem("rlcore-theme", name); } catch { /* a file's page may have no storage */ }
+}
+
+async function begin() {
+  let theme = null;
+  try { theme = localStorage.getItem("rlcore-theme"); } catch { /* as above */ }
+  setTheme(theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
+  document.getElementById("theme").onclick = () => {
+    setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+    refresh();
+  };
+  put(document.getElementById("tabs"), ...Object.entries(TABS).map(([name, [title]]) =>
+    el("button", { role: "tab", "data-tab": name, onclick: () => { location.hash = name; } }, title)));
+  addEventListener("hashchange", () => showTab(location.hash.slice(1)));
+  state.runs = (await load("runs")) || [];
+  state.runs.forEach((_, place) => state.shown.add(place));
+  document.title = `${state.runs.map((run) => run.name).join(", ")} · rlcore`;
+  showRuns();
+  await showTab(location.hash.slice(1));
+  if (DATA) document.getElementById("live").textContent = "report";
+  else setTimeout(follow, LOOK_MS);
+}
+
+begin().catch(gone);

@@ -1,0 +1,46 @@
+"""`rlcore report`: what a report holds, of all that the page could ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rlcore import Json
+from rlcore_view.answers import Answers
+
+FILES = 6
+"""Of evaluations, and of rollouts: the newest, with the first."""
+SAMPLES = 40
+"""Whole samples of a file: those with the best and the worst scores, half and half."""
+STEPS = 4
+"""Of the timeline: the newest, with the slowest."""
+
+
+def held(answers: Answers) -> dict[str, Json]:
+    """Path → answer. Without logs, which may hold anything."""
+    found: dict[str, Json] = {"runs": answers.of("runs")}
+    for number in range(len(answers.runs)):
+        for path in _paths(answers, f"run/{number}"):
+            found[path] = answers.of(path)
+    return found | {"metrics": answers.of("metrics")}
+
+
+def _paths(answers: Answers, run: str) -> Iterator[str]:
+    yield from (f"{run}/series", f"{run}/settings", f"{run}/trace", f"{run}/samples")
+    bars = answers.of(f"{run}/trace")
+    whole = [bar for bar in bars if bar["from"] == bar["to"]]
+    slowest = sorted(whole[1:], key=lambda bar: -sum(bar["seconds"].values()))[:1]
+    yield from {f"{run}/trace/{bar['to']}" for bar in [*slowest, *bars[-STEPS + 1 :]]}
+    files = answers.of(f"{run}/samples")
+    for kind in ("eval", "rollout"):
+        names = [file["name"] for file in files if file["kind"] == kind]
+        for name in {*names[:1], *names[-FILES + 1 :]}:
+            yield f"{run}/samples/{name}"
+            yield from _best_and_worst(answers, f"{run}/samples/{name}")
+
+
+def _best_and_worst(answers: Answers, file: str) -> Iterator[str]:
+    rows = answers.of(file)["rows"]
+    scored = sorted(rows, key=lambda row: row["score"] if row["score"] is not None else float("-inf"))
+    chosen = scored if len(scored) <= SAMPLES else scored[: SAMPLES // 2] + scored[-SAMPLES // 2 :]
+    for row in chosen:
+        yield f"{file}/{row['row']}"

@@ -1,0 +1,108 @@
+"""The server of the page: on loopback, for whoever has the token, until nobody asks any more."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote
+
+from rlcore import Json
+from rlcore_view.page import TYPES
+
+HOST = "127.0.0.1"
+REQUEST_SECONDS = 30
+"""Time of a client for its request, and for taking the answer."""
+LOOK_SECONDS = 0.5
+SMALL = 2048
+"""Bytes that are not worth packing."""
+_HEADERS = {
+    "Cache-Control": "no-store",
+    # nothing is loaded from elsewhere, and the token goes nowhere
+    "Content-Security-Policy": "default-src 'self' data: blob:; style-src 'self' 'unsafe-inline'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class PageServer:
+    """Serves `files`, and under `data/` what `answer` says, at `url`. KeyError of it is a 404."""
+
+    def __init__(
+        self, files: Mapping[str, bytes], answer: Callable[[str], Json], *, port: int, idle_s: float
+    ) -> None:
+        """Raises `OSError` where the port is taken; 0 takes a free one."""
+        self._files, self._answer, self._idle_s = files, answer, idle_s
+        self._token = secrets.token_urlsafe(24)
+        self._asking = threading.Lock()  # what was read of the files is shared
+        self._last = time.monotonic()
+        owner = self
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = REQUEST_SECONDS
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                owner._serve(self)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Nobody reads it."""
+
+        self._server = ThreadingHTTPServer((HOST, port), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://{HOST}:{self._server.server_address[1]}/{self._token}/"
+
+    def run(self) -> None:
+        """Serve until nobody has asked for `idle_s`. Ctrl-C ends it too."""
+        thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            while time.monotonic() - self._last < self._idle_s:
+                time.sleep(min(LOOK_SECONDS, self._idle_s))
+        finally:
+            self._server.shutdown()
+            self._server.server_close()
+            thread.join()
+
+    def _serve(self, request: BaseHTTPRequestHandler) -> None:
+        _, token, path = (request.path.partition("?")[0] + "//").split("/", 2)
+        path = path.removesuffix("//")
+        if not secrets.compare_digest(token.encode(), self._token.encode()):
+            request.send_error(HTTPStatus.FORBIDDEN, "the address lacks the token that rlcore view printed")
+            return
+        self._last = time.monotonic()
+        try:
+            body, kind = self._body(path or "index.html")
+        except KeyError:
+            request.send_error(HTTPStatus.NOT_FOUND)
+            return
+        _send(request, body, kind)
+
+    def _body(self, path: str) -> tuple[bytes, str]:
+        if path in self._files:
+            return self._files[path], TYPES[path.rpartition(".")[2]]
+        place, _, name = path.partition("/")
+        if place != "data":
+            raise KeyError(path)
+        with self._asking:
+            return json.dumps(self._answer(unquote(name)), ensure_ascii=False).encode(), TYPES["json"]
+
+
+def _send(request: BaseHTTPRequestHandler, body: bytes, kind: str) -> None:
+    packed = len(body) > SMALL and "gzip" in request.headers.get("Accept-Encoding", "")
+    if packed:
+        body = gzip.compress(body, compresslevel=3)
+    request.send_response(HTTPStatus.OK)
+    for name, value in _HEADERS.items():
+        request.send_header(name, value)
+    request.send_header("Content-Type", kind)
+    request.send_header("Content-Length", str(len(body)))
+    if packed:
+        request.send_header("Content-Encoding", "gzip")
+    request.end_headers()
+    request.wfile.write(body)
