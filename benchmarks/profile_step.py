@@ -30,8 +30,8 @@ from rlcore.learning import learner as learner_module
 from rlcore.learning.forwards import Forwards
 from rlcore.learning.learner import Learner
 from rlcore.learning.objective import Objective
-from rlcore.learning.settings import LearnerSettings
 from rlcore.network import free_port
+from rlcore.testing.learners import learner_settings
 from rlcore_grpo.advantage import GroupAdvantage
 from rlcore_grpo.config import GroupAdvantageConfig, PpoClipConfig
 from rlcore_grpo.loss import PpoClip
@@ -125,13 +125,12 @@ def _learner(role: Role, folder: str) -> Learner:
         role,
         loss=PpoClip(PpoClipConfig()),
         estimator=GroupAdvantage(GroupAdvantageConfig()),
-        settings=LearnerSettings(
+        settings=learner_settings(
             minibatches=2,
             normalizer="per_rollout",
             max_response_tokens=RESPONSE,
             temperature=1.0,
             tokens_per_rank=8192,
-            dtype="fp32",
             folder=folder,
         ),
         rank=data_rank(),

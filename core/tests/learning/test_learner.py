@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,13 @@ from rlcore.api.batch import TrainBatch
 from rlcore.api.errors import LogProbGapError, NotFiniteError, RunError
 from rlcore.api.inputs import Input
 from rlcore.api.maths import group_advantages, importance_ratio, masked_mean
-from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import LossResult, StepResult, TokenOutputs
 from rlcore.api.training import Correction, CorrectionInputs, LossInputs, LossOutput, TokenWeights
 from rlcore.learning.forwards import Forwards
 from rlcore.learning.learner import Learner
 from rlcore.learning.metrics import METRICS
 from rlcore.learning.settings import LearnerSettings
+from rlcore.testing.learners import learner_settings
 
 VOCAB = 7
 
@@ -127,20 +126,13 @@ def make_batch(policy: Bigram, temperature: float = 0.8) -> TrainBatch:
     return batch.with_columns(per_token={"rollout_log_probs": engine})
 
 
-def make_settings(folder: Path) -> LearnerSettings:
-    return LearnerSettings(
-        minibatches=1,
-        normalizer="per_rollout",
-        max_response_tokens=5,
-        temperature=0.8,
-        tokens_per_rank=1000,
-        dtype="fp32",
-        folder=str(folder),
-    )
+def make_settings(folder: Path, **changes: Any) -> LearnerSettings:
+    plain = {"max_response_tokens": 5, "temperature": 0.8, "tokens_per_rank": 1000, "folder": str(folder)}
+    return learner_settings(**{**plain, **changes})
 
 
 def make_learner(policy: Bigram, folder: Path, loss: Any = clipped, **changes: Any) -> Learner:
-    settings = replace(make_settings(folder), **changes)
+    settings = make_settings(folder, **changes)
     return Learner(policy, loss=loss, estimator=GroupRelative(), settings=settings)
 
 
@@ -274,11 +266,11 @@ def test_rollout_log_probs_as_old(tmp_path: Path) -> None:
     """No forward, and no check of two forwards of one policy; the gap to the engine is checked as ever."""
     policy = Bigram()
     batch = make_batch(policy)
-    learner = make_learner(policy, tmp_path, minibatches=3, rollout_as_old=True)
+    learner = make_learner(policy, tmp_path, minibatches=3, old_log_probs="rollout")
     with pytest.raises(LogProbGapError, match="largest gap"):
         learner.update(with_gap(batch, 3e-4, 1000), step=0, first=True)
     policy = Bigram()
-    learner = make_learner(policy, tmp_path, minibatches=3, rollout_as_old=True)
+    learner = make_learner(policy, tmp_path, minibatches=3, old_log_probs="rollout")
     metrics = learner.update(with_gap(batch, 5e-5, 1000), step=0, first=True)
     assert policy.forwards == 0
     assert abs(metrics["train/ppo_kl"]) > 1e-6
@@ -357,7 +349,7 @@ def test_a_correction_may_look_at_the_whole_batch(tmp_path: Path) -> None:
         loss=clipped,
         estimator=GroupRelative(),
         corrections=[correction],
-        settings=replace(make_settings(tmp_path), minibatches=2, needs=frozenset({Input.OLD_ENTROPY})),
+        settings=make_settings(tmp_path, minibatches=2, needs=frozenset({Input.OLD_ENTROPY})),
     )
     metrics = learner.update(make_batch(policy), step=1, first=True)
     assert correction.seen == [24]
@@ -367,7 +359,7 @@ def test_a_correction_may_look_at_the_whole_batch(tmp_path: Path) -> None:
 def test_a_warm_up_makes_the_entropy_that_it_reads(tmp_path: Path) -> None:
     """The critic's returns may need it, where no old log-probs are asked for."""
     policy, needs = Bigram(), frozenset({Input.OLD_ENTROPY})
-    settings = replace(make_settings(tmp_path), needs=needs)
+    settings = make_settings(tmp_path, needs=needs)
     forwards = Forwards(policy, settings, reference=None, teacher=None, critic=None)
     batch = make_batch(policy)
     batch = batch.with_columns(per_sample={"minibatch": torch.zeros(len(batch), dtype=torch.int64)})
@@ -387,9 +379,10 @@ def test_the_coefficient_of_the_kl_can_be_scaled(tmp_path: Path) -> None:
                 policy,
                 loss=clipped,
                 estimator=GroupRelative(),
-                settings=replace(
-                    make_settings(tmp_path),
-                    kl=KlOptions.model_validate({"kl_coef": coef, "kl_place": place}),
+                settings=make_settings(
+                    tmp_path,
+                    kl_coef=coef,
+                    kl_place=place,
                     needs=frozenset({Input.OLD_LOG_PROBS}),
                 ),
                 reference=Bigram(lr=0.0),
@@ -407,7 +400,7 @@ def test_the_coefficient_of_the_kl_can_be_scaled(tmp_path: Path) -> None:
 
 def test_gap_is_not_comparable_where_sampling_was_cut(tmp_path: Path) -> None:
     policy = Bigram()
-    learner = make_learner(policy, tmp_path, whole=False)
+    learner = make_learner(policy, tmp_path, top_p=0.9)
     metrics = learner.update(with_gap(make_batch(policy), 1.0, 1000), step=0, first=True)
     assert metrics["train/kl_engine_comparable"] == 0
     assert metrics["train/kl_engine"] == pytest.approx(1, rel=1e-3)

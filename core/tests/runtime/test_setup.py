@@ -1,7 +1,7 @@
 """From flags to what the train workers are given: each flag arrives in its place, and in no other way."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,22 @@ from runs import run_of
 from rlcore.api.errors import ConfigError
 from rlcore.api.inputs import Input, TopTokens
 from rlcore.api.optimizer import OptimizerSettings
-from rlcore.api.run_config import KlOptions
 from rlcore.api.types import Prompt
 from rlcore.data.cursor import PromptCursor
 from rlcore.data.tasks import Copy
 from rlcore.engines.publish import SharedMemoryPublisher
-from rlcore.learning.settings import LearnerSettings
 from rlcore.runtime.prepare import left_out, prepare
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
-from rlcore.runtime.worker import CRITIC, POLICY, REFERENCE, WorkerSetup
+from rlcore.runtime.worker import (
+    CRITIC,
+    POLICY,
+    REFERENCE,
+    WorkerSetup,
+    critic_optimizer,
+    policy_optimizer,
+    roles_of,
+)
 
 Setups = Callable[..., list[WorkerSetup]]
 PUBLISHER = SharedMemoryPublisher(root=Path("/nowhere"), dtype="fp32")
@@ -59,10 +65,6 @@ def _at(setup: WorkerSetup, path: str) -> Any:
 KL = {"kl_coef": "0.5"}
 TEACHER = {"teacher_model": "/teacher"}
 LEARNER: list[tuple[dict[str, Any], str, str, Any]] = [
-    ({"minibatches": "3"}, "grpo", "minibatches", 3),
-    ({"temperature": "0.7"}, "grpo", "temperature", 0.7),
-    ({"tokens_per_rank": "4321"}, "grpo", "tokens_per_rank", 4321),
-    ({"entropy_coef": "0.3"}, "grpo", "entropy_coef", 0.3),
     ({}, "sft", "sampled", False),
     ({}, "ppo", "critic_needs", frozenset({Input.VALUES})),
     ({}, "dpo", "needs", frozenset({Input.REFERENCE_LOG_PROBS})),
@@ -72,29 +74,10 @@ LEARNER: list[tuple[dict[str, Any], str, str, Any]] = [
         "top_tokens",
         TopTokens(count=4, of="student"),
     ),
-    ({**TEACHER, "distill_coef": "0.25"}, "grpo", "distill_coef", 0.25),
     ({"old_log_probs": "rollout"}, "grpo", "rollout_as_old", True),
-    ({"whiten_advantages": True}, "grpo", "whiten_advantages", True),
-    ({}, "ppo", "whiten_advantages", True),
-    (KL, "grpo", "kl", KlOptions(kl_coef=0.5)),
-    ({**KL, "kl_estimator": "k1"}, "grpo", "kl", KlOptions(kl_coef=0.5, kl_estimator="k1")),
-    ({**KL, "kl_place": "reward"}, "grpo", "kl", KlOptions(kl_coef=0.5, kl_place="reward")),
-    ({**KL, "kl_unbiased": True}, "grpo", "kl", KlOptions(kl_coef=0.5, kl_unbiased=True)),
     ({**KL, "reference_model": "/reference"}, "grpo", "reference_is_initial", False),
-    ({"critic_warmup_steps": "7"}, "ppo", "critic_warmup_steps", 7),
-    ({"normalizer": "per_token"}, "grpo", "normalizer", "per_token"),
-    ({}, "dr_grpo", "normalizer", "constant"),
-    ({"max_response_tokens": "33"}, "grpo", "max_response_tokens", 33),
-    ({"save_batches_every": "5"}, "grpo", "save_batches_every", 5),
-    ({"max_kl_engine": "0.5"}, "grpo", "max_kl_engine", 0.5),
-    ({"top_p": "0.9"}, "grpo", "whole", False),
-    ({"top_k": "5"}, "grpo", "whole", False),
-    ({"min_p": "0.1"}, "grpo", "whole", False),
 ]
-"""Flags, the recipe, the field of `LearnerSettings` and what it then is."""
-
-OF_THE_PREPARED = {"dtype", "folder"}
-"""Fields that no flag alone decides."""
+"""Flags, the recipe, what `LearnerSettings` is asked and what it then says."""
 
 
 @pytest.mark.parametrize(("flags", "algorithm", "name", "expected"), LEARNER, ids=str)
@@ -105,13 +88,7 @@ def test_a_setting_of_the_learner(
     plain, (found,) = setups()[0].learner, setups(flags, algorithm)
     assert getattr(found.learner, name) == expected
     assert getattr(plain, name) != expected
-
-
-def test_every_setting_of_the_learner_is_tested() -> None:
-    """A new field must be put into the table above."""
-    assert {name for _, _, name, _ in LEARNER} | OF_THE_PREPARED == {
-        field.name for field in fields(LearnerSettings)
-    }
+    assert found.learner.run == run_of(algorithm, flags).run
 
 
 def test_what_the_prepared_run_decides(setups: Setups, prepared: Prepared, tmp_path: Path) -> None:
@@ -138,16 +115,24 @@ def test_the_parts(setups: Setups) -> None:
 def test_the_roles(setups: Setups, prepared: Prepared) -> None:
     """A model that nothing reads is built nowhere."""
     (plain,), (near,) = setups(), setups(KL)
-    assert (plain.reference, plain.critic, plain.teacher, plain.is_swapped) == (None, None, None, False)
+    assert (plain.reference, plain.critic, plain.teacher, plain.value_loss) == (None, None, None, None)
     assert near.reference == prepared.reference
-    assert setups({**KL, "reference_placement": "swapped"})[0].is_swapped
     teacher = replace(prepared.model, path="/teacher")
     assert setups(TEACHER, "opd", teacher=teacher)[0].teacher == teacher
-    critic = setups({"critic_lr": "0.5"}, "ppo")[0].critic
-    assert critic is not None
-    assert (critic.model, critic.loss.name, critic.optimizer.lr) == (prepared.critic, "clipped", 0.5)
-    assert setups({"replay_routing": True})[0].replay_routing
-    assert not plain.replay_routing
+    critic = setups({}, "ppo")[0]
+    assert critic.value_loss is not None
+    assert (critic.critic, critic.value_loss.name) == (prepared.critic, "clipped")
+    here, apart = (roles_of(critic, (), critic=here) for here in (True, False))
+    assert (here.critic, apart.critic, apart.critic_optimizer) == (prepared.critic, None, None)
+    assert here.critic_optimizer == critic_optimizer(critic.run)
+    assert here.optimizer == policy_optimizer(critic.run)
+
+
+def test_what_becomes_of_the_settings_of_roles(setups: Setups) -> None:
+    plain, (told,) = setups()[0], setups({**KL, "reference_placement": "swapped", "replay_routing": True})
+    for setup, expected in ((plain, False), (told, True)):
+        roles = roles_of(setup, (), critic=True)
+        assert (roles.is_swapped, roles.replay_routing) == (expected, expected)
 
 
 @pytest.mark.parametrize(
@@ -188,18 +173,18 @@ def test_the_optimizers(setups: Setups) -> None:
         weight_decay=0.75,
         clip_grad=2.5,
     )
-    assert setups(OPTIMIZER)[0].optimizer == policy
+    assert policy_optimizer(run_of("grpo", OPTIMIZER).run) == policy
     (found,) = setups({**OPTIMIZER, "critic_warmup_steps": "10", "critic_lr": "0.5"}, "ppo")
-    assert found.optimizer == replace(policy, total_steps=90)
+    assert policy_optimizer(found.run) == replace(policy, total_steps=90)
     assert found.critic is not None
-    assert found.critic.optimizer == replace(policy, lr=0.5)
+    assert critic_optimizer(found.run) == replace(policy, lr=0.5)
 
 
 def test_one_for_each_rank(setups: Setups, prepared: Prepared) -> None:
     found = setups({"ranks": "3", "seed": "11"})
     assert [setup.rank for setup in found] == [0, 1, 2]
     for setup in found:
-        assert (setup.world_size, setup.seed, setup.threads) == (3, 11, 3)
+        assert (setup.world_size, setup.run.seed, setup.threads) == (3, 11, 3)
         assert (setup.model, setup.publisher) == (prepared.model, PUBLISHER)
         assert replace(setup, rank=0) == found[0]
 
@@ -211,7 +196,7 @@ def test_threads() -> None:
 
 
 def test_a_share_of_the_steps_warms_up(setups: Setups) -> None:
-    assert setups({**OPTIMIZER, "warmup_steps": "0.1"})[0].optimizer.warmup_steps == 12
+    assert policy_optimizer(run_of("grpo", {**OPTIMIZER, "warmup_steps": "0.1"}).run).warmup_steps == 12
 
 
 def test_epochs_say_how_many_steps_there_are(tmp_path: Path) -> None:

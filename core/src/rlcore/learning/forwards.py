@@ -31,10 +31,11 @@ class Forwards:
         critic: ValueModel | None,
     ) -> None:
         self._settings = settings
+        self._run = settings.run
         top = settings.top_tokens
         self._student_top = top.count if top and top.of == "student" else 0
         # One step after the rollout batch takes its old log-probs from its own forward.
-        several = settings.minibatches > 1 and settings.sampled and not settings.rollout_as_old
+        several = settings.run.optimizer.minibatches > 1 and settings.sampled and not settings.rollout_as_old
         of_policy = {Input.OLD_LOG_PROBS, Input.OLD_ENTROPY} & settings.needs
         is_read = several or of_policy or self._student_top > 0
         self._old = policy if is_read else None
@@ -72,7 +73,7 @@ class Forwards:
             with clock(times, "time/teacher_log_probs_s"):
                 local = self._with(local, self._teacher_scores(self._teacher))
         if self._critic is not None:
-            critic, budget = self._critic, self._settings.tokens_per_rank
+            critic, budget = self._critic, self._run.optimizer.tokens_per_rank
             with clock(times, "time/values_s"):
                 local = self._with(
                     local, lambda part: {Input.VALUES.value: critic.values(part, tokens_per_rank=budget)}
@@ -105,8 +106,8 @@ class Forwards:
         def score(part: TrainBatch) -> dict[str, Tensor]:
             outputs = model.forward(
                 part,
-                temperature=settings.temperature,
-                tokens_per_rank=settings.tokens_per_rank,
+                temperature=settings.run.sampling.temperature,
+                tokens_per_rank=settings.run.optimizer.tokens_per_rank,
                 entropy=entropy,
                 top=top,
                 chosen=chosen,
@@ -118,7 +119,7 @@ class Forwards:
     def _with(self, local: TrainBatch, score: _Score) -> TrainBatch:
         """Scored mini-batch by mini-batch: the packs are then those of training, and so is the rounding."""
         columns: dict[str, Tensor] = {}
-        for number in range(self._settings.minibatches):
+        for number in range(self._run.optimizer.minibatches):
             place_R = tokens_of(local, number)
             for name, part in score(local.select(samples_of(local, number))).items():
                 whole = columns.setdefault(name, part.new_zeros(len(place_R), *part.shape[1:]))

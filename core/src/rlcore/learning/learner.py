@@ -59,21 +59,23 @@ class Learner:
         log-probs of a teacher that is not here are a column of the batch. `rank` None: there is one process.
         """
         self._policy = policy
-        coef = settings.distill_coef
+        run = settings.run
+        coef = run.teacher.distill_coef
         self._estimator = WithTeacher(estimator, coef) if coef and estimator else estimator
         self._settings = settings
+        self._run = run
         self._forwards = Forwards(policy, settings, reference=reference, teacher=teacher, critic=critic)
         self._objective = Objective(
             loss,
-            settings.entropy_coef,
+            run.loss.entropy_coef,
             corrections=corrections,
             rollout_as_old=settings.rollout_as_old,
-            kl=settings.kl,
+            kl=run.kl,
         )
         self._critic: CriticLearner | None = None
         if critic is not None:
             assert value_loss is not None, "a critic is trained by a value loss"
-            self._critic = CriticLearner(critic, value_loss, settings.tokens_per_rank)
+            self._critic = CriticLearner(critic, value_loss, run.optimizer.tokens_per_rank)
         self._parts = (loss, *corrections)
         self._kept: dict[str, Tensor] = {}
         self._unchecked = False
@@ -102,7 +104,7 @@ class Learner:
         only = self._settings.critic_needs if is_warmup else None
         local = self._forwards.columns(self._with_minibatches(local), times, only)
         self._check_inputs(local, self._settings.critic_needs if is_warmup else self._settings.needs)
-        kl = self._settings.kl.model_copy(update={"kl_coef": self._settings.kl.kl_coef * kl_scale})
+        kl = self._run.kl.model_copy(update={"kl_coef": self._run.kl.kl_coef * kl_scale})
         self._objective.kl = kl
         with clock(times, "time/advantages_s"):
             whole = self._prepared(local, kl)
@@ -113,12 +115,12 @@ class Learner:
                 whole = whole.with_columns(per_token={PLACE: places})
             rows = rows_of(local.per_sample["position"], whole.per_sample["position"])
             mine = replace(select(whole, rows), per_input=local.per_input)
-        every = self._settings.save_batches_every
+        every = self._run.debug.save_batches_every
         if every and step % every == 0:
             number = dist.get_rank() if dist.is_initialized() else 0
             save_batch(mine, Path(self._settings.folder) / BATCHES / f"{step}-rank-{number}.safetensors")
         metrics = {"train/tokens": float(live), "train/updates": 0.0}
-        if self._settings.kl.kl_coef:
+        if self._run.kl.kl_coef:
             metrics["train/kl_coef"] = kl.kl_coef
         with clock(times, "time/update_s"):
             metrics |= self._train_all(whole, mine, step)
@@ -155,7 +157,7 @@ class Learner:
         """The optimizer steps on each mini-batch that has something to train on; the policy's metrics."""
         results: list[StepResult] = []
         gaps: list[float] = []
-        for number in range(self._settings.minibatches):
+        for number in range(self._run.optimizer.minibatches):
             if not bool((whole.per_token["weights"][tokens_of(whole, number)] > 0).any()):
                 continue
             part = select(mine, samples_of(mine, number))
@@ -175,13 +177,13 @@ class Learner:
             return {}
         if not self._settings.sampled:
             return summary(results)
-        comparable = float(self._settings.whole)
+        comparable = float(self._run.sampling.samples_whole)
         metrics = {**summary(results), "train/kl_engine_comparable": comparable}
         return {**metrics, "train/kl_engine_max": max(gaps)} if metrics["train/fresh"] else metrics
 
     def _is_warmup(self, step: int) -> bool:
         """Whether the critic is trained alone."""
-        return 0 < step <= self._settings.critic_warmup_steps
+        return 0 < step <= self._run.critic.critic_warmup_steps
 
     def _check_inputs(self, local: TrainBatch, needs: Collection[Input]) -> None:
         """RunError where a part reads what neither a model nor the rollout has made."""
@@ -204,22 +206,22 @@ class Learner:
         order_B = torch.argsort(position_B)
         together = local.per_sample.get("unit", local.per_sample["rollout"])
         together_B = gather_rows(together, self._group)[order_B]
-        minibatch_B = assign_minibatches(together_B, self._settings.minibatches)
+        minibatch_B = assign_minibatches(together_B, self._run.optimizer.minibatches)
         rows = rows_of(local.per_sample["position"], position_B[order_B])
         return local.with_columns(per_sample={"minibatch": minibatch_B[rows]})
 
     def _prepared(self, local: TrainBatch, kl: KlOptions) -> TrainBatch:
-        settings = self._settings
+        run = self._run
         whole = gather_batch(local, self._group)
         if kl.kl_coef and kl.kl_place == "reward":
             whole = in_rewards(whole, kl)
         whole = prepare(
             whole,
             self._estimator,
-            normalizer=settings.normalizer,
-            constant=settings.max_response_tokens,
-            minibatches=settings.minibatches,
-            whiten_advantages=settings.whiten_advantages,
+            normalizer=run.loss.normalizer,
+            constant=run.sampling.max_response_tokens,
+            minibatches=run.optimizer.minibatches,
+            whiten_advantages=run.loss.whiten_advantages,
         )
         return whole if self._critic is None else with_value_weights(whole)
 
@@ -228,10 +230,10 @@ class Learner:
         result = self._policy.train(
             part,
             self._objective,
-            temperature=self._settings.temperature,
-            tokens_per_rank=self._settings.tokens_per_rank,
+            temperature=self._run.sampling.temperature,
+            tokens_per_rank=self._run.optimizer.tokens_per_rank,
             entropy=True,
-            entropy_grad=self._settings.entropy_coef > 0,
+            entropy_grad=self._run.loss.entropy_coef > 0,
             chosen=TOP_IDS if self._settings.top_tokens else None,
         )
         gap = self._objective.take_gap_max()
@@ -266,8 +268,8 @@ class Learner:
                 result,
                 gap,
                 dtype=self._settings.dtype,
-                comparable=self._settings.whole,
-                max_gap=self._settings.max_kl_engine,
+                comparable=self._run.sampling.samples_whole,
+                max_gap=self._run.loss.max_kl_engine,
                 same_forward=not self._settings.rollout_as_old,
             )
         if self._has_initial_reference:

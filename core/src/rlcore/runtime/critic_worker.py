@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rlcore.runtime.worker import CRITIC, RankWorker, WorkerSetup
+from rlcore.runtime.worker import CRITIC, RankWorker, WorkerSetup, critic_optimizer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,7 +38,7 @@ class CriticWorker(RankWorker):
         trainer = self._join(setup, host, port)
         from rlcore.api.trainer import Roles
 
-        wanted = Roles(critic=setup.critic.model, critic_optimizer=setup.critic.optimizer)
+        wanted = Roles(critic=setup.critic, critic_optimizer=critic_optimizer(setup.run))
         critic = trainer.build(wanted).critic
         assert critic is not None, "it was asked for"
         self._critic = critic

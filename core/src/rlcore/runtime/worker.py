@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.heap import settle_heap
 from rlcore.runtime.cluster import BEAT_SECONDS
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from rlcore.api.batch import TrainBatch
     from rlcore.api.model_hook import ModelHook
     from rlcore.api.offload import SleepLevel
-    from rlcore.api.optimizer import OptimizerSettings
     from rlcore.api.plugin_file import PluginFile
+    from rlcore.api.run_config import OptimizerOptions, RunConfig
     from rlcore.api.trainer import Roles, Sleeper, Staged, Stateful, TrainerRank
     from rlcore.engines.broadcast import Call
     from rlcore.engines.publish import Publisher
@@ -36,43 +37,34 @@ POLICY, REFERENCE, CRITIC = "policy", "reference", "critic"
 
 
 @dataclass(frozen=True, kw_only=True)
-class CriticSetup:
-    """The critic: its first weights, its own optimizer and what it learns by."""
-
-    model: ModelSpec
-    optimizer: OptimizerSettings
-    loss: Part
-
-
-@dataclass(frozen=True, kw_only=True)
 class WorkerSetup:
     """Everything a rank needs, by value: it reads no file of the driver and builds no plugin manager.
 
-    `reference`, `teacher`, `critic`: None where nothing reads them. `advantage`: None where the responses
-    were given. `is_swapped`: the reference borrows the policy's model. `replay_routing`, `hooks`: of the
-    policy alone.
+    `reference`, `teacher`, `critic`: None where nothing reads them; `value_loss` comes with a critic.
+    `advantage`: None where the responses were given. `hooks`: of the policy alone.
     """
 
     rank: int
     world_size: int
+    threads: int
+    learner: LearnerSettings
     trainer: Part
     model: ModelSpec
-    optimizer: OptimizerSettings
-    learner: LearnerSettings
     loss: Part
     advantage: Part | None
     corrections: tuple[Part, ...]
-    reference: ModelSpec | None
-    is_swapped: bool
-    replay_routing: bool
     hooks: tuple[Part, ...]
+    reference: ModelSpec | None
     teacher: ModelSpec | None
-    critic: CriticSetup | None
+    critic: ModelSpec | None
+    value_loss: Part | None
     publisher: Publisher
-    seed: int
-    threads: int
-    step_timeout: float
     profiler: StepProfiler | None = None
+
+    @property
+    def run(self) -> RunConfig:
+        """The settings of the run."""
+        return self.learner.run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +148,7 @@ class RankWorker:
             world_size=setup.world_size,
             host=host,
             port=port,
-            seed=setup.seed,
+            seed=setup.run.seed,
             listener=self._listener,
         )
         joined: TrainerRank = setup.trainer.build().join(meeting, setup.model.fields)
@@ -177,10 +169,12 @@ class TrainWorker(RankWorker):
         from rlcore.runtime.remote_critic import RemoteCritic
 
         self._hooks: list[ModelHook] = [part.build() for part in setup.hooks]
-        models = trainer.build(_roles(setup, self._hooks, critic=not is_apart))
+        models = trainer.build(roles_of(setup, self._hooks, critic=not is_apart))
         self._remote: RemoteCritic | None = None
         if is_apart:
-            self._remote = RemoteCritic(trainer.data.number, trainer.data.group, setup.step_timeout)
+            self._remote = RemoteCritic(
+                trainer.data.number, trainer.data.group, setup.run.limits.step_timeout
+            )
         assert models.policy is not None, "it was asked for"
         self._policy, self._reference = models.policy, models.reference
         named = {POLICY: models.policy, REFERENCE: models.reference, CRITIC: models.critic}
@@ -196,7 +190,7 @@ class TrainWorker(RankWorker):
             reference=models.reference,
             teacher=models.teacher,
             critic=self._remote or models.critic,
-            value_loss=setup.critic.loss.build() if setup.critic else None,
+            value_loss=setup.value_loss.build() if setup.value_loss else None,
             rank=trainer.data,
         )
         self._publisher = setup.publisher
@@ -270,19 +264,46 @@ class TrainWorker(RankWorker):
         self._reference.copy_weights(self._policy)
 
 
-def _roles(setup: WorkerSetup, hooks: Sequence[ModelHook], *, critic: bool) -> Roles:
+def roles_of(setup: WorkerSetup, hooks: Sequence[ModelHook], *, critic: bool) -> Roles:
     """The models of a train worker; `critic`: it has that too, where there is one."""
     from rlcore.api.trainer import Roles
 
-    own = setup.critic if critic else None
+    run, own = setup.run, setup.critic if critic else None
     return Roles(
         policy=setup.model,
-        optimizer=setup.optimizer,
-        replay_routing=setup.replay_routing,
+        optimizer=policy_optimizer(run),
+        replay_routing=run.loss.replay_routing,
         hooks=hooks,
         reference=setup.reference,
-        is_swapped=setup.is_swapped,
+        is_swapped=run.kl.reference_placement == "swapped",
         teacher=setup.teacher,
-        critic=own.model if own else None,
-        critic_optimizer=own.optimizer if own else None,
+        critic=own,
+        critic_optimizer=critic_optimizer(run) if own else None,
+    )
+
+
+def policy_optimizer(run: RunConfig) -> OptimizerSettings:
+    """Of the policy, whose first step comes after those of the critic alone."""
+    steps = run.steps - run.critic.critic_warmup_steps
+    return _scheduled(run.optimizer, steps, run.optimizer.warmup_of(steps))
+
+
+def critic_optimizer(run: RunConfig) -> OptimizerSettings:
+    """Of the critic, which begins with the run."""
+    given = run.critic.optimizer(run.optimizer)
+    # what is the policy's own share of steps is as long for the critic
+    counted = run.steps - (run.critic.critic_warmup_steps if run.critic.critic_lr_warmup_steps is None else 0)
+    return _scheduled(given, run.steps, given.warmup_of(counted))
+
+
+def _scheduled(given: OptimizerOptions, steps: int, warmup: int) -> OptimizerSettings:
+    """Over `steps` rollouts, of which the first `warmup` are those of the warm-up."""
+    return OptimizerSettings(
+        lr=given.lr,
+        lr_schedule=given.lr_schedule,
+        warmup_steps=warmup * given.minibatches,
+        total_steps=steps * given.minibatches,
+        min_lr=given.min_lr,
+        weight_decay=given.weight_decay,
+        clip_grad=given.clip_grad,
     )

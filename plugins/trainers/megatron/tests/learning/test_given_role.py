@@ -13,8 +13,8 @@ from rlcore.api.part import ModelSpec, Part
 from rlcore.api.training import Loss
 from rlcore.api.types import Group, Prompt, Sample
 from rlcore.learning.learner import Learner
-from rlcore.learning.settings import LearnerSettings
 from rlcore.rollout.batch import split, to_batch
+from rlcore.testing.learners import learner_settings
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import VOCAB_SIZE, make_qwen3
 from rlcore_dpo.config import DpoConfig
@@ -73,13 +73,12 @@ def _run(
     role = Role(ModelSpec(path=paths[0], bridge=bridge), OPTIMIZER)
     reference = Role(ModelSpec(path=paths[1], bridge=bridge), None) if name == "dpo" else None
     loss: Loss = Sft(SftConfig()) if name == "sft" else Dpo(DpoConfig(beta=BETA))
-    settings = LearnerSettings(
+    settings = learner_settings(
         minibatches=minibatches,
         normalizer=NORMALIZERS[name],
         max_response_tokens=9,
         temperature=1.0,
         tokens_per_rank=budget,
-        dtype="fp32",
         sampled=False,
         needs=frozenset({Input.REFERENCE_LOG_PROBS}) if reference else frozenset(),
         folder=paths[0],

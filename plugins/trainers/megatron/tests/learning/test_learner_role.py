@@ -13,7 +13,7 @@ from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.training import AdvantageEstimator
 from rlcore.learning.learner import Learner
-from rlcore.learning.settings import LearnerSettings
+from rlcore.testing.learners import learner_settings
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import make_qwen3, random_batch
 from rlcore_corrections.config import ClipCovConfig, TopEntropyConfig
@@ -44,14 +44,13 @@ def _learner(role: Role, estimator: AdvantageEstimator, minibatches: int, folder
             ClipCov(ClipCovConfig(share=0.1, low=0, high=1e6)),
             TopEntropy(TopEntropyConfig(share=0.5)),
         ],
-        settings=LearnerSettings(
+        settings=learner_settings(
             needs=frozenset({Input.OLD_LOG_PROBS, Input.OLD_ENTROPY}),
             minibatches=minibatches,
             normalizer="per_rollout",
             max_response_tokens=12,
             temperature=0.8,
             tokens_per_rank=BUDGET,
-            dtype="fp32",
             entropy_coef=0.01,
             folder=folder,
         ),

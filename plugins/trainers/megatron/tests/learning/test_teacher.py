@@ -1,6 +1,5 @@
 """A policy that learns from a teacher: what each form changes, and the same under every layout."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.training import AdvantageEstimator, AdvantageOutput
 from rlcore.learning.learner import Learner
-from rlcore.learning.settings import LearnerSettings
 from rlcore.learning.teacher import WithTeacher
+from rlcore.testing.learners import learner_settings
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import VOCAB_SIZE, make_qwen3, random_batch
 from rlcore_grpo.config import PpoClipConfig
@@ -34,14 +33,12 @@ from rlcore_qwen.config import QwenConfig
 OPTIMIZER = OptimizerSettings(lr=1e-2, adam_eps=1e-4, clip_grad=0.5)
 BUDGET = 60
 SECONDS = 240.0
-SETTINGS = LearnerSettings(
+SETTINGS: dict[str, Any] = dict(
     minibatches=1,
     normalizer="per_token",
     max_response_tokens=12,
     temperature=0.8,
     tokens_per_rank=BUDGET,
-    dtype="fp32",
-    folder="",
     max_kl_engine=1e9,  # no engine has made these batches
     needs=DistillConfig.needs,
 )
@@ -94,7 +91,7 @@ def _learner(policy: Role, teacher: Role, form: DistillConfig, **changes: Any) -
         policy,
         loss=Distill(form),
         estimator=Zero(Config()),
-        settings=replace(SETTINGS, top_tokens=form.top_tokens, **changes),
+        settings=learner_settings(**{**SETTINGS, "top_tokens": form.top_tokens, **changes}),
         teacher=teacher,
         rank=data_rank(),
     )
@@ -197,9 +194,8 @@ class _Ones:
 
 def _check_coefficient(student: ModelSpec, teacher: Role) -> None:
     """`distill_coef`: the teacher's KL comes off the advantages of whatever estimates them."""
-    settings = replace(
-        SETTINGS, needs=frozenset({Input.TEACHER_LOG_PROBS, Input.OLD_LOG_PROBS}), distill_coef=0.5
-    )
+    needs = frozenset({Input.TEACHER_LOG_PROBS, Input.OLD_LOG_PROBS})
+    settings = learner_settings(**{**SETTINGS, "needs": needs, "distill_coef": 0.5})
     learner = Learner(
         Role(student, OPTIMIZER),
         loss=PpoClip(PpoClipConfig()),
