@@ -5,7 +5,9 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from rlcore_cli.program import Program, offered
+from rlcore_cli.check import CheckCommand
+from rlcore_cli.naming import offers
+from rlcore_cli.program import Program
 from rlcore_cli.show import show
 
 HEADINGS = ("kind", "name", "distribution", "version")
@@ -21,6 +23,14 @@ def plugins(context: click.Context, as_json: bool) -> None:
 
 
 plugins.add_command(show)
+plugins.add_command(
+    CheckCommand(
+        "check",
+        help="Run the conformance suite of its kind on the parts, or all parts of the plugin, called NAME; "
+        "their settings are flags, as of `rlcore train`.",
+        short_help="Run the conformance suite of its kind on a part.",
+    )
+)
 
 
 def _list(program: Program | None, as_json: bool) -> None:
@@ -47,14 +57,10 @@ def _list(program: Program | None, as_json: bool) -> None:
 
 
 def _rows(program: Program) -> Iterator[tuple[str, ...]]:
-    for entry in program.plugins.registry.entries():
-        provider = entry.provider
-        yield (entry.kind.value, entry.record.name, provider.dist, provider.version, entry.record.summary)
-    infos = {info.name: info for info in program.plugins.infos}
-    for implementation in program.plugins.manager.hook.rlcore_commands.get_hookimpls():
-        info = infos[implementation.plugin_name]
-        for command in offered(program, implementation):
-            yield ("command", str(command.name), info.dist, info.version, command.get_short_help_str())
+    for one in offers(program):
+        summary = one.entry.record.summary if one.entry else ""
+        summary = one.command.get_short_help_str() if one.command else summary
+        yield (one.kind, one.name, one.provider.dist, one.provider.version, summary)
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:

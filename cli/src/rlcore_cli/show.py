@@ -1,15 +1,16 @@
 """`rlcore plugins show NAME`: a part, where it comes from, and its settings."""
 
 import importlib.util
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import click
 from pydantic.fields import FieldInfo
 
 from rlcore.api.config import Config, fields_of, flag_name
-from rlcore.api.errors import PluginError, did_you_mean
 from rlcore.api.records import Algorithm, Kind
-from rlcore.plugins.registry import LIST_KINDS, Entry, PluginInfo, Registry
+from rlcore.plugins.registry import HOOKS, LIST_KINDS, Entry
+from rlcore.plugins.requirements import range_of
+from rlcore_cli.naming import Offer, named
 from rlcore_cli.program import Program
 
 FLAGS = {Kind.ALGORITHM: "algo", Kind.SOURCE: "task"}
@@ -21,27 +22,21 @@ FLAGS = {Kind.ALGORITHM: "algo", Kind.SOURCE: "task"}
 @click.pass_obj
 def show(program: Program, name: str) -> None:
     """Show the parts, or the plugin, called NAME: who offers them, how they are chosen, their settings."""
-    registry = program.plugins.registry
-    entries = [entry for entry in registry.entries() if name in _names(entry)]
-    if not entries:
-        raise PluginError(_missing(registry, program.plugins.infos, name))
-    for place, entry in enumerate(entries):
-        click.echo("\n" * bool(place) + "\n".join(_lines(entry)))
+    for place, offer in enumerate(named(program, name, "plugins show")):
+        click.echo("\n" * bool(place) + "\n".join(_lines(offer)))
 
 
-def _names(entry: Entry) -> tuple[str, ...]:
-    return entry.record.name, entry.provider.name, entry.provider.dist
-
-
-def _missing(registry: Registry, infos: Iterable[PluginInfo], name: str) -> str:
-    known = {entry.record.name for entry in registry.entries()} | {info.name for info in infos}
-    return f"plugins show: nothing is called {name!r}.{did_you_mean(name, known)}{registry.broken_note()}"
-
-
-def _lines(entry: Entry) -> Iterator[str]:
-    record, provider = entry.record, entry.provider
-    yield f"{entry.kind} {record.name}: {record.summary}"
-    yield f"  from       {provider} ({provider.origin})"
+def _lines(offer: Offer) -> Iterator[str]:
+    provider, entry = offer.provider, offer.entry
+    summary = entry.record.summary if entry else offer.command.get_short_help_str() if offer.command else ""
+    yield f"{offer.kind} {offer.name}: {summary}"
+    yield f"  from       {provider} ({provider.origin}: {_file(provider.origin)})"
+    yield f"  asks for   {_asked_for(provider.dist)}"
+    yield f"  hook       {_hook(offer)}"
+    if entry is None:
+        yield f"  run by     rlcore {offer.name}"
+        return
+    record = entry.record
     yield f"  chosen by  --{FLAGS.get(entry.kind, flag_name(entry.kind)[2:])} {record.name}"
     if isinstance(record, Algorithm):
         yield f"  paper      {record.paper}"
@@ -53,6 +48,20 @@ def _lines(entry: Entry) -> Iterator[str]:
     yield f"  made by    {record.factory} ({_file(record.factory)})"
     yield from (f"  suggests   {flag_name(key)} {_listed(value)}" for key, value in record.suggests.items())
     yield from _table("settings", list(_settings(entry)))
+
+
+def _hook(offer: Offer) -> str:
+    """The one that yields it."""
+    if offer.entry is None:
+        return "rlcore_commands"
+    return next(hook for hook, (kind, _) in HOOKS.items() if kind is offer.entry.kind)
+
+
+def _asked_for(dist: str) -> str:
+    """The range of rlcore that a distribution requires."""
+    found = range_of(dist)
+    bounds = sorted(map(str, found or ()), reverse=True)
+    return f"rlcore {','.join(bounds) or 'of any version'}"
 
 
 def _listed(value: object) -> str:

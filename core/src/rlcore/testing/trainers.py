@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ from safetensors import safe_open
 from rlcore.api.part import Part
 from rlcore.api.part_config import TrainerConfig
 from rlcore.testing import trainer_ranks
+from rlcore.testing.conformance import Conformance, Subject
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import make_qwen3
 
@@ -21,16 +22,24 @@ SUMS = 1e-4
 """Relative difference of sums over another order."""
 
 
-class TrainerConformance:
+class TrainerConformance(Conformance):
     """Subclass it and say which trainer; each property is a test, in a process of its own."""
+
+    qwen3: ClassVar[Part] = Part(name="none", factory="rlcore.api.part:Part")
+    """The bridge of Qwen3 for this trainer; the default fits one that needs no bridge."""
+
+    @classmethod
+    def of(cls, subject: Subject) -> type[Self]:
+        """With the bridge that a plugin offers for it."""
+        return cls.with_values(part=subject.part, qwen3=subject.bridge or cls.qwen3)
 
     def trainer(self) -> Part:
         """The trainer, as a record names it."""
-        raise NotImplementedError
+        return self.part
 
     def bridge(self) -> Part:
-        """The bridge of Qwen3 for this trainer; the default fits one that needs no bridge."""
-        return Part(name="none", factory="rlcore.api.part:Part")
+        """The bridge of Qwen3 for this trainer."""
+        return self.qwen3
 
     def asked(self, function: str, path: Path, *more: Any) -> Any:
         """What the one rank answers."""

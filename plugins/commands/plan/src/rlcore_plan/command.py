@@ -33,7 +33,13 @@ SIZES = {flag.removeprefix("--"): name for name, flag in FLAGS.items()}
 @click.option("--pp", type=POSITIVE, help="Pipeline-parallel size; without it, all are tried.")
 @click.option("--cp", type=POSITIVE, help="Context-parallel size; without it, 1.")
 @click.option("--ep", type=POSITIVE, help="Expert-parallel size; without it, all are tried.")
-@click.option("--dtype", default="bf16", show_default=True, type=click.Choice(["bf16", "fp32"]))
+@click.option(
+    "--dtype",
+    default="bf16",
+    show_default=True,
+    type=click.Choice(["bf16", "fp32"]),
+    help="Of the weights that compute.",
+)
 @click.option("--tokens-per-rank", default=8192, show_default=True, type=POSITIVE, help="Of a micro-batch.")
 @click.option("--micro-batches", default=8, show_default=True, type=POSITIVE, help="Of an optimizer step.")
 @click.option("--recompute/--no-recompute", default=None, help="Keep only the inputs of layers.  [if needed]")

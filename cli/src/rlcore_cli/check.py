@@ -1,0 +1,203 @@
+"""`rlcore plugins check NAME`: the conformance suite of its kind, run on an installed plugin."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rlcore.api.config import flag_name
+from rlcore.api.errors import ConfigError, PluginError, did_you_mean
+from rlcore.api.records import Algorithm, Kind, ModelFamily
+from rlcore.compose.flags import Flag, of_config
+from rlcore.compose.resolve import resolve_part
+from rlcore.compose.select import select
+from rlcore.config.layers import Layer, Setting
+from rlcore.plugins.registry import LIST_KINDS, Entry, Registry
+from rlcore_cli import options
+from rlcore_cli.naming import Offer, named
+from rlcore_cli.program import Program
+from rlcore_cli.train import program_of
+
+if TYPE_CHECKING:
+    from rlcore.api.types import Prompt
+    from rlcore.testing.conformance import Finding, Subject
+
+ASKED = "plugins check"
+FAILED = 1
+QWEN3 = "Qwen3ForCausalLM"
+"""The architecture of the models that suites make."""
+SEEN = 4
+"""Prompts of `--data` or `--task` that a part is asked."""
+_OF_PROMPTS = ("data", "task")
+_MARKS = {"ok": "ok     ", "fails": "FAILS  ", "skipped": "-      "}
+
+
+class CheckCommand(click.Command):
+    """Reads NAME first, then makes a command with the flags of what is called so."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """The context of the made command. Raises `UserError` for a name that does not exist."""
+        program = program_of(parent)
+        given = args[:1] if args and not args[0].startswith("-") else []
+        names = given or [file.name for file in program.plugins.files]
+        chosen = [one for name in names for one in named(program, name, ASKED)]
+        made = options.SelectedCommand(
+            _options(chosen, program.plugins.registry, args),
+            run=lambda flags, params: _run(program, chosen, flags, params),
+            unknown=lambda name: _unknown(name, chosen),
+            passed={},
+            name=self.name,
+            help=self.help,
+        )
+        return made.make_context(info_name, args, parent=parent, **extra)
+
+
+def _options(chosen: Iterable[Offer], registry: Registry, args: Sequence[str]) -> Iterator[click.Parameter]:
+    own: dict[str, Any] = {"group": options.COMMAND}
+    yield click.Argument(["name"], required=False)
+    yield options.GroupedOption(["--json", "as_json"], is_flag=True, help="Print JSON.", **own)
+    yield options.GroupedOption(
+        ["--kind"], metavar="KIND", help="Of several parts called NAME: the ones of this kind.", **own
+    )
+    for name, text in (("data", "prompts of a file"), ("task", "prompts of a task")):
+        yield options.SettingOption(
+            name, f"--{name}", group=options.COMMAND, help=f"Ask and judge the {text}, not the suite's own."
+        )
+    source = _source(registry, args)
+    entries = [one.entry for one in chosen if one.entry is not None] + ([source] if source else [])
+    for flag in _flags(entries):
+        yield from options.setting(flag)
+
+
+def _flags(entries: Iterable[Entry]) -> Iterable[Flag]:
+    """Those of each part; of two parts with one flag the first one's."""
+    found: dict[str, Flag] = {}
+    for entry in entries:
+        if not isinstance(entry.record, Algorithm):
+            for flag in of_config(entry.config, table_of(entry), f"{entry.kind}: {entry.record.name}", {}):
+                found.setdefault(flag.name, flag)
+    return found.values()
+
+
+def table_of(entry: Entry) -> str:
+    """The table of a part's settings."""
+    return f"{entry.kind}.{entry.record.name}" if entry.kind in LIST_KINDS else str(entry.kind)
+
+
+def _unknown(name: str, chosen: Sequence[Offer]) -> str:
+    known = [flag.name for flag in _flags([one.entry for one in chosen if one.entry is not None])]
+    near = did_you_mean(flag_name(name), map(flag_name, [*known, *_OF_PROMPTS, "kind", "json"]))
+    return f"{flag_name(name)} is unknown.{near}"
+
+
+# --- running ---------------------------------------------------------------------------------------------
+
+
+def _run(program: Program, chosen: Sequence[Offer], flags: Layer, params: options.Params) -> None:
+    if not chosen:
+        raise ConfigError(f"{ASKED}: expected the name of a part or of a plugin, or --plugin FILE.")
+    if params["kind"]:
+        kinds = sorted({one.kind for one in chosen})
+        chosen = [one for one in chosen if one.kind == params["kind"].replace("-", "_")]
+        if not chosen:
+            raise ConfigError(f"--kind: found {params['kind']!r}, expected {' or '.join(kinds)}.")
+    settings = {name: Setting(value=value, layer=flags) for name, value in flags.values.items()}
+    registry = program.plugins.registry
+    prompts = _prompts(registry, flags)
+    subjects = [(one, _subject(one, program, settings, prompts)) for one in chosen]
+    rows, failed = [], 0
+    for offer, subject in subjects:
+        findings = _told(offer, subject, quiet=params["as_json"])
+        failed += sum(one.outcome == "fails" for one in findings)
+        rows.append(_row(offer, findings))
+    if params["as_json"]:
+        click.echo(json.dumps({"checked": rows}, indent=2))
+    if failed:
+        click.get_current_context().exit(FAILED)
+
+
+def _subject(
+    offer: Offer, program: Program, settings: Mapping[str, Setting], prompts: tuple[Prompt, ...]
+) -> Subject:
+    from rlcore.testing.conformance import Subject
+
+    registry = program.plugins.registry
+    if offer.entry is None:
+        return Subject(record=offer.command, context=program)
+    if isinstance(offer.entry.record, Algorithm):
+        return Subject(record=offer.entry.record, registry=registry)
+    return Subject(
+        record=offer.entry.record,
+        part=resolve_part(offer.entry, settings, table_of(offer.entry)),
+        prompts=prompts,
+        registry=registry,
+        bridge=_bridge(registry, offer.name) if offer.entry.kind is Kind.TRAINER else None,
+    )
+
+
+def _told(offer: Offer, subject: Subject, *, quiet: bool) -> list[Finding]:
+    """What the suite finds, said as it comes."""
+    from rlcore.testing.suites import check
+
+    say = (lambda text: None) if quiet else click.echo
+    say(f"{offer.kind} {offer.name} of {offer.provider}")
+    findings = []
+    for one in check(offer.kind, subject):
+        findings.append(one)
+        say(f"  {_MARKS[one.outcome]}{one.name}{': ' if one.reason else ''}{one.reason}")
+    counts = {outcome: sum(one.outcome == outcome for one in findings) for outcome in _MARKS}
+    say(f"{counts['ok']} hold, {counts['fails']} fail, {counts['skipped']} could not be asked.")
+    return findings
+
+
+def _row(offer: Offer, findings: Iterable[Finding]) -> dict[str, Any]:
+    return {
+        "kind": offer.kind,
+        "name": offer.name,
+        "distribution": offer.provider.dist,
+        "version": offer.provider.version,
+        "findings": [asdict(one) for one in findings],
+    }
+
+
+def _bridge(registry: Registry, trainer: str) -> Any:
+    """The bridge of Qwen3 that is written for a trainer; None where there is none."""
+    for entry in registry.entries(Kind.MODEL):
+        family = entry.record
+        assert isinstance(family, ModelFamily)
+        if family.trainer == trainer and QWEN3 in family.architectures:
+            return resolve_part(entry, {})
+    return None
+
+
+# --- prompts -----------------------------------------------------------------------------------------------
+
+
+def _source(registry: Registry, args: Sequence[str]) -> Entry | None:
+    """The source that `args` choose, whose flags are there too."""
+    given = options.scan(args)
+    values = {name: given[name] for name in _OF_PROMPTS if name in given}
+    return select(registry, None, Layer(label="", values=values)).entries[Kind.SOURCE] if values else None
+
+
+def _prompts(registry: Registry, flags: Layer) -> tuple[Prompt, ...]:
+    """The first ones of `--data` or `--task`; none where neither is given."""
+    if not any(name in flags.values for name in _OF_PROMPTS):
+        return ()
+    own = {
+        name: value
+        for name, value in flags.values.items()
+        if name in _OF_PROMPTS or name.startswith(f"{Kind.SOURCE}.")
+    }
+    selection = select(registry, None, Layer(label="", values=own))
+    source = resolve_part(selection.entries[Kind.SOURCE], selection.settings()).build()
+    train = source.prompts().train
+    if not len(train):
+        raise PluginError(f"{ASKED}: the source has no prompts.")
+    return tuple(train[place] for place in range(min(SEEN, len(train))))

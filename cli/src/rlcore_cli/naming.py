@@ -1,0 +1,56 @@
+"""What NAME means to `rlcore plugins show` and `check`: parts and commands, else a plugin or distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import click
+
+from rlcore.api.errors import PluginError, did_you_mean
+from rlcore.plugins.registry import Entry, PluginInfo
+from rlcore_cli.program import Program, offered
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a plugin offers by one name: a part or recipe (`entry`), or a command."""
+
+    provider: PluginInfo
+    entry: Entry | None = None
+    command: click.Command | None = None
+
+    @property
+    def kind(self) -> str:
+        """A `rlcore.Kind`, or "command"."""
+        return self.entry.kind.value if self.entry else "command"
+
+    @property
+    def name(self) -> str:
+        """As a user chooses it."""
+        return self.entry.record.name if self.entry else str(self.command.name if self.command else "")
+
+
+def offers(program: Program) -> Iterator[Offer]:
+    """Everything that the plugins offer, commands last."""
+    yield from (Offer(entry.provider, entry=entry) for entry in program.plugins.registry.entries())
+    infos = {info.name: info for info in program.plugins.infos}
+    for implementation in program.plugins.manager.hook.rlcore_commands.get_hookimpls():
+        info = infos[implementation.plugin_name]
+        yield from (Offer(info, command=command) for command in offered(program, implementation))
+
+
+def named(program: Program, name: str, asked: str) -> list[Offer]:
+    """The parts and commands called `name`; where there are none, all that the plugin of that name offers.
+
+    `asked`: the command, for the error. Raises `PluginError` where nothing is called so: it says what is
+    near, and which plugins failed to load.
+    """
+    every = list(offers(program))
+    found = [one for one in every if one.name == name]
+    found = found or [one for one in every if name in (one.provider.name, one.provider.dist)]
+    if not found:
+        known = {one.name for one in every} | {info.name for info in program.plugins.infos}
+        note = program.plugins.registry.broken_note()
+        raise PluginError(f"{asked}: nothing is called {name!r}.{did_you_mean(name, known)}{note}")
+    return found
