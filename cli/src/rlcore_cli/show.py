@@ -2,14 +2,15 @@
 
 import importlib.util
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, distribution
 
 import click
 from pydantic.fields import FieldInfo
 
 from rlcore.api.config import Config, fields_of, flag_name
 from rlcore.api.records import Algorithm, Kind
+from rlcore.plugins.loader import asked_range
 from rlcore.plugins.registry import HOOKS, LIST_KINDS, Entry
-from rlcore.plugins.requirements import range_of
 from rlcore_cli.naming import Offer, named
 from rlcore_cli.program import Program
 
@@ -59,9 +60,10 @@ def _hook(offer: Offer) -> str:
 
 def _asked_for(dist: str) -> str:
     """The range of rlcore that a distribution requires."""
-    found = range_of(dist)
-    bounds = sorted(map(str, found or ()), reverse=True)
-    return f"rlcore {','.join(bounds) or 'of any version'}"
+    try:
+        return f"rlcore{asked_range(distribution(dist)) or ' of any version'}"
+    except PackageNotFoundError:
+        return "rlcore of any version: it is a file"
 
 
 def _listed(value: object) -> str:

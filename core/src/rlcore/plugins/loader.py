@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
@@ -208,14 +208,21 @@ def _add_entry_point(loader: _Loader, point: EntryPoint, points: Iterable[EntryP
 
 def _unmet_range(point: EntryPoint) -> str | None:
     """The range of rlcore that a plugin's metadata ask for, where this rlcore is outside of it."""
-    for required in (point.dist.requires if point.dist else None) or ():
+    asked = asked_range(point.dist)
+    if asked is None:
+        return None
+    try:
+        is_met = SpecifierSet(asked).contains(rlcore.__version__, prereleases=True)
+    except InvalidSpecifier:
+        is_met = False
+    return None if is_met else asked
+
+
+def asked_range(dist: Distribution | None) -> str | None:
+    """The range of rlcore that a distribution requires, as its metadata have it; None: it requires none."""
+    for required in (dist.requires if dist else None) or ():
         match = REQUIREMENT.fullmatch(required)
-        if match is None:
-            continue
-        try:
-            if not SpecifierSet(match[1]).contains(rlcore.__version__, prereleases=True):
-                return match[1].strip()
-        except InvalidSpecifier:
+        if match is not None:
             return match[1].strip()
     return None
 

@@ -22,10 +22,10 @@ from rlcore.api.inputs import TrainsOn
 from rlcore.api.part_config import ProducerConfig
 from rlcore.api.producer import Producer, ProducerContext, Rollout
 from rlcore.api.run_config import RunConfig
-from rlcore.api.tokens import PromptEncoder
 from rlcore.api.trajectory import answered
 from rlcore.api.types import Json, Prompt, Sample
 from rlcore.data.cursor import PromptCursor
+from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.testing.conformance import Conformance, same
 from rlcore.testing.token_engine import CountingReward, TokenEngine
 
@@ -188,7 +188,7 @@ class _World:
         context = ProducerContext(
             run=run,
             cursor=PromptCursor([_prompt(number, trains_on) for number in range(PROMPTS)], run.seed),
-            encoder=PromptEncoder(self._engine.tokenizer, run.sampling.max_prompt_tokens),
+            encoder=PromptTokenizer(self._engine.tokenizer, run.sampling.max_prompt_tokens),
             clients=[self._engine] if trains_on is TrainsOn.ROLLOUTS else [],
             generator=_OneTurn(),
             rewards=CountingReward(),
