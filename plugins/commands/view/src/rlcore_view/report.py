@@ -40,7 +40,11 @@ def _paths(answers: Answers, run: str) -> Iterator[str]:
 
 def _best_and_worst(answers: Answers, file: str) -> Iterator[str]:
     rows = answers.of(file)["rows"]
-    scored = sorted(rows, key=lambda row: row["score"] if row["score"] is not None else float("-inf"))
-    chosen = scored if len(scored) <= SAMPLES else scored[: SAMPLES // 2] + scored[-SAMPLES // 2 :]
-    for row in chosen:
-        yield f"{file}/{row['row']}"
+
+    def worth(row: Json) -> float:
+        return float("-inf") if row["score"] is None else row["score"]
+
+    # of equal ones the first, as the page lists them
+    best = sorted(rows, key=lambda row: -worth(row))[: SAMPLES // 2]
+    worst = sorted(rows, key=worth)[: SAMPLES // 2]
+    yield from {f"{file}/{row['row']}": None for row in [*best, *worst]}

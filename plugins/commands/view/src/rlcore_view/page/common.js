@@ -81,6 +81,7 @@ const watcher = new IntersectionObserver((entries) => {
   for (const entry of entries) {
     if (entry.isIntersecting) {
       watcher.unobserve(entry.target);
+      entry.target.isDrawn = true;
       entry.target.drawIt();
     }
   }
@@ -89,6 +90,11 @@ const watcher = new IntersectionObserver((entries) => {
 function later(node, drawIt) {
   node.drawIt = drawIt;
   watcher.observe(node);
+}
+
+// With newer data, in place: those that were never seen are drawn when they are.
+function redraw(within) {
+  for (const node of within.querySelectorAll(".plot")) if (node.isDrawn) node.drawIt();
 }
 
 function choice(label, options, chosen, onchange) {

@@ -20,7 +20,10 @@ curves.show = async (main) => {
     const why = runs.length ? "The run has written no row yet. This page follows it." : "Choose a run above.";
     return put(main, empty("No metrics yet", why));
   }
+  const known = JSON.stringify([names, runs.map((run) => [run.place, run.broken])]);
+  if (curves.known === known && curves.body.isConnected && curves.theme === css("--back")) return redraw(curves.body);
   const body = el("div");
+  Object.assign(curves, { known, body, theme: css("--back") });
   curves.fill = () => put(body, ...sections(names));
   put(main, broken(), curves.tools(), await differences(runs), body);
   curves.fill();

@@ -44,7 +44,7 @@ samples.tools = (files, chooseRun, again) => {
   const names = files.map((file) => [file.name, `step ${file.step}, ${file.kind === "eval" ? "evaluation" : "rollout"}`]);
   return el("div", { class: "tools" }, chooseRun,
     el("button", { disabled: place <= 0, onclick: () => go(-1), "aria-label": "Earlier" }, "‹"),
-    choice("Of", names, samples.file, (value) => { samples.file = value; again(); }),
+    choice("At", names, samples.file, (value) => { samples.file = value; again(); }),
     el("button", { disabled: place >= files.length - 1, onclick: () => go(1), "aria-label": "Later" }, "›"),
     choice("Sorted", Object.entries(ORDERS).map(([key, [said]]) => [key, said]), samples.order,
       (value) => { samples.order = value; fillList(); }),
