@@ -11,6 +11,7 @@ from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError
 from rlcore.api.records import Kind
 from rlcore.api.types import Json, parse_json
+from rlcore.compose.engine_groups import ENGINE_GROUP
 from rlcore.compose.evals import EVAL, PARTS as EVAL_PARTS
 from rlcore.compose.flags import Flag, flags
 from rlcore.compose.frozen import FROZEN
@@ -224,7 +225,12 @@ def passed_help(selection: Selection) -> dict[str, tuple[str, str]]:
             own = f"a field of the critic, reference or teacher alone, in place of --{config.table}.FIELD"
             found[f"role {config.table}"] = (f"--ROLE.{config.table}.FIELD VALUE", own)
     whose = "any field of the server of that frozen model, by its own name"
-    return {**found, FROZEN: (f"--{FROZEN}.NAME.FIELD VALUE", whose)}
+    own = "any field of the servers of that engine group, in place of that of all engines"
+    return {
+        **found,
+        FROZEN: (f"--{FROZEN}.NAME.FIELD VALUE", whose),
+        ENGINE_GROUP: (f"{flag_name(ENGINE_GROUP)}.NAME.FIELD VALUE", own),
+    }
 
 
 def pass_through(args: Sequence[str], selection: Selection) -> Iterator[click.Parameter]:
@@ -233,7 +239,7 @@ def pass_through(args: Sequence[str], selection: Selection) -> Iterator[click.Pa
     Of parts that are not selected too, whose fields are refused afterwards.
     """
     owners = list(table_owners(selection.registry))
-    tables = {config.table for _, config in owners} | {FROZEN}
+    tables = {config.table for _, config in owners} | {FROZEN, "engine-group"}
     trainers = [config.table for entry, config in owners if entry.kind is Kind.TRAINER]
     tables |= {f"{role}.{table}" for role in ROLES for table in trainers}
     prefixes = tuple(f"--{table}." for table in sorted(tables))

@@ -14,6 +14,7 @@ from rlcore.api.inputs import TrainsOn
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.records import Kind
 from rlcore.checkpoint.folder import newest_complete
+from rlcore.compose.engine_groups import ENGINE_GROUP, engine_groups, group_fields
 from rlcore.compose.frozen import FROZEN, fields_of, frozen_models
 from rlcore.compose.frozen_checks import check_frozen
 from rlcore.compose.models import download
@@ -207,6 +208,9 @@ def check_pass_through(resolved: Inference) -> None:
                 resolved.trainer.build().check_fields(resolved.fields_of(role))
     if resolved.engine_fields:
         resolved.engine.build().check_fields(resolved.engine_fields)
+    for name in engine_groups(resolved.run):
+        table = f"{ENGINE_GROUP}.{name}"
+        resolved.engine.build().check_fields(group_fields(name, resolved), table=table)
     if resolved.frozen_fields:
         for name in frozen_models(resolved.run):
             resolved.engine.build().check_fields(fields_of(name, resolved), table=f"{FROZEN}.{name}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ from runs import run_of
 from rlcore.api.errors import ConfigError
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.engine_checks import engine_complaints
+from rlcore.compose.engine_groups import group_fields, group_of
+from rlcore.compose.resolved import Resolved
 from rlcore.network import is_free
 from rlcore.runtime.engine_checks import check_ports
 
@@ -89,3 +93,53 @@ def test_a_trainer_that_cannot_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(resolved.trainer.config), "sleeps", False)
     with pytest.raises(ConfigError, match="the trainer 'megatron' cannot leave its devices"):
         run_of("grpo", {"sleep": "all"})
+
+
+GROUPS = {
+    "engine": "sglang",
+    "engine_group": ["short=1", "long=2"],
+    "sglang.max_running_requests": "64",
+    "engine_group.long.max-running-requests": "8",
+}
+
+
+def test_engine_groups(make: Callable[..., Resolved], write: Callable[[str], Path]) -> None:
+    resolved = make(GROUPS)
+    assert resolved.run.serving.engines == 3
+    assert group_fields("short", resolved) == {"max_running_requests": "64"}
+    assert group_fields("long", resolved) == {"max_running_requests": "8"}
+    assert [group_of(number, resolved.run) for number in range(4)] == ["short", "long", "long", None]
+    assert make({}, write(resolved.to_toml())).to_toml() == resolved.to_toml()
+    table = 'engine = "sglang"\n[engine_group]\nname = ["a=1"]\n[engine_group.a]\ntp_size = 2\n'
+    assert group_fields("a", make({}, write(table))) == {"tp_size": 2}
+    assert make({}, write('engine = "sglang"\n[engine_group]\na = 2\n')).run.serving.engine_group == ("a=2",)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (
+            {"engine_group": ["a"]},
+            "--engine-group: found 'a', expected NAME=N, with a name of lower-case letters",
+        ),
+        ({"engine_group": ["a=0"]}, "--engine-group: found 'a=0', expected NAME=N"),
+        ({"engine_group": ["a=1", "a=2"]}, "--engine-group: found the name 'a' twice, expected each once."),
+        ({**GROUPS, "engines": "2"}, "--engines: found 2, but the groups of --engine-group have 3"),
+        (
+            {**GROUPS, "engine_group.lnog.tp_size": "1"},
+            "--engine-group.lnog.tp-size belongs to the engine group 'lnog', which there is not. Did ",
+        ),
+        (
+            {"engine_group": ["a=1"], "engine_group.a.tp_size": "1"},
+            "--engine-group.a.tp-size: the engine 'local' takes no fields of its own; leave it out.",
+        ),
+        (
+            {"engine_group": ["a=1"], "engine_url": ["http://a:1"]},
+            "--engine-group: the servers of --engine-url are not started here; leave it out.",
+        ),
+    ],
+)
+def test_groups_that_cannot_be(make: Callable[..., Resolved], flags: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make(flags)
+    assert str(caught.value).startswith(said)

@@ -116,6 +116,14 @@ class Engine(Generic[C]):
         """Hosts, or parts of one, that share an engine, with a server process on each. Raises as `check`."""
         return 1
 
+    def fields_of(self, number: int, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`fields` as engine `number` has them, where no two may have the same, such as a port."""
+        return fields
+
+    def router_role(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What sglang-router is told of a server beside its URL (`worker_type`); empty: it does all work."""
+        return {}
+
     def dtype(self, run_dtype: str) -> str:
         """The precision of the engine's weights."""
         return self.config.dtype or run_dtype

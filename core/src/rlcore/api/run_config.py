@@ -306,6 +306,11 @@ class ServingOptions(Config):
     """The engines of a run, and the frozen models beside them."""
 
     engines: int = Field(1, ge=1, le=1024, description="engines to start")
+    engine_group: tuple[str, ...] = Field(
+        (),
+        description="NAME=N, engines with settings of their own, --engine-group.NAME.FIELD; in place of "
+        "--engines",
+    )
     engine_url: tuple[str, ...] = Field(
         (), description="engines that run already and are used instead; their token: RLCORE_ENGINE_TOKEN"
     )

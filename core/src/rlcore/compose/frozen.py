@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.api.config import NAME, flag_name
 from rlcore.api.errors import ConfigError
 from rlcore.api.server_config import AsksServer, frozen_name
+from rlcore.compose.engine_groups import ENGINE_GROUP
 from rlcore.config import layers
 from rlcore.config.layers import Layer
 
@@ -34,18 +35,25 @@ class FrozenUse:
 
 
 def expanded(layer: Layer) -> Layer:
-    """`layer` with `frozen.NAME = MODEL`, as a table of a file has it, in the list `frozen`."""
-    keys = [key for key in layer.values if key.startswith(f"{FROZEN}.") and key.count(".") == 1]
+    """`layer` with `frozen.NAME = MODEL`, as a table of a file has it, in the list `frozen`.
+
+    And `engine_group.NAME = N` in the list `engine_group`.
+    """
+    return _listed(_listed(layer, FROZEN, str, "a directory or a hub id"), ENGINE_GROUP, int, "a number")
+
+
+def _listed(layer: Layer, table: str, kind: type, expected: str) -> Layer:
+    keys = [key for key in layer.values if key.startswith(f"{table}.") and key.count(".") == 1]
     if not keys:
         return layer
     values = {key: value for key, value in layer.values.items() if key not in keys}
-    names = [*values.get(FROZEN, ())]
+    names = [*values.get(table, ())]
     for key in keys:
-        if not isinstance(layer.values[key], str):
+        if not isinstance(layer.values[key], kind):
             said = layers.shown(layer.values[key])
-            raise ConfigError(f"{layer.at(key)}: found {said}, expected a directory or a hub id.")
+            raise ConfigError(f"{layer.at(key)}: found {said}, expected {expected}.")
         names.append(f"{key.partition('.')[2]}={layer.values[key]}")
-    return replace(layer, values={**values, FROZEN: names})
+    return replace(layer, values={**values, table: names})
 
 
 def frozen_models(run: RunConfig) -> dict[str, str]:

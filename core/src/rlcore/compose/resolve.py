@@ -12,6 +12,7 @@ from rlcore.api.part_config import ProducerConfig
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
+from rlcore.compose.engine_groups import ENGINE_GROUP
 from rlcore.compose.evals import EvalChoice, EvalSet
 from rlcore.compose.lookup import DATA_SOURCE
 from rlcore.compose.resolved import ModelChoice, Resolved
@@ -63,6 +64,7 @@ def resolve(selection: Selection, plugin_files: Iterable[PluginFile] = ()) -> Re
         role_fields=_role_fields(entries[Kind.TRAINER], settings),
         engine_fields=passed_to(entries[Kind.ENGINE], settings),
         frozen_fields=pass_through("frozen", settings),
+        group_fields=pass_through(ENGINE_GROUP, settings),
         plugins=selection.providers(producer),
         plugin_files=tuple(plugin_files),
     )

@@ -50,7 +50,7 @@ class Inference:
 
     `rewards`: what judges the samples; there may be none. `engine_fields`: of the engine's own table as given
     (texts where they came from flags). `plugins`: those that the parts are from, by name. `frozen_fields`: as
-    `engine_fields`, each behind its frozen model's name and a dot.
+    `engine_fields`, each behind its frozen model's name and a dot; `group_fields`: behind its engine group's.
     """
 
     run: RunConfig
@@ -61,6 +61,7 @@ class Inference:
     evals: tuple[EvalSet, ...] = ()
     engine_fields: Mapping[str, Any] = field(default_factory=dict)
     frozen_fields: Mapping[str, Any] = field(default_factory=dict)
+    group_fields: Mapping[str, Any] = field(default_factory=dict)
     plugins: tuple[PluginInfo, ...] = ()
     plugin_files: tuple[PluginFile, ...] = ()
 
@@ -181,6 +182,7 @@ class Resolved(Inference):
             self.trainer.config.table: self.trainer_fields,
             self.engine.config.table: self.engine_fields,
             "frozen": self.frozen_fields,
+            "engine_group": self.group_fields,
             **{f"{role}.{self.trainer.config.table}": own for role, own in self.role_fields.items()},
         }
         for table, fields in passed.items():

@@ -11,6 +11,7 @@ from rlcore.api.errors import ConfigError
 from rlcore.api.inputs import Input, TrainsOn
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.engine_checks import engine_complaints
+from rlcore.compose.engine_groups import engine_groups, group_complaints as engine_group_complaints
 from rlcore.compose.frozen import with_absolute_paths
 from rlcore.compose.frozen_checks import frozen_complaints
 from rlcore.compose.model_checks import check_model
@@ -47,6 +48,11 @@ def checked(resolved: Resolved, settings: Mapping[str, Setting], suggestions: Su
         run = resolved.run.but(critic_ranks=max(1, resolved.run.ranks // ranks) * own)
         resolved = replace(resolved, run=run)
     resolved = replace(resolved, run=resolved.run.but(**_absolute(resolved.run)))
+    if groups := engine_groups(resolved.run):
+        total = sum(groups.values())
+        resolved = (
+            replace(resolved, run=resolved.run.but(engines=total)) if "engines" not in settings else resolved
+        )
     if resolved.run.debug.only == "rollout" and not resolved.run.checkpoints.save_rollouts_every:
         resolved = replace(resolved, run=resolved.run.but(save_rollouts_every=1))
     for sentence in _complaints(resolved, settings, ranks, suggestions):
@@ -118,7 +124,10 @@ def _complaints(
     yield from reward_complaints(resolved)
     table = resolved.engine.config.table
     yield from engine_complaints(run, [f"{table}.{name}" for name in resolved.engine_fields])
-    yield from resolved.engine.config.complaints(run, resolved.engine_fields)
+    if run.serving.engine_group:
+        yield from engine_group_complaints(resolved, counts_engines="engines" in settings)
+    else:
+        yield from resolved.engine.config.complaints(run, resolved.engine_fields)
     yield from _bridge_complaints(resolved)
     yield from resolved.trainer.config.complaints(run, resolved.trainer_fields, _roles(resolved))
     yield from frozen_complaints(resolved)

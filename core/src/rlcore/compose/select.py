@@ -139,7 +139,7 @@ def _without_strangers(
         if key in layer.values and (key not in choices or layer.values[key] != choices[key].value)
     }
     gone = [f"{key}." for key in lost]
-    gone += ["frozen."] if Kind.ENGINE in lost else []
+    gone += ["frozen.", "engine_group."] if Kind.ENGINE in lost else []
     owners = [(one, config) for one, config in table_owners(registry) if one.kind in lost]
     gone += [f"{config.table}." for one, config in owners if one.record.name == layer.values[one.kind]]
     for kind in LIST_KINDS:

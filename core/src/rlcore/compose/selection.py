@@ -14,6 +14,7 @@ from rlcore.api.inputs import TrainsOn
 from rlcore.api.part_config import PassingConfig
 from rlcore.api.records import Algorithm, Kind
 from rlcore.api.run_config import RunConfig
+from rlcore.compose.engine_groups import ENGINE_GROUP
 from rlcore.compose.evals import EVAL, EvalChoice
 from rlcore.compose.frozen import FROZEN
 from rlcore.compose.lookup import DATA_SOURCE, strongest
@@ -209,7 +210,9 @@ class Selection:
         role, own = role_of(name)
         table = own.partition(".")[0]
         passing = ((entry, config) for entry, config in self.passing() if not role or _trains(entry))
-        if (table == FROZEN and not role) or any(config.table == table for _, config in passing):
+        if (table in (FROZEN, ENGINE_GROUP) and not role) or any(
+            config.table == table for _, config in passing
+        ):
             return True
         owners = (one for one, config in table_owners(self.registry) if config.table == table)
         for owner in (one for one in owners if not role or _trains(one)):

@@ -4,7 +4,8 @@ In a file, `name` inside a table is the choice of the part that the table sets u
 `name = "ppo_clip"`); `loss = "ppo_clip"` is the short form where nothing else is set. `[filter]` holds the
 list of filters under `name` and the settings of each in `[filter.NAME]`, and so do the tables of all kinds
 of which a run has several. `[frozen]` holds models by their names, or their list under `name`, and the
-fields of each in `[frozen.NAME]`. Each `[eval.NAME]` holds an evaluation, and tables of its own parts.
+fields of each in `[frozen.NAME]`; `[engine_group]` does so for engines. Each `[eval.NAME]` holds an
+evaluation, and tables of its own parts.
 `"none"` is None.
 """
 
@@ -27,6 +28,7 @@ NESTED: Mapping[str, int] = {
     "callback": 2,
     "eval": 3,
     "frozen": 2,
+    "engine_group": 2,
 }
 """The tables of tables of settings, and how deep they go; every other table goes 1 deep."""
 

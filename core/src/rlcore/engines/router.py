@@ -6,7 +6,8 @@ import asyncio
 import importlib.util
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,19 @@ class Router:
     never go through it, since it knows none of them.
     """
 
-    def __init__(self, policy: str, *, token: str | None, log_path: Path) -> None:
-        """`policy`: one of sglang-router's; `token`: its own and the workers'."""
+    def __init__(self, policy: str, *, token: str | None, log_path: Path, divided: bool = False) -> None:
+        """`policy`: one of sglang-router's; `token`: its own and the workers'.
+
+        `divided`: some workers compute prompts, and others go on from there.
+        """
         self._token = token
         port, metrics_port = free_port(HOST), free_port(HOST)
         self.url = f"http://{HOST}:{port}"
         self._process = ServerProcess(
-            [sys.executable, "-P", router_launch.__file__, HOST, str(port), str(metrics_port), policy],
+            [
+                *(sys.executable, "-P", router_launch.__file__, HOST, str(port), str(metrics_port), policy),
+                *([router_launch.DIVIDED] if divided else []),
+            ],
             name="router",
             log_path=log_path,
             env={router_launch.TOKEN_VARIABLE: token or ""},
@@ -69,9 +76,9 @@ class Router:
         await self._http.close()
         await asyncio.to_thread(self._process.stop)
 
-    async def add(self, url: str) -> None:
-        """Send requests to the engine at `url` from now on."""
-        body = {"url": url, "api_key": self._token}
+    async def add(self, url: str, role: Mapping[str, Any] | None = None) -> None:
+        """Send requests to the engine at `url` from now on; those of its `role`, where work is divided."""
+        body = {"url": url, "api_key": self._token, **(role or {})}
         await self._http.post("/workers", body, timeout_s=REQUEST_LIMIT_S)
         await self._until(url, listed=True)
 
@@ -94,6 +101,22 @@ class Router:
                 change = "take up" if listed else "let go of"
                 raise EngineError(f"The router did not {change} {url} within {START_LIMIT_S:g} s.")
             await asyncio.sleep(POLL_S)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The router's list for one engine's servers (`rlcore.engines.supervised_engine.ServerRegistry`)."""
+
+    router: Router
+    role: Mapping[str, Any]
+
+    async def add(self, url: str) -> None:
+        """As `Router.add`."""
+        await self.router.add(url, self.role)
+
+    async def remove(self, url: str) -> None:
+        """As `Router.remove`."""
+        await self.router.remove(url)
 
 
 class RoutedEngine:

@@ -1,4 +1,4 @@
-"""Runs sglang-router: `python router_launch.py HOST PORT METRICS_PORT POLICY`, run by path.
+"""Runs sglang-router: `python router_launch.py HOST PORT METRICS_PORT POLICY [divided]`, run by path.
 
 Without the launcher's own command line, which takes the token as an argument for everyone to read and does
 not know every policy. Health checks, retries and circuit breakers are rlcore's: the router has none.
@@ -8,9 +8,11 @@ import os
 import sys
 
 TOKEN_VARIABLE = "RLCORE_ENGINE_TOKEN"
+DIVIDED = "divided"
+"""Workers are for prefill or for decode."""
 
 
-def main(host: str, port: str, metrics_port: str, policy: str) -> None:
+def main(host: str, port: str, metrics_port: str, policy: str, divided: str = "") -> None:
     """Serve until SIGTERM. Workers come later, by `POST /workers`."""
     from sglang_router.launch_router import launch_router
     from sglang_router.router_args import RouterArgs
@@ -20,6 +22,7 @@ def main(host: str, port: str, metrics_port: str, policy: str) -> None:
             host=host,
             port=int(port),
             policy=policy,
+            pd_disaggregation=divided == DIVIDED,
             api_key=os.environ.pop(TOKEN_VARIABLE, "") or None,
             prometheus_host=host,
             prometheus_port=int(metrics_port),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.api.errors import ConfigError
 from rlcore.api.inputs import TrainsOn
 from rlcore.api.part import load
+from rlcore.compose.engine_groups import ENGINE_GROUP, FLAG, engine_groups, group_fields
 from rlcore.compose.resolved import Resolved
 
 if TYPE_CHECKING:
@@ -67,8 +68,38 @@ def checked_engine(chosen: Inference) -> Mapping[str, Any]:
         fields = {**fields, **engine.routing_fields}
     engine.check(fields)
     engine.nodes(fields)
+    if isinstance(chosen, Resolved):
+        _check_groups(chosen, engine)
     check_ports(engine.config.port, chosen.run.serving.engines + chosen.run.evaluation.eval_engines)
     return fields
+
+
+def _check_groups(resolved: Resolved, engine: Engine[Any]) -> None:
+    """The servers of engine groups: known fields, equal sizes, and nobody who waits for another role."""
+    groups = engine_groups(resolved.run)
+    fields = {name: group_fields(name, resolved) for name in groups}
+    for name, own in fields.items():
+        engine.check(own, table=f"{ENGINE_GROUP}.{name}")
+        engine.nodes(own)
+    sizes = {name: (engine.devices(own), engine.nodes(own)) for name, own in fields.items()}
+    if (
+        len({*sizes.values(), (engine.devices(resolved.engine_fields), engine.nodes(resolved.engine_fields))})
+        > 1
+    ):
+        shown = ", ".join(
+            f"{name}: {devices} GPUs on {nodes} nodes" for name, (devices, nodes) in sizes.items()
+        )
+        raise ConfigError(
+            f"{FLAG}: found engines of several sizes ({shown}); expected the same GPUs for all, which the "
+            f"fields of --{engine.config.table} say."
+        )
+    served: list[Mapping[str, Any]] = [*fields.values()] or [resolved.engine_fields]
+    roles = {engine.router_role(engine.fields_of(0, own)).get("worker_type") for own in served}
+    if roles > {None} or len(roles - {None}) == 1:
+        found = ", ".join(sorted(role or "both" for role in roles))
+        raise ConfigError(
+            f"{FLAG}: found engines for {found}; expected a group for prefill, one for decode, and no other."
+        )
 
 
 def ability_complaints(chosen: Inference, engine: Engine[Any]) -> Iterator[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlcore.api.errors import EngineError
 from rlcore.engines.publish_file import shared_dir
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rlcore.engines.fleet import FleetEngine
     from rlcore.engines.publish import Publisher
     from rlcore.engines.publish_file import WeightsLocation
-    from rlcore.engines.router import RoutedEngine, Router
+    from rlcore.engines.router import Listing, RoutedEngine, Router
     from rlcore.engines.supervised_engine import Launcher, SupervisedEngine
     from rlcore.runtime.placement import Nodes
     from rlcore.runtime.prepared import Served
@@ -69,7 +69,7 @@ class EngineGroup:
         self._router = self._made_router() if own else None
         self._every = [
             self._servers.supervised(
-                f"Engine {index}", one, self.publisher, registry=self._router if index < own else None
+                f"Engine {index}", one, self.publisher, registry=self._listed(index) if index < own else None
             )
             for index, one in enumerate(launchers)
         ]
@@ -202,6 +202,18 @@ class EngineGroup:
         launches = [self._launch(index, node, slot) for node, slot in enumerate(nodes)]
         return self._servers.launcher(f"Engine {index}", nodes, launches, self._client)
 
+    def _role(self, index: int) -> Mapping[str, Any]:
+        """What the router is told of an engine."""
+        if self._prepared.engine_urls:
+            return {}
+        role: Mapping[str, Any] = self._part.build().router_role(self._prepared.fields_of(index))
+        return role
+
+    def _listed(self, index: int) -> Listing | None:
+        from rlcore.engines.router import Listing
+
+        return None if self._router is None else Listing(self._router, self._role(index))
+
     def _made_router(self) -> Router | None:
         policy = self._prepared.resolved.run.serving.router
         if policy is None:
@@ -209,7 +221,10 @@ class EngineGroup:
         from rlcore.engines.router import Router
 
         return Router(
-            policy, token=self._servers.token, log_path=self._prepared.run_dir / LOGS / "router.log"
+            policy,
+            token=self._servers.token,
+            log_path=self._prepared.run_dir / LOGS / "router.log",
+            divided=bool(self._role(0)),
         )
 
     def _client(
@@ -242,7 +257,7 @@ class EngineGroup:
             node=node,
             threads=cpu_threads(prepared.resolved.run),
             shares_gpu=prepared.shares_gpu,
-            fields=prepared.engine_fields,
+            fields=prepared.fields_of(index),
         )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.api.inputs import TrainsOn
+from rlcore.compose.engine_groups import group_fields, group_of
 from rlcore.compose.model_checks import TOP_EXPERTS
 
 if TYPE_CHECKING:
@@ -59,6 +60,15 @@ class Served:
         if not self.resolved.run.loss.replay_routing:
             return None
         return int(self.hf_config["num_hidden_layers"]), int(self.hf_config[TOP_EXPERTS])
+
+    def fields_of(self, engine: int) -> Mapping[str, Any]:
+        """The fields of the server of engine number `engine`: those of its group, where it is in one."""
+        group = group_of(engine, self.resolved.run)
+        own = {} if group is None else group_fields(group, self.resolved)
+        fields: Mapping[str, Any] = self.resolved.engine.build().fields_of(
+            engine, {**self.engine_fields, **own}
+        )
+        return fields
 
     @property
     def engine_urls(self) -> tuple[str, ...]:

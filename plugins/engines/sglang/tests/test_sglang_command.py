@@ -262,3 +262,21 @@ def test_speculation_needs_a_gpu(sglang_python: str) -> None:
         ConfigError, match=r"^--sglang\.speculative-algorithm: where SGLang speculates without a"
     ):
         SglangEngine(SglangConfig(python=sglang_python)).check(EAGLE)
+
+
+def test_prefill_and_decode_apart(sglang_python: str) -> None:
+    """Each server for prefill has a port of its own, which the router is told."""
+    engine = SglangEngine(SglangConfig(python=sglang_python))
+    fields = engine.fields_of(2, {"disaggregation-mode": "prefill", "disaggregation-bootstrap-port": "9000"})
+    assert engine.router_role(fields) == {"worker_type": "prefill", "bootstrap_port": 9002}
+    line = " ".join(engine.command(launch(fields=fields)).argv)
+    assert "--disaggregation-mode prefill" in line
+    assert "--disaggregation-bootstrap-port 9002" in line
+    fields = engine.fields_of(1, {"disaggregation_mode": "prefill"})
+    assert engine.router_role(fields)["bootstrap_port"] == 8999
+    decode = engine.fields_of(3, {"disaggregation_mode": "decode"})
+    assert engine.router_role(decode) == {"worker_type": "decode"}
+    assert engine.router_role({}) == {}
+    (complaint,) = SglangConfig().complaints(RunConfig(), decode)
+    assert complaint.startswith("--sglang.disaggregation-mode: found decode, but only a router asks")
+    assert not [*SglangConfig().complaints(RunConfig.of(router="cache_aware"), decode)]

@@ -8,6 +8,8 @@ from pydantic import Field, field_validator
 from rlcore import EngineConfig, RunConfig, absolute_path
 
 SPECULATES = "speculative_algorithm"
+DISAGGREGATES, PREFILL, DECODE = "disaggregation_mode", "prefill", "decode"
+BOOTSTRAP_PORT = "disaggregation_bootstrap_port"
 _THRESHOLDS = ("speculative_accept_threshold_single", "speculative_accept_threshold_acc")
 _OWN_DRAFT = ("speculative_draft_model_path", "speculative_draft_model")
 
@@ -55,12 +57,19 @@ class SglangConfig(EngineConfig):
         return absolute_path(python) if python and "/" in python else python
 
     def complaints(self, run: RunConfig, fields: Mapping[str, Any]) -> Iterable[str]:
-        """Of speculative decoding: what would change the distribution, or fill the draft with the policy.
+        """Of prefill and decode apart: what nobody would ask. Of speculative decoding: what would change the
+
+        distribution, or fill the draft with the policy.
 
         SGLang 0.5.12 to 0.5.23 load every publication into the draft too. The policy's own layers for
         multi-token prediction take what is theirs; of another model they would take what fits by its name.
         """
         given = {name.replace("-", "_"): value for name, value in fields.items()}
+        if given.get(DISAGGREGATES) in (PREFILL, DECODE) and run.serving.router is None:
+            yield (
+                f"--sglang.{DISAGGREGATES.replace('_', '-')}: found {given[DISAGGREGATES]}, but only a "
+                "router asks servers for prefill and for decode together; add --router cache_aware."
+            )
         if SPECULATES not in given:
             return
         for name in _THRESHOLDS:

@@ -22,13 +22,15 @@ from rlcore import (
     stay_on,
 )
 from rlcore_sglang import cpu, fields as server_fields, heads, launch_server, models
-from rlcore_sglang.config import SPECULATES, SglangConfig
+from rlcore_sglang.config import BOOTSTRAP_PORT, DECODE, DISAGGREGATES, PREFILL, SPECULATES, SglangConfig
 
 if TYPE_CHECKING:
     from rlcore import Publisher
 
 CLASSIFIER = {"is_embedding": True}
 """ServerArgs of a sequence classifier."""
+FIRST_BOOTSTRAP_PORT = 8998
+"""SGLang's own default: where servers that prefill tell others how to fetch what they have made."""
 SHARED_GPU = {"mem_fraction_static": 0.4, "enable_memory_saver": True}
 """ServerArgs of an engine beside a trainer: SGLang would take nearly all, and give nothing back."""
 
@@ -90,6 +92,19 @@ class SglangEngine(Engine[SglangConfig]):
 
     def nodes(self, fields: Mapping[str, Any]) -> int:
         return server_fields.nodes_of(fields)
+
+    def fields_of(self, number: int, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        given = {name.replace("-", "_"): value for name, value in fields.items()}
+        if given.get(DISAGGREGATES) != PREFILL:
+            return fields
+        return {**given, BOOTSTRAP_PORT: int(given.get(BOOTSTRAP_PORT, FIRST_BOOTSTRAP_PORT)) + number}
+
+    def router_role(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        role = fields.get(DISAGGREGATES)
+        if role not in (PREFILL, DECODE):
+            return {}
+        port = {"bootstrap_port": fields[BOOTSTRAP_PORT]} if role == PREFILL else {}
+        return {"worker_type": role, **port}
 
     def far_ways(self, *, spanning: bool) -> Sequence[str]:
         return ["tensor", *far_ways(["broadcast"], spanning=spanning)]

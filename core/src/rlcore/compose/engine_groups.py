@@ -1,0 +1,74 @@
+"""Engines with settings of their own: `--engine-group NAME=N`, and the fields of each group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rlcore.api.config import NAME, flag_name
+from rlcore.api.errors import ConfigError, did_you_mean
+from rlcore.config import layers
+
+if TYPE_CHECKING:
+    from rlcore.api.run_config import RunConfig
+    from rlcore.compose.resolved import Inference, Resolved
+
+ENGINE_GROUP = "engine_group"
+FLAG = flag_name(ENGINE_GROUP)
+
+
+def engine_groups(run: RunConfig) -> dict[str, int]:
+    """Name → engines of each group, in the order of the engines. Raises `ConfigError`."""
+    groups: dict[str, int] = {}
+    for given in run.serving.engine_group:
+        name, _, count = given.partition("=")
+        if not (NAME.fullmatch(name) and count.isdecimal() and int(count)):
+            raise ConfigError(
+                f"{FLAG}: found {layers.shown(given)}, expected NAME=N, with a name of lower-case letters, "
+                "digits and underscores, and at least one engine."
+            )
+        if name in groups:
+            raise ConfigError(f"{FLAG}: found the name {name!r} twice, expected each once.")
+        groups[name] = int(count)
+    return groups
+
+
+def group_fields(name: str, chosen: Inference) -> dict[str, Any]:
+    """The fields of a server of that group: those of all engines, and its own in their place."""
+    prefix = f"{name}."
+    fields = {_plain(key): value for key, value in chosen.engine_fields.items()}
+    own = {key: value for key, value in chosen.group_fields.items() if key.startswith(prefix)}
+    return fields | {_plain(key.removeprefix(prefix)): value for key, value in own.items()}
+
+
+def group_of(engine: int, run: RunConfig) -> str | None:
+    """The group of engine number `engine`; None for one that is in none, such as one that evaluates."""
+    last = 0
+    for name, count in engine_groups(run).items():
+        last += count
+        if engine < last:
+            return name
+    return None
+
+
+def group_complaints(resolved: Resolved, *, counts_engines: bool) -> Iterator[str]:
+    """Groups that there are not, and what does not go with groups. `counts_engines`: --engines was given."""
+    run, groups = resolved.run, engine_groups(resolved.run)
+    for key in resolved.group_fields:
+        flag, name = flag_name(f"{ENGINE_GROUP}.{key}"), key.partition(".")[0]
+        if name not in groups:
+            guess = did_you_mean(name, groups)
+            yield f"{flag} belongs to the engine group {name!r}, which there is not.{guess}"
+        if not resolved.engine.config.table:
+            yield f"{flag}: the engine {resolved.engine.name!r} takes no fields of its own; leave it out."
+    if groups and run.serving.engine_url:
+        yield f"{FLAG}: the servers of --engine-url are not started here; leave it out."
+    total = sum(groups.values())
+    if groups and counts_engines and run.serving.engines != total:
+        yield f"--engines: found {run.serving.engines}, but the groups of {FLAG} have {total}; leave it out."
+    for name in groups:
+        yield from resolved.engine.config.complaints(run, group_fields(name, resolved))
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "_")
