@@ -165,6 +165,22 @@ def test_an_engines_bytes_are_divided_as_sglang_divides_them() -> None:
     )
 
 
+def test_bandwidth_bounds_a_rollout_and_a_publication(judged: Any) -> None:
+    found = judged(COLOCATED + 'sleep = "all"\n', "--gpu-bandwidth", "3000", "--network", "50")
+    generate = found["phases"][-1]["items"]
+    held = generate["KV cache"] // sequence_cache(
+        DENSE, Engines(count=1, sequences=1, tokens=9216, tensor=8), "bf16"
+    )
+    read = generate["engine's weights"] + generate["KV cache"] // 2
+    best = found["bounds"]
+    assert best["tokens"] == pytest.approx(held * 3000e9 / read)
+    assert best["rollout"] == pytest.approx(256 * 8192 / best["tokens"])
+    assert best["publication"] == pytest.approx(2 * parameters(DENSE) / 50e9), "one host"
+    drafting = judged(COLOCATED + 'sglang.speculative_algorithm = "EAGLE"\n', "--gpu-bandwidth", "3000")
+    assert drafting["bounds"]["tokens"] is None, "several tokens are made at a reading"
+    assert judged(COLOCATED)["bounds"] == {"rollout": None, "tokens": None, "publication": None}
+
+
 @pytest.mark.parametrize(
     ("toml", "args", "sentence"),
     [

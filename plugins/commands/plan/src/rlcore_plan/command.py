@@ -11,6 +11,7 @@ import click
 from rlcore import ConfigError, ModelFacts
 from rlcore_cli.program import Program
 from rlcore_plan import reports, tables
+from rlcore_plan.bounds import Bandwidth, Bounds, bounds
 from rlcore_plan.memory import Workload
 from rlcore_plan.phases import Machines, Run
 from rlcore_plan.published import read_facts
@@ -28,6 +29,8 @@ SIZES = {flag.removeprefix("--"): name for name, flag in FLAGS.items()}
 @click.option("--gpus", type=POSITIVE, help="GPUs of the trainer; of a file, of the engines too.")
 @click.option("--gpu-memory", required=True, type=GIGABYTES, help="GB (1e9 bytes) of each.")
 @click.option("--host-memory", type=GIGABYTES, help="GB of each node's own memory.  [not checked]")
+@click.option("--gpu-bandwidth", type=POSITIVE, help="Of a file: GB/s of a GPU's memory, for bounds.")
+@click.option("--network", type=POSITIVE, help="Of a file: GB/s of a node's network, for bounds.")
 @click.option("--gpus-per-node", default=8, show_default=True, type=POSITIVE, help="TP stays inside a node.")
 @click.option("--tp", type=POSITIVE, help="Tensor-parallel size; without it, all are tried.")
 @click.option("--pp", type=POSITIVE, help="Pipeline-parallel size; without it, all are tried.")
@@ -101,7 +104,9 @@ def _judge(
     )
     found = judge(facts, layout, run, whole)
     near = None if found.fits else nearest(facts, whole, run, layout)
+    bandwidth = Bandwidth(memory=(given["gpu_bandwidth"] or 0) * GB, network=(given["network"] or 0) * GB)
+    best = bounds(facts, run, found.needs, bandwidth, machines.per_node) if found.needs else Bounds()
     if given["as_json"]:
-        click.echo(json.dumps(reports.judged(model, facts, whole, found, near), indent=1))
+        click.echo(json.dumps(reports.judged(model, facts, whole, found, near, best), indent=1))
         return
-    tables.show_judged(model, facts, whole, found, near, explain=given["explain"])
+    tables.show_judged(model, facts, whole, found, near, best, explain=given["explain"])

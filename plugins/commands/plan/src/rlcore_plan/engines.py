@@ -15,7 +15,8 @@ class Engines:
 
     `groups`: of an engine's GPUs that hold sequences of their own (attention in data parallel). `share`: of a
     GPU's memory that an engine takes for weights and cache; None: what is left. `cache_bytes`: of a number of
-    the cache, None: as in the weights. `is_drafting`: a draft model of one layer guesses ahead.
+    the cache, None: as in the weights. `is_drafting`: a draft model of one layer guesses ahead. `total`:
+    tokens of a rollout whose responses are as long as they may be, of all engines.
     """
 
     count: int
@@ -27,6 +28,7 @@ class Engines:
     share: float | None = None
     cache_bytes: int | None = None
     is_drafting: bool = False
+    total: int = 0
 
     @property
     def gpus(self) -> int:
@@ -34,12 +36,15 @@ class Engines:
         return self.tensor * self.pipeline
 
 
-def weights(facts: ModelFacts, engines: Engines, dtype: str) -> int:
-    """Bytes of the weights on one GPU. What is no expert is whole in each group."""
+def weights(facts: ModelFacts, engines: Engines, dtype: str, experts_read: float = 1.0) -> int:
+    """Bytes of the weights on one GPU. What is no expert is whole in each group.
+
+    `experts_read`: count this share of the experts alone.
+    """
     found = whole(facts)
     experts = sum(weight.numel for weight in found if weight.is_expert)
     dense = sum(weight.numel for weight in found) - experts
-    divided = dense // (engines.tensor // engines.groups) + experts // engines.tensor
+    divided = dense // (engines.tensor // engines.groups) + int(experts * experts_read) // engines.tensor
     drafted = divided // facts.layers if engines.is_drafting else 0
     return (divided // engines.pipeline + drafted) * BYTES[dtype]
 

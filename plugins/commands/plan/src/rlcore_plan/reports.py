@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rlcore import ModelFacts
+from rlcore_plan.bounds import Bounds
 from rlcore_plan.memory import Workload
 from rlcore_plan.phases import Machines
 from rlcore_plan.search import Candidate, cache_bytes, publication_bytes
@@ -21,11 +22,21 @@ def layouts(
 
 
 def judged(
-    model: str, facts: ModelFacts, machines: Machines, found: Candidate, near: Candidate | None
+    model: str,
+    facts: ModelFacts,
+    machines: Machines,
+    found: Candidate,
+    near: Candidate | None,
+    best: Bounds,
 ) -> dict[str, Any]:
-    """Of a file. `nearest`: where it does not fit, what does."""
+    """Of a file. `nearest`: where it does not fit, what does. `bounds`: what bandwidth allows at best."""
     about = _about(model, facts, machines, found.run.work)
-    return {**about, **_candidate(found), "nearest": _candidate(near) if near else None}
+    return {
+        **about,
+        **_candidate(found),
+        "nearest": _candidate(near) if near else None,
+        "bounds": asdict(best),
+    }
 
 
 def _about(model: str, facts: ModelFacts, machines: Machines, work: Workload) -> dict[str, Any]:

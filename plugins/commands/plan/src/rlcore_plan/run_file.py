@@ -195,4 +195,7 @@ def _engines(file: File) -> Engines:
         share=float(share) if share is not None else None,
         cache_bytes=1 if str(file.settings.get("sglang.kv_cache_dtype", "")).startswith("fp8") else None,
         is_drafting="sglang.speculative_algorithm" in file.settings,
+        total=int(
+            file.value("prompts_per_step") * file.value("group_size") * file.value("max_response_tokens")
+        ),
     )

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from rlcore import ModelFacts
+from rlcore_plan.bounds import Bounds
 from rlcore_plan.engines import sequence_cache
 from rlcore_plan.memory import BYTES, GRADIENT, Memory, of_stage
 from rlcore_plan.phases import Machines, Needs, Run
@@ -67,6 +68,7 @@ def show_judged(
     machines: Machines,
     found: Candidate,
     near: Candidate | None,
+    best: Bounds,
     *,
     explain: bool,
 ) -> None:
@@ -81,6 +83,8 @@ def show_judged(
         console.print(_phases(found.needs))
         if found.needs.host:
             console.print(f"Host memory of a node: {found.needs.host / GB:.0f} GB.", highlight=False)
+    for line in _bounds(best):
+        console.print(line, highlight=False)
     if explain and found.needs is not None:
         _explain(console, facts, found)
     if near is not None:
@@ -164,6 +168,16 @@ def _stages(facts: ModelFacts, best: Candidate) -> Table:
         values = [asdict(memory)[name] for name in names]
         table.add_row(f"{number} of {last}", *(f"{value / GB:.2f}" for value in (*values, memory.total)))
     return table
+
+
+def _bounds(best: Bounds) -> Iterator[str]:
+    if best.rollout is not None:
+        yield (
+            f"Memory bandwidth: at most {best.tokens:.0f} tokens/s of an engine, so a rollout of the longest "
+            f"responses takes {best.rollout:.0f} s or more."
+        )
+    if best.publication is not None:
+        yield f"Network: a publication takes {best.publication:.1f} s or more."
 
 
 def _phases(found: Needs) -> Table:
