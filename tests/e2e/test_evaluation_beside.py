@@ -27,7 +27,8 @@ def evaluated(run_dir: Path) -> dict[int, dict[str, Any]]:
 def test_the_results_are_the_same(run: Run, tmp_path: Path, publish: str) -> None:
     between, beside = tmp_path / "between", tmp_path / "beside"
     run(*SETTINGS, "--run-dir", str(between))
-    run(*SETTINGS, "--eval-engines", "1", "--engine.publish", publish, "--run-dir", str(beside))
+    own = ("--eval-engines", "1", "--engine-group", "own=1", "--engine.publish", publish)
+    run(*SETTINGS, *own, "--run-dir", str(beside))
     assert evaluated(beside) == evaluated(between)
     assert list(evaluated(beside)) == [0, 2, 4, 5]
     metrics = rows(beside)

@@ -61,8 +61,9 @@ FLAGS: list[tuple[dict[str, Any], str]] = [
     ({"rollout_batch": "2"}, "--rollout-batch is unknown. Did you mean '--prompts-per-step'?"),
     ({"shards": "2"}, "--shards is unknown. Did you mean '--gymlib.shards'?"),
     (
-        {"balance": "x"},
-        "--balance is unknown. verl has it; `rlcore import verl --balance` tells what stands for it here.",
+        {"balance_batch": "x"},
+        "--balance-batch is unknown. verl has it; `rlcore import verl --balance-batch` tells what stands for "
+        "it here.",
     ),
     (
         {"share": "x"},

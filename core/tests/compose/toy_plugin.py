@@ -176,7 +176,7 @@ def rlcore_filters() -> Iterable[Component]:
 def rlcore_foreign_settings() -> Iterable[ForeignSetting]:
     yield ForeignSetting(framework="verl", name="rollout_batch", setting="prompts_per_step", command="x")
     yield ForeignSetting(framework="verl", name="shards", setting="gymlib.shards", command="x")
-    yield ForeignSetting(framework="verl", name="balance", command="rlcore import verl --balance")
+    yield ForeignSetting(framework="verl", name="balance_batch", command="rlcore import verl --balance-batch")
     yield ForeignSetting(framework="verl", name="share", setting="other.share", command="rlcore import x")
 
 

@@ -48,7 +48,8 @@ CHOICES: Mapping[str, str] = {
 """The flags that choose a part, with their help."""
 
 OF_RUN = (
-    *("seed", "max_prompt_tokens", "max_response_tokens", "stop", "dtype", "threads", "engines"),
+    *("seed", "max_prompt_tokens", "max_response_tokens", "stop", "stop_token_ids", "dtype", "threads"),
+    "engines",
     *(
         "engine_concurrency",
         "engine_timeout",
