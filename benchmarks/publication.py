@@ -3,24 +3,32 @@
 Weights are bf16 copies of fp32 ones, which move by a learning rate of 1e-6 from version to version, each by
 the full step of Adam: what `delta` sends depends on it. Seconds are from the trained weights to an engine
 that has proven that it has them. The first publication of each way is whole, finds nothing in place, and does
-not count.
+not count. The peak is the most memory that a publication takes beside trained weights and engine: of the
+process that is trainer and driver here, and of files in memory.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import ctypes
+import gc
+import json
 import os
 import secrets
 import shutil
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import psutil
 import torch
-from common import Row, machine, make_model, parser, publish, say, table
+from common import RESULTS, Row, machine, make_model, parser, publish, say, table
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -29,21 +37,23 @@ from rlcore.blocking import call_in_thread
 from rlcore.engines.broadcast import BroadcastPublisher
 from rlcore.engines.client import EngineClient
 from rlcore.engines.process import ServerProcess
-from rlcore.engines.publish import Publisher
+from rlcore.engines.publish import Publisher, StreamPublisher
 from rlcore.engines.publish_file import WeightsLocation, shared_dir
+from rlcore.engines.stream import Pieces
 from rlcore.network import free_port
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
-from rlcore_sglang import bucket as sglang_bucket
 from rlcore_sglang.config import SglangConfig
 from rlcore_sglang.engine import SglangEngine
-from rlcore_sglang.publish import TensorPublisher
 
 LR = 1e-6
 BF16 = 2
 CONTEXT = 256
 VOCAB = 512
 COPIES = 6
+SAMPLE_S = 0.002
+FIRST = {"sends": True, "tells": True}
+"""The rank from which engines take weights, and the driver their checksums."""
 START_LIMIT_S = 900.0
 PYTHON = "RLCORE_SGLANG_PYTHON"
 Engines = Callable[[str], Engine]
@@ -105,16 +115,21 @@ class Bench:
         """Medians of `repeats` publications, after a first one."""
         publisher = _publisher(self.engine(way), self.folder / way, self.model)
         seconds: list[tuple[float, float]] = []
-        name, sent = self.engine(way).name, 0
+        name, sent, peaks = self.engine(way).name, 0, list[int]()
         for version in range(repeats + 1):
             self.weights.step()
-            begin = time.perf_counter()
-            location = await asyncio.to_thread(publisher.write, self.weights.tensors(), version)
-            written = time.perf_counter()
-            await publisher.load(self.client, location)
-            seconds.append((time.perf_counter() - begin, written - begin))
-            sent = _sent_bytes(publisher, location)
-            say(f"{self.weights.count:,} {name} {way}: {seconds[-1][0]:.2f} s, {sent / 1e6:.1f} MB")
+            gc.collect()
+            with Peak(self.folder) as peak:
+                begin = time.perf_counter()
+                location = await asyncio.to_thread(publisher.write, self.weights.tensors(), version)
+                written = time.perf_counter()
+                sent = await self._load(publisher, location)
+                seconds.append((time.perf_counter() - begin, written - begin))
+            peaks.append(peak.most)
+            say(
+                f"{self.weights.count:,} {name} {way}: {seconds[-1][0]:.2f} s, {sent / 1e6:.1f} MB, "
+                f"peak {peak.most / 1e6:.1f} MB"
+            )
         whole, writing = (statistics.median(values) for values in zip(*seconds[1:], strict=True))
         return {
             "parameters": f"{self.weights.count / 1e6:.1f} M",
@@ -123,7 +138,57 @@ class Bench:
             "seconds": whole,
             "of these, writing": writing,
             "MB": sent / 1e6,
+            "peak MB": max(peaks[1:]) / 1e6,
         }
+
+    async def _load(self, publisher: Publisher, location: WeightsLocation) -> int:
+        """The engine loads it; the bytes that went from trainer to engine."""
+        if not isinstance(publisher, StreamPublisher):
+            await publisher.load(self.client, location)
+            return Path(location.chain[-1] if location.chain else location.file).stat().st_size
+        sent = 0
+
+        async def pieces() -> Pieces:
+            nonlocal sent
+            loop, made = asyncio.get_running_loop(), publisher.pieces(self.weights.tensors(), **FIRST)
+            while (piece := await loop.run_in_executor(worker, next, made, None)) is not None:
+                in_bytes = BF16 * sum(torch.Size(shape).numel() for shape in piece.bucket.shapes)
+                sent += 4 * -(-len(piece.content) // 3) if isinstance(piece.content, bytes) else in_bytes
+                yield piece
+
+        with ThreadPoolExecutor(1) as worker:  # as in a train worker, one thread has all of the memory
+            await publisher.load(self.client, replace(location, pieces=pieces()))
+        return sent
+
+
+class Peak:
+    """The most memory of this process, and of files in `folder`, within; less that of the beginning."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._ended = folder, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self.most = 0
+
+    def __enter__(self) -> Peak:
+        ctypes.CDLL(None).malloc_trim(0)  # what was freed before is not there for free
+        self._before = self._now()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(SAMPLE_S):
+            self.most = max(self.most, self._now() - self._before)
+
+    def _now(self) -> int:
+        files = 0
+        for one in self._folder.rglob("*"):
+            with contextlib.suppress(FileNotFoundError):  # it has just been removed
+                files += one.stat().st_size if one.is_file() else 0
+        return psutil.Process().memory_info().rss + files
 
 
 def _publisher(engine: Engine, root: Path, model: Path) -> Publisher:
@@ -134,23 +199,12 @@ def _publisher(engine: Engine, root: Path, model: Path) -> Publisher:
     return made
 
 
-def _sent_bytes(publisher: Publisher, location: WeightsLocation) -> int:
-    """What goes from trainer to engine."""
-    if isinstance(publisher, TensorPublisher):
-        return sum(len(one) for one in sglang_bucket.payloads(location.file, publisher.bucket_bytes))
-    if location.chain:
-        return Path(location.chain[-1]).stat().st_size
-    if location.buckets:
-        return sum(BF16 * torch.Size(shape).numel() for one in location.buckets for shape in one.shapes)
-    return Path(location.file).stat().st_size
-
-
 async def measured(engines: Engines, ways: Sequence[str], size: Size, args: argparse.Namespace) -> list[Row]:
     """A row for each of `ways`."""
     engine = engines(ways[0])
     path = make_model(args.work / "model", layers=size.layers, width=size.width, vocab=VOCAB)
     weights, token = Weights(masters=load_file(path / "model.safetensors")), secrets.token_urlsafe(16)
-    folder = shared_dir("bench", size_bytes=2 * weights.count, copies=COPIES)
+    folder = shared_dir("bench", COPIES * BF16 * weights.count)
     launch = EngineLaunch(
         model_path=str(path),
         host="127.0.0.1",
@@ -184,6 +238,7 @@ def main() -> None:
     """Every size on `local`; some on SGLang too, where an interpreter has it."""
     options = parser(__doc__)
     options.add_argument("--repeats", type=int, default=3, help="publications that are timed")
+    options.add_argument("--bucket-mb", type=int, default=8, help="megabytes of a bucket")
     options.add_argument(
         "--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="of models, on `local`"
     )
@@ -200,16 +255,32 @@ def main() -> None:
     rows: list[Row] = []
 
     def local(way: str) -> Engine:
-        return LocalEngine(LocalConfig.model_validate({"threads": args.threads, "publish": way}))
+        given = {"threads": args.threads, "publish": way, "bucket_mb": args.bucket_mb}
+        return LocalEngine(LocalConfig.model_validate(given))
 
     def sglang(way: str) -> Engine:
-        return SglangEngine(SglangConfig.model_validate({"python": args.sglang_python, "publish": way}))
+        given = {"python": args.sglang_python, "publish": way, "bucket_mb": args.bucket_mb}
+        return SglangEngine(SglangConfig.model_validate(given))
 
     for name in args.sizes:
         rows += asyncio.run(measured(local, LOCAL, SIZES[name], args))
     for name in args.sglang_sizes if args.sglang_python else ():
         rows += asyncio.run(measured(sglang, SGLANG, SIZES[name], args))
+    rows = _kept(rows) + rows
     publish("publication", facts, {"rows": rows, "repeats": args.repeats}, table(rows), dry=args.dry)
+
+
+def _kept(rows: Sequence[Row]) -> list[Row]:
+    """Earlier rows of what was not measured now."""
+    file = RESULTS / "publication.json"
+    before: list[Row] = json.loads(file.read_text())["rows"] if file.exists() else []
+    keys = ("parameters", "engine", "way")
+    measured_now = {tuple(row[key] for key in keys) for row in rows}
+    return [
+        row | {"peak MB": row.get("peak MB")}
+        for row in before
+        if tuple(row[key] for key in keys) not in measured_now
+    ]
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ ENV = {
 }
 HERE, THERE = "127.0.0.2", "127.0.0.3"
 """Not 127.0.0.1, which Ray would replace in a cluster of several hosts."""
+PATIENT = ("--engine.start-limit-s", str(LIMIT_S), "--engine.broadcast-limit-s", str(LIMIT_S))
 OURS = ("ray::TrainWorker", "ray::EngineSupervisor", "rlcore_local")
 
 
@@ -109,27 +110,54 @@ def test_a_run_leaves_the_cluster_as_it_was(
 @pytest.fixture
 def two_hosts(env: dict[str, str], tmp_path: Path) -> Iterator[str]:
     """The address of a cluster of two hosts: a CPU of the second is needed where three are."""
+    with _hosts(env, tmp_path, 2, 1) as address:
+        yield address
+
+
+@contextlib.contextmanager
+def _hosts(env: dict[str, str], tmp_path: Path, here: int, there: int) -> Iterator[str]:
+    """A cluster of two hosts with so many CPUs."""
     env |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1", "RAY_AUTH_MODE": "token"}
     with (
-        _head(HERE, env, tmp_path, cpus=2) as (_, address),
-        _node(THERE, [f"--address={address}", "--num-cpus=1"], env, tmp_path / "node.txt"),
+        _head(HERE, env, tmp_path, cpus=here) as (_, address),
+        _node(THERE, [f"--address={address}", f"--num-cpus={there}"], env, tmp_path / "node.txt"),
     ):
         yield address
 
 
 @pytest.mark.timeout(900)
 def test_engines_on_two_hosts(two_hosts: str, env: dict[str, str], run: Run, tmp_path: Path) -> None:
-    """The one that is not beside the trainer gets its weights by broadcast; by a file it could not."""
+    """The one that is not beside the trainer gets its weights by broadcast; by shared memory it could not."""
     folder = tmp_path / "run"
     flags = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--engines", "2", "--steps", "2")
     where = ("--ray-address", two_hosts, "--run-dir", str(folder))
     refused = sentence(run(*flags, *where, env=env, code=2).stderr)
     assert f"engine 1 would run on {THERE}, and --engine.publish shared_memory reaches none" in refused
     assert not folder.exists()
-    patient = ("--engine.start-limit-s", str(LIMIT_S), "--engine.broadcast-limit-s", str(LIMIT_S))
-    run(*flags, *where, "--engine.publish", "broadcast", *patient, env=env, limit=2 * LIMIT_S)
+    run(*flags, *where, "--engine.publish", "broadcast", *PATIENT, env=env, limit=2 * LIMIT_S)
     assert [row["weight_version"] for row in rows(folder)[1:]] == [0, 1]
     assert all(row["train/kl_engine_max"] < 1e-4 and not row["engine/replaced"] for row in rows(folder)[1:])
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("here", "there", "flags"),
+    [
+        (0, 2, ("--engine.publish", "broadcast")),  # nobody is beside the command
+        (1, 2, ("--ranks", "2")),  # the engine takes buckets from rank 1, which is on its host
+    ],
+    ids=["broadcast", "shared_memory"],
+)
+def test_ranks_are_wherever_there_is_room(
+    env: dict[str, str], run: Run, tmp_path: Path, here: int, there: int, flags: tuple[str, ...]
+) -> None:
+    folder = tmp_path / "run"
+    small = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", "2", *PATIENT, *flags)
+    with _hosts(env, tmp_path, here, there) as address:
+        run(*small, "--ray-address", address, "--run-dir", str(folder), env=env, limit=2 * LIMIT_S)
+    assert [row["weight_version"] for row in rows(folder)[1:]] == [0, 1]
+    assert all(row["train/kl_engine_max"] < 1e-4 and not row["engine/replaced"] for row in rows(folder)[1:])
+    assert not list(Path("/dev/shm").glob("rlcore-weights-*"))
 
 
 @pytest.mark.sglang

@@ -10,7 +10,7 @@ from refusals import Refused, sentence
 PLUGIN = str(Path(__file__).with_name("kill_in_state.py"))
 _SHORT = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", "3", "--save-every", "2")
 TRAIN = (*_SHORT, "--kl-coef", "0.01", "--reference-refresh-every", "2")
-ROUNDING = ("train/kl_engine", "engine/replaced", "rollout/aborted", "rollout/crashed", "rollout/failed")
+ROUNDING = ("train/kl_engine", "engine/", "rollout/aborted", "rollout/crashed", "rollout/failed")
 """Of a run whose engine was replaced: log-probs come from other batches, and requests are counted anew."""
 
 

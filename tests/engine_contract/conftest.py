@@ -93,7 +93,7 @@ def served(
     engine, limit_s = _ENGINES[request.param]()
     fields = getattr(request.module, "SGLANG_FIELDS", {}) if engine.name == "sglang" else {}
     host, port, token = "127.0.0.1", free_port(), TOKEN
-    weights_dir = shared_dir("contract", size_bytes=4_000_000)
+    weights_dir = shared_dir("contract", 4_000_000)
     launch = EngineLaunch(
         model_path=str(tiny_models[0]),
         host=host,

@@ -348,7 +348,6 @@ from .engines.broadcast_group import (
     BroadcastGroup as BroadcastGroup,
 )
 from .engines.bucket import (
-    bucket_names as bucket_names,
     flatten_tensors as flatten_tensors,
 )
 from .engines.classifiers import (
@@ -372,15 +371,18 @@ from .engines.delta import (
 from .engines.publish import (
     FilePublisher as FilePublisher,
     Publisher as Publisher,
+    StreamPublisher as StreamPublisher,
 )
 from .engines.publish_file import (
     WeightsLocation as WeightsLocation,
-    tensor_layout as tensor_layout,
 )
 from .engines.publishers import (
     MEGABYTE as MEGABYTE,
     far_ways as far_ways,
     publisher_of as publisher_of,
+)
+from .engines.stream import (
+    Piece as Piece,
 )
 from .from_python import (
     Run as Run,

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from rlcore.api.errors import EngineError
 from rlcore.engines.broadcast_group import BroadcastGroup
 from rlcore.engines.broadcast_sender import BroadcastSender
-from rlcore.engines.bucket import Bucket, buckets, flatten_tensors
+from rlcore.engines.bucket import Bucket, bucket_of, bucketed, flatten_tensors
 
 HOST = "127.0.0.1"
 LIMIT_S = 60.0
@@ -29,11 +27,15 @@ def tensors() -> dict[str, Tensor]:
     }
 
 
+def runs(limit: int) -> list[list[tuple[str, Tensor]]]:
+    return list(bucketed(tensors().items(), lambda _, tensor: tensor.nbytes, limit))
+
+
 def test_buckets_keep_the_order_and_a_large_tensor_is_alone() -> None:
-    found = buckets(tensors(), 130)
+    found = [bucket_of(run) for run in runs(130)]
     assert [one.names for one in found] == [("half", "single"), ("turned",), ("large",)]
     assert found[0] == Bucket(names=("half", "single"), dtypes=("bfloat16", "float32"), shapes=((3, 5), (7,)))
-    assert buckets(tensors(), 10**6)[0].names == tuple(tensors())
+    assert [bucket_of(run).names for run in runs(10**6)] == [tuple(tensors())]
 
 
 class Receiver(threading.Thread):
@@ -61,24 +63,27 @@ class Receiver(threading.Thread):
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_every_rank_of_an_engine_gets_every_bucket(ranks: int) -> None:
-    sender, plan = BroadcastSender(), buckets(tensors(), 130)
-    sender.hold(tensors(), 5)
-    whole = [flatten_tensors(tensors()[name] for name in one.names) for one in plan]
+    sender = BroadcastSender()
+    whole = [flatten_tensors(tensor for _, tensor in run) for run in runs(130)]
     host, port = sender.open("g", "localhost")
     assert host == HOST
-    sizes = [one.numel() for one in whole] * 2
+    sizes = [one.numel() for one in whole]
     engine = [Receiver("g", port, 1 + rank, 1 + ranks, sizes) for rank in range(ranks)]
     for one in engine:
         one.start()
     sender.join("g", 1 + ranks, "gloo", LIMIT_S)
-    for _ in range(2):
-        sender.send("g", 5, plan)
+    for bucket in whole:
+        sender.hold(bucket)
+        sender.send("g")
     for one in engine:
         one.join(LIMIT_S)
-        assert all(torch.equal(got, sent) for got, sent in zip(one.found, whole * 2, strict=True))
+        assert all(torch.equal(got, sent) for got, sent in zip(one.found, whole, strict=True))
+    sender.hold(None)
+    with pytest.raises(EngineError, match="has no bucket of weights"):
+        sender.send("g")
     sender.close("g")
     with pytest.raises(KeyError):
-        sender.send("g", 5, plan)
+        sender.send("g")
 
 
 def test_an_engine_that_does_not_come_is_told_in_time() -> None:
@@ -86,15 +91,3 @@ def test_an_engine_that_does_not_come_is_told_in_time() -> None:
     sender.open("lonely", HOST)
     with pytest.raises(EngineError, match="group lonely of trainer and engine failed: "):
         sender.join("lonely", 2, "gloo", 1.0)
-
-
-def test_the_newest_versions_are_held_and_can_be_saved(tmp_path: Path) -> None:
-    sender = BroadcastSender()
-    for version in (3, 4, 5):
-        sender.hold({"a": torch.full((2,), float(version))}, version)
-    for version in (5, 4):
-        sender.save(tmp_path, version)
-    assert [folder.name for folder in tmp_path.iterdir()] == ["4"]
-    assert load_file(tmp_path / "4" / "model.safetensors")["a"].tolist() == [4.0, 4.0]
-    with pytest.raises(EngineError, match="Version 3 of the weights cannot be sent; the trainer holds 4, 5"):
-        sender.save(tmp_path, 3)

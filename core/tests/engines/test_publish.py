@@ -73,7 +73,7 @@ def test_a_folder_that_cannot_be_written_is_named_and_left_clean(tmp_path: Path)
 
 
 def test_a_shared_folder_is_private_and_on_disk_where_memory_has_no_room() -> None:
-    small, large = shared_dir("test", size_bytes=1000), shared_dir("test", size_bytes=10**18)
+    small, large = shared_dir("test", 1000), shared_dir("test", 10**18)
     try:
         assert small.stat().st_mode & 0o077 == 0
         assert not str(large).startswith("/dev/shm")

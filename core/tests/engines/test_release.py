@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from rlcore.api.types import Sampling, Span
 from rlcore.engines.client import EngineClient
 from rlcore.engines.fleet import Fleet
 from rlcore.engines.publish import SharedMemoryPublisher
-from rlcore.engines.publish_file import write_version
+from rlcore.engines.publish_file import WeightsLocation, write_version
+from rlcore.engines.stream import OutdatedError, Pieces, WeightStream
 from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
 from rlcore_local.process import start
 from rlcore_local.server import make_app
@@ -121,5 +123,43 @@ async def test_released_before_training_and_taken_again_around_the_weights(
         assert calls == ["stopped"]  # the trainer has the memory
         await slot.resume()
         assert calls == ["stopped", "started", *LOADED]
+        assert await slot.weight_version() == 2
+    await slot.stop()
+
+
+async def test_a_replacement_gets_what_the_trainer_has(launcher: Launcher, tmp_path: Path) -> None:
+    """The trainer is at the next version when the server is lost: its replacement waits for that one."""
+    tensors = list(load_file(tmp_path / "model" / "model.safetensors").items())
+    publisher = SharedMemoryPublisher(root=tmp_path, dtype="fp32", bucket_bytes=20_000)
+    at = 1
+
+    def streamed(version: int) -> WeightsLocation:
+        async def source() -> Pieces:
+            if version != at:
+                raise OutdatedError("others")
+            for piece in publisher.pieces(tensors, sends=True, tells=True):
+                yield piece
+
+        location = publisher.write((), version)
+        return replace(location, stream=WeightStream(source, 1))
+
+    health, spares = Health(every_s=600.0, limit_s=60.0), Spares(limit=2)
+    slot = SupervisedEngine("Engine 0", launcher, publisher, health=health, spares=spares)
+    calls = launcher.calls
+    async with asyncio.timeout(LIMIT_S):
+        await slot.start()
+        await slot.load(streamed(1))
+        assert calls.count("/update_weights_from_shared_memory") > 3
+        launcher.lost.set()  # the trainer rests, and has version 1
+        await slot.settle()
+        assert await slot.weight_version() == 1
+        at = 2  # it trains
+        calls.clear()
+        launcher.lost.set()
+        await slot.settle()
+        await asyncio.sleep(0.2)
+        assert calls[:2] == ["stopped", "started"]
+        assert "/continue_generation" not in calls
+        await slot.load(streamed(2))
         assert await slot.weight_version() == 2
     await slot.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,10 @@ class Interrupted(SharedMemoryPublisher):
 
     faults: list[Callable[[], object]] = field(default_factory=list)
 
-    async def _send(self, client: EngineClient, location: WeightsLocation) -> None:
+    async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
         if self.faults:
             self.faults.pop()()
-        await super()._send(client, location)
+        return await super()._send(client, location)
 
 
 @pytest.fixture

@@ -19,14 +19,14 @@ from rlcore.engines.client import EngineClient
 from rlcore.engines.supervised_engine import Spares
 from rlcore.runtime.cluster import Bundle, Cluster
 from rlcore.runtime.connect import connect
-from rlcore.runtime.placement import Placement, bundles_of, check_frozen, check_ways, cpus_of, place
+from rlcore.runtime.placement import Placement, bundles_of, check_frozen, check_ways, cpus_of, place, senders
 from rlcore.runtime.prepare import prepare
 from rlcore.runtime.prepared import FrozenModel, Prepared
 from rlcore.runtime.servers import Servers
 from rlcore.runtime.trainer import BundleSlot
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"
-BROADCAST = {"engine.publish": "broadcast"}
+BROADCAST, DISK = {"engine.publish": "broadcast"}, {"engine.publish": "disk"}
 
 
 class Two:
@@ -40,28 +40,34 @@ def slot(host: str) -> BundleSlot:
 
 
 @pytest.mark.parametrize(
-    ("flags", "worker", "engines", "said"),
+    ("flags", "workers", "engines", "said"),
     [
-        ({}, HERE, [[HERE], [HERE]], None),
-        ({}, THERE, [[HERE]], f"train worker 0 would run on {THERE}, and must be beside this command"),
-        ({}, HERE, [[HERE], [THERE]], f"engine 1 would run on {THERE}, and --engine.publish shared_memory"),
-        ({}, HERE, [[THERE]], "reaches none but .* take --engine.publish broadcast, make room"),
-        (BROADCAST, HERE, [[HERE], [THERE]], None),
-        (BROADCAST, HERE, [[HERE, HERE]], None),
-        (BROADCAST, HERE, [[HERE, THERE]], f"would run on {THERE}, and --engine.publish broadcast"),
+        ({}, [HERE], [[HERE], [HERE]], None),
+        ({}, [THERE, HERE], [[HERE], [THERE]], None),
+        ({}, [HERE], [[HERE], [THERE]], f"engine 1 would run on {THERE}, and --engine.publish shared_memory"),
         (
-            {**BROADCAST, "check_weights_every": 2},
-            HERE,
-            [[THERE]],
-            "--check-weights-every has an engine read",
+            {},
+            [THERE],
+            [[HERE]],
+            f"engine 0 would run on {HERE}, and .* reaches none but those on {THERE}: take",
         ),
+        ({}, [HERE], [[THERE]], "reaches none but .* take --engine.publish broadcast, make room"),
+        (DISK, [HERE, THERE], [[HERE]], None),
+        (DISK, [THERE, HERE], [[HERE]], f"worker 0 would run on {THERE}, and --engine.publish disk needs it"),
+        (DISK, [HERE, THERE], [[THERE]], f"--engine.publish disk reaches none but those on {HERE}"),
+        (BROADCAST, [HERE], [[HERE], [THERE]], None),
+        (BROADCAST, [THERE], [[HERE], [THERE]], None),
+        (BROADCAST, [HERE], [[HERE, HERE]], None),
+        (BROADCAST, [HERE], [[HERE, THERE]], f"would run on {THERE}, and --engine.publish broadcast"),
+        ({**BROADCAST, "check_weights_every": 2}, [HERE], [[THERE]], "from a file that train worker 0 wrote"),
+        ({"check_weights_every": 2}, [THERE, HERE], [[HERE]], "from a file that train worker 0 wrote"),
     ],
 )
 def test_weights_can_follow(
-    flags: dict[str, Any], worker: str, engines: list[list[str]], said: str | None
+    flags: dict[str, Any], workers: list[str], engines: list[list[str]], said: str | None
 ) -> None:
     placement = Placement(
-        workers=[slot(worker)],
+        workers=list(map(slot, workers)),
         critics=[],
         engines=[tuple(map(slot, nodes)) for nodes in engines],
         frozen=[],
@@ -72,6 +78,29 @@ def test_weights_can_follow(
         return
     with pytest.raises(ConfigError, match=said):
         check_ways(cast("Cluster", Two()), placement, resolved)
+
+
+@pytest.mark.parametrize(
+    ("flags", "workers", "engines", "sending"),
+    [
+        ({}, [HERE, HERE, THERE], [[HERE], [HERE], [THERE]], {0, 2}),
+        ({}, [HERE, THERE, THERE], [[THERE]], {1}),
+        ({}, [HERE], [], {0}),
+        (BROADCAST, [HERE, THERE], [[THERE]], {0}),
+    ],
+)
+def test_which_ranks_send(
+    flags: dict[str, Any], workers: list[str], engines: list[list[str]], sending: set[int]
+) -> None:
+    """A file in memory is for engines on the host; what is broadcast reaches them all."""
+    placement = Placement(
+        workers=list(map(slot, workers)),
+        critics=[],
+        engines=[tuple(map(slot, nodes)) for nodes in engines],
+        frozen=[],
+    )
+    publisher = run_of("grpo", flags).engine.build().publisher(weights_dir="", model_path="", dtype="fp32")
+    assert senders(placement, publisher) == sending
 
 
 def test_frozen_models_are_beside_the_command() -> None:

@@ -51,7 +51,7 @@ def _wait_for(what: Callable[[], bool]) -> None:
 
 def test_a_killed_driver_leaves_no_shared_memory() -> None:
     """However early it is killed; that its processes end is a test of the command."""
-    folder = shared_dir("test", size_bytes=1)
+    folder = shared_dir("test", 1)
     (folder / "weights").write_bytes(b"0" * 1000)
     driver, child = _driver(folder, "wait")
     earlier = psutil.Process(driver.pid).children()
@@ -64,7 +64,7 @@ def test_a_killed_driver_leaves_no_shared_memory() -> None:
 
 
 def test_an_orderly_end_leaves_nothing() -> None:
-    folder = shared_dir("test", size_bytes=1)
+    folder = shared_dir("test", 1)
     driver, child = _driver(folder, "close")
     driver.communicate(timeout=LIMIT_S)
     assert driver.returncode == 0

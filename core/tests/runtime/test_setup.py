@@ -186,7 +186,8 @@ def test_one_for_each_rank(setups: Setups, prepared: Prepared) -> None:
     for setup in found:
         assert (setup.world_size, setup.run.seed, setup.threads) == (3, 11, 3)
         assert (setup.model, setup.publisher) == (prepared.model, PUBLISHER)
-        assert replace(setup, rank=0) == found[0]
+        assert (setup.sends, setup.tells) == (setup.rank == 0, setup.rank == 0)
+        assert replace(setup, rank=0, sends=True, tells=True) == found[0]
 
 
 def test_threads() -> None:

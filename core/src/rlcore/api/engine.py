@@ -137,7 +137,7 @@ class Engine(Generic[C]):
         """Those of `--engine.publish` that reach it on another host; `spanning`: on several."""
         return ()
 
-    @property
-    def copies(self) -> int:
-        """Whole versions of the weights that its publisher's folder holds at most."""
-        return int(load("rlcore.engines.publishers:copies", self.name)(self.config.publish))
+    def room(self, size: int) -> int:
+        """Bytes that its publisher's folder holds at most, of weights of `size` bytes."""
+        bucket_mb = getattr(self.config, "bucket_mb", 0)  # of an engine that takes buckets
+        return int(load("rlcore.engines.publishers:room", self.name)(self.config.publish, size, bucket_mb))

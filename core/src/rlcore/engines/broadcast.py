@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -12,12 +11,14 @@ from uuid import uuid4
 from torch import Tensor
 
 from rlcore.engines.broadcast_sender import BroadcastSender
-from rlcore.engines.bucket import buckets
+from rlcore.engines.bucket import flatten_tensors
 from rlcore.engines.client import EngineClient, together
-from rlcore.engines.publish import FilePublisher
-from rlcore.engines.publish_file import WeightsLocation, ready, summed
+from rlcore.engines.publish import StreamPublisher
+from rlcore.engines.publish_file import WeightsLocation
+from rlcore.engines.stream import Piece
 
-Call = Literal["open", "join", "send", "close", "save"]
+LOOPBACK = "127.0.0.1"
+Call = Literal["open", "join", "send", "close"]
 """What the driver asks of the trainer's `BroadcastSender`."""
 Ask = Callable[..., Awaitable[Any]]
 """`ask(call, *arguments)`: calls the trainer's `BroadcastSender` beside its training."""
@@ -25,71 +26,63 @@ Ask = Callable[..., Awaitable[Any]]
 
 @dataclass(kw_only=True)
 class Link:
-    """The driver's way to the trainer, and the group of each server that it has met."""
+    """The driver's way to the trainer, and the group of each server that it has met.
+
+    `here`: the address of this host in the cluster, for a trainer on another one.
+    """
 
     ask: Ask | None = None
+    here: str | None = None
     groups: dict[EngineClient, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BroadcastPublisher(FilePublisher):
+class BroadcastPublisher(StreamPublisher):
     """For engines whose host reaches the trainer's.
 
     The driver asks the server to receive a bucket. Meanwhile the trainer's copy of this broadcasts it, by its
-    `BroadcastSender`. `backend`: nccl or gloo. `limit_s`: for a server to join, and for a bucket. `root` is
-    used for `directory` alone.
+    `BroadcastSender`. `backend`: nccl or gloo. `limit_s`: for a server to join, and for a bucket.
     """
 
-    bucket_bytes: int
     backend: str
     limit_s: float
     sender: BroadcastSender = field(default_factory=BroadcastSender)
     link: Link = field(default_factory=Link)
 
-    def connect(self, ask: Ask) -> None:
-        """In the driver: how it reaches the trainer."""
-        self.link.ask = ask
+    def connect(self, ask: Ask, here: str | None = None) -> None:
+        """In the driver: how it reaches the trainer; `here`: see `Link`."""
+        self.link.ask, self.link.here = ask, here
 
-    def write(
-        self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
-    ) -> WeightsLocation:
-        values = {name: value.clone() for name, value in ready(tensors, self.dtype).items()}
-        self.sender.hold(values, version)
-        return WeightsLocation(
-            directory=str(self.root / str(version)),
-            version=version,
-            checksums=summed(values),
-            buckets=buckets(values, self.bucket_bytes),
-        )
+    def _keep(self, tensors: Sequence[tuple[str, Tensor]]) -> None:
+        self.sender.hold(flatten_tensors(tensor for _, tensor in tensors))
 
-    async def directory(self, location: WeightsLocation) -> str:
-        if not Path(location.directory).is_dir():
-            await self._ask("save", self.root, location.version)
-        return location.directory
+    def _drop(self) -> None:
+        self.sender.hold(None)
 
-    async def _send(self, client: EngineClient, location: WeightsLocation) -> None:
+    async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
         if client not in self.link.groups:
             self.link.groups[client] = await self._join(client)
-        name = self.link.groups[client]
         try:
             await client.begin_weight_update()
-            sending = self._ask("send", name, location.version, location.buckets)
-            await together([self._receive(client, name, location), sending])
+            checksums = await super()._send(client, location)
             await client.end_weight_update()
         except BaseException:
             await self._leave(client)
             raise
+        return checksums
 
-    async def _receive(self, client: EngineClient, name: str, location: WeightsLocation) -> None:
-        for bucket in location.buckets:
-            last = bucket is location.buckets[-1]
-            await client.update_from_broadcast(name, bucket, version=location.version if last else None)
+    async def _take(self, client: EngineClient, piece: Piece, version: int | None) -> None:
+        name = self.link.groups[client]
+        receiving = client.update_from_broadcast(name, piece.bucket, version=version)
+        await together([receiving, self._ask("send", name)])
 
     async def _join(self, client: EngineClient) -> str:
         """A group of the trainer (rank 0) and the server, whose name nothing else has."""
         name = f"rlcore-{uuid4().hex[:12]}"
         size = 1 + (await client.capabilities()).tensor_ranks
-        host, port = await self._ask("open", name, urlsplit(client.url).hostname)
+        engine = urlsplit(client.url).hostname
+        is_beside = engine == LOOPBACK  # this process, and perhaps not the trainer
+        host, port = await self._ask("open", name, (self.link.here or engine) if is_beside else engine)
         entering = client.join_weights_group(name, host, port, size=size, backend=self.backend)
         try:
             await together([entering, self._ask("join", name, size, self.backend, self.limit_s)])

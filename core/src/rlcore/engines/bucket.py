@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ T = TypeVar("T")
 _ONE_MATRIX = re.compile(r"\.self_attn\.(q_a_proj|kv_a_proj_with_mqa)\.")
 """Down-projections of latent attention. SGLang makes one matrix of a layer's two, and drops one that comes
 without the other."""
+_OF_ONE_MATRIX = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,28 +41,36 @@ def grouped(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterato
         yield bucket
 
 
-def bucket_names(sizes: Mapping[str, int], limit: int) -> list[list[str]]:
-    """Names, with the bytes of each, in runs of at most `limit` bytes.
+def bucketed(
+    tensors: Iterable[tuple[str, Tensor]], size: Callable[[str, Tensor], int], limit: int
+) -> Iterator[list[tuple[str, Tensor]]]:
+    """Named tensors as they come, in runs of at most `limit` bytes, by the `size` of each.
 
-    Names of which SGLang makes one matrix are never apart: such a pair that is larger is alone.
+    Tensors of which SGLang makes one matrix are never apart: such a pair that is larger is alone.
     """
-    pairs: dict[str, list[str]] = {}
-    for name in sizes:
-        pairs.setdefault(_ONE_MATRIX.sub(".self_attn.a_proj.", name), []).append(name)
-    groups = grouped(pairs.values(), lambda pair: sum(sizes[name] for name in pair), limit)
-    return [[name for pair in run for name in pair] for run in groups]
+    for run in grouped(_pairs(tensors), lambda some: sum(size(*one) for one in some), limit):
+        yield [one for some in run for one in some]
 
 
-def buckets(tensors: Mapping[str, Tensor], limit_bytes: int) -> tuple[Bucket, ...]:
-    """All of `tensors` in buckets of at most `limit_bytes`."""
-    sizes = {name: one.nbytes for name, one in tensors.items()}
-    return tuple(
-        Bucket(
-            names=tuple(run),
-            dtypes=tuple(str(tensors[name].dtype).removeprefix("torch.") for name in run),
-            shapes=tuple(tuple(tensors[name].shape) for name in run),
-        )
-        for run in bucket_names(sizes, limit_bytes)
+def _pairs(tensors: Iterable[tuple[str, Tensor]]) -> Iterator[list[tuple[str, Tensor]]]:
+    waiting: dict[str, list[tuple[str, Tensor]]] = {}
+    for name, tensor in tensors:
+        if not _ONE_MATRIX.search(name):
+            yield [(name, tensor)]
+            continue
+        key = _ONE_MATRIX.sub(".self_attn.a_proj.", name)
+        waiting.setdefault(key, []).append((name, tensor))
+        if len(waiting[key]) == _OF_ONE_MATRIX:
+            yield waiting.pop(key)
+    yield from waiting.values()  # models with one down-projection alone
+
+
+def bucket_of(tensors: Sequence[tuple[str, Tensor]]) -> Bucket:
+    """What `tensors` are, in their order."""
+    return Bucket(
+        names=tuple(name for name, _ in tensors),
+        dtypes=tuple(str(tensor.dtype).removeprefix("torch.") for _, tensor in tensors),
+        shapes=tuple(tuple(tensor.shape) for _, tensor in tensors),
     )
 
 

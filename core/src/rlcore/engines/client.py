@@ -323,18 +323,19 @@ class EngineClient:
         self,
         path: str,
         layout: Sequence[tuple[str, str, list[int], int]],
-        version: int,
+        version: int | None,
         *,
         flush: bool = True,
     ) -> None:
         """Loads the tensors that lie in file `path` of the server's own host (`local`).
 
-        `layout`: name, dtype, shape and byte offset of each (`rlcore.tensor_layout`).
+        `layout`: name, dtype, shape and byte offset of each (`rlcore.tensor_layout`). `version` None: more
+        will follow before the weights are those of a version.
         """
         body = {
             "path": path,
             "layout": list(layout),
-            "weight_version": str(version),
+            "weight_version": None if version is None else str(version),
             "flush_cache": flush,
         }
         await self._update("/update_weights_from_shared_memory", body)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -113,16 +113,17 @@ class DeltaPublisher(FilePublisher):
     async def directory(self, location: WeightsLocation) -> str:
         return await self.mirror.directory(self.root / _MIRROR, location)
 
-    async def _send(self, client: EngineClient, location: WeightsLocation) -> None:
+    async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
         if location.chain and (await client.capabilities()).deltas:
             try:
                 await client.update_from_delta(location.chain[-1], location.version, flush=False)
-                return
+                return location.checksums
             except RefusedError as error:
                 if error.status != _REFUSED:
                     raise
                 _log.warning("%s Version %d is loaded whole instead.", error, location.version)
         await client.update_from_disk(await self.directory(location), location.version, flush=False)
+        return location.checksums
 
 
 def _folders(location: WeightsLocation) -> set[Path]:

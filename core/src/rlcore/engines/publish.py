@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor
 
-from rlcore.api.errors import StaleWeightsError
+from rlcore.api.errors import EngineError, StaleWeightsError
+from rlcore.checksums import checksum
+from rlcore.engines.bucket import bucket_of, bucketed
 from rlcore.engines.client import EngineClient, together
-from rlcore.engines.publish_file import WeightsLocation, copy_side_files, tensor_layout, write_version
+from rlcore.engines.publish_file import (
+    DTYPES,
+    Layout,
+    WeightsLocation,
+    copy_side_files,
+    tensor_layout,
+    wire_dtype,
+    write_version,
+)
+from rlcore.engines.stream import Piece, Pieces, WeightStream
+
+BUCKET_BYTES = 256_000_000
+_BUCKET = "bucket"
+"""The file that holds the bucket on its way, in the folder of publications."""
 
 
 class Publisher(Protocol):
@@ -61,30 +78,121 @@ class FilePublisher:
     ) -> None:
         # Retracted requests compute their prefixes anew, so no cache of the old weights is left behind.
         await client.pause("in_place" if keep_cache else "retract")
-        await self._send(client, location)
+        checksums = await self._send(client, location)
         if not keep_cache:
             # Apart from the update, so that it can be tried again: SGLang refuses it for a moment after a
             # response, and an update that it is part of fails with it, weights swapped.
             await client.flush_cache()
-        await verify(client, location)
+        await verify(client, replace(location, checksums=checksums))
         await client.resume()
 
     async def directory(self, location: WeightsLocation) -> str:
         return location.directory
 
-    async def _send(self, client: EngineClient, location: WeightsLocation) -> None:
-        """The paused engine takes the weights up; its cache is left alone."""
+    async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
+        """The paused engine takes the weights up; its cache is left alone. Their checksums."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedMemoryPublisher(FilePublisher):
-    """For `local` on the trainer's host: the server maps the file."""
+class StreamPublisher(FilePublisher):
+    """Weights bucket by bucket: none of trainer, driver and network ever holds a whole copy of the model.
 
-    async def _send(self, client: EngineClient, location: WeightsLocation) -> None:
-        await client.update_from_shared_memory(
-            location.file, tensor_layout(location.file), location.version, flush=False
-        )
+    `checks`: each tensor's checksum goes along, for engines that tell theirs.
+    """
+
+    bucket_bytes: int = BUCKET_BYTES
+    checks: bool = True
+    is_by_host: ClassVar[bool] = False
+    """Engines take a bucket from their own host: a rank on each of these sends, else the first rank alone."""
+
+    def write(
+        self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
+    ) -> WeightsLocation:
+        """Nothing, unless `whole`: `pieces` are made when the engines ask for them."""
+        if whole:
+            return super().write(tensors, version, whole=whole)
+        return WeightsLocation(directory=str(self.root / str(version)), version=version, checksums={})
+
+    def pieces(
+        self, tensors: Iterable[tuple[str, Tensor]], *, sends: bool, tells: bool
+    ) -> Generator[Piece, None, None]:
+        """In each train worker, whose ranks gather `tensors` together: the pieces, one at a time.
+
+        `sends`: the bucket of a piece is kept here for the engines, until the next piece is asked for.
+        `tells`: this piece goes to the driver, with its checksums.
+        """
+        dtype = DTYPES[self.dtype]
+
+        def size(name: str, tensor: Tensor) -> int:
+            return tensor.numel() * wire_dtype(name, dtype).itemsize
+
+        runs = bucketed(tensors, size, self.bucket_bytes)
+        run = next(runs, None)
+        try:
+            while run is not None:
+                ready = [
+                    (name, tensor.detach().to(wire_dtype(name, dtype)).contiguous())
+                    for name, tensor in (run if sends or tells else ())
+                ]
+                content = self._keep(ready) if sends else None
+                checksums = {name: checksum(one) for name, one in ready} if self.checks and tells else {}
+                bucket = bucket_of(ready)
+                del ready
+                run = next(runs, None)
+                yield Piece(bucket=bucket, content=content, checksums=checksums, is_last=run is None)
+        finally:
+            self._drop()
+
+    async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
+        assert location.pieces is not None, "the driver asks the trainer for them"
+        checksums: dict[str, str] = {}
+        async for piece in location.pieces:
+            await self._take(client, piece, location.version if piece.is_last else None)
+            checksums |= piece.checksums
+        return checksums
+
+    def _keep(self, tensors: Sequence[tuple[str, Tensor]]) -> Any:
+        """In a train worker: keeps a bucket for the engines; `Piece.content`."""
+        raise NotImplementedError
+
+    def _drop(self) -> None:
+        """In a train worker: nothing is kept any more."""
+
+    async def _take(self, client: EngineClient, piece: Piece, version: int | None) -> None:
+        """In the driver: an engine takes up the bucket; `version`: of the last one."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedMemoryPublisher(StreamPublisher):
+    """For `local` on the host of a train worker: a file in memory that the server maps."""
+
+    is_by_host: ClassVar[bool] = True
+
+    def _keep(self, tensors: Sequence[tuple[str, Tensor]]) -> tuple[str, Layout]:
+        file = self.root / _BUCKET
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)  # another host has none yet
+        file.unlink(missing_ok=True)  # not written over: a server may have it mapped
+        try:
+            save_file({name: one.cpu() for name, one in tensors}, file)
+        except (OSError, SafetensorError) as error:
+            raise EngineError(f"New weights cannot be written to {self.root}: {error}.") from error
+        return str(file), tensor_layout(str(file))
+
+    def _drop(self) -> None:
+        (self.root / _BUCKET).unlink(missing_ok=True)
+
+    async def _take(self, client: EngineClient, piece: Piece, version: int | None) -> None:
+        file, layout = piece.content
+        await client.update_from_shared_memory(file, layout, version, flush=False)
+
+    async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
+        if location.pieces is not None:
+            return await super()._send(client, location)
+        layout = tensor_layout(location.file)  # written whole
+        await client.update_from_shared_memory(location.file, layout, location.version, flush=False)
+        return location.checksums
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +206,9 @@ class DiskPublisher(FilePublisher):
     ) -> WeightsLocation:
         return write_version(self.root, tensors, version, dtype=self.dtype, model_path=self.model_path)
 
-    async def _send(self, client: EngineClient, location: WeightsLocation) -> None:
+    async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
         await client.update_from_disk(location.directory, location.version, flush=False)
+        return location.checksums
 
 
 async def publish(
@@ -110,9 +219,30 @@ async def publish(
     *,
     keep_cache: bool = False,
 ) -> WeightsLocation:
-    """Writes and loads in one process."""
-    location = await asyncio.to_thread(publisher.write, tensors, version)
-    await load_all(publisher, clients, location, keep_cache=keep_cache)
+    """Writes and loads in one process; where the weights then lie whole, with their checksums."""
+    named = list(tensors)
+    location = await asyncio.to_thread(publisher.write, named, version, whole=True)
+    if isinstance(publisher, StreamPublisher):
+        made = publisher.pieces(named, sends=True, tells=True)
+
+        async def source() -> Pieces:
+            while (piece := await asyncio.to_thread(next, made, None)) is not None:
+                yield piece
+
+        stream = WeightStream(source, len(clients))
+        shares = [stream.share() for _ in clients]
+        loads = [
+            publisher.load(client, replace(location, pieces=share.pieces()), keep_cache=keep_cache)
+            for client, share in zip(clients, shares, strict=True)
+        ]
+        try:
+            await together(loads)
+        finally:
+            for share in shares:
+                share.close()
+            await stream.close()
+    else:
+        await load_all(publisher, clients, location, keep_cache=keep_cache)
     return location
 
 

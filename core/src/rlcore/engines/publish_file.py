@@ -7,8 +7,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -18,11 +18,13 @@ from torch import Tensor
 
 from rlcore.api.errors import EngineError
 from rlcore.checksums import checksum
-from rlcore.engines.bucket import Bucket
+from rlcore.engines.stream import Piece, WeightStream
 
 FILE = "model.safetensors"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 DTYPE_NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+Layout = list[tuple[str, str, list[int], int]]
+"""Of tensors in a file: name, dtype, shape and byte offset of each."""
 FP32_SUFFIX = "e_score_correction_bias"
 """Of weights that transformers and engines hold in fp32 whatever the model's dtype."""
 KEPT_VERSIONS = 2
@@ -35,15 +37,17 @@ class WeightsLocation:
 
     `directory`, named by a version, holds that version's `model.safetensors` (and config and tokenizer where
     they were asked for). `chain`: files of changes (`rlcore.engines.delta`), the oldest first, that make
-    `version` of it; none where it is that of `version`. `buckets`: what a broadcast sends instead, in order.
-    `checksums`: Hugging Face name → `rlcore.checksum`, of the values as written.
+    `version` of it; none where it is that of `version`. `stream`: in the driver, where it comes from the
+    trainer's memory instead; `pieces`: of it, for the engine that loads it. `checksums`: Hugging Face name →
+    `rlcore.checksum`, of the values as written.
     """
 
     directory: str
     version: int
     checksums: Mapping[str, str]
     chain: tuple[str, ...] = ()
-    buckets: tuple[Bucket, ...] = ()
+    stream: WeightStream | None = field(default=None, compare=False)
+    pieces: AsyncIterator[Piece] | None = field(default=None, compare=False)
 
     @property
     def file(self) -> str:
@@ -51,10 +55,9 @@ class WeightsLocation:
         return str(Path(self.directory) / FILE)
 
 
-def shared_dir(name: str, *, size_bytes: int, copies: int = KEPT_VERSIONS + 1) -> Path:
-    """A new private folder for `copies` versions of `size_bytes` each: in memory where that has room."""
+def shared_dir(name: str, need: int) -> Path:
+    """A new private folder for `need` bytes: in memory where that has room."""
     memory = Path("/dev/shm")
-    need = copies * size_bytes
     has_room = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > need
     return Path(tempfile.mkdtemp(prefix=f"rlcore-{name}-", dir=memory if has_room else None))
 
@@ -108,7 +111,7 @@ def written(root: Path, version: int) -> Iterator[Path]:
         ) from error
 
 
-def tensor_layout(file: str) -> list[tuple[str, str, list[int], int]]:
+def tensor_layout(file: str) -> Layout:
     """Name, dtype, shape and byte offset (from the start of `file`) of each tensor."""
     with open(file, "rb") as opened:
         size = int.from_bytes(opened.read(8), "little")
@@ -129,9 +132,12 @@ def ready(tensors: Iterable[tuple[str, Tensor]], dtype: str) -> dict[str, Tensor
 
 
 def _ready(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    if name.endswith(FP32_SUFFIX):
-        dtype = torch.float32
-    return tensor.detach().to(device="cpu", dtype=dtype).contiguous()
+    return tensor.detach().to(device="cpu", dtype=wire_dtype(name, dtype)).contiguous()
+
+
+def wire_dtype(name: str, dtype: torch.dtype) -> torch.dtype:
+    """That in which the engine wants the tensor `name`; `dtype`: its own."""
+    return torch.float32 if name.endswith(FP32_SUFFIX) else dtype
 
 
 def copy_side_files(model_path: Path, target: Path) -> None:

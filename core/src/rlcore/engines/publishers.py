@@ -21,11 +21,13 @@ def publisher_of(
     bucket_mb: int,
     limit_s: float,
     on_gpu: bool,
+    checks: bool = True,
 ) -> Publisher:
     """The one that `publish` names: disk, delta, shared_memory or broadcast.
 
     `root`: where versions lie; `model_path`: with config and tokenizer; `dtype`, `on_gpu`: of the engine;
-    `bucket_mb`, `limit_s`: of a broadcast.
+    `bucket_mb`: of what is not written whole; `limit_s`: of a broadcast. `checks`: the engine tells checksums
+    of its tensors.
     """
     from rlcore.engines.broadcast import BroadcastPublisher
     from rlcore.engines.delta_publish import DeltaPublisher
@@ -33,7 +35,7 @@ def publisher_of(
 
     match publish:
         case "shared_memory":
-            return SharedMemoryPublisher(root=root, dtype=dtype)
+            return SharedMemoryPublisher(root=root, dtype=dtype, bucket_bytes=bucket_mb * MEGABYTE)
         case "disk":
             return DiskPublisher(root=root, dtype=dtype, model_path=model_path)
         case "delta":
@@ -45,6 +47,7 @@ def publisher_of(
         bucket_bytes=bucket_mb * MEGABYTE,
         backend="nccl" if on_gpu else "gloo",
         limit_s=limit_s,
+        checks=checks,
     )
 
 
@@ -57,9 +60,14 @@ def far_ways(offered: Sequence[str], *, spanning: bool) -> list[str]:
     return [way for way in offered if way == "broadcast" and not spanning]
 
 
-def copies(publish: str) -> int:
-    """Whole versions for which the folder of `publish` needs room."""
+def room(publish: str, size: int, bucket_mb: int) -> int:
+    """Bytes that the folder of `publish` holds at most, of weights of `size` bytes."""
     from rlcore.engines.delta_publish import DELTA_COPIES
     from rlcore.engines.publish_file import KEPT_VERSIONS
 
-    return DELTA_COPIES if publish == "delta" else KEPT_VERSIONS + 1
+    match publish:
+        case "shared_memory" | "broadcast" | "tensor":
+            return min(size, bucket_mb * MEGABYTE)
+        case "delta":
+            return DELTA_COPIES * size
+    return (KEPT_VERSIONS + 1) * size

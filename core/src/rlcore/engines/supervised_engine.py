@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, get_args
 
 from rlcore.api.errors import EngineError, RunError
@@ -14,6 +14,7 @@ from rlcore.engines.client import EngineClient, MemoryTag
 from rlcore.engines.client_http import RefusedError, UnreachableError
 from rlcore.engines.publish import Publisher
 from rlcore.engines.publish_file import WeightsLocation
+from rlcore.engines.stream import OutdatedError
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -114,11 +115,14 @@ class SupervisedEngine:
         health: Health,
         spares: Spares,
         registry: ServerRegistry | None = None,
+        lags: bool = False,
     ) -> None:
         """`publisher`: None where weights stay those of the server's start; then nothing is loaded.
 
-        `registry`: is told of each server, before it serves and after.
+        `registry`: is told of each server, before it serves and after. `lags`: it keeps its weights while the
+        trainer goes on, so that a replacement may find them gone, which is an EngineError.
         """
+        self._lags = lags
         self.name = name
         self._launcher = launcher
         self._publisher = publisher
@@ -127,6 +131,7 @@ class SupervisedEngine:
         self._registry = registry
         self.changes = 0
         self._location: WeightsLocation | None = None
+        self._newer = asyncio.Event()
         self._loading = 0
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -224,7 +229,39 @@ class SupervisedEngine:
         Where it is lost, and there is no room for another one before `resume`, nobody is waited for.
         """
         self._location = location
-        await self._beside_training(lambda server: self._give(server, location, keep_cache))
+        self._newer.set()
+        self._loading += 1
+        try:
+            if await self._load_with_others(location, keep_cache):
+                return
+            while self._has_room.is_set():
+                server = await self.serving()
+                with contextlib.suppress(LostError):
+                    await self.once(server, self._load_alone(server, location, keep_cache))
+                    return
+        finally:
+            self._loading -= 1
+
+    async def _load_with_others(self, location: WeightsLocation, keep_cache: bool) -> bool:
+        """Whether the server that is there now has taken `location` up, as the others do at the same time."""
+        share = location.stream.share() if location.stream is not None else None
+        mine = replace(location, pieces=share.pieces()) if share is not None else location
+        try:
+            if (server := self.server) is not None:
+                with contextlib.suppress(LostError):
+                    await self.once(server, self._give(server, mine, keep_cache))
+                    return True
+        finally:
+            if share is not None:
+                share.close()
+        return False
+
+    async def _load_alone(self, server: RunningServer, location: WeightsLocation, keep_cache: bool) -> None:
+        if location.stream is None:
+            await self._give(server, location, keep_cache)
+            return
+        async with contextlib.aclosing(location.stream.alone()) as pieces:
+            await self._give(server, replace(location, pieces=pieces), keep_cache)
 
     async def check(self, ask: Callable[[EngineClient], Awaitable[None]]) -> None:
         """As `with_client`; but where `load` would wait for nobody, nobody is asked."""
@@ -378,20 +415,36 @@ class SupervisedEngine:
             await self._has_room.wait()
             try:
                 server = self._server = RunningServer(await self._launcher.start())
-                if self._location is not None:
-                    await self._bring(server, self._location)
+                await self._bring_newest(server)
                 await self._serve(server)
+            except OutdatedError as error:
+                raise EngineError(f"{self.name} cannot be replaced: {error} It was lost: {reason}") from error
             except RunError as error:
                 reason = str(error)
                 continue
             return
+
+    async def _bring_newest(self, server: RunningServer) -> None:
+        """The weights of the run, unless they are those of the server's start.
+
+        The trainer may be at the next version already: then they come with its publication.
+        """
+        while (location := self._location) is not None:
+            self._newer.clear()
+            try:
+                await self._bring(server, location)
+                return
+            except OutdatedError:
+                if self._lags:
+                    raise
+                await self._newer.wait()
 
     async def _bring(self, server: RunningServer, location: WeightsLocation) -> None:
         """As `_give`, to a server that does not serve yet; LostError where its time ends first."""
         self._loading += 1
         end = asyncio.create_task(self._end_of(server))
         try:
-            await self.once(server, self._give(server, location, False))
+            await self.once(server, self._load_alone(server, location, False))
         finally:
             self._loading -= 1
             end.cancel()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +48,7 @@ class EngineGroup:
         from rlcore.engines.publish import DiskPublisher
         from rlcore.engines.supervised_engine import Spares
 
-        self._prepared = prepared
+        self._prepared, self._here = prepared, cluster.here
         self._part = prepared.resolved.engine
         model, run = prepared.model, prepared.resolved.run
         token = external.token() if prepared.engine_urls else secrets.token_urlsafe(32)
@@ -62,6 +64,7 @@ class EngineGroup:
             )
         )
         self._publications = 0
+        self._trainer: TrainerGroup | None = None
         urls, limit_s = prepared.engine_urls, run.serving.engine_health_limit
         launchers: list[Launcher] = [ExternalLauncher(self._client(url), limit_s=limit_s) for url in urls]
         launchers += [self._launcher(index, nodes) for index, nodes in enumerate(places)]
@@ -69,7 +72,11 @@ class EngineGroup:
         self._router = self._made_router() if own else None
         self._every = [
             self._servers.supervised(
-                f"Engine {index}", one, self.publisher, registry=self._listed(index) if index < own else None
+                f"Engine {index}",
+                one,
+                self.publisher,
+                registry=self._listed(index) if index < own else None,
+                lags=index >= own,
             )
             for index, one in enumerate(launchers)
         ]
@@ -93,8 +100,9 @@ class EngineGroup:
         """Before the first publication: who has the weights."""
         from rlcore.engines.broadcast import BroadcastPublisher
 
+        self._trainer = trainer
         if isinstance(self.publisher, BroadcastPublisher):
-            self.publisher.connect(trainer.broadcast)
+            self.publisher.connect(trainer.broadcast, None if trainer.is_here else self._here)
 
     async def start(self) -> None:
         """Start every server and wait until all answer."""
@@ -151,9 +159,10 @@ class EngineGroup:
         run, model = self._prepared.resolved.run, Path(self._prepared.model.path)
         limit_s = run.limits.publish_timeout
         try:
-            async with asyncio.timeout(limit_s):
-                await together(engine.load(location, keep_cache=keep_cache) for engine in engines)
+            async with asyncio.timeout(limit_s), self._streamed(location, len(engines)) as mine:
+                await together(engine.load(mine, keep_cache=keep_cache) for engine in engines)
                 if check:
+                    location = await self._whole(location)
                     await together(
                         engine.check(lambda client: verify_by_reload(self.publisher, client, location, model))
                         for engine in engines
@@ -174,6 +183,31 @@ class EngineGroup:
         """Of the servers that serve now; and of all of them together behind a router."""
         servers = [engine.server.client for engine in self._every if engine.server is not None]
         return servers if self._asking is None else [*servers, self._asking]
+
+    @contextlib.asynccontextmanager
+    async def _streamed(self, location: WeightsLocation, engines: int) -> AsyncIterator[WeightsLocation]:
+        """`location`, with the trainer's pieces of it where they come from its memory, for `engines`."""
+        from rlcore.engines.publish import StreamPublisher
+        from rlcore.engines.stream import WeightStream
+
+        if not isinstance(self.publisher, StreamPublisher):
+            yield location
+            return
+        trainer, version = self._trainer, location.version
+        assert trainer is not None, "connected before the first publication"
+        stream = WeightStream(lambda: trainer.pieces(version), engines)
+        try:
+            yield replace(location, stream=stream)
+        finally:
+            await stream.close()
+
+    async def _whole(self, location: WeightsLocation) -> WeightsLocation:
+        """`location` as a file."""
+        from rlcore.engines.publish import StreamPublisher
+
+        if not isinstance(self.publisher, StreamPublisher) or self._trainer is None:
+            return location
+        return await self._trainer.write_weights(location.version, whole=True)
 
     async def watch(self) -> None:
         """Raises `EngineError` when an engine is lost and may not be replaced; never returns."""
@@ -266,8 +300,8 @@ def _weights_dir(prepared: Served) -> Path:
     run = prepared.resolved.run
     if not prepared.engine_urls:
         # Twice the file: bf16 weights may be published as fp32.
-        size, copies = 2 * _weight_bytes(Path(prepared.model.path)), prepared.resolved.engine.build().copies
-        return shared_dir("weights", size_bytes=size, copies=copies)
+        size = 2 * _weight_bytes(Path(prepared.model.path))
+        return shared_dir("weights", prepared.resolved.engine.build().room(size))
     root = Path(run.serving.engine_weights_dir or prepared.run_dir)
     folder = root / f"weights-{secrets.token_hex(4)}"
     with writing(folder):

@@ -13,6 +13,7 @@ from rlcore.runtime.trainer import BundleSlot
 if TYPE_CHECKING:
     from rlcore.api.run_config import RunConfig
     from rlcore.compose.resolved import Resolved
+    from rlcore.engines.publish import Publisher
     from rlcore.runtime.cluster import Bundle, Cluster
     from rlcore.runtime.prepared import Prepared, Served
 
@@ -111,30 +112,38 @@ def check_frozen(cluster: Cluster, slots: Sequence[BundleSlot]) -> None:
 def check_ways(cluster: Cluster, placement: Placement, resolved: Resolved) -> None:
     """`ConfigError` where new weights would not reach an engine.
 
-    Rank 0 of the trainer leaves them on its host for this process, so it must be here.
+    What is written whole lies beside this command, where both the first rank and the engines must be. Buckets
+    come from the memory of the ranks, wherever these are; some ways need one on the host of each engine.
     """
-    engine, first = resolved.engine.build(), placement.workers[0]
-    publish = engine.config.publish
-    if not first.is_here:
+    from rlcore.engines.publish import StreamPublisher
+
+    engine = resolved.engine.build()
+    way, found = engine.config.publish, f"--ray-address {cluster.address}"
+    publisher = engine.publisher(weights_dir="", model_path="", dtype="fp32")  # asked what it is, and no more
+    is_streamed = isinstance(publisher, StreamPublisher)
+    if not placement.workers[0].is_here and not is_streamed:
         raise ConfigError(
-            f"--ray-address {cluster.address}: train worker 0 would run on {first.host}, and must be "
-            f"beside this command, on {cluster.here}: make room there."
+            f"{found}: train worker 0 would run on {placement.workers[0].host}, and --engine.publish {way} "
+            f"needs it beside this command, on {cluster.here}: make room there, or take another way."
         )
+    by_host = is_streamed and publisher.is_by_host
+    reached = {slot.host for slot in placement.workers} if by_host else {cluster.here}
     for number, nodes in enumerate(placement.engines):
-        far = [slot.host for slot in nodes if not slot.is_here]
+        far = [slot.host for slot in nodes if slot.host not in reached]
         ways = engine.far_ways(spanning=len(nodes) > 1)
-        if far and publish not in ways:
+        if far and way not in ways:
             also = f"take --engine.publish {' or '.join(ways)}, " if ways else ""
+            near = ", ".join(sorted(reached))
             raise ConfigError(
-                f"--ray-address {cluster.address}: engine {number} would run on {far[0]}, and "
-                f"--engine.publish {publish} reaches none but those beside this command, on "
-                f"{cluster.here}: {also}make room there, or start the engines yourself and name them with "
-                "--engine-url."
+                f"{found}: engine {number} would run on {far[0]}, and --engine.publish {way} reaches none "
+                f"but those on {near}: {also}make room there, or start the engines yourself and name them "
+                "with --engine-url."
             )
-        if far and resolved.run.serving.check_weights_every:
+        away = [slot.host for slot in (placement.workers[0], *nodes) if not slot.is_here]
+        if away and resolved.run.serving.check_weights_every:
             raise ConfigError(
-                f"--check-weights-every has an engine read the weights from a file, and engine {number} "
-                f"would run on {far[0]}, which has none: leave it out."
+                "--check-weights-every has an engine read the weights from a file that train worker 0 wrote, "
+                f"and one of them would run on {away[0]}, not beside this command: leave it out."
             )
 
 
@@ -251,6 +260,18 @@ def _node(served: Served) -> dict[str, float]:
 
 def _by_engine(slots: Sequence[BundleSlot], nodes: int) -> list[Nodes]:
     return [tuple(slots[start : start + nodes]) for start in range(0, len(slots), nodes)]
+
+
+def senders(placement: Placement, publisher: Publisher) -> frozenset[int]:
+    """The ranks from which engines take new weights: the first one, or the first on each engine's host."""
+    from rlcore.engines.publish import StreamPublisher
+
+    if not (isinstance(publisher, StreamPublisher) and publisher.is_by_host):
+        return frozenset({0})
+    hosts = [slot.host for slot in placement.workers]
+    return frozenset(hosts.index(slot.host) for nodes in placement.engines for slot in nodes) or frozenset(
+        {0}
+    )
 
 
 def critic_ranks(run: RunConfig) -> int:

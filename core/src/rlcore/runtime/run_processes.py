@@ -28,7 +28,7 @@ from rlcore.runtime.evals import evaluations
 from rlcore.runtime.evaluations import Evaluations
 from rlcore.runtime.frozen import FrozenGroup
 from rlcore.runtime.loop import Loop
-from rlcore.runtime.placement import Placement
+from rlcore.runtime.placement import Placement, senders
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.reaper import scratch
 from rlcore.runtime.rollout_loop import RolloutLoop
@@ -164,7 +164,8 @@ class RunProcesses:
             await engines.release()
             early = []
         if trainer is not None:
-            setups = worker_setups(prepared, engines.publisher, threads)
+            sending = senders(self.placement, engines.publisher)
+            setups = worker_setups(prepared, engines.publisher, threads, sending)
             early.append(trainer.start(setups, critic_setups(setups, len(self.placement.critics))))
         await _all_or_first_error(*early)
 

@@ -39,6 +39,7 @@ class Servers:
         publisher: Publisher | None = None,
         *,
         registry: ServerRegistry | None = None,
+        lags: bool = False,
     ) -> SupervisedEngine:
         """See `SupervisedEngine`; its health is held to the run's limits."""
         from rlcore.engines.supervised_engine import Health, SupervisedEngine
@@ -46,7 +47,13 @@ class Servers:
         run = self._resolved.run
         health = Health(every_s=run.serving.engine_health_every, limit_s=run.serving.engine_health_limit)
         return SupervisedEngine(
-            name, launcher, publisher, health=health, spares=self.spares, registry=registry
+            name,
+            launcher,
+            publisher,
+            health=health,
+            spares=self.spares,
+            registry=registry,
+            lags=lags,
         )
 
     def launcher(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -33,8 +34,10 @@ def saved_roles(resolved: Resolved) -> tuple[str, ...]:
     return (POLICY, *reference, *((CRITIC,) if resolved.value_loss else ()))
 
 
-def worker_setups(prepared: Prepared, publisher: Publisher, threads: int) -> list[WorkerSetup]:
-    """One setup for each rank."""
+def worker_setups(
+    prepared: Prepared, publisher: Publisher, threads: int, senders: Collection[int] = (0,)
+) -> list[WorkerSetup]:
+    """One setup for each rank. `senders`: ranks from which engines take new weights."""
     resolved, run = prepared.resolved, prepared.resolved.run
     needs = resolved.needs
     learner = LearnerSettings(
@@ -64,6 +67,8 @@ def worker_setups(prepared: Prepared, publisher: Publisher, threads: int) -> lis
             critic=prepared.critic if resolved.value_loss else None,
             value_loss=resolved.value_loss,
             publisher=publisher,
+            sends=rank in senders,
+            tells=rank == min(senders),
             profiler=_profiler(prepared, rank),
         )
         for rank in range(run.ranks)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rlcore.api.run_config import LimitOptions
     from rlcore.engines.broadcast import Call
     from rlcore.engines.publish_file import WeightsLocation
+    from rlcore.engines.stream import Piece
     from rlcore.learning.settings import Scales
 
 START_SECONDS = 600.0
@@ -84,11 +85,16 @@ class TrainerGroup:
         def actor(cls: type, rank: int, slot: BundleSlot) -> Actor:
             return cluster.actor(cls, rank, files, env, gpus=slot.gpus, bundle=slot.bundle)
 
+        self.is_here = slots[0].is_here
+        """Whether the first rank is on the host of this process."""
         self._hosts = [[slot.host for slot in placed] for placed in (slots, critics)]
         self._actors = [actor(TrainWorker, rank, slot) for rank, slot in enumerate(slots)]
         self._critics = [actor(CriticWorker, rank, slot) for rank, slot in enumerate(critics)]
         self._data_ranks: list[int] = []
-        self._is_asleep = False
+        self._asleep: SleepLevel | None = None
+        self._version: int | None = None
+        self._weights_lock = asyncio.Lock()
+        """Held while they change, and while pieces of them are made, which are then of one version."""
         self.device = ""
         """The name of the first worker's GPU."""
 
@@ -176,19 +182,22 @@ class TrainerGroup:
         `version` None: nothing is written. The result of rank 0; `keep`: with columns of the tokens.
         """
         # In a thread: it takes time where the shares are large, and for ever where the cluster hangs.
-        assert not self._is_asleep, "it trains when it is awake"
+        assert self._asleep is None, "it trains when it is awake"
         references = await asyncio.to_thread(lambda: [self._cluster.put(share) for share in shares])
-        results = await self._all(
-            self._step(f"training step {step}"),
-            "update",
-            lambda rank: (references[self._data_ranks[rank]], step, first, version, scales, keep),
-        )
+        async with self._weights_lock:
+            self._version = version
+            results = await self._all(
+                self._step(f"training step {step}"),
+                "update",
+                lambda rank: (references[self._data_ranks[rank]], step, first, version, scales, keep),
+            )
         result: UpdateResult = results[0]
         return result
 
     async def write_weights(self, version: int, *, whole: bool = False) -> WeightsLocation:
         """Lay the present weights down for the engines, as `version` (see `Publisher.write`)."""
-        assert not self._is_asleep, "its weights are needed"
+        assert self._asleep != "all", "its weights are needed"
+        self._version = version
         task = self._save(f"writing weights {version}")
         locations = await self._all(task, "write_weights", lambda rank: (version, whole))
         location: WeightsLocation = locations[0]
@@ -204,15 +213,45 @@ class TrainerGroup:
 
         The bytes that the devices have back, of the rank that gives most.
         """
-        self._is_asleep = True
-        freed: list[int] = await self._all(self._step("going to sleep"), "sleep", lambda rank: (what,))
-        return max(freed)
+        async with self._weights_lock:
+            return await self._sleep(what)
 
     async def wake(self) -> None:
         """They are on the devices again, where they were not."""
-        if self._is_asleep:
+        async with self._weights_lock:
+            await self._wake()
+
+    async def pieces(self, version: int) -> AsyncGenerator[Piece, None]:
+        """Weights `version` bucket by bucket, each made when it is asked for (`StreamPublisher.pieces`).
+
+        Training waits meanwhile, and a trainer that sleeps is awake. OutdatedError where it has others.
+        """
+        from rlcore.engines.stream import OutdatedError
+
+        async with self._weights_lock:
+            if version != self._version:
+                raise OutdatedError(f"The trainer has weights {self._version}; asked for were {version}.")
+            asleep, task = self._asleep, self._save(f"publishing weights {version}")
+            if asleep == "all":
+                await self._wake()
+            try:
+                await self._all(task, "open_weights", lambda rank: ())
+                while told := [one for one in await self._all(task, "next_piece", lambda rank: ()) if one]:
+                    yield told[0]
+            finally:
+                await self._all(task, "close_weights", lambda rank: ())
+                if asleep == "all":
+                    await self._sleep(asleep)
+
+    async def _sleep(self, what: SleepLevel) -> int:
+        self._asleep = what
+        freed: list[int] = await self._all(self._step("going to sleep"), "sleep", lambda rank: (what,))
+        return max(freed)
+
+    async def _wake(self) -> None:
+        if self._asleep is not None:
             await self._all(self._step("waking up"), "wake", lambda rank: ())
-            self._is_asleep = False
+            self._asleep = None
 
     async def refresh_reference(self) -> None:
         """Copy the policy into the reference."""
@@ -220,7 +259,7 @@ class TrainerGroup:
 
     async def stage(self, roles: Sequence[str]) -> None:
         """Copy the state of `roles` to host memory; training may go on afterwards."""
-        assert not self._is_asleep, "its state is needed"
+        assert self._asleep is None, "its state is needed"
         apart = [role for role in roles if role == CRITIC and self._critics]
         rest = [role for role in roles if role not in apart]
         task = self._save("copying its state for a checkpoint")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcore.api.errors import WorkerError
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.heap import settle_heap
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from rlcore.engines.broadcast import Call
     from rlcore.engines.publish import Publisher
     from rlcore.engines.publish_file import WeightsLocation
+    from rlcore.engines.stream import Piece
     from rlcore.learning.settings import LearnerSettings, Scales
     from rlcore.runtime.profiler import StepProfiler
     from rlcore.runtime.remote_critic import Peers
@@ -42,6 +45,7 @@ class WorkerSetup:
 
     `reference`, `teacher`, `critic`: None where nothing reads them; `value_loss` comes with a critic.
     `advantage`: None where the responses were given. `hooks`: of the policy alone.
+    `sends`: engines take the weights from this rank; `tells`: the driver hears of them from it.
     """
 
     rank: int
@@ -59,6 +63,8 @@ class WorkerSetup:
     critic: ModelSpec | None
     value_loss: Part | None
     publisher: Publisher
+    sends: bool
+    tells: bool
     profiler: StepProfiler | None = None
 
     @property
@@ -142,6 +148,12 @@ class RankWorker:
 
         from rlcore.api.trainer import Rendezvous
 
+        if not Path(setup.learner.folder).is_dir():
+            raise WorkerError(
+                f"Train worker {self._rank} on {socket.gethostname()} does not see the run's folder "
+                f"{setup.learner.folder}, where checkpoints are: --run-dir must be on a file system that all "
+                "hosts share."
+            )
         torch.set_num_threads(setup.threads)
         meeting = Rendezvous(
             rank=setup.rank,
@@ -195,6 +207,8 @@ class TrainWorker(RankWorker):
         )
         self._publisher = setup.publisher
         self._profiler = setup.profiler
+        self._sends, self._tells = setup.sends, setup.tells
+        self._pieces: Generator[Piece, None, None] | None = None
         settle_heap()
         return trainer.data.number
 
@@ -227,20 +241,48 @@ class TrainWorker(RankWorker):
         )
 
     def stop(self) -> None:
-        """Leave the process group in order; a profile that the run's end cut short is written."""
+        """Leave the process group in order; a profile that the run's end cut short is written.
+
+        The folder of buckets goes, which there may be on another host than the driver's as well.
+        """
+        from rlcore.engines.publish import StreamPublisher
+
         if self._profiler is not None:
             self._profiler.end()
         super().stop()
+        if self._sends and isinstance(self._publisher, StreamPublisher):
+            shutil.rmtree(self._publisher.root, ignore_errors=True)
 
     def write_weights(self, version: int, whole: bool = False) -> WeightsLocation | None:
         """Lay the weights down for the engines (see `Publisher.write`); the location on rank 0."""
-        tensors = self._policy.hf_tensors()
+        from rlcore.engines.publish import StreamPublisher
+
+        is_streamed = isinstance(self._publisher, StreamPublisher) and not whole
+        tensors = iter(()) if is_streamed else self._policy.hf_tensors()
         if self._rank == 0:
             location: WeightsLocation = self._publisher.write(tensors, version, whole=whole)
             return location
         for _ in tensors:  # every rank takes part in gathering
             pass
         return None
+
+    def open_weights(self) -> None:
+        """Begin to make pieces of the weights: every rank takes part in gathering them."""
+        from rlcore.engines.publish import StreamPublisher
+
+        assert isinstance(self._publisher, StreamPublisher), "asked for by one of the same kind"
+        self._pieces = self._publisher.pieces(self._policy.hf_tensors(), sends=self._sends, tells=self._tells)
+
+    def next_piece(self) -> Piece | None:
+        """On the rank that tells, the next one; None: there is none, or this is another rank."""
+        assert self._pieces is not None, "opened before"
+        piece = next(self._pieces, None)
+        return piece if self._tells else None
+
+    def close_weights(self) -> None:
+        """No more are made."""
+        if self._pieces is not None:
+            self._pieces.close()
 
     def broadcast(self, call: Call, *arguments: Any) -> Any:
         """Of rank 0: a call of the `Sender` of its publisher, beside training."""

@@ -75,7 +75,7 @@ class EngineConformance(GenerationConformance, ControlConformance, WeightsConfor
         cls, tiny_models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
     ) -> Iterator[Served]:
         """The server of the class."""
-        weights_dir = shared_dir("contract", size_bytes=4_000_000)
+        weights_dir = shared_dir("contract", 4_000_000)
         launch = launch_of(
             tiny_models[0],
             weights_dir,

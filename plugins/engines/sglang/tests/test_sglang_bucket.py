@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import pickle
 from dataclasses import dataclass
@@ -12,10 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from rlcore.engines.bucket import bucket_names, buckets
-from rlcore.engines.publish_file import write_version
+from rlcore.engines.bucket import bucketed
 from rlcore_sglang import bucket as sglang_bucket
-from rlcore_sglang.bucket import payloads
+from rlcore_sglang.publish import TensorPublisher
 
 LATENT = "model.layers.{}.self_attn.{}.weight"
 ONE = [LATENT.format(0, name) for name in ("kv_a_proj_with_mqa", "kv_b_proj", "o_proj", "q_a_proj")]
@@ -24,21 +22,12 @@ SIZES = {**dict(zip(ONE, (40, 60, 100, 40), strict=True)), LATENT.format(1, "q_a
 
 @pytest.mark.parametrize("limit", [1, 80, 100, 139, 140, 1000])
 def test_what_sglang_makes_one_matrix_of_is_never_apart(limit: int) -> None:
-    found = bucket_names(SIZES, limit)
+    named = [(name, torch.zeros(size, dtype=torch.uint8)) for name, size in SIZES.items()]
+    found = [[name for name, _ in run] for run in bucketed(named, lambda _, one: one.nbytes, limit)]
     assert sorted(name for run in found for name in run) == sorted(SIZES)
     [of_one] = [run for run in found if ONE[0] in run]
     assert ONE[3] in of_one
     assert all(sum(SIZES[name] for name in run) <= max(limit, 100) for run in found)
-
-
-def test_both_ways_of_sending_keep_it_together(tmp_path: Path) -> None:
-    tensors = {name: torch.zeros(size // 2) for name, size in SIZES.items()}
-    in_one = [bucket for bucket in buckets(tensors, 160) if ONE[0] in bucket.names]
-    assert ONE[3] in in_one[0].names
-    location = write_version(tmp_path, tensors.items(), 1, dtype="fp32")
-    sent = [base64.b64decode(text) for text in payloads(location.file, 160)]
-    assert [ONE[3].encode() in one for one in sent] == [ONE[0].encode() in one for one in sent]
-    assert len(sent) > 1
 
 
 def tensors() -> dict[str, torch.Tensor]:
@@ -68,16 +57,16 @@ def test_a_payload_is_sglangs_pickle_and_nothing_else(tmp_path: Path) -> None:
             is_ours = (module_name, global_name) == sglang_bucket.SGLANG_CLASS
             return Metadata if is_ours else super().find_class(module_name, global_name)
 
-    location = write_version(tmp_path, tensors().items(), 1, dtype="fp32")
+    publisher = TensorPublisher(root=tmp_path, dtype="fp32", bucket_bytes=64)
     found: dict[str, torch.Tensor] = {}
-    sent = list(sglang_bucket.payloads(location.file, limit_bytes=64))
-    for text in sent:
-        bucket = Reader(io.BytesIO(base64.b64decode(text))).load()
+    sent = list(publisher.pieces(tensors().items(), sends=True, tells=True))
+    for piece in sent:
+        bucket = Reader(io.BytesIO(piece.content)).load()
         for meta in bucket["metadata"]:
             assert isinstance(meta, Metadata)
             flat = bucket["flattened_tensor"][meta.start_idx : meta.end_idx]
             found[meta.name] = flat.view(meta.dtype).reshape(meta.shape)
-    assert len(sent) == 2
+    assert [piece.is_last for piece in sent] == [False, True]
     assert all(torch.equal(found[name], value) for name, value in tensors().items())
     assert named - {sglang_bucket.SGLANG_CLASS} <= {
         ("torch._utils", "_rebuild_tensor_v2"),

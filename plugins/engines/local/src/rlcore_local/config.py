@@ -17,10 +17,15 @@ class LocalConfig(EngineConfig):
     )
     publish: Literal["shared_memory", "disk", "delta", "broadcast"] = Field(
         default="shared_memory",
-        description="How new weights reach the server: by mapping a file, as a directory that it reads, "
-        "as a file of what has changed, or from the trainer's memory by NCCL or gloo.",
+        description="How new weights reach the server: from memory that the trainer shares, as a directory "
+        "that it reads, as a file of what has changed, or from the trainer's memory by NCCL or gloo.",
     )
-    bucket_mb: int = Field(default=256, ge=1, le=1024, description="Megabytes of weights in one broadcast.")
+    bucket_mb: int = Field(
+        default=256,
+        ge=1,
+        le=1024,
+        description="Megabytes of weights on their way at the same time, by shared_memory and broadcast.",
+    )
     broadcast_limit_s: float = Field(
         default=120.0,
         gt=0,

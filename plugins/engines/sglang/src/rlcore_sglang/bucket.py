@@ -6,19 +6,15 @@ SGLang's allow-listed unpickler. By value, because handles to another process's 
 
 from __future__ import annotations
 
-import base64
 import io
-import math
 import pickle
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
-from rlcore import bucket_names, flatten_tensors, tensor_layout
+from rlcore import flatten_tensors
 
 SGLANG_CLASS = "sglang.srt.weight_sync.tensor_bucket", "FlattenedTensorMetadata"
 
@@ -46,19 +42,8 @@ class _Pickler(pickle._Pickler):
         self.memoize(obj)  # type: ignore[attr-defined]
 
 
-def payloads(file: str, limit_bytes: int) -> Iterator[str]:
-    """The tensors of a safetensors file in flattened buckets of `limit_bytes`, divided by `runs`."""
-    sizes = {
-        name: math.prod(shape) * getattr(torch, dtype).itemsize
-        for name, dtype, shape, _ in tensor_layout(file)
-    }
-    with safe_open(file, framework="pt") as opened:
-        for run in bucket_names(sizes, limit_bytes):
-            yield payload([(name, opened.get_tensor(name)) for name in run])
-
-
-def payload(tensors: list[tuple[str, Tensor]]) -> str:
-    """One bucket, base64."""
+def payload(tensors: list[tuple[str, Tensor]]) -> bytes:
+    """One bucket; it travels as base64."""
     metadata, start = [], 0
     for name, tensor in tensors:
         end = start + tensor.nbytes
@@ -67,4 +52,4 @@ def payload(tensors: list[tuple[str, Tensor]]) -> str:
     buffer = io.BytesIO()
     whole = flatten_tensors(tensor for _, tensor in tensors)
     _Pickler(buffer, protocol=4).dump({"flattened_tensor": whole, "metadata": metadata})
-    return base64.b64encode(buffer.getbuffer()).decode()
+    return buffer.getvalue()

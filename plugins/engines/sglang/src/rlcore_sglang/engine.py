@@ -115,7 +115,9 @@ class SglangEngine(Engine[SglangConfig]):
             from rlcore_sglang.publish import TensorPublisher
 
             bucket_bytes = config.bucket_mb * MEGABYTE
-            return TensorPublisher(root=root, dtype=self.dtype(dtype), bucket_bytes=bucket_bytes)
+            return TensorPublisher(
+                root=root, dtype=self.dtype(dtype), bucket_bytes=bucket_bytes, checks=False
+            )
         return publisher_of(
             config.publish,
             root,
@@ -124,6 +126,7 @@ class SglangEngine(Engine[SglangConfig]):
             bucket_mb=config.bucket_mb,
             limit_s=config.broadcast_limit_s,
             on_gpu=_has_gpu(),
+            checks=False,
         )
 
     def _environment(self) -> dict[str, str]:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rlcore import EngineClient, FilePublisher, WeightsLocation
-from rlcore_sglang.bucket import payloads
+from torch import Tensor
+
+from rlcore import EngineClient, Piece, StreamPublisher, WeightsLocation
+from rlcore_sglang.bucket import payload
 
 
 @dataclass(frozen=True, kw_only=True)
-class TensorPublisher(FilePublisher):
-    """In buckets, from a driver that sees `root`."""
+class TensorPublisher(StreamPublisher):
+    """A train worker makes SGLang's payload of each bucket, and the driver hands it on."""
 
-    bucket_bytes: int
+    def _keep(self, tensors: Sequence[tuple[str, Tensor]]) -> bytes:
+        return payload([(name, tensor.cpu()) for name, tensor in tensors])
 
-    async def _send(self, client: EngineClient, location: WeightsLocation) -> None:
+    async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
         await client.begin_weight_update()
-        previous: str | None = None
-        for payload in payloads(location.file, self.bucket_bytes):
-            if previous is not None:
-                await client.update_from_tensor(previous, version=None)
-            previous = payload
-        assert previous is not None, "a model has weights"
-        await client.update_from_tensor(previous, version=location.version, flush=False)
+        checksums = await super()._send(client, location)
         await client.end_weight_update()
+        return checksums
+
+    async def _take(self, client: EngineClient, piece: Piece, version: int | None) -> None:
+        text = base64.b64encode(piece.content).decode()
+        await client.update_from_tensor(text, version=version, flush=False)

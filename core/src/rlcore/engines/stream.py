@@ -1,0 +1,118 @@
+"""Weights on their way bucket by bucket: from the trainer to all engines that load at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlcore.api.errors import EngineError
+from rlcore.engines.bucket import Bucket
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """One bucket of a version.
+
+    `content`: what the way of publication made of its tensors, for the driver. `checksums`: Hugging Face
+    name → `rlcore.checksum`, where the engine tells its own. `is_last`: no other follows.
+    """
+
+    bucket: Bucket
+    content: Any = None
+    checksums: Mapping[str, str] = field(default_factory=dict)
+    is_last: bool = False
+
+
+Pieces = AsyncGenerator[Piece, None]
+
+
+class OutdatedError(EngineError):
+    """The trainer has newer weights than those that were asked for."""
+
+
+class WeightStream:
+    """One version of the trainer's weights. `source` begins to make its pieces anew at each call.
+
+    Engines that load it at the same time take `share`s: each piece is made once, when all have taken up the
+    one before it, so that there is never more than one. A single engine takes it `alone`.
+    """
+
+    def __init__(self, source: Callable[[], Pieces], shares: int) -> None:
+        """`shares`: how many will be taken; each must be closed."""
+        self._source = source
+        self._pieces: Pieces | None = None
+        self._open = self._awaited = shares
+        self._turn: asyncio.Future[Piece | None] = asyncio.get_running_loop().create_future()
+        self._making: asyncio.Task[None] | None = None
+
+    def alone(self) -> Pieces:
+        """All pieces, for one engine."""
+        return self._source()
+
+    def share(self) -> Share:
+        """Of one of the engines."""
+        return Share(self)
+
+    async def close(self) -> None:
+        """Nothing more is made. Called when every share is closed."""
+        if self._making is not None:
+            self._making.cancel()
+            await asyncio.gather(self._making, return_exceptions=True)
+        if self._pieces is not None:
+            await self._pieces.aclose()
+
+    def _ask(self) -> asyncio.Future[Piece | None]:
+        """The next piece, for one share."""
+        turn = self._turn
+        self._awaited -= 1
+        self._make_if_all_asked()
+        return turn
+
+    def _leave(self, asked: asyncio.Future[Piece | None] | None) -> None:
+        """A share takes no more. `asked`: what it asked for last."""
+        self._open -= 1
+        if asked is not self._turn:
+            self._awaited -= 1
+        self._make_if_all_asked()
+
+    def _make_if_all_asked(self) -> None:
+        if self._awaited or not self._open:
+            return
+        turn, self._turn = self._turn, asyncio.get_running_loop().create_future()
+        self._awaited = self._open
+        self._making = asyncio.create_task(self._make(turn))
+
+    async def _make(self, turn: asyncio.Future[Piece | None]) -> None:
+        if self._pieces is None:
+            self._pieces = self._source()
+        try:
+            turn.set_result(await anext(self._pieces, None))
+        except Exception as error:  # who waits for the piece raises it
+            turn.set_exception(error)
+            turn.exception()  # seen: everybody may have left
+
+
+class Share:
+    """The pieces of a stream, for one of the engines that take them together."""
+
+    def __init__(self, stream: WeightStream) -> None:
+        self._stream = stream
+        self._asked: asyncio.Future[Piece | None] | None = None
+        self._is_open = True
+
+    async def pieces(self) -> AsyncIterator[Piece]:
+        """In their order. The next is made when every share has asked for it."""
+        while self._is_open:
+            self._asked = self._stream._ask()
+            piece = await asyncio.shield(self._asked)
+            if piece is None:
+                return
+            yield piece
+
+    def close(self) -> None:
+        """The others wait for it no longer. May be called again."""
+        if self._is_open:
+            self._is_open = False
+            self._stream._leave(self._asked)

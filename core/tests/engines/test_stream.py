@@ -1,0 +1,132 @@
+"""Weights bucket by bucket: engines take each together, whoever leaves, and few are there at once."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from rlcore.api.errors import EngineError
+from rlcore.checksums import checksum
+from rlcore.engines.bucket import Bucket
+from rlcore.engines.publish import SharedMemoryPublisher
+from rlcore.engines.stream import Piece, Pieces, WeightStream
+
+LIMIT_S = 30.0
+COUNT = 4
+
+
+def piece(number: int) -> Piece:
+    bucket = Bucket(names=(str(number),), dtypes=(), shapes=())
+    return Piece(bucket=bucket, is_last=number == COUNT - 1)
+
+
+class Source:
+    """Makes pieces, and notes how many were asked for; the one of `fault` fails."""
+
+    def __init__(self, fault: int | None = None) -> None:
+        self.made = 0
+        self.fault = fault
+        self.closed = 0
+
+    async def pieces(self) -> Pieces:
+        try:
+            for number in range(COUNT):
+                if number == self.fault:
+                    raise EngineError("the trainer has died")
+                self.made += 1
+                yield piece(number)
+        finally:
+            self.closed += 1
+
+
+async def names(pieces: AsyncIterator[Piece]) -> list[str]:
+    return [one.bucket.names[0] async for one in pieces]
+
+
+async def test_a_piece_is_made_when_all_have_asked_for_it() -> None:
+    source = Source()
+    stream = WeightStream(source.pieces, 2)
+    slow, fast = stream.share(), stream.share()
+    ahead, behind = aiter(fast.pieces()), aiter(slow.pieces())
+    waiting = asyncio.ensure_future(anext(ahead))
+    for number in range(COUNT):
+        await asyncio.sleep(0.01)
+        assert source.made == number
+        assert not waiting.done()
+        assert (await anext(behind)).bucket.names == (await waiting).bucket.names == (str(number),)
+        waiting = asyncio.ensure_future(anext(ahead))
+    for end in (anext(behind), waiting):
+        with pytest.raises(StopAsyncIteration):
+            await end
+    assert await names(stream.alone()) == ["0", "1", "2", "3"]
+    slow.close()
+    fast.close()
+    await stream.close()
+    assert source.closed == 2
+
+
+@pytest.mark.parametrize("taken", [0, 1, 3])
+async def test_nobody_waits_for_one_that_has_left(taken: int) -> None:
+    """Not even for one that never took a piece, or that leaves while the next one is waited for."""
+    source = Source()
+    stream = WeightStream(source.pieces, 3)
+    shares = [stream.share() for _ in range(3)]
+    whole = asyncio.ensure_future(names(shares[0].pieces()))
+    leaving = [aiter(share.pieces()) for share in shares[1:]]
+    async with asyncio.timeout(LIMIT_S):
+        for _ in range(taken):
+            await asyncio.gather(*(anext(one) for one in leaving))
+        shares[1].close()
+        waiting = asyncio.ensure_future(anext(leaving[1]))
+        await asyncio.sleep(0.01)
+        shares[2].close()
+        waiting.cancel()
+        assert await whole == ["0", "1", "2", "3"]
+        shares[0].close()
+        await stream.close()
+    assert source.closed == 1
+
+
+async def test_all_hear_why_there_are_no_more() -> None:
+    stream = WeightStream(Source(fault=2).pieces, 2)
+    shares = [stream.share() for _ in range(2)]
+    found = await asyncio.gather(*(names(one.pieces()) for one in shares), return_exceptions=True)
+    assert [str(error) for error in found] == ["the trainer has died"] * 2
+    for share in shares:
+        share.close()
+    await stream.close()
+
+
+def test_there_are_never_more_than_a_few_buckets(tmp_path: Path) -> None:
+    alive: list[weakref.ref[Tensor]] = []
+    most = 0
+
+    def tensors() -> Iterator[tuple[str, Tensor]]:
+        nonlocal most
+        for number in range(40):
+            tensor = torch.full((1000,), float(number))
+            alive.append(weakref.ref(tensor))
+            most = max(most, sum(one() is not None for one in alive))
+            yield f"layer.{number}", tensor
+            del tensor
+
+    publisher = SharedMemoryPublisher(root=tmp_path, dtype="bf16", bucket_bytes=4_000)
+    seen: dict[str, Any] = {}
+    for one in publisher.pieces(tensors(), sends=True, tells=True):
+        file, layout = one.content
+        held = load_file(file)
+        assert Path(file).stat().st_size < 5_000, "one bucket of bf16"
+        assert [name for name, *_ in layout] == list(held)
+        assert one.checksums == {name: checksum(value) for name, value in held.items()}
+        seen |= {name: float(value[0]) for name, value in held.items()}
+    assert seen == {f"layer.{number}": float(number) for number in range(40)}
+    assert most <= 3 * 2 + 1, "two tensors a bucket"
+    assert not list(tmp_path.iterdir()), "nothing stays behind"
