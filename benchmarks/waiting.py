@@ -12,8 +12,8 @@ from rlcore.api.config import Config
 from rlcore.api.generation import GenerationContext
 from rlcore.api.hookspecs import hookimpl
 from rlcore.api.records import Component
-from rlcore.api.trajectory import Trajectory
 from rlcore.api.types import GenerationStatus, Sample
+from rlcore.trajectory import Trajectory
 
 
 class WaitingConfig(Config):

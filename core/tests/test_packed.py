@@ -22,7 +22,8 @@ from rlcore import (
     Sample,
     Span,
 )
-from rlcore.api.packed import Packed, flat
+from rlcore.api.packed import Packed
+from rlcore.rollout.batch import flat
 from rlcore.rollout.buffer import groups_from_json, groups_to_json
 
 INTS = (7, -1, 2**31 - 1, 7, 0)

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from rlcore.api.generation import GenerationContext
 from rlcore.api.hookspecs import hookimpl
 from rlcore.api.records import Component
-from rlcore.api.trajectory import answered
 from rlcore.api.types import Sample
+from rlcore.trajectory import answered
 from rlcore_environment.protocol import Step
 
 TURNS = 3

@@ -13,8 +13,8 @@ from rlcore.api.hookspecs import hookimpl
 from rlcore.api.part_config import AdvantageConfig, LossConfig
 from rlcore.api.records import Component
 from rlcore.api.training import LossInputs, LossOutput
-from rlcore.api.trajectory import answered
 from rlcore.api.types import Sample
+from rlcore.trajectory import answered
 
 
 class Marking:

@@ -105,19 +105,10 @@ from .api.model_facts import (
     ExpertFacts as ExpertFacts,
     LatentFacts as LatentFacts,
     ModelFacts as ModelFacts,
-    decoder_facts as decoder_facts,
-    expert_count as expert_count,
-    expert_facts as expert_facts,
-    latent_facts as latent_facts,
 )
 from .api.model_hook import (
     ModelHook as ModelHook,
     ModelView as ModelView,
-)
-from .api.offload import (
-    Offload as Offload,
-    SleepLevel as SleepLevel,
-    host_copy as host_copy,
 )
 from .api.optimizer import (
     LrSchedule as LrSchedule,
@@ -245,6 +236,7 @@ from .api.trainer import (
     SavedWeights as SavedWeights,
     Scorer as Scorer,
     Sleeper as Sleeper,
+    SleepLevel as SleepLevel,
     Staged as Staged,
     Stateful as Stateful,
     StepResult as StepResult,
@@ -269,11 +261,6 @@ from .api.training import (
     TokenWeights as TokenWeights,
     ValueInputs as ValueInputs,
     ValueLoss as ValueLoss,
-)
-from .api.trajectory import (
-    Trajectory as Trajectory,
-    answered as answered,
-    turn_seed as turn_seed,
 )
 from .api.types import (
     RECORDED as RECORDED,
@@ -334,6 +321,12 @@ from .compose.secrets import (
 )
 from .config.toml import (
     read_settings as read_settings,
+)
+from .config_facts import (
+    decoder_facts as decoder_facts,
+    expert_count as expert_count,
+    expert_facts as expert_facts,
+    latent_facts as latent_facts,
 )
 from .cpu.allocator import (
     keep_memory as keep_memory,
@@ -405,6 +398,10 @@ from .network import (
     listen as listen,
     stay_on as stay_on,
 )
+from .offload import (
+    Offload as Offload,
+    host_copy as host_copy,
+)
 from .plugins.registry import (
     Registry as Registry,
 )
@@ -425,3 +422,8 @@ from .silent_connections import (
 
 __all__: list[str]
 __version__: str
+from .trajectory import (
+    Trajectory as Trajectory,
+    answered as answered,
+    turn_seed as turn_seed,
+)

@@ -7,7 +7,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from rlcore.api.model_facts import ModelFacts, decoder_facts, expert_facts, latent_facts
+from rlcore.api.model_facts import ModelFacts
+from rlcore.config_facts import decoder_facts, expert_facts, latent_facts
 from rlcore.learning.flops import peak_tflops, training_flops
 
 FACTS = ModelFacts(

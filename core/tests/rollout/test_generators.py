@@ -10,7 +10,6 @@ from rlcore.api.errors import PluginError
 from rlcore.api.generation import ClosableGenerator, GenerationContext, Generator, GroupGenerator
 from rlcore.api.part import Part
 from rlcore.api.run_config import RunConfig
-from rlcore.api.trajectory import Trajectory, answered
 from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Sampling, Score, Span
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.rollout.buffer import Draw
@@ -21,6 +20,7 @@ from rlcore.rollout.metrics import Tally
 from rlcore.rollout.pipeline import GroupPipeline
 from rlcore.testing.generators import GeneratorConformance
 from rlcore.testing.token_engine import CountingReward, TokenEngine
+from rlcore.trajectory import Trajectory, answered
 
 HERE = __name__
 

@@ -18,13 +18,13 @@ from rlcore.api.part import Part, RewardPart
 from rlcore.api.part_config import FilterConfig, RewardConfig
 from rlcore.api.scoring import Verdict
 from rlcore.api.sources import Prompts
-from rlcore.api.trajectory import answered
 from rlcore.api.types import Group, Json, Prompt, Sample, Score
 from rlcore.testing.conformance import Conformance, Outcome, Subject, findings
 from rlcore.testing.filters import FilterConformance
 from rlcore.testing.generators import GeneratorConformance
 from rlcore.testing.rewards import RewardConformance
 from rlcore.testing.sources import SourceConformance
+from rlcore.trajectory import answered
 
 
 def fails(suite: type[Conformance]) -> dict[str, str]:

@@ -12,16 +12,12 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import total_ordering
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeAlias, TypeVar, overload
 
 if TYPE_CHECKING:
     import numpy as np
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import CoreSchema
-
-ROWS_AT_ONCE = 64
-"""Few enough that a copy of them is small beside the batch; enough that short ones cost little each."""
 
 SHOWN = 64
 """Numbers in a `repr`, which asyncio makes of whatever a task returns."""
@@ -197,21 +193,6 @@ def pack(fields: dict[str, Any], kinds: Mapping[str, type[Packed[Any]]]) -> None
     for name, kind in kinds.items():
         if name in fields and type(fields[name]) is not kind:
             fields[name] = kind(fields[name])
-
-
-def flat(
-    kind: type[Packed[Any]], rows: Iterable[Iterable[float]], count: int, dtype: type[np.generic]
-) -> np.ndarray[Any, Any]:
-    """The `count` numbers of all `rows`, of `kind` or packed as that, one after the other, as `dtype`."""
-    import numpy as np
-
-    values, start, left = np.empty(count, dtype=dtype), 0, iter(rows)
-    while some := tuple(islice(left, ROWS_AT_ONCE)):
-        piece = np.frombuffer(b"".join([kind(row).memory for row in some]), dtype=kind.code)
-        values[start : start + len(piece)] = piece
-        start += len(piece)
-    assert start == count, f"the rows hold {start} numbers"
-    return values
 
 
 def _array_of(code: str, values: Iterable[N]) -> array[N]:

@@ -15,7 +15,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -25,7 +25,6 @@ from rlcore.api.batch import TrainBatch
 
 if TYPE_CHECKING:
     from rlcore.api.model_hook import ModelHook, ModelView
-    from rlcore.api.offload import SleepLevel
     from rlcore.api.optimizer import OptimizerSettings
     from rlcore.api.part import ModelSpec
     from rlcore.api.plugin_file import PluginFile
@@ -73,6 +72,9 @@ class StepResult:
     finite: bool
     balance: float | None = None
 
+
+SleepLevel = Literal["optimizer", "all"]
+"""What sleeps: the optimizer's state and the gradients, or the parameters as well."""
 
 PolicyLoss = Callable[[TokenOutputs, TrainBatch], LossResult]
 """Called once a micro-batch that has response tokens, where the logits are."""

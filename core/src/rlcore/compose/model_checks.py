@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlcore.api.errors import ConfigError
-from rlcore.api.model_facts import expert_count
 from rlcore.compose.resolved import Inference, Resolved
+from rlcore.config_facts import expert_count
 
 TOP_EXPERTS = "num_experts_per_tok"
 

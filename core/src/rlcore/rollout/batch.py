@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from itertools import chain
-from typing import TYPE_CHECKING
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rlcore.api.batch import ROUTED_EXPERTS, TrainBatch
 from rlcore.api.errors import PluginError
-from rlcore.api.packed import PackedFlags, PackedFloats, PackedInts, flat
+from rlcore.api.packed import Packed, PackedFlags, PackedFloats, PackedInts
 from rlcore.api.types import Group, Sample
 from rlcore.learning.minibatch import assign_minibatches
 from rlcore.rollout.columns import extra_columns, metadata_columns
@@ -21,6 +21,10 @@ from rlcore.rollout.expert_replay import routed_experts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+_ROWS_AT_ONCE = 64
+"""Few enough that a copy of them is small beside the batch; enough that short ones cost little each."""
 
 
 def to_batch(
@@ -217,3 +221,16 @@ def _on_live(rewards: NDArray[np.float32], mask: NDArray[np.float32]) -> NDArray
         place = (np.searchsorted(live, np.arange(len(rewards)), side="right") - 1).clip(min=0)
         np.add.at(credited, live[place], rewards)
     return credited
+
+
+def flat(
+    kind: type[Packed[Any]], rows: Iterable[Iterable[float]], count: int, dtype: type[np.generic]
+) -> NDArray[Any]:
+    """The `count` numbers of all `rows`, of `kind` or packed as that, one after the other, as `dtype`."""
+    values, start, left = np.empty(count, dtype=dtype), 0, iter(rows)
+    while some := tuple(islice(left, _ROWS_AT_ONCE)):
+        piece = np.frombuffer(b"".join([kind(row).memory for row in some]), dtype=kind.code)
+        values[start : start + len(piece)] = piece
+        start += len(piece)
+    assert start == count, f"the rows hold {start} numbers"
+    return values

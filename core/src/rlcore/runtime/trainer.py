@@ -21,9 +21,9 @@ from rlcore.runtime.worker import CRITIC, TrainWorker, UpdateResult, WorkerSetup
 
 if TYPE_CHECKING:
     from rlcore.api.batch import TrainBatch
-    from rlcore.api.offload import SleepLevel
     from rlcore.api.plugin_file import PluginFile
     from rlcore.api.run_config import LimitOptions
+    from rlcore.api.trainer import SleepLevel
     from rlcore.engines.broadcast import Call
     from rlcore.engines.publish_file import WeightsLocation
     from rlcore.engines.stream import Piece

@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 
     from rlcore.api.batch import TrainBatch
     from rlcore.api.model_hook import ModelHook
-    from rlcore.api.offload import SleepLevel
     from rlcore.api.plugin_file import PluginFile
     from rlcore.api.run_config import OptimizerOptions, RunConfig
-    from rlcore.api.trainer import Roles, Sleeper, Staged, Stateful, TrainerRank
+    from rlcore.api.trainer import Roles, Sleeper, SleepLevel, Staged, Stateful, TrainerRank
     from rlcore.engines.broadcast import Call
     from rlcore.engines.publish import Publisher
     from rlcore.engines.publish_file import WeightsLocation

@@ -22,12 +22,12 @@ from rlcore.api.inputs import TrainsOn
 from rlcore.api.part_config import ProducerConfig
 from rlcore.api.producer import Producer, ProducerContext, Rollout
 from rlcore.api.run_config import RunConfig
-from rlcore.api.trajectory import answered
 from rlcore.api.types import Json, Prompt, Sample
 from rlcore.data.cursor import PromptCursor
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.testing.conformance import Conformance, same
 from rlcore.testing.token_engine import CountingReward, TokenEngine
+from rlcore.trajectory import answered
 
 STEPS = 3
 PER_STEP = 4

@@ -10,11 +10,19 @@ import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.offload import SleepLevel
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.run_config import RunConfig
-from rlcore.api.trainer import LossResult, Models, Rendezvous, Roles, TokenOutputs, TrainedPolicy, Trainer
+from rlcore.api.trainer import (
+    LossResult,
+    Models,
+    Rendezvous,
+    Roles,
+    SleepLevel,
+    TokenOutputs,
+    TrainedPolicy,
+    Trainer,
+)
 from rlcore.testing.tiny import random_batch
 
 SETTINGS = OptimizerSettings(lr=1e-2, adam_eps=1e-4, lr_schedule="linear", total_steps=8, weight_decay=0.1)

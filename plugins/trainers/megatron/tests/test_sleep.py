@@ -7,9 +7,9 @@ import pytest
 from torch import Tensor
 
 from rlcore.api.config import Config
-from rlcore.api.offload import SleepLevel
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
+from rlcore.api.trainer import SleepLevel
 from rlcore.testing.ranks import run_ranks
 from rlcore.testing.tiny import make_experts, make_qwen3, policy_loss, random_batch
 from rlcore_megatron.mcore import parallel

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
 import torch
 from torch import Tensor, UntypedStorage
-
-SleepLevel = Literal["optimizer", "all"]
-"""What sleeps: the optimizer's state and the gradients, or the parameters as well."""
 
 
 class Offload:
