@@ -39,6 +39,8 @@ CASES = {
     "rollouts": f"{COLOCATED} --debug-rollout-only --save-debug-rollout-data x",
     "sft": f"{COMMON} --input-key messages --loss-type sft_loss --debug-train-only",
     "sgd": f"{COLOCATED} --use-tensorboard --tb-project-name x --optimizer sgd --sgd-momentum 0.9",
+    "prefill": f"{COLOCATED} --prefill-num-servers 2 --rollout-num-gpus-per-engine 2 "
+    "--sglang-disaggregation-transfer-backend mooncake",
     "external": f"{COMMON} --rm-type math --rollout-external-engine-addrs 127.0.0.1:3000",
 }
 

@@ -11,7 +11,7 @@ from rlcore_import.translation import Verdict
 
 REGISTRY = load().registry
 NO_BRIDGE = {
-    "glm5-744B-A40B": {"--spec", "--prefill-num-servers"},
+    "glm5-744B-A40B": {"--spec"},
     "glm5.2-744B-A40B": {"--spec", "--sglang-config"},
     "mimo-7B-rl-eagle": {"--enable-mtp-training"},
     "minimax-m2": {"--spec"},

@@ -33,6 +33,10 @@ CASES: dict[str, dict[str, Any]] = {
     "--rollout-num-gpus 8 --rollout-num-gpus-per-engine 4 --sglang-pp-size 2": {
         **{"engines": 2, "sglang.tp_size": 2, "sglang.pp_size": 2},
     },
+    "--prefill-num-servers 1 --rollout-num-gpus 8 --rollout-num-gpus-per-engine 2": {
+        **{"engines": None, "engine_group": ["prefill=1", "decode=3"], "router": "cache_aware"},
+        "engine_group.decode.disaggregation_mode": "decode",
+    },
     "train_async.py --lr 1": {"max_staleness": 1},
     "--rollout-batch-size 16 --n-samples-per-prompt 4 --global-batch-size 32": {"minibatches": 2},
     "--num-steps-per-rollout 4 --rollout-batch-size 16": {"minibatches": 4},
@@ -130,6 +134,7 @@ def test_nothing_is_set_where_nothing_is_meant() -> None:
         ("--global-batch-size 7 --rollout-batch-size 4", "--global-batch-size"),
         ("--prompt-data a.jsonl@[0:10]", "--prompt-data"),
         ("--num-rollout 0", "--num-rollout"),
+        ("--rollout-num-gpus 8 --prefill-num-servers 8", "--prefill-num-servers"),
         ("--load A --save B", "--load"),
         ("--hidden-dropout 0.1", "--hidden-dropout"),
         ("--update-weights-interval 4", "--update-weights-interval"),
@@ -155,3 +160,10 @@ def test_a_model_without_a_family_is_named(tmp_path: Path) -> None:
     rows = translate(of_words(["--hf-checkpoint", str(tmp_path)]), REGISTRY).rows
     assert rows[0].said.verdict is Verdict.IMPOSSIBLE
     assert "MiMoForCausalLM" in rows[0].said.text
+
+
+def test_quantized_weights_are_named(tmp_path: Path) -> None:
+    text = '{"architectures": ["Qwen3ForCausalLM"], "quantization_config": {"quant_method": "fp8"}}'
+    (tmp_path / "config.json").write_text(text)
+    rows = translate(of_words(["--hf-checkpoint", str(tmp_path)]), REGISTRY).rows
+    assert "rlcore convert makes full ones" in rows[0].said.text

@@ -165,6 +165,13 @@ def test_an_engines_bytes_are_divided_as_sglang_divides_them() -> None:
     )
 
 
+def test_engine_groups_count_together(judged: Any) -> None:
+    grouped = COLOCATED.replace("engines = 1", 'engine_group.name = ["a=1", "b=3"]').replace(
+        "tp_size = 8", "tp_size = 2"
+    )
+    assert "of 64 sequences" in judged(grouped)["phases"][-1]["note"]
+
+
 def test_bandwidth_bounds_a_rollout_and_a_publication(judged: Any) -> None:
     found = judged(COLOCATED + 'sleep = "all"\n', "--gpu-bandwidth", "3000", "--network", "50")
     generate = found["phases"][-1]["items"]

@@ -27,7 +27,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Said:
-    """The verdict on a flag. `text`: why, or what it became; `settings`: of a translated one."""
+    """The verdict on a flag. `text`: why, or what it became.
+
+    `settings`: of a translated one; None in place of one that another setting replaces.
+    """
 
     verdict: Verdict
     text: str = ""
@@ -85,6 +88,9 @@ class Translation(Generic[RunT]):
 
     def _merge(self, settings: Mapping[str, Any]) -> None:
         for name, value in settings.items():
+            if value is None:  # another setting takes its place
+                self.settings.pop(name, None)
+                continue
             known = self.settings.get(name)
             if isinstance(known, list) and isinstance(value, list):
                 value = [*known, *(one for one in value if one not in known)]
@@ -124,7 +130,8 @@ def _mapped(rule: Rule, values: tuple[str, ...]) -> Said:
 
 
 def _translated(settings: Mapping[str, Any]) -> Said:
-    shown = [f"{flag_name(name)} {_shown(value)}".rstrip() for name, value in settings.items()]
+    given = {name: value for name, value in settings.items() if value is not None}
+    shown = [f"{flag_name(name)} {_shown(value)}".rstrip() for name, value in given.items()]
     return Said(Verdict.TRANSLATED, ", ".join(shown), settings)
 
 

@@ -170,9 +170,18 @@ def _longest(file: File) -> int:
     return int(file.value("max_prompt_tokens") + file.value("max_response_tokens"))
 
 
+def _count(file: File) -> int:
+    """Engines, in groups or not. ConfigError."""
+    groups = file.value("engine_group")
+    sizes = [str(group).partition("=")[2] for group in groups]
+    if not all(size.isdecimal() for size in sizes):
+        raise ConfigError(f"--config {file.path}: engine_group: found {groups}, expected NAME=N each.")
+    return sum(map(int, sizes)) if groups else int(file.value("engines"))
+
+
 def _engines(file: File) -> Engines:
     """Fields of the engine's library by SGLang's names; other engines compute on one GPU."""
-    count = int(file.value("engines"))
+    count = _count(file)
     groups = file.value("prompts_per_step") * max(1.0, file.value("over_sample"))
     asked = math.ceil(groups * file.value("group_size") / count)
     most = min(file.value("engine_concurrency"), int(file.number("sglang.max_running_requests", asked)))

@@ -23,7 +23,10 @@ def placement(run: Run, _: str) -> Settings:
 
 
 def engines(run: Run, _: str) -> Said | Settings:
-    return implied("no engine is started") if run.trains_on_given else run.engines
+    if run.trains_on_given:
+        return implied("no engine is started")
+    grouped = {"engines": None} if run.has("prefill-num-servers") else {}
+    return {**run.engines, **grouped}
 
 
 def sleep(run: Run, name: str) -> Said | Settings:
@@ -35,10 +38,13 @@ def sleep(run: Run, name: str) -> Said | Settings:
 def model(run: Run, name: str) -> Said | Settings:
     path = run.text(name)
     if Path(path, "config.json").is_file():
+        config = read_config_file(Path(path, "config.json"), path)
         try:
-            claimant(read_config_file(Path(path, "config.json"), path), run.registry, path)
+            claimant(config, run.registry, path)
         except ModelError as error:
             return impossible(f"no model family here: {error}".removesuffix("."))
+        if config.get("quantization_config"):
+            return impossible("its weights are quantized; rlcore convert makes full ones of FP8, for --model")
     return {"model": path.rstrip("/")}
 
 
@@ -93,8 +99,17 @@ def sglang_config(run: Run, _: str) -> Said:
     return impossible("write its server groups as --engine-group, and its frozen models as --frozen")
 
 
-def prefill(run: Run, _: str) -> Said:
-    return impossible("write an --engine-group for prefill and one for decode")
+def prefill(run: Run, name: str) -> Said | Settings:
+    first, all_engines = run.number(name, 1), run.engines["engines"]
+    if not 0 < first < all_engines:
+        return impossible(f"{first} of {all_engines} engines leave none for the other half")
+    return {
+        "engines": None,
+        "engine_group": [f"prefill={first}", f"decode={all_engines - first}"],
+        "engine_group.prefill.disaggregation_mode": "prefill",
+        "engine_group.decode.disaggregation_mode": "decode",
+        "router": "cache_aware",
+    }
 
 
 def external(run: Run, name: str) -> Settings:
