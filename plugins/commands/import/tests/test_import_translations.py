@@ -24,7 +24,14 @@ def verdict(text: str, flag: str) -> Verdict:
 
 ICEPOP = "slime.backends.megatron_utils.loss.icepop_function"
 CASES: dict[str, dict[str, Any]] = {
-    "--lr 1e-6": {"algo": "grpo", "placement": "split", "group_size": 1, "seed": 1234, "loss.clip_high": 0.2},
+    "--lr 1e-6": {
+        "algo": "grpo",
+        "placement": "split",
+        "group_size": 1,
+        "seed": 1234,
+        "loss.clip_high": 0.2,
+        "engine.publish": "broadcast",
+    },
     "--actor-num-nodes 4 --actor-num-gpus-per-node 8 --colocate --rollout-num-gpus-per-engine 16": {
         **{"ranks": 32, "placement": "colocate", "sleep": "all", "engines": 2},
         **{"sglang.tp_size": 16, "sglang.nnodes": 2},

@@ -1,4 +1,8 @@
-"""The algorithm, its optimizer, and what is told and kept of a run."""
+"""The algorithm, its optimizer, and what is told and kept of a run.
+
+Each public function is what `flags.toml` names by `by`: of a run and the name of one of its flags, without
+dashes, it gives the settings that stand for the flag, or says why there are none.
+"""
 
 from __future__ import annotations
 

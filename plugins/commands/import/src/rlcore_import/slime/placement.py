@@ -1,4 +1,8 @@
-"""GPUs, the model, and how both are divided."""
+"""GPUs, the model, and how both are divided.
+
+Each public function is what `flags.toml` names by `by`: of a run and the name of one of its flags, without
+dashes, it gives the settings that stand for the flag, or says why there are none.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Data, rewards and evaluations."""
+"""Data, rewards and evaluations.
+
+Each public function is what `flags.toml` names by `by`: of a run and the name of one of its flags, without
+dashes, it gives the settings that stand for the flag, or says why there are none.
+"""
 
 from __future__ import annotations
 

@@ -55,7 +55,9 @@ def _defaults(run: Run) -> dict[str, Any]:
         half = run.max_tokens // 2
         return found | {"max_prompt_tokens": half, "max_response_tokens": half}
     found |= {"placement": "split", "group_size": 1, "eval_every": 0}
-    if run.has("colocate") and not run.has("debug-rollout-only"):
+    if not run.has("colocate"):
+        found["engine.publish"] = "broadcast"  # as slime does, by NCCL
+    elif not run.has("debug-rollout-only"):
         found["sleep"] = "all"
     found |= {**run.clip, **run.engines}
     if run.entry == "train_async.py":
