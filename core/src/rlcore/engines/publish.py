@@ -219,9 +219,9 @@ async def publish(
     *,
     keep_cache: bool = False,
 ) -> WeightsLocation:
-    """Writes and loads in one process; where the weights then lie whole, with their checksums."""
-    named = list(tensors)
-    location = await asyncio.to_thread(publisher.write, named, version, whole=True)
+    """Writes and loads in one process; where the weights then lie, with their checksums."""
+    named, is_streamed = list(tensors), isinstance(publisher, StreamPublisher)
+    location = await asyncio.to_thread(publisher.write, named, version, whole=is_streamed)
     if isinstance(publisher, StreamPublisher):
         made = publisher.pieces(named, sends=True, tells=True)
 
