@@ -12,11 +12,13 @@ from runs import run_of
 from rlcore.api.errors import ConfigError
 from rlcore.api.inputs import Input, TopTokens
 from rlcore.api.optimizer import OptimizerSettings
+from rlcore.api.part import Part
 from rlcore.api.types import Prompt
+from rlcore.compose.resolved import Inference
 from rlcore.data.cursor import PromptCursor
 from rlcore.data.tasks import Copy
 from rlcore.engines.publish import SharedMemoryPublisher
-from rlcore.runtime.prepare import left_out, prepare
+from rlcore.runtime.prepare import left_out, prepare, prepare_served
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
 from rlcore.runtime.worker import (
@@ -126,6 +128,18 @@ def test_the_roles(setups: Setups, prepared: Prepared) -> None:
     assert (here.critic, apart.critic, apart.critic_optimizer) == (prepared.critic, None, None)
     assert here.critic_optimizer == critic_optimizer(critic.run)
     assert here.optimizer == policy_optimizer(critic.run)
+
+
+def test_an_evaluation_alone_loads_no_bridge(tmp_path: Path) -> None:
+    resolved = run_of("grpo")
+    bridge = Part(name="gone", factory="no_such_package:Bridge")
+    chosen = Inference(
+        run=resolved.run,
+        model=replace(resolved.model, bridge=bridge),
+        generator=resolved.generator,
+        engine=resolved.engine,
+    )
+    assert prepare_served(chosen, tmp_path).model.bridge == bridge
 
 
 def test_what_becomes_of_the_settings_of_roles(setups: Setups) -> None:

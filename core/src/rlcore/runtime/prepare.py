@@ -177,7 +177,7 @@ def built(part: Part, kind: str) -> Any:
 
 
 def prepare_served(chosen: Inference, run_dir: Path) -> Served:
-    """The same for an evaluation alone: of the model as it is, with no trainer."""
+    """The same for an evaluation alone: of the model as it is. Trainer and bridge are not loaded."""
     import torch
 
     for part in chosen.parts():
@@ -192,7 +192,6 @@ def prepare_served(chosen: Inference, run_dir: Path) -> Served:
     hf_config = read_config(path)
     check_context(chosen, hf_config)
     chosen.engine.build().check_model(hf_config)
-    _check_bridge(chosen, path)
     encoder = _checked_encoder(chosen, path, hf_config)
     evals = asked_for(chosen)
     check_prompts(encoder, chosen.run, named(evals))
@@ -218,7 +217,7 @@ def _generators(chosen: Inference) -> Generators:
     return Generators([chosen.generator, *(one.generator for one in chosen.evals if one.generator)])
 
 
-def _check_bridge(chosen: Inference, path: Path) -> None:
+def _check_bridge(chosen: Resolved, path: Path) -> None:
     """The bridge knows what it cannot do with a model of its family."""
     refuse = getattr(chosen.model.bridge.load(), "refuse", None)
     if refuse is not None:
