@@ -238,6 +238,16 @@ def test_a_model_that_does_not_fit(
     assert sentence in str(caught.value)
 
 
+def test_a_family_may_claim_what_no_other_does(plugins: Any) -> None:
+    [tiny, _] = plugins.registry.entries(Kind.MODEL)[::-1]
+    rest = replace(tiny.record, name="rest", architectures=("*",))
+    registry = Registry(
+        [*plugins.registry.entries(), Entry(kind=Kind.MODEL, record=rest, provider=tiny.provider)]
+    )
+    assert claimant(TINY, registry, "here").record.name == "tiny"
+    assert claimant({"architectures": ["OtherForCausalLM"]}, registry, "here").record.name == "rest"
+
+
 def test_two_families_of_one_architecture_are_named(plugins: Any) -> None:
     [tiny, _] = plugins.registry.entries(Kind.MODEL)[::-1]
     other = PluginInfo(name="acme", dist="acme-tiny", version="2.0", origin="acme.plugin")

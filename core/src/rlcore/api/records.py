@@ -74,7 +74,8 @@ class Algorithm:
 class ModelFamily(Component):
     """A model bridge. `trainer`: the one that it is written for.
 
-    `architectures`: the `architectures[0]` of the config.json files that it claims.
+    `architectures`: the `architectures[0]` of the config.json files that it claims; "*": of those that no
+    other family claims, for a trainer that needs no bridge (`TrainerConfig.needs_bridge`).
 
     `preset`: `package.module:function`, called as `function(directory, seed)`, writes a tiny Hugging Face
     directory with random weights; what `--model NAME` stands for. None: the family has no preset.

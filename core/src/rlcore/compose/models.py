@@ -10,6 +10,9 @@ from rlcore.api.records import Kind, ModelFamily
 from rlcore.api.types import parse_json
 from rlcore.plugins.registry import Entry, Registry
 
+ANY_OTHER = "*"
+"""The claim of a family on what no other one claims."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FoundModel:
@@ -98,7 +101,9 @@ def claimant(config: Mapping[str, Any], registry: Registry, at: str) -> Entry:
         raise ModelError(f"{at} names no architecture.")
     wanted = architectures[0]
     claims = [(name, family.name) for family in families(registry) for name in family.architectures]
-    found = [registry.find(Kind.MODEL, family, at) for name, family in claims if name == wanted]
+    claiming = [family for name, family in claims if name == wanted]
+    claiming = claiming or [family for name, family in claims if name == ANY_OTHER]
+    found = [registry.find(Kind.MODEL, family, at) for family in claiming]
     if not found:
         known = dict.fromkeys(name for name, _ in claims)
         raise ModelError(
