@@ -97,8 +97,18 @@ def test_a_terminal_shows_the_table_the_bar_and_the_curve(run_dir: Path) -> None
     for text in ("✓ Starting [engines]", *titles, *filter(None, cells(ROW)), "3/3"):
         assert text in seen
     assert "…" not in seen, "every column fits into 80 characters"
+    assert "gap: trainer to engine · gen rew train publ: seconds" in " ".join(seen.split())
+    assert "ETA" in seen
     assert "● eval easy  ◆ eval hard" in seen
     assert "evaluation: easy 0.500" in seen
+
+
+def test_a_narrow_terminal_shows_the_first_columns_whole(run_dir: Path) -> None:
+    seen = on_terminal(run_dir, 48)
+    rows = [line.split() for line in seen.splitlines() if line.endswith("0.840")]
+    assert rows[0] == ["2", "0.250", "0.375", "-1.3e-5", "2.31", "0.012", "0.840"]
+    assert "tok/s" not in seen
+    assert "seconds" not in seen, "the legend is of what is shown"
 
 
 def test_a_pipe_gets_plain_lines(run_dir: Path) -> None:

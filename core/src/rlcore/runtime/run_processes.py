@@ -158,16 +158,31 @@ class RunProcesses:
         self, engines: EngineGroup, frozen: FrozenGroup, trainer: TrainerGroup | None, threads: int
     ) -> None:
         """All at the same time; before a trainer that sleeps, the engines, which size up the memory."""
-        prepared, early = self.prepared, [engines.start(), frozen.start()]
-        if trainer is not None and prepared.resolved.run.sleep != "none":
-            await _all_or_first_error(*early)
+        early = {"the engines": engines.start()}
+        if self.prepared.frozen:
+            early["the frozen models"] = frozen.start()
+        if trainer is not None and self.prepared.resolved.run.sleep != "none":
+            await self._shown(early)
             await engines.release()
-            early = []
+            early = {}
         if trainer is not None:
             sending = senders(self.placement, engines.publisher)
-            setups = worker_setups(prepared, engines.publisher, threads, sending)
-            early.append(trainer.start(setups, critic_setups(setups, len(self.placement.critics))))
-        await _all_or_first_error(*early)
+            setups = worker_setups(self.prepared, engines.publisher, threads, sending)
+            critics = critic_setups(setups, len(self.placement.critics))
+            early["the train workers"] = trainer.start(setups, critics)
+        await self._shown(early)
+
+    async def _shown(self, starting: Mapping[str, Awaitable[None]]) -> None:
+        """All of them, and meanwhile on the screen those that are not ready yet."""
+        left = list(starting)
+
+        async def start(name: str, awaitable: Awaitable[None]) -> None:
+            await awaitable
+            left.remove(name)
+            if left:
+                self.console.phase(f"Waiting for {' and '.join(left)}")
+
+        await _all_or_first_error(*(start(name, one) for name, one in starting.items()))
 
     def _rollout_loop(
         self, engines: EngineGroup, producer: Producer, trace: Trace, stop: StopSignals

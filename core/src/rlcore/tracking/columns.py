@@ -12,40 +12,49 @@ _EVAL = ("eval/", "/score")
 
 @dataclass(frozen=True)
 class Column:
-    """`title`: above the column; `key`: the metric."""
+    """`title`: above the column; `key`: the metric; `meaning`: where the title does not say it."""
 
     title: str
     key: str
+    meaning: str = ""
 
 
 COLUMNS = (
     Column("reward", "rollout/reward_mean"),
     Column("eval", "eval"),
-    Column("KL", "train/ppo_kl"),
-    Column("entr.", "train/entropy"),
-    Column("clip", "train/clip_fraction"),
+    Column("KL", "train/ppo_kl", "old to new policy"),
+    Column("entr.", "train/entropy", "entropy"),
+    Column("clip", "train/clip_fraction", "share of tokens"),
     Column("grad", "train/grad_norm"),
-    Column("gap", "train/kl_engine"),
+    Column("gap", "train/kl_engine", "trainer to engine"),
     Column("tok/s", "rollout/tokens_per_s"),
-    Column("gen", "time/generate_s"),
-    Column("rew", "time/reward_s"),
-    Column("train", "time/train_s"),
-    Column("publ", "time/publish_s"),
+    Column("gen", "time/generate_s", "seconds"),
+    Column("rew", "time/reward_s", "seconds"),
+    Column("train", "time/train_s", "seconds"),
+    Column("publ", "time/publish_s", "seconds"),
 )
-"""KL: of the policies before and after the update; gap: trainer against engine; the last four: seconds."""
 
 
 GIVEN_COLUMNS = (
     Column("loss", "train/loss"),
     Column("eval", "eval"),
-    Column("margin", "train/reward_margin"),
-    Column("acc.", "train/accuracy"),
-    Column("entr.", "train/entropy"),
+    Column("margin", "train/reward_margin", "of pairs"),
+    Column("acc.", "train/accuracy", "share of pairs"),
+    Column("entr.", "train/entropy", "entropy"),
     Column("grad", "train/grad_norm"),
     Column("tok/s", "rollout/tokens_per_s"),
-    Column("train", "time/train_s"),
+    Column("train", "time/train_s", "seconds"),
 )
-"""Those of a run on given responses; margin and accuracy are of pairs."""
+"""Those of a run on given responses."""
+
+
+def legend(columns: Sequence[Column]) -> str:
+    """What the titles mean, those of one meaning together."""
+    titles: dict[str, list[str]] = {}
+    for column in columns:
+        if column.meaning:
+            titles.setdefault(column.meaning, []).append(column.title)
+    return " · ".join(f"{' '.join(named)}: {meaning}" for meaning, named in titles.items())
 
 
 def evaluations(row: Mapping[str, Json]) -> dict[str, float]:

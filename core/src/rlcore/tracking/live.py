@@ -22,12 +22,14 @@ from rich.table import Table
 from rich.text import Text
 
 from rlcore.api.types import Json
-from rlcore.tracking.columns import Column, cells
+from rlcore.tracking.columns import Column, cells, legend
 from rlcore.tracking.curve import MARKS
 
 SHOWN_STEPS = 12
 REFRESHES_PER_SECOND = 4
 TRAINING = "Training"
+SPEED_SECONDS = 6 * 3600.0
+"""The time that is left follows from the steps of this time: a step may take many minutes."""
 
 
 class LiveScreen:
@@ -43,8 +45,10 @@ class LiveScreen:
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TextColumn("ETA", style="dim"),
             TimeRemainingColumn(),
             console=self._console,
+            speed_estimate_period=SPEED_SECONDS,
             expand=True,
         )
         self._task = self._progress.add_task("Starting", total=steps)
@@ -91,14 +95,28 @@ class LiveScreen:
             self._phase = None
 
     def _render(self) -> RenderableType:
-        return Group(self._table(), self._progress) if self._rows else self._progress
+        # below, a line where the terminal may echo Ctrl-C
+        below = [self._progress, Text()]
+        if not self._rows:
+            return Group(*below)
+        columns = self._fitting()
+        return Group(self._table(columns), Text(legend(columns), style="dim"), *below)
 
-    def _table(self) -> Table:
+    def _fitting(self) -> Sequence[Column]:
+        """The columns that the terminal has room for: those at the end go first."""
+        left = self._console.width - max(len("step"), *(len(str(step)) for step, _ in self._rows))
+        for place, column in enumerate(self._columns):
+            left -= 1 + max(len(column.title), *(len(texts[place]) for _, texts in self._rows))
+            if left < 0:
+                return self._columns[:place]
+        return self._columns
+
+    def _table(self, columns: Sequence[Column]) -> Table:
         table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold cyan")
-        for title in ("step", *(column.title for column in self._columns)):
+        for title in ("step", *(column.title for column in columns)):
             table.add_column(title, justify="right", no_wrap=True)
         for step, texts in self._rows:
-            table.add_row(str(step), *texts)
+            table.add_row(str(step), *texts[: len(columns)])
         return table
 
 

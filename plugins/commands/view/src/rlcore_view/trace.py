@@ -76,7 +76,8 @@ class Trace:
             raise KeyError(str(number))
         place = places[-1]  # a resumed run takes some again
         phases = steps[place][1]
-        begin = min(phase.begin for phase in phases)
+        # an evaluation beside the training may have begun steps before
+        begin = next((one.begin for one in phases if one.name == "rollout"), min(one.begin for one in phases))
         end = max(phase.end for phase in phases)
         before = steps[place - 1][1][-1].place if place else None
         spans: list[Json] = []
