@@ -96,11 +96,11 @@ class LiveScreen:
 
     def _render(self) -> RenderableType:
         # below, a line where the terminal may echo Ctrl-C
-        below = [self._progress, Text()]
+        below = Group(self._progress, Text())
         if not self._rows:
-            return Group(*below)
+            return below
         columns = self._fitting()
-        return Group(self._table(columns), Text(legend(columns), style="dim"), *below)
+        return Group(self._table(columns), Text(legend(columns), style="dim"), below)
 
     def _fitting(self) -> Sequence[Column]:
         """The columns that the terminal has room for: those at the end go first."""

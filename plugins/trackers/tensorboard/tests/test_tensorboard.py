@@ -87,6 +87,26 @@ def test_numbers_are_scalars_and_settings_and_answers_are_texts(tmp_path: Path) 
     assert "    response: 2<1>" in found["samples/easy/0"].splitlines()
 
 
+def test_rewards_and_lengths_are_histograms_and_saved_rollouts_texts(tmp_path: Path) -> None:
+    trackers = Trackers({"tensorboard": Tensorboard(TensorboardConfig())}, Display(json=True, steps=9))
+    trackers.start(RunInfo(folder=tmp_path, settings={}, plugins={}, step=0))
+    good = SAMPLE.but(response_ids=(1, 2, 3), score=Score(value=1.0))
+    trackers.rollout(1, [SAMPLE, good, good])
+    trackers.rollout(2, [good.but(extras={"advantages": (0.0,) * 3})])
+    trackers.end("completed")
+    folder = tmp_path / "tensorboard"
+    found = {
+        (event.step, value.tag): value.histo
+        for event in events(folder)
+        for value in event.summary.value
+        if value.HasField("histo")
+    }
+    reward = found[1, "distribution/reward"]
+    assert (reward.num, reward.min, reward.max, reward.sum) == (3, 0.5, 1, 2.5)
+    assert found[1, "distribution/response_tokens"].max == 3
+    assert [name for name in texts(folder) if name != "settings"] == ["samples/rollout/0"]
+
+
 def test_a_resumed_run_hides_the_steps_that_are_taken_again(tmp_path: Path) -> None:
     track(tmp_path, {"step": 3}, {"step": 4})
     track(tmp_path, {"step": 4}, step=3)

@@ -37,6 +37,7 @@ trackers = Trackers({"wandb": Wandb(config)}, Display(json=True, steps=9))
 trackers.start(RunInfo(folder=folder, settings={"lr": 0.5}, plugins={"grpo": "0.1.0"}, step=step))
 trackers.metrics({"step": step + 1, "train/loss": 0.25, "note": "x"})
 trackers.evaluation(step + 1, {"easy": [sample, sample]})
+trackers.rollout(step + 1, [sample.but(extras={"advantages": ()})])
 trackers.end("sigterm")
 """
 BLOCK, HEAD = 32768, 7
@@ -82,11 +83,13 @@ def test_what_an_offline_run_holds(tmp_path: Path) -> None:
     track(tmp_path)
     (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
     found = records(file)
-    first, second = logged(found)
+    first, second, third = logged(found)
+    assert sum(third["distribution/reward/values"]) == 1
+    assert third["samples/rollout/nrows"] == 1
     assert first == {"step": 1, "train/loss": 0.25}
     assert second["step"] == 1
     assert second["samples/easy/nrows"] == 1
-    (table,) = tmp_path.glob("wandb/offline-run-*/files/media/table/samples/*.json")
+    (table,) = tmp_path.glob("wandb/offline-run-*/files/media/table/samples/easy*.json")
     assert json.loads(table.read_text())["data"] == [["p", "12", "2<1>", "21", 0.5]]
     (run,) = [record.run for record in found if record.HasField("run")]
     config = {item.key: json.loads(item.value_json) for item in run.config.update}

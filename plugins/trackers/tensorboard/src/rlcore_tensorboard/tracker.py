@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tensorboardX import SummaryWriter
 
 FOLDER = "tensorboard"
+SAVED = "advantages"
+"""An extra of the samples of a rollout that is saved (`--save-rollouts-every`)."""
 
 
 class Tensorboard(Tracker):
@@ -52,12 +54,26 @@ class Tensorboard(Tracker):
     def evaluation(self, step: int, samples: Mapping[str, Sequence[Sample]]) -> None:
         """The first answers, as text."""
         for name, of_set in samples.items():
-            for number, sample in enumerate(of_set[: self._config.samples]):
-                self._writer.add_text(f"samples/{name}/{number}", _verbatim(_text(sample)), step)
+            self._write(name, of_set, step)
+
+    def rollout(self, step: int, samples: Sequence[Sample]) -> None:
+        """Histograms of the rewards and of the lengths; of a saved rollout, the first samples as text."""
+        rewards = [sample.score.value for sample in samples if sample.score is not None]
+        if rewards:
+            self._writer.add_histogram("distribution/reward", rewards, step)
+        if samples:
+            lengths = [float(len(sample.response_ids)) for sample in samples]
+            self._writer.add_histogram("distribution/response_tokens", lengths, step)
+        if samples and SAVED in samples[0].extras:
+            self._write("rollout", samples, step)
 
     def end(self, reason: str) -> None:
         """Everything is on the disk afterwards."""
         self._writer.close()
+
+    def _write(self, name: str, samples: Sequence[Sample], step: int) -> None:
+        for number, sample in enumerate(samples[: self._config.samples]):
+            self._writer.add_text(f"samples/{name}/{number}", _verbatim(_text(sample)), step)
 
 
 def _text(sample: Sample) -> str:

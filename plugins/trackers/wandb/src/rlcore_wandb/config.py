@@ -18,4 +18,6 @@ class WandbConfig(Config):
     mode: Literal["online", "offline"] | None = Field(
         None, description="send what is logged, or keep it in the run's folder; none: as WANDB_MODE says"
     )
-    samples: int = Field(16, ge=0, description="answers of each evaluated set that are logged as a table")
+    samples: int = Field(
+        16, ge=0, description="answers of each evaluated set, and samples of each saved rollout, as a table"
+    )

@@ -15,6 +15,9 @@ from rlcore_wandb.config import WandbConfig
 ID = Path("wandb") / "id"
 """In the run's folder: by what Weights & Biases knows the run."""
 
+SAVED = "advantages"
+"""An extra of the samples of a rollout that is saved (`--save-rollouts-every`)."""
+
 
 class Wandb(Tracker):
     """Logs to one run of Weights & Biases."""
@@ -62,23 +65,37 @@ class Wandb(Tracker):
 
     def evaluation(self, step: int, samples: Mapping[str, Sequence[Sample]]) -> None:
         """The first answers of each set, as a table."""
+        if self._config.samples:
+            tables = {f"samples/{name}": self._table(of_set) for name, of_set in samples.items()}
+            self._run.log({"step": step, **tables})
+
+    def rollout(self, step: int, samples: Sequence[Sample]) -> None:
+        """Histograms of the rewards and of the lengths; where the rollout is saved, its first samples too."""
         import wandb
 
-        if not self._config.samples:
+        if not samples:
             return
-        tables = {
-            f"samples/{name}": wandb.Table(
-                columns=["prompt_id", "prompt", "response", "label", "score"],
-                data=[_row(sample) for sample in of_set[: self._config.samples]],
-            )
-            for name, of_set in samples.items()
+        values = {
+            "reward": [sample.score.value for sample in samples if sample.score is not None],
+            "response_tokens": [len(sample.response_ids) for sample in samples],
         }
-        self._run.log({"step": step, **tables})
+        pictures = {f"distribution/{name}": wandb.Histogram(some) for name, some in values.items() if some}
+        if self._config.samples and SAVED in samples[0].extras:
+            pictures["samples/rollout"] = self._table(samples)
+        self._run.log({"step": step, **pictures})
 
     def end(self, reason: str) -> None:
         """Everything is sent, or on the disk, afterwards."""
         self._run.summary["exit_reason"] = reason
         self._run.finish(exit_code=int(reason == "failed"))
+
+    def _table(self, samples: Sequence[Sample]) -> Any:
+        import wandb
+
+        return wandb.Table(
+            columns=["prompt_id", "prompt", "response", "label", "score"],
+            data=[_row(sample) for sample in samples[: self._config.samples]],
+        )
 
 
 def _has_account() -> bool:
