@@ -125,7 +125,9 @@ def test_a_plugin_whose_commands_fail_costs_a_warning(
     bad = tmp_path / "bad.py"
     bad.write_text(COMMAND.replace("    yield hello", "    raise OSError('gone')"))
     assert run(["--plugin", str(bad), "--version"]) == 0
-    assert "warning: plugin 'bad.py' cannot give its commands: OSError: gone" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert err.startswith(f"warning: plugin 'bad.py' of {bad} sha256:")
+    assert err.endswith(" cannot give its commands: OSError: gone\n")
     monkeypatch.setenv("RLCORE_STRICT_PLUGINS", "1")
     assert run(["--plugin", str(bad), "--version"]) == 2
 
@@ -162,6 +164,37 @@ def test_a_function_of_a_file_is_a_file_and_a_name() -> None:
     switches, rest = split(["train", *given])
     assert switches.files == (Path("a.py"), Path("b/c.py"))
     assert rest == ["train", "--reward", "f=0.5", "--reward=g", "--generator", "h", "--data", "x.py:y"]
+
+
+def test_a_slow_import_is_named(
+    tmp_path: Path, hello: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = tmp_path / "slow.py"
+    slow.write_text("import time\ntime.sleep(0.3)\n")
+    monkeypatch.setattr("rlcore.plugins.loader.SLOW_S", 0.3)
+    assert run(["--plugin", str(slow), "--plugin", hello, "hello"]) == 0
+    said = capsys.readouterr()
+    assert said.out == "hello\n"
+    assert re.search(
+        r"^warning: plugin 'slow\.py' of .* took 0\.[3-9] s to import; .* -p no:slow\.py", said.err
+    )
+    assert "hello.py" not in said.err
+
+
+def test_no_part_is_imported_that_was_not_chosen() -> None:
+    """Of all bundled plugins the records alone: `plugins show` of a part reads the source of its factory."""
+    code = (
+        "import sys; from rlcore_cli.main import run; run(['plugins', 'show', 'grpo']); "
+        "from rlcore.plugins.loader import load; entries = load().registry.entries(); "
+        "made = {getattr(one.record, 'factory', '').partition(':')[0] for one in entries}; "
+        "print(len(made), sorted(made & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    count, _, imported = done.stderr.strip().partition(" ")
+    assert int(count) > 40
+    assert imported == "[]"
 
 
 def test_a_closed_pipe_is_quiet() -> None:

@@ -54,7 +54,8 @@ def offered(program: Program, implementation: pluggy.HookImpl) -> list[click.Com
         commands: Iterable[click.Command] = implementation.function()  # type: ignore[assignment]  # untyped hook
         return list(commands)
     except Exception as error:
-        sentence = f"plugin {name!r} cannot give its commands: {type(error).__name__}: {error}"
+        whose = next(info for info in program.plugins.infos if info.name == name)
+        sentence = f"plugin {name!r} of {whose} cannot give its commands: {type(error).__name__}: {error}"
         if program.switches.strict:
             raise PluginError(f"{sentence}.") from error
         click.echo(f"warning: {sentence}", err=True)
@@ -62,8 +63,11 @@ def offered(program: Program, implementation: pluggy.HookImpl) -> list[click.Com
 
 
 def start(switches: Switches, own: Mapping[str, ModuleType]) -> Program:
-    """Load the plugins."""
-    return Program(switches, own, load(switches, keep=own))
+    """Load the plugins. Those that are slow are named on stderr."""
+    plugins = load(switches, keep=own)
+    for slow in plugins.slow:
+        click.echo(f"warning: {slow}.", err=True)
+    return Program(switches, own, plugins)
 
 
 def split(args: Sequence[str]) -> tuple[Switches, list[str]]:

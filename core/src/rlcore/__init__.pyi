@@ -25,6 +25,9 @@ from .api.config import (
     absolute_path as absolute_path,
     flag_name as flag_name,
 )
+from .api.diagnosis import (
+    Diagnosis as Diagnosis,
+)
 from .api.dtypes import (
     DTYPE_NAMES as DTYPE_NAMES,
     DTYPE_OF_NAME as DTYPE_OF_NAME,

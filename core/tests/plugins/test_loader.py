@@ -87,6 +87,7 @@ def test_a_switch_that_names_no_plugin_is_refused(install: Install) -> None:
 
 
 BROKEN = {
+    "end": ("import sys\nsys.exit('needs a GPU')", "SystemExit: needs a GPU"),
     "import": ("import no_such_module_here", "No module named 'no_such_module_here'"),
     "hook": ("@hookimpl\ndef rlcore_reward():\n    return []", "Did you mean 'rlcore_rewards'?"),
     "unmarked": (
@@ -182,6 +183,14 @@ def test_a_plugin_for_another_rlcore_is_told_and_not_imported(
 def test_a_plugin_for_this_rlcore_is_loaded(install: Install, requires: str) -> None:
     install("mine", REWARD.format(name="kind_words"), requires=[requires])
     assert not loaded("mine").broken
+
+
+def test_a_hint_that_fails_names_the_plugin(install: Install, caplog: pytest.LogCaptureFixture) -> None:
+    install("mine", "@hookimpl\ndef rlcore_foreign_settings():\n    yield 1 / 0", dist="my-plugin")
+    assert list(loaded("mine").registry.foreign()) == []
+    assert (
+        "plugin 'mine' of my-plugin 1.2.3 cannot give its foreign settings: ZeroDivisionError" in caplog.text
+    )
 
 
 def test_strict_makes_a_broken_plugin_fatal(install: Install) -> None:

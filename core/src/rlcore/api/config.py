@@ -2,12 +2,14 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.fields import FieldInfo
 from typing_extensions import TypeIs
+
+from rlcore.api.diagnosis import Diagnosis
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 """What a part, a set of prompts, a frozen model or a part of a score may be called."""
@@ -21,6 +23,13 @@ class Config(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+    def diagnose(self) -> Iterable[Diagnosis]:
+        """What `rlcore doctor` says of what the part needs of this machine: packages, programs, servers.
+
+        May import and ask what the part would, within seconds. A `UserError` is a finding too.
+        """
+        return ()
 
 
 def absolute_path(path: str | None) -> str | None:

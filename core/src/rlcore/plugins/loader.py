@@ -6,9 +6,11 @@ files. A plugin that fails is left out and remembered; it is fatal only where it
 """
 
 import inspect
+import logging
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -28,11 +30,15 @@ from rlcore.api.records import ForeignSetting
 from rlcore.plugins import builtin, files, functions
 from rlcore.plugins.registry import HOOKS, Broken, Entry, PluginInfo, Registry, check
 
+_log = logging.getLogger(__name__)
+
 GROUP = "rlcore"
 CORE = "core"
 ONLY = "RLCORE_PLUGINS"
 STRICT = "RLCORE_STRICT_PLUGINS"
 PREFIX = "rlcore_"
+SLOW_S = 5.0
+"""Seconds of an import that a user notices, also where much else runs on the machine."""
 REQUIREMENT = re.compile(r"rlcore(?![\w.-])\s*\(?([^\[;)]*)\)?\s*")
 """What a plugin's metadata ask of rlcore. With a marker (`; extra == …`) it is no demand of every install."""
 
@@ -57,15 +63,34 @@ class Switches:
         return cls(only=names, strict=environ.get(STRICT, "") not in ("", "0"))
 
 
+@dataclass(frozen=True)
+class SlowPlugin:
+    """A plugin that every command waits for."""
+
+    info: PluginInfo
+    seconds: float
+
+    def __str__(self) -> str:
+        name = self.info.name
+        return (
+            f"plugin {name!r} of {self.info} took {self.seconds:.1f} s to import; its plugin module should "
+            f"import little, and -p no:{name} leaves it out"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plugins:
-    """What was loaded. `broken` holds the plugins that were not; `files` those given as a file."""
+    """What was loaded. `broken` holds the plugins that were not; `files` those given as a file.
+
+    `slow`: those that took `SLOW_S` seconds or more.
+    """
 
     manager: pluggy.PluginManager
     infos: tuple[PluginInfo, ...]
     broken: tuple[Broken, ...]
     files: tuple[PluginFile, ...]
     entries: tuple[Entry, ...] = field(repr=False)
+    slow: tuple[SlowPlugin, ...] = ()
 
     @cached_property
     def registry(self) -> Registry:
@@ -74,8 +99,13 @@ class Plugins:
 
     def _foreign(self) -> Iterator[ForeignSetting]:
         """What the plugins say that other frameworks call settings."""
-        for given in self.manager.hook.rlcore_foreign_settings():
-            yield from given
+        for implementation in self.manager.hook.rlcore_foreign_settings.get_hookimpls():
+            try:
+                yield from list(implementation.function())
+            except Exception as error:  # they are for a hint alone
+                whose = next(info for info in self.infos if info.name == implementation.plugin_name)
+                said = _said(error)
+                _log.warning("plugin %r of %s cannot give its foreign settings: %s", whose.name, whose, said)
 
 
 def load(switches: Switches | None = None, *, keep: Mapping[str, ModuleType] | None = None) -> Plugins:
@@ -112,6 +142,7 @@ def load(switches: Switches | None = None, *, keep: Mapping[str, ModuleType] | N
         broken=tuple(loader.broken),
         files=plugin_files,
         entries=tuple(loader.entries),
+        slow=tuple(loader.slow),
     )
 
 
@@ -124,20 +155,25 @@ class _Loader:
         self.infos: list[PluginInfo] = []
         self.broken: list[Broken] = []
         self.entries: list[Entry] = []
+        self.slow: list[SlowPlugin] = []
 
     def add(self, info: PluginInfo, import_it: Callable[[], ModuleType]) -> None:
         """Register one plugin and take its records, or remember why not."""
+        begin = time.monotonic()
         try:
             module = import_it()
             _check_hooks(self.manager, module)
             self._register(info, module)
             self.entries += self._records(info, module)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a script that ends itself must not end rlcore
             self.reject(info, _said(error))
             if self.manager.has_plugin(info.name):
                 self.manager.unregister(name=info.name)
         else:
             self.infos.append(info)
+        seconds = time.monotonic() - begin
+        if seconds >= SLOW_S:
+            self.slow.append(SlowPlugin(info, seconds))
 
     def reject(self, info: PluginInfo, error: str) -> None:
         """Remember a plugin as broken."""
@@ -251,6 +287,6 @@ def _own_info(name: str, module: ModuleType) -> PluginInfo:
     return PluginInfo(name=name, dist=dist, version=rlcore.__version__, origin=module.__name__)
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     text = " ".join(str(error).split()).removesuffix(".")
     return text if isinstance(error, PluginError) else f"{type(error).__name__}: {text}"

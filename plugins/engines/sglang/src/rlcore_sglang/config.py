@@ -1,11 +1,12 @@
 """`--engine.*` of `sglang`."""
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from rlcore import EngineConfig, RunConfig, absolute_path
+from rlcore import Diagnosis, EngineConfig, RunConfig, absolute_path
 
 SPECULATES = "speculative_algorithm"
 DISAGGREGATES, PREFILL, DECODE = "disaggregation_mode", "prefill", "decode"
@@ -49,6 +50,22 @@ class SglangConfig(EngineConfig):
     stop_grace_s: float = Field(
         default=15.0, ge=0, description="Seconds that the server may take to end before it is killed."
     )
+
+    def environment(self, *, on_gpu: bool) -> dict[str, str]:
+        """What the interpreter needs in its environment, to import SGLang and to serve."""
+        from rlcore_sglang import cpu
+
+        return {} if on_gpu else cpu.environment(self.python, threads=self.threads)
+
+    def diagnose(self) -> Iterable[Diagnosis]:
+        """Where SGLang is, and whether its version is supported."""
+        import torch
+
+        from rlcore_sglang.fields import SUPPORTED, require_version
+
+        env = self.environment(on_gpu=torch.cuda.is_available())
+        found = f"sglang {require_version(self.python, env)} of {self.python or sys.executable}"
+        yield Diagnosis(what="version", found=f"{found}; supported is {SUPPORTED}")
 
     @field_validator("python")
     @classmethod

@@ -130,8 +130,7 @@ class SglangEngine(Engine[SglangConfig]):
         )
 
     def _environment(self) -> dict[str, str]:
-        config = self.config
-        return {} if _has_gpu() else cpu.environment(config.python, threads=config.threads)
+        return self.config.environment(on_gpu=_has_gpu())
 
 
 def _meeting_host(launch: EngineLaunch) -> str:

@@ -1,0 +1,157 @@
+"""`rlcore doctor`: whether this machine has what a run needs, and what to do where it has not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import click
+from pydantic import ValidationError
+
+from rlcore import Config, ConfigError, Diagnosis, Kind, PluginError, RlcoreError, did_you_mean, flag_name
+from rlcore_cli.program import Program
+
+FAILED = 1
+CHOSEN = (Kind.ENGINE, Kind.TRAINER)
+"""Kinds of which every run has one."""
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--engine", metavar="NAME", help="The engine that runs will have.  [the default one]")
+@click.option("--trainer", metavar="NAME", help="The trainer that runs will have.  [the default one]")
+@click.option("--ray/--no-ray", default=True, help="Start Ray, which takes some seconds.  [start it]")
+@click.argument("settings", nargs=-1, type=click.UNPROCESSED, metavar="[--KIND.FIELD VALUE]…")
+@click.pass_obj
+def doctor(
+    program: Program,
+    /,
+    as_json: bool,
+    engine: str | None,
+    trainer: str | None,
+    ray: bool,
+    settings: tuple[str, ...],
+) -> None:
+    """Say whether this machine has what a run needs: each line is ok, or says what to do.
+
+    Settings of engine and trainer are given as to `rlcore train`: --engine.python PATH. The exit code is 1
+    where something would stop a run.
+    """
+    from rlcore_doctor import machine
+
+    given = _given(settings)
+    checks = (*machine.CHECKS, *((machine.ray,) if ray else ()))
+    chosen = {Kind.ENGINE: engine, Kind.TRAINER: trainer}
+    found = []
+    for one in (*_lines(checks), *_of_plugins(program), *_of_parts(program, chosen, given)):
+        found.append(one)
+        if not as_json:
+            click.echo(_line(one))
+    stopped = any(one.remedy and one.stops for one in found)
+    if as_json:
+        click.echo(json.dumps({"ok": not stopped, "lines": [asdict(one) for one in found]}, indent=1))
+    if stopped:
+        click.get_current_context().exit(FAILED)
+
+
+def _lines(checks: Iterable[Any]) -> Iterator[Diagnosis]:
+    for check in checks:
+        yield from check()
+
+
+def _line(one: Diagnosis) -> str:
+    mark = "ok" if not one.remedy else "STOP" if one.stops else "note"
+    return f"{mark:<5} {one.what}: {one.found}{'. ' + one.remedy if one.remedy else ''}"
+
+
+# --- plugins -----------------------------------------------------------------------------------------------
+
+
+def _of_plugins(program: Program) -> Iterator[Diagnosis]:
+    """Those that are broken, and names that two of them offer."""
+    plugins = program.plugins
+    for one in plugins.broken:
+        yield Diagnosis(
+            what=f"plugin {one.name}",
+            found=f"{one.dist} {one.version} is broken: {one.error}",
+            remedy=f"Mend or uninstall it; -p no:{one.name} leaves it out.",
+            stops=False,
+        )
+    try:
+        count = len(plugins.registry.entries())
+    except PluginError as error:
+        yield Diagnosis(what="plugins", found="a name is taken twice", remedy=str(error))
+        return
+    yield Diagnosis(what="plugins", found=f"{len(plugins.infos)} with {count} parts")
+
+
+def _of_parts(
+    program: Program, chosen: Mapping[Kind, str | None], given: Mapping[str, Mapping[str, str]]
+) -> Iterator[Diagnosis]:
+    """What the parts say themselves: those that are chosen or default must work, others would only be missed.
+
+    A part whose settings have no defaults is asked where it is chosen.
+    """
+    registry, asked = program.plugins.registry, list[tuple[str, str]]()
+    for kind in CHOSEN:
+        wanted = chosen[kind]
+        entry = registry.default(kind) if wanted is None else registry.find(kind, wanted, f"--{kind}")
+        if entry is None:
+            remedy = f"Choose one: --{kind} NAME, {registry.offer(kind)}."
+            yield Diagnosis(what=kind.value, found="no plugin offers one by default", remedy=remedy)
+            continue
+        asked.append((kind, entry.record.name))
+        config = _config(kind, entry.config, given.get(kind.value, {}))
+        yield from _diagnosed(f"{kind} {entry.record.name}", config, must=True)
+    for entry in registry.entries():
+        config_class = getattr(entry.record, "config", Config)
+        if (entry.kind, entry.record.name) in asked or config_class.diagnose is Config.diagnose:
+            continue
+        if not any(field.is_required() for field in config_class.model_fields.values()):
+            yield from _diagnosed(f"{entry.kind} {entry.record.name}", config_class(), must=False)
+
+
+def _diagnosed(whose: str, config: Config, *, must: bool) -> Iterator[Diagnosis]:
+    try:
+        for one in config.diagnose():
+            yield replace(one, what=f"{whose}, {one.what}", stops=one.stops and must)
+    except RlcoreError as error:
+        yield Diagnosis(what=whose, found="cannot be used here", remedy=str(error), stops=must)
+    except Exception as error:
+        found = f"cannot say what it needs: {type(error).__name__}: {error}"
+        yield Diagnosis(what=whose, found=found, remedy="Tell its authors.", stops=False)
+
+
+# --- settings ----------------------------------------------------------------------------------------------
+
+
+def _given(words: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Kind → field → text, of `--KIND.FIELD VALUE` and `--KIND.FIELD=VALUE`. Raises `ConfigError`."""
+    waiting, found = list(words), dict[str, dict[str, str]]()
+    while waiting:
+        word, equals, value = waiting.pop(0).partition("=")
+        kind, dot, field = word.removeprefix("--").replace("-", "_").partition(".")
+        if not (word.startswith("--") and dot) or kind not in [one.value for one in CHOSEN]:
+            flags = ["--json", "--engine", "--trainer", "--no-ray"]
+            near = did_you_mean(word, flags)
+            raise ConfigError(f"doctor: found {word!r}, expected {', '.join(flags)} or --engine.FIELD.{near}")
+        if not equals and not waiting:
+            raise ConfigError(f"doctor: {word} needs a value.")
+        found.setdefault(kind, {})[field] = value if equals else waiting.pop(0)
+    return found
+
+
+def _config(kind: Kind, config: type[Config], given: Mapping[str, str]) -> Config:
+    for name in given:
+        if name not in config.model_fields:
+            flags = [flag_name(f"{kind}.{field}") for field in config.model_fields]
+            flag = flag_name(f"{kind}.{name}")
+            raise ConfigError(f"{flag} is unknown.{did_you_mean(flag, flags)}")
+    try:
+        return config.model_validate_strings(dict(given))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        flag = flag_name(f"{kind}.{'.'.join(map(str, first['loc']))}")
+        raise ConfigError(f"{flag}: {first['msg']}.") from error

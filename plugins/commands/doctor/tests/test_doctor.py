@@ -1,0 +1,125 @@
+"""`rlcore doctor`: what is fine, and what to do on machines that are not."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlcore_cli.main import run
+
+PROGRAM = "from rlcore_cli.main import main; main()"
+QUICK = ["doctor", "--no-ray", "--json"]
+ENGINE = """
+from collections.abc import Iterable
+from rlcore import Component, Diagnosis, EngineConfig, MissingEngineError, hookimpl
+
+class MineConfig(EngineConfig):
+    python: str = "here"
+    def diagnose(self):
+        yield Diagnosis(what="server", found=f"found {self.python}")
+        if self.python == "gone":
+            raise MissingEngineError("mine is not installed.")
+        if self.python == "odd":
+            raise ValueError("what?")
+
+@hookimpl
+def rlcore_engines() -> Iterable[Component]:
+    yield Component(name="mine", factory="nowhere:Mine", summary="mine", config=MineConfig)
+"""
+
+
+def lines(out: str) -> dict[str, dict[str, Any]]:
+    return {one["what"]: one for one in json.loads(out)["lines"]}
+
+
+def in_shell(command: str, **environment: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    done = subprocess.run(
+        ["bash", "-c", f"{command} exec {sys.executable} -c '{PROGRAM}' {' '.join(QUICK)}"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    return done.returncode, lines(done.stdout)
+
+
+def test_on_a_sound_machine_each_line_is_ok(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--no-ray"]) == 0
+    out = capsys.readouterr().out
+    for what in ("python", "torch", "memory", "open files", "loopback", "plugins"):
+        assert f" {what}: " in out
+    assert "STOP" not in out
+
+
+def test_a_machine_that_is_not_sound(tmp_path: Path) -> None:
+    """A low limit of open files, a TMPDIR that nothing can be written to, a torch that cannot be imported."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/__init__.py").write_text("raise ImportError('libcudart.so: cannot open')")
+    code, found = in_shell("ulimit -n 300;", TMPDIR="/proc", PYTHONPATH=str(tmp_path))
+    assert code == 1
+    bad = {what: one for what, one in found.items() if one["remedy"] and one["stops"]}
+    assert set(bad) >= {"open files", "temporary files", "torch"}
+    assert "`ulimit -n " in bad["open files"]["remedy"]
+    assert "TMPDIR=/proc" in bad["temporary files"]["found"]
+    assert "libcudart" in bad["torch"]["found"]
+
+
+def test_ray_is_started_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rlcore_doctor import machine
+
+    monkeypatch.setattr(machine, "START_RAY", "import sys; sys.exit('no sockets left')")
+    (one,) = machine.ray()
+    assert one.found == "does not start: no sockets left"
+    assert "--ray-address none" in one.remedy
+    monkeypatch.setattr(machine, "START_RAY", "import time; time.sleep(60)")
+    monkeypatch.setattr(machine, "RAY_LIMIT_S", 0.2)
+    (one,) = machine.ray()
+    assert one.found == "did not start within 0.2 s"
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "what", "said"),
+    [
+        ([], 0, "engine mine, server", "found here"),
+        (["--engine", "mine", "--engine.python", "there"], 0, "engine mine, server", "found there"),
+        (["--engine", "mine", "--engine.python=gone"], 1, "engine mine", "cannot be used here"),
+        (["--engine", "mine", "--engine.python=odd"], 0, "engine mine", "ValueError: what?"),
+    ],
+)
+def test_a_part_answers_for_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], args: list[str], code: int, what: str, said: str
+) -> None:
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(ENGINE)
+    assert run([*QUICK, "--plugin", str(plugin), *args]) == code
+    assert said in lines(capsys.readouterr().out)[what]["found"]
+
+
+def test_broken_plugins_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = tmp_path / "bad.py"
+    bad.write_text("import no_such_module_here\n")
+    assert run([*QUICK, "--plugin", str(bad)]) == 0
+    found = lines(capsys.readouterr().out)["plugin bad.py"]
+    assert "No module named 'no_such_module_here'" in found["found"]
+    assert "-p no:bad.py" in found["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--engine", "lokal"], "--engine: found 'lokal', expected one of"),
+        (["--enginepython", "x"], "doctor: found '--enginepython'"),
+        (["--engine.pyton", "x"], "--engine.pyton is unknown."),
+        (["--engine.port"], "doctor: --engine.port needs a value."),
+        (["--engine.port", "many"], "--engine.port: Input should be a valid integer"),
+    ],
+)
+def test_bad_input_is_refused(capsys: pytest.CaptureFixture[str], args: list[str], said: str) -> None:
+    assert run([*QUICK, *args]) == 2
+    assert said in capsys.readouterr().err
