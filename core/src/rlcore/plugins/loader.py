@@ -18,6 +18,7 @@ from importlib import import_module
 from importlib.metadata import Distribution, EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pluggy
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -100,8 +101,9 @@ class Plugins:
     def _foreign(self) -> Iterator[ForeignSetting]:
         """What the plugins say that other frameworks call settings."""
         for implementation in self.manager.hook.rlcore_foreign_settings.get_hookimpls():
+            give: Any = implementation.function
             try:
-                yield from list(implementation.function())
+                yield from list(give())
             except Exception as error:  # they are for a hint alone
                 whose = next(info for info in self.infos if info.name == implementation.plugin_name)
                 said = _said(error)
