@@ -25,12 +25,11 @@ from rlcore.compose.part_checks import (
     reward_complaints,
 )
 from rlcore.compose.resolved import Inference, Resolved
-from rlcore.compose.role_checks import role_complaints
+from rlcore.compose.role_checks import role_complaints, teacher_complaints
 from rlcore.compose.roles import CRITIC, critic_rank_complaints, role_table_complaints
 from rlcore.compose.schedule_checks import schedule_complaints
 from rlcore.compose.sentences import unread
 from rlcore.compose.suggestions import Suggestions
-from rlcore.compose.teacher_checks import teacher_complaints
 from rlcore.config.layers import Setting
 
 
