@@ -30,7 +30,7 @@ TASKS: dict[str, tuple[str, ...]] = {
 CONTROLS_FILE = BENCHMARKS.parent / "tests" / "e2e" / "controls.py"
 CONTROLS: dict[str, tuple[str, ...]] = {
     "shuffled advantages": ("--plugin", str(CONTROLS_FILE), "--advantage", "shuffled"),
-    "random reward": ("--plugin", str(CONTROLS_FILE), "--reward", "random"),
+    "random reward": ("--reward", "random"),
     "learning rate 0": ("--lr", "0"),
 }
 """`grpo` without a signal, which must learn nothing."""

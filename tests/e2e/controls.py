@@ -1,12 +1,10 @@
-"""Plugin file of the negative controls: learning must come from the reward's order, and from nothing else."""
+"""Plugin file of a negative control: learning must come from the reward's order, and from nothing else."""
 
-import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from rlcore.api.config import Config
 from rlcore.api.hookspecs import hookimpl
 from rlcore.api.records import Component
-from rlcore.api.types import Sample, Score
 
 
 class Shuffled:
@@ -29,21 +27,6 @@ class Shuffled:
         return self._grpo.estimate(batch.with_columns(per_sample={"reward": rewards}))
 
 
-class Random:
-    """A reward that knows nothing of the answer."""
-
-    def __init__(self, config: Config) -> None:
-        pass
-
-    def score(self, samples: Sequence[Sample]) -> Sequence[Score]:
-        return [Score(value=random.Random(f"{s.seed}/{s.index}/{s.text}").random()) for s in samples]
-
-
 @hookimpl
 def rlcore_advantages() -> Iterable[Component]:
     yield Component(name="shuffled", factory=f"{__name__}:Shuffled", summary="advantages at random")
-
-
-@hookimpl
-def rlcore_rewards() -> Iterable[Component]:
-    yield Component(name="random", factory=f"{__name__}:Random", summary="a random reward")

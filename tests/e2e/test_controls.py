@@ -15,7 +15,7 @@ TRAIN = ("train", "--algo", "grpo", "--model", "qwen3", "--json", "--eval-every"
     "changed",
     [
         ("--plugin", CONTROLS, "--advantage", "shuffled"),
-        ("--plugin", CONTROLS, "--reward", "random"),
+        ("--reward", "random"),
         ("--lr", "0"),
     ],
     ids=["shuffled", "random", "lr0"],
