@@ -1,9 +1,19 @@
-"""The callback ends the run when it says."""
+"""The callback keeps what rlcore promises of callbacks, and ends the run when it says."""
 
 import pytest
+from rlcore import Part
+from rlcore.testing.callbacks import CallbackConformance
 
 from rlcore_my_plugin.callback import MyPlugin
 from rlcore_my_plugin.config import MyPluginConfig
+
+
+class TestMyPlugin(CallbackConformance):
+    part = Part(
+        name="my_plugin",
+        factory="rlcore_my_plugin.callback:MyPlugin",
+        config=MyPluginConfig(),
+    )
 
 
 def test_it_ends_the_run_after_its_time() -> None:

@@ -1,4 +1,4 @@
-"""The command says which step was best."""
+"""The command keeps what rlcore promises of commands, and says which step was best."""
 
 import json
 from pathlib import Path
@@ -6,8 +6,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from rlcore import CheckpointError, ConfigError
+from rlcore.testing.commands import CommandConformance
 
 from rlcore_my_plugin.command import my_plugin
+
+
+class TestMyPlugin(CommandConformance):
+    command = my_plugin
 
 
 @pytest.fixture

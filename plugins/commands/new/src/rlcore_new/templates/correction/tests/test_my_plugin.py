@@ -1,13 +1,22 @@
-"""The correction computes what is worked out by hand."""
+"""The correction keeps what rlcore promises of corrections, and weighs as worked out by hand."""
 
 import math
 
 import torch
-from rlcore import Correction, CorrectionInputs
+from rlcore import Correction, CorrectionInputs, Part
+from rlcore.testing.corrections import CorrectionConformance
 from rlcore.testing.tensors import NAN, close, f64, responses
 
 from rlcore_my_plugin.config import MyPluginConfig
 from rlcore_my_plugin.correction import MyPlugin
+
+
+class TestMyPlugin(CorrectionConformance):
+    part = Part(
+        name="my_plugin",
+        factory="rlcore_my_plugin.correction:MyPlugin",
+        config=MyPluginConfig(),
+    )
 
 
 def test_a_gap_costs_weight_in_either_direction() -> None:

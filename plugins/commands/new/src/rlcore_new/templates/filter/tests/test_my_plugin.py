@@ -1,10 +1,19 @@
-"""The filter drops what it says."""
+"""The filter keeps what rlcore promises of filters, and drops what it says."""
 
-from rlcore import Filter, Group
+from rlcore import Filter, Group, Part
+from rlcore.testing.filters import FilterConformance
 from rlcore.testing.rewards import sample
 
 from rlcore_my_plugin.config import MyPluginConfig
 from rlcore_my_plugin.filter import MyPlugin
+
+
+class TestMyPlugin(FilterConformance):
+    part = Part(
+        name="my_plugin",
+        factory="rlcore_my_plugin.filter:MyPlugin",
+        config=MyPluginConfig(tokens=3),
+    )
 
 
 def group(*tokens: int) -> Group:

@@ -1,11 +1,20 @@
-"""The hook freezes what it says."""
+"""The hook keeps what rlcore promises of model hooks, and freezes what it says."""
 
 import pytest
-from rlcore import ConfigError, ModelView
+from rlcore import ConfigError, ModelView, Part
+from rlcore.testing.model_hooks import ModelHookConformance
 from torch import nn
 
 from rlcore_my_plugin.config import MyPluginConfig
 from rlcore_my_plugin.hook import MyPlugin
+
+
+class TestMyPlugin(ModelHookConformance):
+    part = Part(
+        name="my_plugin",
+        factory="rlcore_my_plugin.hook:MyPlugin",
+        config=MyPluginConfig(),
+    )
 
 
 def view() -> ModelView:

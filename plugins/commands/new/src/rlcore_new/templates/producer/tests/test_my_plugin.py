@@ -1,9 +1,19 @@
-"""The producer hands on what it says."""
+"""The producer keeps what rlcore promises of producers, and hands on what it says."""
 
-from rlcore import Group, Score
+from rlcore import Group, Part, Score
+from rlcore.testing.producers import ProducerConformance
 from rlcore.testing.rewards import sample
 
+from rlcore_my_plugin.config import MyPluginConfig
 from rlcore_my_plugin.producer import most_different
+
+
+class TestMyPlugin(ProducerConformance):
+    part = Part(
+        name="my_plugin",
+        factory="rlcore_my_plugin.producer:MyPlugin",
+        config=MyPluginConfig(),
+    )
 
 
 def group(number: int, *rewards: float) -> Group:

@@ -1,9 +1,18 @@
-"""The task asks what it says, and keeps its two sets apart."""
+"""The task keeps what rlcore promises of sources, and asks what it says."""
 
-from rlcore import PromptSource
+from rlcore import Part, PromptSource
+from rlcore.testing.sources import SourceConformance
 
 from rlcore_my_plugin.config import MyPluginConfig
 from rlcore_my_plugin.source import MyPlugin
+
+
+class TestMyPlugin(SourceConformance):
+    part = Part(
+        name="my_plugin",
+        factory="rlcore_my_plugin.source:MyPlugin",
+        config=MyPluginConfig(),
+    )
 
 
 def test_each_number_is_asked_once_in_one_of_the_sets() -> None:

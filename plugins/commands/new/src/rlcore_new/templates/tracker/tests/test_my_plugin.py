@@ -1,11 +1,20 @@
-"""The tracker writes what it is told."""
+"""The tracker keeps what rlcore promises of trackers, and writes what it is told."""
 
 from pathlib import Path
 
-from rlcore import RunInfo
+from rlcore import Part, RunInfo
+from rlcore.testing.trackers import TrackerConformance
 
 from rlcore_my_plugin.config import MyPluginConfig
 from rlcore_my_plugin.tracker import MyPlugin
+
+
+class TestMyPlugin(TrackerConformance):
+    part = Part(
+        name="my_plugin",
+        factory="rlcore_my_plugin.tracker:MyPlugin",
+        config=MyPluginConfig(metric="train/loss"),
+    )
 
 
 def told(folder: Path, first: int, last: int) -> list[str]:

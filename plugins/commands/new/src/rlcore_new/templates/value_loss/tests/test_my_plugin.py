@@ -1,11 +1,20 @@
-"""The value loss computes what is worked out by hand."""
+"""The loss keeps what rlcore promises of losses of a critic, and is what is worked out by hand."""
 
 import torch
-from rlcore import ValueInputs, ValueLoss
+from rlcore import Part, ValueInputs, ValueLoss
 from rlcore.testing.tensors import close, f64, responses
+from rlcore.testing.value_losses import ValueLossConformance
 
 from rlcore_my_plugin.config import MyPluginConfig
 from rlcore_my_plugin.value_loss import MyPlugin
+
+
+class TestMyPlugin(ValueLossConformance):
+    part = Part(
+        name="my_plugin",
+        factory="rlcore_my_plugin.value_loss:MyPlugin",
+        config=MyPluginConfig(),
+    )
 
 
 def test_it_is_a_square_near_the_return_and_a_line_far_from_it() -> None:
