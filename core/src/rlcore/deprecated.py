@@ -7,11 +7,9 @@ DEPRECATED: dict[str, str] = {}
 
 
 def warn_of(name: str) -> None:
-    """A DeprecationWarning at the line that asked rlcore for `name`, where it is one of `DEPRECATED`."""
-    if name in DEPRECATED:
-        warnings.warn(
-            f"rlcore.{name} is deprecated, and the next minor release has no such name: "
-            f"use {DEPRECATED[name]}.",
-            DeprecationWarning,
-            stacklevel=3,
-        )
+    """A DeprecationWarning of one of `DEPRECATED`, at the line that asked rlcore for it."""
+    warnings.warn(
+        f"rlcore.{name} is deprecated, and the next minor release has no such name: use {DEPRECATED[name]}.",
+        DeprecationWarning,
+        stacklevel=3,
+    )
