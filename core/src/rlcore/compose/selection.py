@@ -208,7 +208,9 @@ class Selection:
     def passes_through(self, name: str, layer: Layer) -> bool:
         """Whether `name` is a field of a table that core does not know. ConfigError where nobody reads it."""
         role, own = role_of(name)
-        table = own.partition(".")[0]
+        table, dot, _ = own.partition(".")
+        if not dot:
+            return False
         passing = ((entry, config) for entry, config in self.passing() if not role or _trains(entry))
         if (table in (FROZEN, ENGINE_GROUP) and not role) or any(
             config.table == table for _, config in passing

@@ -29,6 +29,9 @@ NESTED: Mapping[str, int] = {
     "eval": 3,
     "frozen": 2,
     "engine_group": 2,
+    "critic": 2,
+    "reference": 2,
+    "teacher": 2,
 }
 """The tables of tables of settings, and how deep they go; every other table goes 1 deep."""
 

@@ -1,6 +1,7 @@
 """What the trainer says of a run and of a model before anything starts."""
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from runs import run_of
 
 from rlcore.api.errors import ConfigError, UserError
+from rlcore.config.toml import flatten
 from rlcore_megatron.config import MegatronConfig
 
 SIZES = {"megatron.tensor_model_parallel_size": "2", "megatron.pipeline_model_parallel_size": "2"}
@@ -169,9 +171,16 @@ def test_a_role_has_its_own_fields_above_those_of_the_policy() -> None:
     assert found.fields_of("critic") == {"tensor_model_parallel_size": "4", "adam_beta2": "0.98"}
     assert found.fields_of("reference") == found.trainer_fields
     assert found.run.critic.critic_ranks == 8, "as many critics as policies"
-    assert f"critic.{TENSOR}" in found.flat()
+    read = dict(flatten(tomllib.loads(found.to_toml())))
+    assert (read[TENSOR], read[f"critic.{TENSOR}"]) == ("2", "4"), "so a file says it"
     beside = run_of("ppo", {"critic.megatron.adam_beta2": "0.9"})
     assert beside.fields_of("critic") == {"adam_beta2": "0.9"}
+
+
+@pytest.mark.parametrize("name", ["megatron", "critic.megatron"])
+def test_a_table_is_no_field(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^--{name} is unknown"):
+        run_of("ppo", {name: "2"})
 
 
 def test_a_critic_of_its_own_layout_must_fit_its_model(tmp_path: Path) -> None:
