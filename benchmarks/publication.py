@@ -266,7 +266,7 @@ def main() -> None:
         rows += asyncio.run(measured(local, LOCAL, SIZES[name], args))
     for name in args.sglang_sizes if args.sglang_python else ():
         rows += asyncio.run(measured(sglang, SGLANG, SIZES[name], args))
-    rows = _kept(rows) + rows
+    rows += _kept(rows)
     publish("publication", facts, {"rows": rows, "repeats": args.repeats}, table(rows), dry=args.dry)
 
 
