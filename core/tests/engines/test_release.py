@@ -150,9 +150,15 @@ async def test_a_replacement_gets_what_the_trainer_has(launcher: Launcher, tmp_p
         await slot.start()
         await slot.load(streamed(1))
         assert calls.count("/update_weights_from_shared_memory") > 3
+        await slot.drain()
+        await slot.release("kv_cache")
+        await slot.resume()
+        calls.clear()
         launcher.lost.set()  # the trainer rests, and has version 1
         await slot.settle()
         assert await slot.weight_version() == 1
+        assert calls[:4] == ["stopped", "started", "/release_memory_occupation", "/pause_generation"]
+        assert calls[-1] == (RESUMED, "kv_cache", "cuda_graph"), "the trainer has handed its weights over"
         at = 2  # it trains
         calls.clear()
         launcher.lost.set()

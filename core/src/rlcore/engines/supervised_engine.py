@@ -123,6 +123,8 @@ class SupervisedEngine:
         trainer goes on, so that a replacement may find them gone, which is an EngineError.
         """
         self._lags = lags
+        self._shares = False
+        """Whether a trainer is on its devices."""
         self.name = name
         self._launcher = launcher
         self._publisher = publisher
@@ -216,6 +218,7 @@ class SupervisedEngine:
         `resume` makes room for it. Nothing is done where the server cannot do it.
         """
         await self._asked(lambda server: self._release(server, tags or get_args(MemoryTag)))
+        self._shares = True
         self._has_room.clear()
 
     async def resume(self) -> None:
@@ -444,11 +447,18 @@ class SupervisedEngine:
         self._loading += 1
         end = asyncio.create_task(self._end_of(server))
         try:
-            await self.once(server, self._load_alone(server, location, False))
+            await self.once(server, self._begin_with(server, location))
         finally:
             self._loading -= 1
             end.cancel()
             await asyncio.gather(end, return_exceptions=True)
+
+    async def _begin_with(self, server: RunningServer, location: WeightsLocation) -> None:
+        """A trainer on the same devices needs room for its weights while it hands them over."""
+        if self._shares and location.stream is not None:
+            await self._release(server, ("kv_cache", "cuda_graph"))
+        await self._load_alone(server, location, False)
+        await self._resume(server, "kv_cache", "cuda_graph")
 
     async def _delist(self, server: RunningServer) -> None:
         """Nothing more is sent to it."""
