@@ -32,6 +32,8 @@ from rlcore.testing.token_engine import CountingReward, TokenEngine
 FINISHED = {GenerationStatus.COMPLETED, GenerationStatus.TRUNCATED}
 COUNT = 3
 INTERRUPTIONS = 40
+ROOM = 2500
+"""Tokens, each a byte, that hold descriptions of tools and several turns."""
 
 
 class GeneratorConformance(Conformance):
@@ -50,7 +52,7 @@ class GeneratorConformance(Conformance):
     def of(cls, subject: Subject) -> type[Self]:
         """It answers the first prompt. It may write prompts; whether it samples, a first answer shows."""
         known = {"asked": subject.prompts[0]} if subject.prompts else {}
-        made = cls.with_values(part=subject.part, writes_prompts=True, **known)
+        made = cls.with_values(part=subject.part, writes_prompts=True, max_tokens=ROOM, **known)
         suite, engine = made(), made()._engine()
         suite._run(engine)
         return made.with_values(samples_anew=engine.requests > 0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rlcore.api.errors import PluginError
+from rlcore.api.errors import PluginError, RlcoreError
 from rlcore.api.part import load
 from rlcore.api.part_config import TrainerConfig
 from rlcore.api.records import Kind, ModelFamily
-from rlcore.testing.conformance import Conformance, Finding, Outcome, Subject, findings, needs_pytest
+from rlcore.testing.conformance import Conformance, Finding, Outcome, Subject, findings, needs_pytest, why
 from rlcore.testing.parts import FACTORY, PartConformance
 
 COMMAND = "command"
@@ -51,7 +51,13 @@ def check(kind: str, subject: Subject) -> Iterator[Finding]:
         require_pytest(kind)
         yield from findings_by_pytest(name, subject)
         return
-    suite: type[Conformance] = load(name, kind).of(subject)
+    try:
+        suite: type[Conformance] = load(name, kind).of(subject)
+    except RlcoreError:
+        raise
+    except Exception as error:
+        yield Finding(name="it can be built and asked", outcome=Outcome.FAILS, reason=why(error))
+        return
     assert not needs_pytest(suite), "the other suites are plain"
     yield from findings(suite)
 

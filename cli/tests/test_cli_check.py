@@ -1,0 +1,109 @@
+"""`rlcore plugins check`: what is said, the exit codes, settings and prompts as flags."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from rlcore_cli.main import run
+
+PLUGIN = """
+from collections.abc import Iterable
+from pydantic import Field
+from rlcore import Component, RewardConfig, Score, hookimpl
+
+class MineConfig(RewardConfig):
+    scale: float = Field(1.0, description="what a right answer is worth")
+    odd: bool = Field(False, description="be odd")
+
+class Mine:
+    calls = 0
+    def __init__(self, config):
+        self.config = config
+    def score(self, samples):
+        Mine.calls += self.config.odd
+        right = [str(one.prompt.label) in one.text for one in samples]
+        return [Score(value=self.config.scale * one + Mine.calls) for one in right]
+
+@hookimpl
+def rlcore_rewards() -> Iterable[Component]:
+    yield Component(name="mine", factory=f"{__name__}:Mine", summary="right answers", config=MineConfig)
+    yield Component(name="other", factory=f"{__name__}:Nothing", summary="not there")
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("RLCORE_PLUGINS", "")
+    file = tmp_path / "mine.py"
+    file.write_text(PLUGIN)
+    return str(file)
+
+
+def test_a_sound_part(plugin: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plugins", "check", "mine", "--plugin", plugin, "--reward.mine.scale", "2"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"reward mine of .*mine\.py sha256:\w+", out[0])
+    assert "  ok     it says the same again" in out
+    assert re.fullmatch(r"\d+ hold, 0 fail, \d could not be asked\.", out[-1])
+
+
+def test_what_fails_is_named_with_its_reason(plugin: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plugins", "check", "mine", "--plugin", plugin, "--reward.mine.odd"]) == 1
+    out = capsys.readouterr().out
+    assert re.search(
+        r"  FAILS  it says the same again: asked again, the scores: number 0 is Score\(value=", out
+    )
+
+
+def test_a_plugin_file_is_checked_as_a_whole(plugin: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plugins", "check", "--plugin", plugin, "--json"]) == 1
+    checked = json.loads(capsys.readouterr().out)["checked"]
+    failed = {one["name"]: [f for f in one["findings"] if f["outcome"] == "fails"] for one in checked}
+    assert not failed["mine"]
+    (said,) = failed["other"]
+    assert said["name"] == "its factory is where its record says"
+    assert "has no 'Nothing'" in said["reason"]
+
+
+def test_prompts_are_those_of_the_data(
+    plugin: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picky = tmp_path / "picky.py"
+    picky.write_text("def picky(response, points):\n    return float(points)\n")
+    assert run(["plugins", "check", "picky", "--plugin", str(picky)]) == 2
+    assert "give prompts whose answers it can judge, by --data FILE" in capsys.readouterr().err
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"question": "?", "label": "1", "metadata": {"points": 2}}) + "\n")
+    given = ["--data", str(rows), "--source.prompt-key", "question"]
+    assert run(["plugins", "check", "picky", "--plugin", str(picky), *given]) == 0
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ([], "plugins check: expected the name of a part or of a plugin, or --plugin FILE."),
+        (["copi"], "plugins check: nothing is called 'copi'. Did you mean 'copy'?"),
+        (["copy", "--source.digit", "3"], "--source.digit is unknown. Did you mean '--source."),
+        (["copy", "--kind", "loss"], "--kind: found 'loss', expected source."),
+        (["file"], "--source.path is missing: "),
+        (["copy", "--data", "gone.jsonl"], "gone.jsonl"),
+    ],
+)
+def test_bad_input(
+    args: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLCORE_PLUGINS", "")
+    assert run(["plugins", "check", *args]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_kind_that_needs_pytest_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlcore.testing.by_pytest.NEEDED", {"no_such_pytest": "pytest-gone"})
+    assert run(["plugins", "check", "local", "--kind", "engine"]) == 2
+    said = "A part of kind engine is checked by pytest-gone, which is not installed; pip install pytest-gone."
+    assert said in capsys.readouterr().err

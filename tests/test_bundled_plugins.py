@@ -1,0 +1,157 @@
+"""Every bundled part, recipe and command passes `rlcore plugins check`.
+
+Engines, trainers and bridges run their suites in their own packages: they start servers and processes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from rlcore.api.config import Config
+from rlcore.api.records import Kind
+from rlcore.api.tracker import RunInfo
+from rlcore.api.types import Prompt
+from rlcore.plugins.loader import Switches, load
+from rlcore.testing.filters import scored
+from rlcore.tracking.jsonl import Jsonl
+from rlcore_cli import plugin as cli
+from rlcore_cli.main import run
+from rlcore_cli.naming import Offer, offers
+from rlcore_cli.program import start
+
+HEAVY = (Kind.ENGINE, Kind.TRAINER, Kind.MODEL)
+WATCH = ("metric", "rollout/reward_mean")
+NEEDS: Mapping[str, Sequence[str]] = {
+    "callback adaptive_kl": ("--callback.adaptive-kl.target", "0.1"),
+    "callback reduce_lr": ("--callback.reduce-lr.metric", WATCH[1], "--callback.reduce-lr.patience", "2"),
+    "callback stop_at": ("--callback.stop-at.metric", WATCH[1], "--callback.stop-at.above", "0.5"),
+    "generator environment": ("--generator.environment", "parts_of_check:Guess"),
+    "generator replay": ("--generator.path", "{folder}/samples"),
+    "generator session": ("--generator.agent", "parts_of_check:agent"),
+    "generator tools": ("--generator.function", "parts_of_check:add", "--data", "{folder}/chat.jsonl"),
+    "model_hook freeze": ("--model-hook.freeze.pattern", "norm"),
+    "reward ifeval": ("--data", "{folder}/rows.jsonl"),
+    "reward multiple_choice": ("--data", "{folder}/rows.jsonl"),
+    "reward reasoning_gym": ("--task", "reasoning_gym"),
+    "reward remote": ("--reward.remote.url", "{url}"),
+    "source episodes": ("--source.text", "play"),
+    "source file": ("--source.path", "{folder}/rows.jsonl"),
+    "tracker wandb": ("--tracker.wandb.mode", "offline"),
+}
+"""The settings that have no default, and the prompts of rewards that judge rows of their own."""
+ELSEWHERE = {
+    "reward environment": "it reads what the generator `environment` leaves in the sample",
+    "reward judge": "it asks a language model",
+    "reward reward_model": "it asks a classifier, with the classifier's tokenizer",
+}
+PACKAGES = {"tracker wandb": "wandb", "tracker tensorboard": "tensorboardX", "tracker mlflow": "mlflow"}
+"""Part → the optional package that it writes with."""
+PARTS = '''
+async def agent(session):
+    import openai
+    async with openai.AsyncOpenAI(base_url=session.openai_url, api_key=session.api_key) as client:
+        asked = [{"role": "user", "content": "question"}]
+        await client.chat.completions.create(model="policy", messages=asked)
+
+def add(a: int, b: int) -> int:
+    """Add two numbers.
+
+    Args:
+        a: one
+        b: the other
+    """
+    return a + b
+
+class Guess:
+    def __init__(self):
+        self.turns = 0
+    async def reset(self, sample):
+        return "guess"
+    async def step(self, text):
+        from rlcore_environment.protocol import Step
+        self.turns += 1
+        return Step(observation="no", done=self.turns == 2)
+'''
+ROW = {
+    "prompt": "Which one?",
+    "label": "B",
+    "metadata": {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]},
+}
+
+
+class Answers(BaseHTTPRequestHandler):
+    """A reward server: half a point for everything."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        answer = b'{"score": 0.5}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    folder = tmp_path_factory.mktemp("given")
+    (folder / "parts_of_check.py").write_text(PARTS)
+    (folder / "rows.jsonl").write_text(json.dumps(ROW) + "\n")
+    chat = ROW | {"prompt": [{"role": "user", "content": "question"}]}
+    (folder / "chat.jsonl").write_text(json.dumps(chat) + "\n")
+    tracker = Jsonl(Config())
+    tracker.start(RunInfo(folder=folder, settings={"save_rollouts_every": 1}, plugins={}, step=0))
+    asked = {
+        "prompt": Prompt(prompt_id="p", text="question"),
+        "prompt_ids": tuple(b"question"),
+        "group_id": 0,
+    }
+    tracker.rollout(1, [scored(index, 1.0, **asked, rollout_id=f"0.{index}") for index in range(3)])
+    tracker.end("completed")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        yield {"folder": str(folder), "url": url}
+        server.shutdown()
+
+
+def bundled() -> list[Offer]:
+    found = offers(start(Switches.from_environment(), {"cli": cli}))
+    return [one for one in found if one.kind not in HEAVY]
+
+
+def test_every_exception_is_a_part() -> None:
+    known = {f"{one.kind} {one.name}" for one in bundled()}
+    assert known >= {*NEEDS, *ELSEWHERE}
+    assert load(Switches()).registry.names(Kind.REWARD)
+
+
+@pytest.mark.parametrize("offer", bundled(), ids=lambda offer: f"{offer.kind} {offer.name}")
+def test_a_bundled_part_passes_its_suite(
+    offer: Offer,
+    given: Mapping[str, str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(given["folder"])
+    whose = f"{offer.kind} {offer.name}"
+    if whose in ELSEWHERE:
+        pytest.skip(ELSEWHERE[whose])
+    if whose in PACKAGES and find_spec(PACKAGES[whose]) is None:
+        pytest.skip(f"{PACKAGES[whose]} is not installed")
+    args = [one.format(**given) for one in NEEDS.get(whose, ())]
+    code = run(["plugins", "check", offer.name, "--kind", offer.kind, "--json", *args])
+    told = capsys.readouterr()
+    assert code in (0, 1), told.err
+    [checked] = json.loads(told.out)["checked"]
+    assert not [one for one in checked["findings"] if one["outcome"] == "fails"]
+    assert [one for one in checked["findings"] if one["outcome"] == "ok"]
