@@ -92,7 +92,7 @@ def small_run(settings: Mapping[str, Any], scaled: Scaled | None, root: Path, mo
     """`settings` of a translated run at the size of `scaled` (None: on one rank), with data under `root`."""
     kept = {key: value for key, value in settings.items() if not key.startswith(FOREIGN)}
     is_sft = settings["algo"] == "sft"
-    found = {**kept, **SMALL, "model": str(model), "data": str(write_data(root, whole=is_sft))}
+    found = {**kept, **SMALL, "model": str(model), "data": str(write_data(root, settings))}
     if not is_sft:
         found |= {"reward": ["f1"], "group_size": GROUP, "minibatches": min(2, settings["minibatches"])}
     if scaled is None:
@@ -107,9 +107,12 @@ def write_model(root: Path, model_type: str) -> Path:
     return make_model(root / model_type, model_type, **FAMILIES.get(model_type, {}))
 
 
-def write_data(root: Path, *, whole: bool) -> Path:
-    """Prompts with labels, or `whole` chats."""
-    path = root / "train.jsonl"
-    found = chats(64, seed=3)
-    answered = [[*row["prompt"], {"role": "assistant", "content": row["label"]}] for row in found]
-    return write_jsonl(path, [{"messages": chat} for chat in answered] if whole else found)
+def write_data(root: Path, settings: Mapping[str, Any]) -> Path:
+    """Prompts with labels, or whole chats, under the key that `settings` name."""
+    path, rows = root / "train.jsonl", chats(64, seed=3)
+    key = settings.get("source.prompt_key")
+    if key is not None:
+        return write_jsonl(path, [{key: row["prompt"], "label": row["label"]} for row in rows])
+    answers = [{"role": "assistant", "content": row["label"]} for row in rows]
+    whole = [[*row["prompt"], answer] for row, answer in zip(rows, answers, strict=True)]
+    return write_jsonl(path, [{settings["source.messages_key"]: chat} for chat in whole])
