@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -163,6 +164,18 @@ def test_a_critic_with_the_new_loss(installed: Path, tmp_path: Path) -> None:
 def test_the_new_trainer(installed: Path, tmp_path: Path) -> None:
     train(installed, tmp_path, "--algo", "grpo", "--model", "qwen3", "--trainer", "my_trainer")
     assert 'name = "my_trainer"' in (tmp_path / "run/run.toml").read_text()
+
+
+def test_rlcore_checks_each_package(installed: Path, tmp_path: Path) -> None:
+    """`rlcore plugins check`, in one process; the suites of the three others take a minute: see below."""
+    light = sorted({*kinds()} - {"engine", "model", "trainer"})
+    check = f"""
+import sys
+from rlcore_cli.main import run
+sys.exit(any(run(["plugins", "check", f"my_{{kind}}"]) for kind in {light}))
+"""
+    said = call(tmp_path, installed / "bin/python", "-c", check)
+    assert len(re.findall(r"^\d+ hold, 0 fail", said, re.MULTILINE)) == len(light)
 
 
 def test_the_tests_of_each_package_pass(installed: Path, made: Mapping[str, Path]) -> None:
