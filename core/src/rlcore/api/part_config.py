@@ -183,9 +183,6 @@ class TrainerConfig(PassingConfig):
     sleeps: ClassVar[bool] = False
     """Its models can leave the device while engines generate (`rlcore.Sleeper`)."""
 
-    bridge_suite: ClassVar[str] = ""
-    """"package.module:class" of the conformance suite of its bridges; empty: there is none."""
-
     def model_ranks(self, fields: Mapping[str, Any]) -> int:
         """Ranks that hold one copy of the model together. ConfigError."""
         return 1

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 
 from rlcore.api.errors import PluginError, RlcoreError
 from rlcore.api.part import load
-from rlcore.api.part_config import TrainerConfig
 from rlcore.api.records import Kind, ModelFamily
 from rlcore.testing.conformance import Conformance, Finding, Outcome, Subject, findings, needs_pytest, why
 from rlcore.testing.parts import FACTORY, PartConformance
@@ -31,7 +30,7 @@ SUITES: Mapping[str, str] = {
     Kind.CALLBACK: "rlcore.testing.callbacks:CallbackConformance",
     COMMAND: "rlcore.testing.commands:CommandConformance",
 }
-"""Kind → its suite. A model bridge's is its trainer's (`rlcore.TrainerConfig.bridge_suite`)."""
+"""Kind → its suite. That of model bridges is the trainer's, for which they are written."""
 
 
 def check(kind: str, subject: Subject) -> Iterator[Finding]:
@@ -44,8 +43,13 @@ def check(kind: str, subject: Subject) -> Iterator[Finding]:
         yield from about_part
         if any(one.name == FACTORY and one.outcome is Outcome.FAILS for one in about_part):
             return  # there is nothing to ask
-    name = _bridge_suite(subject) if kind == Kind.MODEL else SUITES[kind]
-    if kind in (Kind.ENGINE, Kind.TRAINER, Kind.MODEL):
+    if isinstance(subject.record, ModelFamily):
+        raise PluginError(
+            f"model {subject.record.name!r} is a bridge for the trainer {subject.record.trainer!r}, whose "
+            "suite needs models of its family: subclass it in a test of the bridge's package."
+        )
+    name = SUITES[kind]
+    if kind in (Kind.ENGINE, Kind.TRAINER):
         from rlcore.testing.by_pytest import findings_by_pytest, require_pytest
 
         require_pytest(kind)
@@ -60,15 +64,3 @@ def check(kind: str, subject: Subject) -> Iterator[Finding]:
         return
     assert not needs_pytest(suite), "the other suites are plain"
     yield from findings(suite)
-
-
-def _bridge_suite(subject: Subject) -> str:
-    """That of the trainer that the bridge is written for."""
-    family, registry = subject.record, subject.registry
-    assert isinstance(family, ModelFamily)
-    assert registry is not None, "a bridge is checked among the trainers that there are"
-    entry = registry.find(Kind.TRAINER, family.trainer, f"model {family.name!r}")
-    suite = entry.config.bridge_suite if issubclass(entry.config, TrainerConfig) else ""
-    if not suite:
-        raise PluginError(f"trainer {family.trainer!r} has no suite for the bridges that are written for it.")
-    return suite

@@ -40,7 +40,6 @@ class MegatronConfig(TrainerConfig):
     libraries: ClassVar[tuple[str, ...]] = ("megatron-core",)
     preload: ClassVar[tuple[str, ...]] = ("rlcore_megatron.mcore", "rlcore_megatron.mcore.role")
     sleeps: ClassVar[bool] = True
-    bridge_suite: ClassVar[str] = "rlcore_megatron.testing.bridges:BridgeConformance"
     layout_fields: ClassVar[frozenset[str]] = frozenset(
         (
             *(TENSOR, PIPELINE, VIRTUAL, CONTEXT, EXPERT, "expert_tensor_parallel_size", "sequence_parallel"),
