@@ -1,0 +1,115 @@
+"""The tracker `mlflow`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rlcore import Json, MissingPackageError, RunInfo, Sample, Tracker
+from rlcore_mlflow.config import MlflowConfig
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+FOLDER = "mlflow"
+ID = "mlflow_id"
+"""In the run's folder: by what MLflow knows the run."""
+SAVED = "advantages"
+"""An extra of the samples of a rollout that is saved (`--save-rollouts-every`)."""
+MOST_PARAMS = 100
+"""Of one request to MLflow."""
+LONGEST_PARAM = 500
+COLUMNS = ["prompt_id", "prompt", "response", "label", "score"]
+
+
+class Mlflow(Tracker):
+    """Logs to one run of MLflow, by a client of its own: whatever else uses MLflow here is left alone."""
+
+    def __init__(self, config: MlflowConfig) -> None:
+        """Raises `MissingPackageError` without mlflow."""
+        if importlib.util.find_spec("mlflow") is None:
+            raise MissingPackageError(
+                "--tracker mlflow: mlflow is not installed; pip install 'rlcore-mlflow[client]'."
+            )
+        self._config = config
+        self._client: MlflowClient
+        self._id: str
+
+    def start(self, run: RunInfo) -> None:
+        """A resumed run goes on in the same one."""
+        uri = self._config.uri or os.environ.get("MLFLOW_TRACKING_URI", "")
+        if not uri:
+            uri = (run.folder / FOLDER).resolve().as_uri()
+        if uri.startswith("file:"):
+            # MLflow wants to be told that a folder is meant, for it would rather have a database
+            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+        from mlflow import MlflowClient
+        from mlflow.entities import Param
+
+        self._client = MlflowClient(tracking_uri=uri)
+        place = run.folder / ID
+        if run.step and place.exists():
+            self._id = place.read_text().strip()
+            self._client.update_run(self._id, status="RUNNING")
+            return
+        experiment = self._client.get_experiment_by_name(self._config.experiment)
+        of = (
+            experiment.experiment_id
+            if experiment
+            else self._client.create_experiment(self._config.experiment)
+        )
+        tags = {f"plugin.{name}": version for name, version in run.plugins.items()}
+        name = self._config.run_name or run.folder.name
+        self._id = self._client.create_run(of, run_name=name, tags=tags).info.run_id
+        place.write_text(self._id)
+        params = [Param(key, str(value)[:LONGEST_PARAM]) for key, value in run.settings.items()]
+        for first in range(0, len(params), MOST_PARAMS):
+            self._client.log_batch(self._id, params=params[first : first + MOST_PARAMS])
+
+    def metrics(self, step: int, metrics: Mapping[str, Json]) -> None:
+        """Every number under its name."""
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        numbers = [
+            Metric(_key(name), float(value), now, step)
+            for name, value in metrics.items()
+            if isinstance(value, int | float)
+        ]
+        self._client.log_batch(self._id, metrics=numbers)
+
+    def evaluation(self, step: int, samples: Mapping[str, Sequence[Sample]]) -> None:
+        """The first answers of each set, as a table."""
+        for name, of_set in samples.items():
+            self._table(f"{name}-{step}", of_set)
+
+    def rollout(self, step: int, samples: Sequence[Sample]) -> None:
+        """Of a saved rollout the first samples, as a table."""
+        if samples and SAVED in samples[0].extras:
+            self._table(f"rollout-{step}", samples)
+
+    def end(self, reason: str) -> None:
+        """The run's status is that of its end."""
+        self._client.set_tag(self._id, "exit_reason", reason)
+        status = {"failed": "FAILED", "interrupted": "KILLED", "terminated": "KILLED"}.get(reason, "FINISHED")
+        self._client.set_terminated(self._id, status)
+
+    def _table(self, name: str, samples: Sequence[Sample]) -> None:
+        if self._config.samples:
+            rows = [_row(sample) for sample in samples[: self._config.samples]]
+            self._client.log_dict(self._id, {"columns": COLUMNS, "data": rows}, f"samples/{_key(name)}.json")
+
+
+def _key(name: str) -> str:
+    """A name as MLflow takes it: `avg@8` has a character too many."""
+    return re.sub(r"[^\w/. :-]", "_", name)
+
+
+def _row(sample: Sample) -> list[Json]:
+    prompt, score = sample.prompt, sample.score
+    value = None if score is None else score.value
+    return [prompt.prompt_id, str(prompt.text), sample.text, str(prompt.label), value]
