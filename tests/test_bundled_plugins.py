@@ -110,7 +110,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     (folder / "chat.jsonl").write_text(json.dumps(chat) + "\n")
     tracker = Jsonl(Config())
     tracker.start(RunInfo(folder=folder, settings={"save_rollouts_every": 1}, plugins={}, step=0))
-    asked = {
+    asked: dict[str, Any] = {
         "prompt": Prompt(prompt_id="p", text="question"),
         "prompt_ids": tuple(b"question"),
         "group_id": 0,
