@@ -123,6 +123,18 @@ def test_a_long_run_keeps_its_peaks_and_its_gaps(tmp_path: Path) -> None:
     assert (steps[0], steps[-1]) == (0, 9999)
 
 
+def test_what_was_dropped_is_counted_over_all_steps(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text("")
+    name = "rollout/groups_dropped/zero_variance"
+    rows = [{"step": step, name: step % 3, "rollout/failed": 0} for step in range(5000)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = Answers([tmp_path]).of("run/0/dropped")
+    bars = found[name].pop("bars")
+    assert found == {name: {"total": 4999, "steps": 3333, "first": 1, "last": 4999}}
+    assert len(bars[0]) == len(bars[1]) == 200
+    assert sum(bars[1]) / 200 == pytest.approx(4999 / 5000)
+
+
 def test_samples_by_step_and_what_is_known_of_each_token(folder: Path) -> None:
     answers = Answers([folder])
     assert [file["name"] for file in answers.of("run/0/samples")] == ["eval-0", "rollout-2"]

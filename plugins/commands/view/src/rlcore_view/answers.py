@@ -23,8 +23,8 @@ class Answers:
     def of(self, path: str) -> Json:
         """KeyError: there is nothing of that name.
 
-        `runs`; `metrics`; of run N, `run/N/` and `series`, `settings`, `trace`, `trace/STEP`, `samples`,
-        `samples/FILE`, `samples/FILE/ROW`, `logs`, `logs/FILE`.
+        `runs`; `metrics`; of run N, `run/N/` and `series`, `dropped`, `settings`, `trace`, `trace/STEP`,
+        `samples`, `samples/FILE`, `samples/FILE/ROW`, `logs`, `logs/FILE`.
         """
         match path.split("/"):
             case ["runs"]:
@@ -41,6 +41,9 @@ def _of_run(run: RunFolder, rest: list[str]) -> Json:
         case ["series"]:
             run.metrics.read()
             return run.metrics.as_json()
+        case ["dropped"]:
+            run.metrics.read()
+            return run.metrics.lost()
         case ["settings"]:
             return {"settings": run.settings(), "versions": run.versions()}
         case ["trace"]:

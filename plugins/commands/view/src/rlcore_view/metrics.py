@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,6 +13,12 @@ from rlcore import Json, parse_json
 
 MOST_POINTS = 1000
 """Points of one curve that are shown; of more, the least and the greatest of each stretch."""
+MOST_BARS = 200
+LOST = re.compile(
+    r"rollout/(groups_dropped/.+|failed/.+|aborted|failed|crashed|reward_failed|reward_timed_out"
+    r"|tokens_discarded|groups_missing)"
+)
+"""Metrics that count what was not trained on."""
 AXES = ("step", "seconds", "tokens")
 _SECONDS = ("time/step_s", "time/eval_s")
 _TOKENS = "rollout/response_tokens"
@@ -78,6 +85,18 @@ class Metrics:
         axes = {name: [rounded(axis[i]) for i in places] for name, axis in self.axes.items()}
         return {"axes": axes, "series": {name: one.points() for name, one in sorted(self.columns.items())}}
 
+    def lost(self) -> Json:
+        """Of each metric that counts what was dropped or failed, where it ever was above 0.
+
+        `total` over all steps, how many `steps` had it, the `first` and `last` of them, and `bars`: steps and
+        the mean count of a stretch around each.
+        """
+        return {
+            name: _counted(one)
+            for name, one in sorted(self.columns.items())
+            if LOST.fullmatch(name) and any(value > 0 for value in one.values)
+        }
+
     def _rows(self, data: bytes) -> Iterator[dict[str, Json]]:
         for line in data.splitlines():
             try:
@@ -100,6 +119,21 @@ class Metrics:
                 column = self.columns.setdefault(name, Column())
                 column.steps.append(step)
                 column.values.append(math.nan if value is None else value)
+
+
+def _counted(column: Column) -> Json:
+    steps, values = column.steps, [value if math.isfinite(value) else 0.0 for value in column.values]
+    having = [step for step, value in zip(steps, values, strict=True) if value > 0]
+    width = -(-len(values) // MOST_BARS)
+    starts = range(0, len(values), width)
+    means = [sum(values[i : i + width]) / len(values[i : i + width]) for i in starts]
+    return {
+        "total": rounded(sum(values)),
+        "steps": len(having),
+        "first": having[0],
+        "last": having[-1],
+        "bars": [[steps[i] for i in starts], [rounded(mean) for mean in means]],
+    }
 
 
 def rounded(value: float) -> float | None:

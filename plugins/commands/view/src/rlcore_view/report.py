@@ -25,7 +25,7 @@ def held(answers: Answers) -> dict[str, Json]:
 
 
 def _paths(answers: Answers, run: str) -> Iterator[str]:
-    yield from (f"{run}/series", f"{run}/settings", f"{run}/trace", f"{run}/samples")
+    yield from (f"{run}/series", f"{run}/dropped", f"{run}/settings", f"{run}/trace", f"{run}/samples")
     bars = answers.of(f"{run}/trace")
     whole = [bar for bar in bars if bar["from"] == bar["to"]]
     slowest = sorted(whole[1:], key=lambda bar: -sum(bar["seconds"].values()))[:1]

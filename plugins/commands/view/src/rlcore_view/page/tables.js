@@ -87,18 +87,16 @@ function answerTable(runs, answers) {
 
 // --- dropped --------------------------------------------------------------------------------------------
 
-const LOST = /^rollout\/(groups_dropped\/.+|failed\/.+|aborted|failed|crashed|reward_failed|reward_timed_out|tokens_discarded|prompts_skipped|groups_missing)$/;
-
 dropped.show = async (main) => {
   const again = () => dropped.show(main);
   const chooseRun = runChoice(dropped, again);
   if (dropped.run === null) return put(main, empty("No run is chosen", "Choose one above."));
-  const found = (await load(`run/${dropped.run}/series`)) || { series: {} };
+  const found = (await load(`run/${dropped.run}/dropped`)) || {};
   const texts = (await load("metrics")) || {};
-  const names = Object.keys(found.series).filter((name) => LOST.test(name) && found.series[name][1].some((value) => value > 0));
+  const names = Object.keys(found);
   const tools = chooseRun ? el("div", { class: "tools" }, chooseRun) : null;
   if (!names.length) {
-    const some = Object.keys(found.series).length > 0;
+    const some = state.runs[dropped.run].step > 0;
     return put(main, tools, empty(some ? "Nothing was dropped" : "No step yet",
       some ? "Every group was trained on, and no sample failed." : "This page follows the run."));
   }
@@ -108,22 +106,20 @@ dropped.show = async (main) => {
     el("span", {}, el("i", { style: `background:${color(i)}` }), name.split("/").at(-1))));
   put(main, tools, el("div", { class: "stack" },
     reasons.length ? el("div", { class: "card" }, el("h2", {}, "Groups that were not trained on, by reason"), legend, plot) : null,
-    el("div", { class: "card" }, lostTable(names, found.series, texts))));
+    el("div", { class: "card" }, lostTable(names, found, texts))));
   if (reasons.length) {
     draw(plot, reasons.map((name, i) => ({
-      type: "bar", name: name.split("/").at(-1), x: found.series[name][0], y: found.series[name][1], marker: { color: color(i) },
+      type: "bar", name: name.split("/").at(-1), x: found[name].bars[0], y: found[name].bars[1], marker: { color: color(i) },
     })), { barmode: "stack", bargap: 0.1, xaxis: { title: { text: "step" } }, yaxis: { title: { text: "groups" } }, margin: { l: 52, r: 10, t: 4, b: 36 } });
   }
 };
 
-function lostTable(names, series, texts) {
-  const rows = names.sort().map((name) => {
-    const [steps, values] = series[name];
-    const at = values.map((value, i) => (value > 0 ? steps[i] : null)).filter((step) => step !== null);
+function lostTable(names, found, texts) {
+  const rows = names.map((name) => {
+    const { total, steps, first, last } = found[name];
     const says = (texts[name] || []).map(([said]) => said).join(" · ");
     return el("tr", {}, el("td", { class: "mono" }, name), el("td", {}, says),
-      el("td", { class: "number" }, number(values.reduce((sum, value) => sum + (value || 0), 0))),
-      el("td", { class: "number" }, at.length), el("td", { class: "number" }, at[0]), el("td", { class: "number" }, at.at(-1)));
+      [total, steps, first, last].map((value) => el("td", { class: "number" }, number(value))));
   });
   const titles = ["what", "meaning", "in all", "steps with it", "first", "last"];
   return el("table", {}, el("thead", {}, el("tr", {}, titles.map((title, i) => el("th", { class: i > 1 ? "number" : null }, title)))),
