@@ -254,6 +254,6 @@ def _die_with_parent() -> None:
 def _pandas() -> Any:
     try:
         import pandas
-    except ImportError as error:
-        raise MissingPackageError("a data frame needs pandas: pip install pandas.") from error
+    except ImportError:
+        raise MissingPackageError("a data frame needs pandas: pip install pandas.") from None
     return pandas

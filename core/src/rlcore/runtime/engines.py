@@ -301,7 +301,8 @@ def _weights_dir(prepared: Served) -> Path:
     if not prepared.engine_urls:
         # Twice the file: bf16 weights may be published as fp32.
         size = 2 * _weight_bytes(Path(prepared.model.path))
-        return shared_dir("weights", prepared.resolved.engine.build().room(size))
+        whole = size if run.serving.check_weights_every else 0  # what a check loads anew
+        return shared_dir("weights", prepared.resolved.engine.build().room(size) + whole)
     root = Path(run.serving.engine_weights_dir or prepared.run_dir)
     folder = root / f"weights-{secrets.token_hex(4)}"
     with writing(folder):

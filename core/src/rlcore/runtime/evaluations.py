@@ -61,10 +61,11 @@ class Evaluations:
         self._under_way = None
         return {"weight_version": one.version, EVAL_STEP: one.step, **scores}
 
-    def cancel(self) -> None:
-        """Nobody waits for what is under way."""
+    async def stop(self) -> None:
+        """Nobody waits for what is under way: it ends, and what became of it is of no interest."""
         if self._under_way is not None:
             self._under_way.results.cancel()
+            await asyncio.gather(self._under_way.results, return_exceptions=True)
 
     async def _results(self, step: int, version: int) -> dict[str, EvalResult]:
         with self._trace.span(RUN, "evaluate", step=step):

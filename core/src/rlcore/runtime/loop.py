@@ -97,7 +97,7 @@ class Loop:
                         return reason
         finally:
             if self.evaluations is not None:
-                self.evaluations.cancel()
+                await self.evaluations.stop()
         return "completed"
 
     async def _evaluate_first(self) -> str:
@@ -131,6 +131,9 @@ class Loop:
         save, stop = asked.save, asked.stop
         every = run.evaluation.eval_every
         due = last or stop or asked.evaluate or (every and step % every == 0)
+        if due and self.evaluations is not None and self.evaluations.beside:  # one at a time
+            asked = await self._late_results(wait=True)
+            save, stop = save or asked.save, stop or asked.stop
         if due and (scores := await self._evaluate(step)):
             row |= scores
             asked = self.callbacks.after_evaluation(step, scores)
@@ -138,6 +141,8 @@ class Loop:
         self.trackers.metrics(row)
         asked = await self._late_results(wait=bool(last or stop))
         save, stop = save or asked.save, stop or asked.stop
+        if stop:  # what has begun in this very step is told of as well
+            await self._late_results(wait=True)
         self.trace.flush()
         ends = "sigterm" if self.stop.terminating else "" if last else stop
         if last or ends or save or (run.checkpoints.save_every and step % run.checkpoints.save_every == 0):
@@ -245,12 +250,11 @@ class Loop:
         return result
 
     async def _evaluate(self, step: int) -> dict[str, float]:
-        """The metrics; none yet where other engines evaluate, which first end the last evaluation."""
+        """The metrics; none yet where other engines evaluate, whose last evaluation has ended."""
         evaluations, version = self.evaluations, self.state.version
         if evaluations is None:
             return {"time/eval_s": 0.0}
         if evaluations.beside:
-            await self._late_results(wait=True)
             await self._publish_for_evaluation()
             evaluations.begin(step, version)
             return {}
