@@ -68,8 +68,10 @@ def command(run_dir: Path, mode: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
+    """The size of the terminal is that of the pty, whatever the variables say that rich prefers."""
     path = os.pathsep.join(path for path in sys.path if path)
-    return {**os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8", "TERM": "xterm"}
+    known = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    return {**known, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8", "TERM": "xterm"}
 
 
 def on_terminal(run_dir: Path, columns: int) -> str:
