@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -29,14 +30,20 @@ def chosen_batch(
     """
     age = {group.group_id: oldest(group) for group in waiting}
     by_age = sorted(waiting, key=lambda group: (age[group.group_id], group.group_id))
-    for forced in range(batch + 1):
+
+    def parted(forced: int) -> tuple[list[Group], list[Group]]:
+        """Those that go and those that are left, where the `forced` oldest go first."""
         must = {group.group_id for group in by_age[:forced]}
         rest = [group for group in waiting if group.group_id not in must]
-        chosen, left = [*by_age[:forced], *rest[: batch - forced]], rest[batch - forced :]
-        begun = [*(age[group.group_id] for group in left), *running]
-        if in_time(begun, version, staleness=staleness, batch=batch):
-            return chosen
-    return None
+        return [*by_age[:forced], *rest[: batch - forced]], rest[batch - forced :]
+
+    def is_in_time(forced: int) -> bool:
+        begun = [*(age[group.group_id] for group in parted(forced)[1]), *running]
+        return in_time(begun, version, staleness=staleness, batch=batch)
+
+    # The more of the oldest go, the younger are those that are left: what is in time once stays so.
+    fewest = bisect_left(range(batch + 1), True, key=is_in_time)
+    return parted(fewest)[0] if fewest <= batch else None
 
 
 def without_stale(group: Group, oldest_version: int) -> Group:
