@@ -19,7 +19,6 @@ import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -27,8 +26,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError, MissingPackageError, RunError, UserError
 from rlcore.api.records import Kind
+from rlcore.checkpoint.folder import checkpoints
 from rlcore.config import toml
 from rlcore.plugins.function_source import write_functions
+from rlcore.runtime.run_folder import CHECKPOINTS, RUN_TOML
+from rlcore.tracking.jsonl import METRICS, SAMPLES
 from rlcore.tracking.metrics import read_metrics
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ SWITCHES = {*(kind.value for kind in Kind), "eval"}
 OF_FUNCTIONS = ("reward", "generator")
 """Settings that a Python function may be given for."""
 STOP_S = 120.0
-"""How long an interrupted run may take to save and to stop what it started."""
+"""How long an interrupted run may take to stop what it started."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -56,19 +58,19 @@ class Run:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))
-        if not (self.folder / "run.toml").is_file():
-            raise ConfigError(f"{self.folder}: found no run.toml there, expected the folder of a run.")
+        if not (self.folder / RUN_TOML).is_file():
+            raise ConfigError(f"{self.folder}: found no {RUN_TOML} there, expected the folder of a run.")
 
     @property
     def metrics(self) -> pandas.DataFrame:
         """A row a step, a column a key of docs/metrics.md; `step` is the index."""
-        rows = read_metrics(self.folder / "metrics.jsonl")
+        rows = read_metrics(self.folder / METRICS)
         return _pandas().DataFrame(rows).set_index("step") if rows else _pandas().DataFrame()
 
     @property
     def settings(self) -> dict[str, Any]:
         """Every setting, resolved, in tables as in `run.toml`."""
-        return tomllib.loads((self.folder / "run.toml").read_text(encoding="utf-8"))
+        return tomllib.loads((self.folder / RUN_TOML).read_text(encoding="utf-8"))
 
     def samples(self, step: int | None = None, kind: str = "eval") -> pandas.DataFrame:
         """The answers of the evaluation after `step`; None: the newest.
@@ -76,7 +78,7 @@ class Run:
         kind="rollout": the samples that step trained on, where the run has `save_rollouts_every`.
         """
         files = {
-            int(file.stem.rpartition("-")[2]): file for file in self.folder.glob(f"samples/{kind}-*.jsonl")
+            int(file.stem.rpartition("-")[2]): file for file in self.folder.glob(f"{SAMPLES}/{kind}-*.jsonl")
         }
         wanted = max(files, default=None) if step is None else step
         if wanted not in files:
@@ -88,8 +90,7 @@ class Run:
     @property
     def checkpoints(self) -> list[Path]:
         """Those that are complete, the oldest first."""
-        found = [file.parent for file in self.folder.glob("checkpoints/*/complete.json")]
-        return sorted(found, key=lambda path: int(path.name))
+        return checkpoints(self.folder / CHECKPOINTS)
 
 
 def train(**settings: Any) -> Run:
@@ -103,12 +104,8 @@ def train(**settings: Any) -> Run:
     (docs/configuration.md). `reward` and `generator` take Python functions as well. Progress goes to stderr.
 
     Raises `UserError` with the sentence of the command line before anything starts, `RunError` for a run that
-    could not go on, KeyboardInterrupt after the run has saved and stopped.
+    could not go on, KeyboardInterrupt after the run has stopped, as Ctrl-C stops it (docs/checkpoints.md).
     """
-    resumed = settings.get("resume")
-    if settings.get("run_dir") is None and resumed is None:
-        stamp = datetime.now().strftime("%Y%m%d-%H%M%S-%f")
-        settings = {**settings, "run_dir": Path("runs") / f"{stamp}-{settings.get('algo', 'run')}"}
     if settings.get("dry_run"):
         raise ConfigError("dry_run: makes no run; rlcore train --dry-run prints the settings.")
     summary = _command("train", {**settings, "json": True})
@@ -212,7 +209,7 @@ def _finished(command: Sequence[str]) -> tuple[str, int]:
 
 
 def _interrupted(process: subprocess.Popen[str]) -> int:
-    """The run saves and stops as after Ctrl-C, however often it is pressed; its exit code."""
+    """The run stops as after Ctrl-C, however often it is pressed; its exit code."""
     process.send_signal(signal.SIGINT)
     deadline = time.monotonic() + STOP_S
     while (left := deadline - time.monotonic()) > 0:
