@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rlcore.api.callback import RunControl
 from rlcore.api.errors import DeltaError
 from rlcore.learning.flops import peak_tflops, training_flops, with_costs
-from rlcore.rollout.batch import split, to_batch
+from rlcore.rollout.batch import split
 from rlcore.rollout.columns import with_columns
 from rlcore.runtime.callbacks import Callbacks
 from rlcore.runtime.evaluations import EVAL_STEP, Evaluations
@@ -163,16 +163,8 @@ class Loop:
         """
         if rollout.batch is not None:
             return self._split(rollout.batch)
-        batch = to_batch(
-            groups,
-            minibatches=self._run.optimizer.minibatches,
-            version=self.state.version,
-            kept_caches=self._run.asynchrony.on_publish == "in_place",
-            routing=self.prepared.routing_shape,
-            metadata=self._run.data.metadata_columns,
-        )
-        every = self._run.checkpoints.save_rollouts_every
-        if self.producer.samples and every and rollout.step % every == 0:
+        batch = self.prepared.batch_of(groups, self.state.version)
+        if self.producer.samples and self.prepared.saves_rollout(rollout.step):
             save_rollout(self.prepared.run_dir, rollout, batch)
         return self._split(batch)
 
@@ -230,7 +222,6 @@ class Loop:
 
     async def _update(self, rollout: Rollout, step: int) -> UpdateResult:
         """Train on `rollout`, and write the weights for the engines."""
-        every = self._run.checkpoints.save_rollouts_every
         with self.trace.span(RUN, "train", step=step):
             groups = rollout.groups if self.teacher is None else await self.teacher.score(rollout.groups)
             # In a thread: the next rollout's requests are answered meanwhile, however large the batch is.
@@ -243,7 +234,7 @@ class Loop:
                 first=not self._is_checked,
                 version=self.state.version + 1 if self.producer.samples else None,
                 scales=self.callbacks.scales,
-                keep=every > 0 and step % every == 0 and rollout.batch is None,
+                keep=self.prepared.saves_rollout(step) and rollout.batch is None,
             )
         self._is_checked = True
         self._columns = result.columns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,11 +12,13 @@ from rlcore.compose.engine_groups import group_fields, group_of
 from rlcore.compose.model_checks import TOP_EXPERTS
 
 if TYPE_CHECKING:
+    from rlcore.api.batch import TrainBatch
     from rlcore.api.callback import Callback
     from rlcore.api.model_facts import ModelFacts
     from rlcore.api.part import ModelSpec
     from rlcore.api.sources import Prompts
     from rlcore.api.tracker import Tracker
+    from rlcore.api.types import Group
     from rlcore.compose.resolved import Inference, Resolved
     from rlcore.data.prompt_tokenizer import PromptTokenizer
     from rlcore.rollout.generators import Generators
@@ -120,6 +122,25 @@ class Prepared(Served):
         """The step that ends the run."""
         steps = self.resolved.run.steps
         return min(steps, len(self.rollouts)) if self.rollouts else steps
+
+    def saves_rollout(self, step: int) -> bool:
+        """Whether the rollout of this step is kept."""
+        every = self.resolved.run.checkpoints.save_rollouts_every
+        return every > 0 and step % every == 0
+
+    def batch_of(self, groups: Sequence[Group], version: int) -> TrainBatch:
+        """What training reads of a rollout's `groups`, which is trained on with the weights `version`."""
+        from rlcore.rollout.batch import to_batch  # imports torch, which a check of settings needs not
+
+        run = self.resolved.run
+        return to_batch(
+            groups,
+            minibatches=run.optimizer.minibatches,
+            version=version,
+            kept_caches=run.asynchrony.on_publish == "in_place",
+            routing=self.routing_shape,
+            metadata=run.data.metadata_columns,
+        )
 
     @property
     def trains(self) -> bool:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from rlcore.rollout.batch import to_batch
 from rlcore.runtime.run_folder import check_folder
 from rlcore.runtime.saved_rollouts import save_rollout
 from rlcore.tracking.trace import Trace
@@ -57,18 +56,10 @@ class RolloutLoop:
 
     async def _write(self, rollout: Rollout) -> None:
         """Samples, the batch that training would read, and a row of metrics."""
-        run, step = self.prepared.resolved.run, rollout.step
+        step = rollout.step
         groups = rollout.groups if self.teacher is None else await self.teacher.score(rollout.groups)
-        if groups and step % run.checkpoints.save_rollouts_every == 0:
-            batch = await asyncio.to_thread(
-                to_batch,
-                groups,
-                minibatches=run.optimizer.minibatches,
-                version=self.state.version,
-                kept_caches=run.asynchrony.on_publish == "in_place",
-                routing=self.prepared.routing_shape,
-                metadata=run.data.metadata_columns,
-            )
+        if groups and self.prepared.saves_rollout(step):
+            batch = await asyncio.to_thread(self.prepared.batch_of, groups, self.state.version)
             await asyncio.to_thread(save_rollout, self.prepared.run_dir, rollout, batch)
         self.trackers.rollout(step, [sample for group in groups for sample in group.samples])
         seconds = max(rollout.metrics["time/rollout_s"], 1e-9)
