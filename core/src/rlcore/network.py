@@ -12,6 +12,7 @@ import psutil
 
 from rlcore.api.errors import RunError
 
+LOOPBACK = "127.0.0.1"
 _UNCLAIMED = range(20_000, 32_000)
 """Above Ray's ports (10,002 to 19,999), below those that Linux takes for connections (32,768 and more)."""
 _TRIES = 100
@@ -23,7 +24,7 @@ def listen(address: str, port: int = 0) -> socket.socket:
     return socket.create_server((address, port), family=family)
 
 
-def free_port(host: str = "127.0.0.1") -> int:
+def free_port(host: str = LOOPBACK) -> int:
     """A TCP port of `host` that was free a moment ago, of those that neither system nor Ray hands out.
 
     A port that the system chose could be its choice for the next connection of any process, before the
@@ -38,7 +39,7 @@ def free_port(host: str = "127.0.0.1") -> int:
     )
 
 
-def is_free(port: int, host: str = "127.0.0.1") -> bool:
+def is_free(port: int, host: str = LOOPBACK) -> bool:
     """Whether a server could listen on `port` of `host` now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
@@ -55,7 +56,7 @@ class HeldPort:
     A server that sets SO_REUSEADDR, as servers do, may listen there, and so may the one that replaces it.
     """
 
-    def __init__(self, host: str = "127.0.0.1") -> None:
+    def __init__(self, host: str = LOOPBACK) -> None:
         self._socket = socket.socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind((host, 0))

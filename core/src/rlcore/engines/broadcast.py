@@ -16,8 +16,8 @@ from rlcore.engines.client import EngineClient, together
 from rlcore.engines.publish import StreamPublisher
 from rlcore.engines.publish_file import WeightsLocation
 from rlcore.engines.stream import Piece
+from rlcore.network import LOOPBACK
 
-LOOPBACK = "127.0.0.1"
 Call = Literal["open", "join", "send", "close"]
 """What the driver asks of the trainer's `BroadcastSender`."""
 Ask = Callable[..., Awaitable[Any]]

@@ -14,8 +14,6 @@ from rlcore.api.errors import WorkerError
 if TYPE_CHECKING:
     from rlcore.runtime.reaper import Reaper
 
-LOOPBACK = "127.0.0.1"
-
 THREADS = {"watch": 1, "write": 1, "broadcast": 4}
 """Of each actor, beside that of its other calls; one broadcast may wait for an engine that hangs."""
 

@@ -13,9 +13,10 @@ from typing import Any
 
 from rlcore.api.errors import ConfigError
 from rlcore.fork_server import Forked, ForkServer
+from rlcore.network import LOOPBACK
 from rlcore.runtime import actor_process
 from rlcore.runtime.actor_process import Link, Pickled, listening
-from rlcore.runtime.cluster import LOOPBACK, Bundle, Thread, watch_processes
+from rlcore.runtime.cluster import Bundle, Thread, watch_processes
 from rlcore.runtime.reaper import Reaper
 
 NO_RAY = "none"

@@ -19,7 +19,8 @@ from typing import Any
 import psutil
 
 from rlcore.api.errors import ConfigError, RlcoreError, Terminated, WorkerError
-from rlcore.runtime.cluster import LOOPBACK, THREADS, Bundle, CallFailed, Thread, watch_processes
+from rlcore.network import LOOPBACK
+from rlcore.runtime.cluster import THREADS, Bundle, CallFailed, Thread, watch_processes
 from rlcore.runtime.reaper import Reaper
 from rlcore.runtime.signals import terminating
 

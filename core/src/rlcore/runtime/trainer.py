@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.api.errors import WorkerError
-from rlcore.runtime.cluster import LOOPBACK, Actor, Cluster, Thread, watched, within
+from rlcore.network import LOOPBACK
+from rlcore.runtime.cluster import Actor, Cluster, Thread, watched, within
 from rlcore.runtime.critic_worker import CriticWorker
 from rlcore.runtime.remote_critic import peers_of
 from rlcore.runtime.worker import CRITIC, TrainWorker, UpdateResult, WorkerSetup
