@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rlcore.api.config import NAME, flag_name
@@ -10,6 +10,7 @@ from rlcore.api.errors import ConfigError, did_you_mean
 from rlcore.config import layers
 
 if TYPE_CHECKING:
+    from rlcore.api.part import Part
     from rlcore.api.run_config import RunConfig
     from rlcore.compose.resolved import Inference, Resolved
 
@@ -54,13 +55,8 @@ def group_of(engine: int, run: RunConfig) -> str | None:
 def group_complaints(resolved: Resolved, *, counts_engines: bool) -> Iterator[str]:
     """Groups that there are not, and what does not go with groups. `counts_engines`: --engines was given."""
     run, groups = resolved.run, engine_groups(resolved.run)
-    for key in resolved.group_fields:
-        flag, name = flag_name(f"{ENGINE_GROUP}.{key}"), key.partition(".")[0]
-        if name not in groups:
-            guess = did_you_mean(name, groups)
-            yield f"{flag} belongs to the engine group {name!r}, which there is not.{guess}"
-        if not resolved.engine.config.table:
-            yield f"{flag}: the engine {resolved.engine.name!r} takes no fields of its own; leave it out."
+    given = (f"{ENGINE_GROUP}.{key}" for key in resolved.group_fields)
+    yield from server_field_complaints(given, "engine group", groups, resolved.engine)
     if groups and run.serving.engine_url:
         yield f"{FLAG}: the servers of --engine-url are not started here; leave it out."
     total = sum(groups.values())
@@ -68,6 +64,22 @@ def group_complaints(resolved: Resolved, *, counts_engines: bool) -> Iterator[st
         yield f"--engines: found {run.serving.engines}, but the groups of {FLAG} have {total}; leave it out."
     for name in groups:
         yield from resolved.engine.config.complaints(run, group_fields(name, resolved))
+
+
+def server_field_complaints(
+    given: Iterable[str], owner: str, names: Collection[str], engine: Part[Any]
+) -> Iterator[str]:
+    """What is wrong with the settings `given`, each TABLE.NAME.FIELD, of servers with fields of their own.
+
+    `owner`: what a name stands for; `names`: those that there are.
+    """
+    for setting in given:
+        flag, name = flag_name(setting), setting.split(".")[1]
+        if name not in names:
+            guess = did_you_mean(name, names)
+            yield f"{flag} belongs to the {owner} {name!r}, which there is not.{guess}"
+        if not engine.config.table:
+            yield f"{flag}: the engine {engine.name!r} takes no fields of its own; leave it out."
 
 
 def _plain(name: str) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError, ModelError, did_you_mean
 from rlcore.api.server_config import AsksScores
-from rlcore.compose.frozen import FrozenUse, frozen_models, uses
+from rlcore.compose.engine_groups import server_field_complaints
+from rlcore.compose.frozen import FROZEN, FrozenUse, frozen_models, uses
 from rlcore.compose.models import read_config
 from rlcore.engines.classifiers import classifier_of, scores_of
 
@@ -34,13 +34,8 @@ def frozen_complaints(chosen: Inference) -> Iterator[str]:
                 "expected, as to --teacher-url, --reward.judge.url or --reward.reward-model.url, or leave it "
                 "out."
             )
-    for key in chosen.frozen_fields:
-        flag, name = flag_name(f"frozen.{key}"), key.partition(".")[0]
-        if name not in models:
-            guess = did_you_mean(name, models)
-            yield f"{flag} belongs to the frozen model {name!r}, which there is not.{guess}"
-        if not chosen.engine.config.table:
-            yield f"{flag}: the engine {chosen.engine.name!r} takes no fields of its own; leave it out."
+    given = (f"{FROZEN}.{key}" for key in chosen.frozen_fields)
+    yield from server_field_complaints(given, "frozen model", models, chosen.engine)
 
 
 def check_frozen(chosen: Inference) -> None:
