@@ -7,8 +7,8 @@ from command import Run, rows
 from slime_layouts import GROUP, PROMPTS, SCALED, STEPS, small_run, write_model
 from slime_runs import SIZES, translated
 
+from rlcore import dump_settings
 from rlcore.plugins.loader import load
-from rlcore_import.translation import to_toml
 
 RELATIVE = 1e-4
 SAME = ("train/loss", "train/grad_norm", "train/entropy")
@@ -29,7 +29,7 @@ def test_a_translated_run_trains_as_on_one_rank(run: Run, tmp_path: Path, name: 
     metrics = []
     for place, scaled in {"one": None, "many": SCALED[name]}.items():
         file = tmp_path / f"{place}.toml"
-        file.write_text(to_toml(small_run(settings, scaled, tmp_path, model)))
+        file.write_text(dump_settings(small_run(settings, scaled, tmp_path, model)))
         folder = tmp_path / place
         run("train", "--config", str(file), "--run-dir", str(folder), "--ray-address", "none")
         metrics.append(rows(folder))

@@ -18,9 +18,10 @@ from typing import Any
 from slime_layouts import SCALED
 from slime_runs import RUNS, SIZES, translated, write_inputs
 
+from rlcore import dump_settings
 from rlcore.plugins.registry import Registry
 from rlcore_cli.main import run
-from rlcore_import.translation import Verdict, to_toml
+from rlcore_import.translation import Verdict
 
 PAGE = Path(__file__).parents[2] / "docs" / "migrating_from_slime.md"
 BEGIN, END = "<!-- scripts/slime_runs_table.py -->\n", "<!-- end -->\n"
@@ -55,7 +56,7 @@ def row(name: str, registry: Registry, folder: Path) -> str:
     if name not in SIZES:
         return _joined([*cells, "no model family", "", ""])
     write_inputs(folder, name, found.settings, registry)
-    (folder / "run.toml").write_text(to_toml(found.settings))
+    (folder / "run.toml").write_text(dump_settings(found.settings))
     with contextlib.chdir(folder):
         code, _, error = _said("train", "--config", "run.toml", "--dry-run")
         dry = "passes" if code == 0 else error.removeprefix("error: ").strip()

@@ -323,6 +323,7 @@ from .compose.secrets import (
     without_secrets as without_secrets,
 )
 from .config.toml import (
+    dump_settings as dump_settings,
     read_settings as read_settings,
 )
 from .config_facts import (

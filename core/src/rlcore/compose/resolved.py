@@ -204,7 +204,7 @@ class Resolved(Inference):
 
     def to_toml(self) -> str:
         """TOML that `--config` turns into this run again."""
-        return toml.dump(self.flat())
+        return toml.dump_settings(self.flat())
 
 
 def _flat_list(kind: Kind, parts: Sequence[Part]) -> dict[str, Any]:

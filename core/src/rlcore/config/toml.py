@@ -73,7 +73,7 @@ def _flat(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
             yield from _flat(f"{name}.{key}", item, depth - 1)
 
 
-def dump(flat: Mapping[str, Any]) -> str:
+def dump_settings(flat: Mapping[str, Any]) -> str:
     """The inverse of `flatten`, as TOML text."""
     import tomli_w
 

@@ -97,5 +97,5 @@ def write_settings(folder: Path, resolved: Resolved, provenance: Provenance, ste
     with writing(folder / FILE):
         provenance.append(folder, step)
     with writing(file):
-        draft.write_text(toml.dump(flat))
+        draft.write_text(toml.dump_settings(flat))
         draft.replace(file)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlcore import ConfigError
+from rlcore import ConfigError, dump_settings
 from rlcore_cli.program import Program
 from rlcore_import.arguments import Arguments, of_script, of_words, variables
-from rlcore_import.translation import Row, Verdict, to_toml
+from rlcore_import.translation import Row, Verdict
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -45,7 +45,7 @@ def slime(program: Program, /, output: Path | None, given: tuple[str, ...], word
     from rlcore_import.slime.translate import translate
 
     found = translate(_arguments(words, variables(given)), program.plugins.registry)
-    text = "# From a run of slime, by rlcore import.\n" + to_toml(found.settings)
+    text = "# From a run of slime, by rlcore import.\n" + dump_settings(found.settings)
     _report(found.rows)
     if output is None:
         click.echo(text, nl=False)

@@ -159,20 +159,3 @@ def literal(text: str) -> Any:
         return float(text) if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text) else text
     except ValueError:
         return text
-
-
-def to_toml(settings: Mapping[str, Any]) -> str:
-    """A line for each setting; the choice of a part whose table is there as well has the key `name`."""
-    heads = {name[:place] for name in settings for place, letter in enumerate(name) if letter == "."}
-    lines = [
-        f"{f'{name}.name' if name in heads else name} = {_value(value)}" for name, value in settings.items()
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{json.dumps(key)} = {_value(item)}" for key, item in value.items()) + " }"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    return json.dumps(value)
