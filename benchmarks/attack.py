@@ -161,9 +161,9 @@ async def measure(tokenizer: Any, attack: str, seconds: float) -> Row:
 
     from rlcore.api.types import Prompt, Sample, Sampling
     from rlcore.rollout.context import EngineContext
-    from rlcore.testing.token_engine import CountingReward
     from rlcore_session.server import SessionServer
     from rlcore_session.session import Session
+    from rlcore_testing.token_engine import CountingReward
 
     server = SessionServer()
     await server.start()
@@ -201,7 +201,7 @@ def main() -> None:
     """A row for each attack, without one first."""
     from rlcore.api.tokens import load_tokenizer
     from rlcore.heap import settle_heap
-    from rlcore.testing.caller import make_caller
+    from rlcore_testing.caller import make_caller
 
     options = parser(__doc__)
     options.add_argument("--seconds", type=float, default=10.0, help="of each attack")

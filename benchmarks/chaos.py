@@ -32,7 +32,7 @@ from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.rollout.asynchronous import AsynchronousRollouts
 from rlcore.rollout.rewards import RewardPool
 from rlcore.rollout.sampling_producer import SamplingProducer
-from rlcore.testing.token_engine import ByteTokenizer
+from rlcore_testing.token_engine import ByteTokenizer
 from rlcore_tools.config import ToolsConfig
 from rlcore_tools.generator import Tools
 

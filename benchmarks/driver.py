@@ -39,10 +39,10 @@ from rlcore.rollout.context import EngineContext
 from rlcore.rollout.group import GroupOutcome, Versions, new_samples
 from rlcore.rollout.pipeline import GroupPipeline
 from rlcore.rollout.rewards import RewardPool
-from rlcore.testing.token_engine import ByteTokenizer
 from rlcore_filters.config import DuplicatesConfig
 from rlcore_filters.filters import Duplicates
 from rlcore_single_turn.generator import SingleTurn
+from rlcore_testing.token_engine import ByteTokenizer
 from rlcore_text.config import ExactMatchConfig
 
 PROMPT = tuple(range(200))

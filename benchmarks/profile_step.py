@@ -31,7 +31,6 @@ from rlcore.learning.forwards import Forwards
 from rlcore.learning.learner import Learner
 from rlcore.learning.objective import Objective
 from rlcore.network import free_port
-from rlcore.testing.learners import learner_settings
 from rlcore_grpo.advantage import GroupAdvantage
 from rlcore_grpo.config import GroupAdvantageConfig, PpoClipConfig
 from rlcore_grpo.loss import PpoClip
@@ -39,6 +38,7 @@ from rlcore_megatron.mcore import logprobs, parallel, role as role_module, scori
 from rlcore_megatron.mcore.rank import data_rank
 from rlcore_megatron.mcore.role import Role
 from rlcore_qwen.config import QwenConfig
+from rlcore_testing.learners import learner_settings
 
 VOCABULARIES = (512, 32768)
 GROUPS, GROUP, PROMPT, RESPONSE = 8, 8, 16, 128

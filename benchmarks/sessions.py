@@ -28,12 +28,12 @@ from rlcore.engines.process import ServerProcess
 from rlcore.heap import settle_heap
 from rlcore.network import free_port
 from rlcore.rollout.context import EngineContext
-from rlcore.testing.caller import BODIES, HERMES_END, THOUGHTS, make_caller
-from rlcore.testing.token_engine import CountingReward
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
 from rlcore_session.config import SessionConfig
 from rlcore_session.generator import SessionGenerator
+from rlcore_testing.caller import BODIES, HERMES_END, THOUGHTS, make_caller
+from rlcore_testing.token_engine import CountingReward
 
 CONTEXT = 1024
 ANSWER = 80

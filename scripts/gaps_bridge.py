@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from rlcore.testing.ranks import run_ranks
 from rlcore_local.testing import answers
 from rlcore_megatron.testing.bridges import RANKS, BridgeConformance, Models, sample, typical
 from rlcore_megatron.testing.grid import pairwise
+from rlcore_testing.ranks import run_ranks
 
 ROOT = Path(__file__).parents[1]
 

@@ -21,11 +21,11 @@ from rlcore.api.records import Kind
 from rlcore.api.types import Prompt, Sample
 from rlcore.plugins.loader import load
 from rlcore.rollout.expert_replay import routed_experts
-from rlcore.testing.checkpoints import make_checkpoint
-from rlcore.testing.ranks import run_ranks
 from rlcore_local.testing import Local
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role import Role
+from rlcore_testing.checkpoints import make_checkpoint
+from rlcore_testing.ranks import run_ranks
 
 LAYERS, EXPERTS, TOP, SAMPLES, PROMPT, RESPONSE = 8, 32, 4, 32, 16, 64
 SHAPE: dict[str, Any] = {

@@ -19,12 +19,12 @@ from rlcore.api.records import Kind
 from rlcore.api.tracker import RunInfo
 from rlcore.api.types import Prompt
 from rlcore.plugins.loader import Switches, load
-from rlcore.testing.filters import scored
 from rlcore.tracking.jsonl import Jsonl
 from rlcore_cli import plugin as cli
 from rlcore_cli.main import run
 from rlcore_cli.naming import Offer, offers
 from rlcore_cli.program import start
+from rlcore_testing.filters import scored
 
 HEAVY = (Kind.ENGINE, Kind.TRAINER, Kind.MODEL)
 WATCH = ("metric", "rollout/reward_mean")

@@ -103,7 +103,7 @@ def test_bad_input(
 def test_a_kind_that_needs_pytest_says_so(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlcore.testing.by_pytest.NEEDED", {"no_such_pytest": "pytest-gone"})
+    monkeypatch.setattr("rlcore_testing.by_pytest.NEEDED", {"no_such_pytest": "pytest-gone"})
     assert run(["plugins", "check", "local", "--kind", "engine"]) == 2
     said = "A part of kind engine is checked by pytest-gone, which is not installed; pip install pytest-gone."
     assert said in capsys.readouterr().err

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlcore.testing.checkpoints import tensors_of
-from rlcore.testing.tiny import make_qwen3
 from rlcore_cli.main import run
+from rlcore_testing.checkpoints import tensors_of
+from rlcore_testing.tiny import make_qwen3
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig
 
-from rlcore.testing.checkpoints import make_checkpoint, publish_fp8, tensors_of
 from rlcore_cli.main import run
+from rlcore_testing.checkpoints import make_checkpoint, publish_fp8, tensors_of
 
 # megatron warns of itself, and it runs in this process here
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]

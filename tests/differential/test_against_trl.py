@@ -20,7 +20,6 @@ from rlcore.api.trainer import TokenOutputs
 from rlcore.api.training import Correction, Loss
 from rlcore.learning.objective import Objective
 from rlcore.learning.preparation import prepare
-from rlcore.testing.tensors import responses
 from rlcore_cispo.config import CispoConfig
 from rlcore_cispo.loss import Cispo
 from rlcore_corrections.config import MisConfig, OpsmConfig, TisConfig
@@ -36,6 +35,7 @@ from rlcore_sapo.config import SapoConfig
 from rlcore_sapo.loss import Sapo
 from rlcore_sft.config import SftConfig
 from rlcore_sft.loss import Sft
+from rlcore_testing.tensors import responses
 
 LIMIT_S = 240.0
 LENGTHS = (4, 6, 1, 5, 3, 6)

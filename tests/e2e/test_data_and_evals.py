@@ -11,7 +11,7 @@ from command import Run, Start, gone, rows, untimed, wait_for
 from documented import undocumented
 from transformers import AutoTokenizer
 
-from rlcore.testing.reward_models import make_reward_model, reference_scores
+from rlcore_testing.reward_models import make_reward_model, reference_scores
 
 LONG_S = 600.0
 

@@ -10,8 +10,8 @@ from layouts import SIZES, STEPS, own_input
 
 from rlcore.engines import external
 from rlcore.engines.client import EngineClient
-from rlcore.testing.engine_server import REQUEST_LIMIT_S, TOKEN, launch_of, serving
 from rlcore_local.testing import LOCAL
+from rlcore_testing.engine_server import REQUEST_LIMIT_S, TOKEN, launch_of, serving
 
 
 async def _version(url: str) -> int:

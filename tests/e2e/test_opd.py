@@ -13,8 +13,8 @@ from refusals import Refused
 from safetensors.torch import load_file, save_file
 
 from rlcore.rollout.teacher import TOKEN as TEACHER_TOKEN
-from rlcore.testing.engine_server import TOKEN, launch_of, serving
 from rlcore_local.testing import LOCAL
+from rlcore_testing.engine_server import TOKEN, launch_of, serving
 
 TINY = ("--model", "qwen3", *SMALL)
 OPD = ("train", "--algo", "opd", *TINY)

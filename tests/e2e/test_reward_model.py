@@ -7,7 +7,7 @@ import pytest
 from command import SMALL, Run, rows
 from transformers import AutoTokenizer
 
-from rlcore.testing.reward_models import make_reward_model, reference_scores
+from rlcore_testing.reward_models import make_reward_model, reference_scores
 
 TOLERANCE = 1e-6
 

@@ -15,9 +15,9 @@ from rlcore.api.generation import Completion
 from rlcore.api.part import Part
 from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient
-from rlcore.testing.checkpoints import randomize
-from rlcore.testing.engine_server import TOKEN, launch_of, serving
 from rlcore_sglang.config import SglangConfig
+from rlcore_testing.checkpoints import randomize
+from rlcore_testing.engine_server import TOKEN, launch_of, serving
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(1800)]
 

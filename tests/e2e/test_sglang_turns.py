@@ -14,9 +14,9 @@ from inputs import write_jsonl
 
 from rlcore.api.part import Part
 from rlcore.engines import external
-from rlcore.testing.caller import THOUGHTS, make_caller
-from rlcore.testing.engine_server import TOKEN, launch_of, serving
 from rlcore_sglang.config import SglangConfig
+from rlcore_testing.caller import THOUGHTS, make_caller
+from rlcore_testing.engine_server import TOKEN, launch_of, serving
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(900)]
 

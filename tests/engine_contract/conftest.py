@@ -23,13 +23,13 @@ from rlcore.engines.process import ServerProcess
 from rlcore.engines.publish import DiskPublisher, Publisher, SharedMemoryPublisher
 from rlcore.engines.publish_file import shared_dir
 from rlcore.network import free_port
-from rlcore.testing.engine_reference import CONTEXT, VOCAB, load_references, start_over, write_models
-from rlcore.testing.engine_server import TOKEN
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
 from rlcore_sglang.config import SglangConfig
 from rlcore_sglang.engine import SglangEngine
 from rlcore_sglang.publish import TensorPublisher
+from rlcore_testing.engine_reference import CONTEXT, VOCAB, load_references, start_over, write_models
+from rlcore_testing.engine_server import TOKEN
 
 WAYS = {
     "local": ("disk", "shared_memory", "delta", "broadcast"),

@@ -19,7 +19,7 @@ from rlcore.engines.fleet import Fleet
 from rlcore.engines.publish import DiskPublisher
 from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
 from rlcore.network import free_port
-from rlcore.testing.engine_reference import start_over
+from rlcore_testing.engine_reference import start_over
 
 CONTEXT = 1024
 WANTED = Wanted(model_type="qwen3", dtype="fp32", context_length=CONTEXT)

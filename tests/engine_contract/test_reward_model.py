@@ -10,13 +10,13 @@ import pytest
 from transformers import AutoTokenizer
 
 from rlcore.api.part import Part
-from rlcore.testing.engine_server import TOKEN, launch_of, serving
-from rlcore.testing.reward_models import CONTEXT, make_reward_model, reference_scores
-from rlcore.testing.rewards import sample
 from rlcore_remote.client import ServerError
 from rlcore_remote.config import RewardModelConfig
 from rlcore_remote.reward_model import RewardModel
 from rlcore_sglang.config import SglangConfig
+from rlcore_testing.engine_server import TOKEN, launch_of, serving
+from rlcore_testing.reward_models import CONTEXT, make_reward_model, reference_scores
+from rlcore_testing.rewards import sample
 
 ANSWERS = ("4", "It is four, as everybody knows.", "", "5")
 TOLERANCE = 1e-4

@@ -17,9 +17,9 @@ from rlcore.api.tokens import load_tokenizer
 from rlcore.api.types import Group, Prompt, Sample, Sampling
 from rlcore.engines.client import EngineClient
 from rlcore.rollout.teacher import TOKEN, TeacherEngine, check_vocabulary, client_of
-from rlcore.testing.engine_reference import PROMPT, TOLERANCE, References, log_probs
 from rlcore_remote.client import Client
 from rlcore_remote.config import JudgeConfig
+from rlcore_testing.engine_reference import PROMPT, TOLERANCE, References, log_probs
 
 
 async def test_it_teaches(

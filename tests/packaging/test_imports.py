@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-MEMBERS = sorted(src for folder in ("core", "cli", "plugins/*/*") for src in ROOT.glob(f"{folder}/src"))
+MEMBERS = sorted(
+    src for folder in ("core", "testing", "cli", "plugins/*/*") for src in ROOT.glob(f"{folder}/src")
+)
 FOREIGN = {"site", "templates"}
 """Folders of these names are on the path of another Python, or of none."""
 
@@ -109,7 +111,9 @@ def test_no_modules_import_each_other() -> None:
 @pytest.mark.parametrize("src", MEMBERS, ids=lambda src: src.parent.name)
 def test_a_member_imports_only_what_it_depends_on(src: Path) -> None:
     project = tomllib.loads((src.parent / "pyproject.toml").read_text())["project"]
-    required = [re.match(r"[\w-]+", text) for text in [project["name"], *project.get("dependencies", ())]]
+    texts = [project["name"], *project.get("dependencies", ())]
+    texts += project.get("optional-dependencies", {}).get("testing", ())
+    required = [re.match(r"[\w-]+", text) for text in texts]
     allowed = {found[0].replace("-", "_") for found in required if found}
     found = {name.partition(".")[0] for file in modules(src).values() for name in imports(file, typing=True)}
     assert found <= allowed

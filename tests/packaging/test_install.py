@@ -42,7 +42,7 @@ def test_the_root_installs_the_whole_of_every_member(tmp_path: Path, third_party
 
 def test_one_plugin_installs_by_itself_once_core_is_there(tmp_path: Path, third_party: Path) -> None:
     environment(tmp_path / "env", third_party)
-    install(tmp_path / "env", ROOT / "core", ROOT / "cli")
+    install(tmp_path / "env", ROOT / "core", ROOT / "testing", ROOT / "cli")
     assert offered(tmp_path / "env") == ({"rlcore", "rlcore-cli"}, [])
     install(tmp_path / "env", ROOT / "plugins/generators/single_turn")
     assert offered(tmp_path / "env") == ({"rlcore", "rlcore-cli", "rlcore-single-turn"}, [])

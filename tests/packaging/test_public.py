@@ -35,7 +35,7 @@ def is_public(module: str, name: str) -> bool:
 
     if module == "rlcore":
         return name in (*rlcore.__all__, "__version__")
-    return module.startswith("rlcore.testing.") or module in COMMANDS
+    return module.startswith("rlcore_testing.") or module in COMMANDS
 
 
 def test_every_public_name_is_there_and_kept() -> None:

@@ -17,7 +17,7 @@ import psutil
 from rlcore.fork_server import Forked, ForkServer
 from rlcore.runtime.connect import PRELOAD
 from rlcore.runtime.process_cluster import NO_RAY
-from rlcore.testing.ranks import preload
+from rlcore_testing.ranks import preload
 
 LIMIT_S = 240.0
 SMALL = ("--prompts-per-step", "8", "--group-size", "4", "--eval-prompts", "16")

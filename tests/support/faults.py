@@ -11,7 +11,7 @@ from rlcore.api.generation import Completion
 from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient, together
 from rlcore.engines.fleet import FleetEngine
-from rlcore.testing.engine_server import TOKEN, HereLauncher
+from rlcore_testing.engine_server import TOKEN, HereLauncher
 
 MEMBERS = 6
 LIMIT_S = 280.0

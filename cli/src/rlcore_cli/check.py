@@ -24,7 +24,7 @@ from rlcore_cli.train import program_of
 
 if TYPE_CHECKING:
     from rlcore.api.types import Prompt
-    from rlcore.testing.conformance import Finding, Subject
+    from rlcore_testing.conformance import Finding, Subject
 
 ASKED = "plugins check"
 FAILED = 1
@@ -125,7 +125,7 @@ def _run(program: Program, chosen: Sequence[Offer], flags: Layer, params: option
 def _subject(
     offer: Offer, program: Program, settings: Mapping[str, Setting], prompts: tuple[Prompt, ...]
 ) -> Subject:
-    from rlcore.testing.conformance import Subject
+    from rlcore_testing.conformance import Subject
 
     registry = program.plugins.registry
     if offer.entry is None:
@@ -143,7 +143,7 @@ def _subject(
 
 def _told(offer: Offer, subject: Subject, *, quiet: bool) -> list[Finding]:
     """What the suite finds, said as it comes."""
-    from rlcore.testing.suites import check
+    from rlcore_testing.suites import check
 
     say = (lambda text: None) if quiet else click.echo
     say(f"{offer.kind} {offer.name} of {offer.provider}")

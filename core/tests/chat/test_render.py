@@ -11,7 +11,7 @@ from rlcore.api.chat import compile_template, render_prompt, render_suffix
 from rlcore.api.errors import DataError
 from rlcore.api.tokens import load_tokenizer
 from rlcore.api.tool_calls import ToolFormat
-from rlcore.testing.chat import END, TEMPLATES, save_chat_tokenizer
+from rlcore_testing.chat import END, TEMPLATES, save_chat_tokenizer
 
 USER = {"role": "user", "content": "add 1 and 2"}
 TOOL = {"role": "tool", "content": "3", "tool_call_id": "call_1"}

@@ -6,7 +6,7 @@ import pytest
 
 from rlcore.api.errors import ModelError
 from rlcore.api.tool_calls import ParsedToolCalls, ToolCall, ToolFormat, parse_tool_calls, tool_format
-from rlcore.testing.chat import TEMPLATES
+from rlcore_testing.chat import TEMPLATES
 
 LOOK = ToolCall(name="look", arguments={"where": "Rome", "days": 3})
 WAIT = ToolCall(name="wait", arguments={})

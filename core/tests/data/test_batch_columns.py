@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rlcore.api.errors import PluginError
-from rlcore.testing.tensors import responses
+from rlcore_testing.tensors import responses
 
 
 def test_a_column_that_nobody_gave() -> None:

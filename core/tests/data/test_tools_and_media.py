@@ -14,7 +14,7 @@ from rlcore.data.config import FileConfig
 from rlcore.data.files import FileSource
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.data.responses import ResponseEncoder
-from rlcore.testing.chat import save_chat_tokenizer
+from rlcore_testing.chat import save_chat_tokenizer
 
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}}
 TOOL = {"type": "function", "function": {"name": "add_numbers", "parameters": PARAMETERS}}

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 
 from rlcore.engines.publish_file import WeightsLocation, write_version
 from rlcore.network import free_port
-from rlcore.testing.tiny import without_end
 from rlcore_qwen.tiny import tiny
+from rlcore_testing.tiny import without_end
 
 VERSION = 7
 

@@ -14,8 +14,8 @@ from rlcore.engines.fleet import Fleet
 from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
 from rlcore.network import HeldPort
 from rlcore.runtime.frozen import FrozenEngine
-from rlcore.testing.engine_server import TOKEN, HereLauncher
 from rlcore_local.testing import LOCAL
+from rlcore_testing.engine_server import TOKEN, HereLauncher
 
 LIMIT_S = 280.0
 IDS = tuple(range(3, 12))

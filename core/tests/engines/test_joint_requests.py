@@ -17,10 +17,10 @@ from rlcore.api.generation import Completion
 from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient, together
 from rlcore.engines.client_http import RefusedError, UnreachableError
-from rlcore.testing.engine_server import TOKEN, launch_of, serving
-from rlcore.testing.tiny import without_end
 from rlcore_local.testing import LOCAL
 from rlcore_qwen.tiny import tiny
+from rlcore_testing.engine_server import TOKEN, launch_of, serving
+from rlcore_testing.tiny import without_end
 
 LIMIT_S = 60.0
 SHORT, LONG = Sampling(max_tokens=3), Sampling(max_tokens=1900)

@@ -15,9 +15,9 @@ from rlcore.engines.client import EngineClient, together
 from rlcore.engines.publish import SharedMemoryPublisher
 from rlcore.engines.router import RoutedEngine, Router, require_router
 from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
-from rlcore.testing.engine_server import TOKEN, HereLauncher
 from rlcore_local.testing import LOCAL
 from rlcore_qwen.tiny import tiny
+from rlcore_testing.engine_server import TOKEN, HereLauncher
 
 GROUPS, TURNS = 12, 2
 LIMIT_S = 280.0

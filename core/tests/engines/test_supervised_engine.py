@@ -21,8 +21,8 @@ from rlcore.engines.fleet import Fleet
 from rlcore.engines.publish import SharedMemoryPublisher
 from rlcore.engines.publish_file import WeightsLocation
 from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
-from rlcore.testing.engine_server import HereLauncher
 from rlcore_local.testing import LOCAL
+from rlcore_testing.engine_server import HereLauncher
 
 FAULTS = 5
 

@@ -11,9 +11,9 @@ from rlcore.api.trainer import LossResult, StepResult
 from rlcore.learning.critic import CriticLearner
 from rlcore.learning.minibatch import samples_of, select
 from rlcore.learning.value_objective import with_value_weights
-from rlcore.testing.tiny import VOCAB_SIZE
 from rlcore_ppo.config import ClippedConfig
 from rlcore_ppo.value_loss import Clipped
+from rlcore_testing.tiny import VOCAB_SIZE
 
 BUDGET = 1000
 

@@ -5,8 +5,8 @@ import torch.distributed as dist
 
 from rlcore.api.batch import TrainBatch
 from rlcore.learning.gather import gather_batch, gather_rows, rows_of
-from rlcore.testing.ranks import run_ranks
-from rlcore.testing.tiny import random_batch
+from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tiny import random_batch
 
 SHARES: tuple[list[int], ...] = ([5, 0, 3], [], [1, 4, 2, 6])
 """Positions of the samples of each rank: out of order, of unequal numbers, and none."""

@@ -20,7 +20,7 @@ from rlcore.learning.forwards import Forwards
 from rlcore.learning.learner import Learner
 from rlcore.learning.metrics import METRICS
 from rlcore.learning.settings import LearnerSettings
-from rlcore.testing.learners import learner_settings
+from rlcore_testing.learners import learner_settings
 
 VOCAB = 7
 

@@ -5,9 +5,9 @@ import torch
 from rlcore.api.batch import TrainBatch
 from rlcore.api.inputs import Input
 from rlcore.learning.teacher import WithTeacher
-from rlcore.testing.estimators import EstimatorConformance
 from rlcore_grpo.advantage import GroupAdvantage
 from rlcore_grpo.config import GroupAdvantageConfig
+from rlcore_testing.estimators import EstimatorConformance
 
 
 class TestConformance(EstimatorConformance):

@@ -7,7 +7,7 @@ import pytest
 from rlcore.api.part import RewardPart
 from rlcore.api.types import Score
 from rlcore.plugins.function_reward import FunctionReward, asks_for_tokenizer, build_reward
-from rlcore.testing.rewards import sample
+from rlcore_testing.rewards import sample
 
 GROUP = [
     sample("4", "4", index=0, tokens=2, metadata={"level": 3}),

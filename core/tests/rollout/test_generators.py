@@ -18,9 +18,9 @@ from rlcore.rollout.generators import build_generator
 from rlcore.rollout.group import GroupOutcome, Versions, new_samples
 from rlcore.rollout.metrics import Tally
 from rlcore.rollout.pipeline import GroupPipeline
-from rlcore.testing.generators import GeneratorConformance
-from rlcore.testing.token_engine import CountingReward, TokenEngine
 from rlcore.trajectory import Trajectory, answered
+from rlcore_testing.generators import GeneratorConformance
+from rlcore_testing.token_engine import CountingReward, TokenEngine
 
 HERE = __name__
 

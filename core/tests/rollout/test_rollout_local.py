@@ -22,10 +22,10 @@ from rlcore.rollout.evaluate import Evaluation, Evaluator
 from rlcore.rollout.rewards import RewardPool
 from rlcore.rollout.sampling_producer import SamplingProducer
 from rlcore.rollout.synchronous import SynchronousRollouts
-from rlcore.testing.engine_server import TOKEN, launch_of, serving
 from rlcore_local.testing import LOCAL
 from rlcore_qwen.tiny import tiny
 from rlcore_single_turn.generator import SingleTurn
+from rlcore_testing.engine_server import TOKEN, launch_of, serving
 from rlcore_text.config import TokenMatchConfig
 
 RUN = RunConfig.of(prompts_per_step=6, group_size=4, max_response_tokens=5, seed=3)

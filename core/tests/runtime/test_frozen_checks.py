@@ -14,8 +14,8 @@ from runs import run_of
 
 from rlcore.api.errors import UserError
 from rlcore.runtime.frozen_checks import prepare_frozen
-from rlcore.testing.reward_models import CONTEXT, make_reward_model
 from rlcore_qwen.tiny import tiny
+from rlcore_testing.reward_models import CONTEXT, make_reward_model
 
 Flags = dict[str, Any]
 

@@ -19,7 +19,7 @@ from rlcore.api.part_config import EngineConfig
 from rlcore.blocking import call_in_thread
 from rlcore.engines.client import EngineClient
 from rlcore.runtime.supervisor import EngineSupervisor, ServerLauncher
-from rlcore.testing.engine_server import TOKEN, launch_of
+from rlcore_testing.engine_server import TOKEN, launch_of
 
 LIMIT_S = 120.0
 SERVER = """

@@ -14,7 +14,7 @@ from transformers import LlamaConfig, PretrainedConfig, Qwen3MoeConfig
 
 from rlcore.api.errors import ModelError
 from rlcore.checkpoint.weights_check import INDEX, check_weights
-from rlcore.testing.checkpoints import make_checkpoint
+from rlcore_testing.checkpoints import make_checkpoint
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 99,

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from rlcore.api.training import LossInputs, LossOutput
-from rlcore.testing.losses import LossConformance
-from rlcore.testing.tensors import INF, close, f64, gradient, loss_inputs
 from rlcore_cispo.config import CispoConfig
 from rlcore_cispo.loss import Cispo
+from rlcore_testing.losses import LossConformance
+from rlcore_testing.tensors import INF, close, f64, gradient, loss_inputs
 
 
 def run(new: Tensor, old: Tensor, advantages: Tensor, **settings: float) -> LossOutput:

@@ -12,9 +12,9 @@ from rlcore.api.batch import TrainBatch
 from rlcore.api.errors import RunError
 from rlcore.api.training import BatchColumns, Correction, CorrectionInputs
 from rlcore.learning.preparation import with_batch_columns
-from rlcore.testing.tensors import f64, responses
 from rlcore_corrections.config import ClipCovConfig, M2poConfig, SelfNormalizedConfig, TopEntropyConfig
 from rlcore_corrections.of_batch import ClipCov, M2po, SelfNormalized, TopEntropy
+from rlcore_testing.tensors import f64, responses
 
 
 def batch_of(

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from rlcore.api.config import Config
 from rlcore.api.training import Correction, CorrectionInputs
-from rlcore.testing.tensors import responses
 from rlcore_corrections.config import (
     DecoupledConfig,
     DivergenceConfig,
@@ -21,6 +20,7 @@ from rlcore_corrections.config import (
     TisConfig,
 )
 from rlcore_corrections.weights import Decoupled, Divergence, IcePop, Mis, Opsm, Tis
+from rlcore_testing.tensors import responses
 
 NAN, INF = math.nan, math.inf
 KINDS: dict[str, tuple[Callable[[Any], Correction], type[Config]]] = {

@@ -22,10 +22,10 @@ from rlcore.api.trainer import TokenOutputs
 from rlcore.learning.objective import WEIGHTED, Objective
 from rlcore.learning.preparation import prepare
 from rlcore.plugins.loader import Switches, load
-from rlcore.testing.losses import LossConformance
 from rlcore_dpo import plugin
 from rlcore_dpo.config import DpoConfig
 from rlcore_dpo.loss import Dpo
+from rlcore_testing.losses import LossConformance
 
 LENGTHS = (3, 2, 1, 4)
 """Of the chosen and the rejected response of two pairs."""

@@ -4,10 +4,10 @@ import pytest
 from torch import Tensor
 
 from rlcore.api.training import LossOutput
-from rlcore.testing.losses import LossConformance
-from rlcore.testing.tensors import close, f64, gradient, loss_inputs
 from rlcore_grpo.config import DppoConfig
 from rlcore_grpo.loss import Dppo
+from rlcore_testing.losses import LossConformance
+from rlcore_testing.tensors import close, f64, gradient, loss_inputs
 
 OLD = f64(0.5, 0.5, 0.01, 0.5, 0.5).log()
 NEW = f64(0.7, 0.6, 0.05, 0.3, 0.7).log()

@@ -9,10 +9,10 @@ import math
 from torch import Tensor
 
 from rlcore.api.training import LossOutput
-from rlcore.testing.losses import LossConformance
-from rlcore.testing.tensors import close, f64, gradient, loss_inputs
 from rlcore_grpo.config import PpoClipConfig
 from rlcore_grpo.loss import PpoClip
+from rlcore_testing.losses import LossConformance
+from rlcore_testing.tensors import close, f64, gradient, loss_inputs
 
 
 def run(new: Tensor, old: Tensor, advantages: Tensor, **settings: float) -> LossOutput:

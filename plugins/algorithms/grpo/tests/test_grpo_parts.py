@@ -12,12 +12,12 @@ from rlcore.api.config import Config
 from rlcore.api.part import Part
 from rlcore.api.records import Component
 from rlcore.api.types import Group, Prompt, Sample, Score
-from rlcore.testing.estimators import EstimatorConformance
-from rlcore.testing.tensors import one_each, scored
 from rlcore_grpo import plugin
 from rlcore_grpo.advantage import GroupAdvantage
 from rlcore_grpo.config import GroupAdvantageConfig, PpoClipConfig
 from rlcore_grpo.filters import KeepAll, ZeroStd
+from rlcore_testing.estimators import EstimatorConformance
+from rlcore_testing.tensors import one_each, scored
 
 
 def estimate(

@@ -5,10 +5,10 @@ from statistics import fmean, pstdev
 
 import pytest
 
-from rlcore.testing.estimators import EstimatorConformance
-from rlcore.testing.tensors import one_each, scored
 from rlcore_grpo.config import PassAtKConfig
 from rlcore_grpo.pass_at_k import PassAtKAdvantage
+from rlcore_testing.estimators import EstimatorConformance
+from rlcore_testing.tensors import one_each, scored
 
 
 def estimate(

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from rlcore.api.training import LossInputs, LossOutput
-from rlcore.testing.losses import LossConformance
-from rlcore.testing.tensors import NAN, close, f64, gradient, loss_inputs, responses
 from rlcore_gspo.config import GspoConfig
 from rlcore_gspo.loss import Gspo
+from rlcore_testing.losses import LossConformance
+from rlcore_testing.tensors import NAN, close, f64, gradient, loss_inputs, responses
 
 
 def run(

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from rlcore.api.training import LossInputs
-from rlcore.testing.losses import LossConformance
-from rlcore.testing.tensors import NAN, close, f64, gradient, loss_inputs
 from rlcore_gspo.config import GmpoConfig, VespoConfig
 from rlcore_gspo.loss import Gmpo, Vespo
+from rlcore_testing.losses import LossConformance
+from rlcore_testing.tensors import NAN, close, f64, gradient, loss_inputs
 
 
 def test_gmpo_clips_each_log_ratio_before_the_mean() -> None:

@@ -11,12 +11,12 @@ import pytest
 from rlcore.api.errors import RunError
 from rlcore.api.part import Part
 from rlcore.api.run_config import RunConfig
-from rlcore.testing.estimators import EstimatorConformance
-from rlcore.testing.tensors import one_each, scored
 from rlcore_grpo import plugin as grpo
 from rlcore_max_rl import plugin
 from rlcore_max_rl.advantage import MaxRlAdvantage
 from rlcore_max_rl.config import MaxRlConfig
+from rlcore_testing.estimators import EstimatorConformance
+from rlcore_testing.tensors import one_each, scored
 
 
 def estimate(rewards: list[float], groups: list[int], rollouts: list[int] | None = None) -> list[float]:

@@ -14,12 +14,12 @@ from rlcore.api.config import Config
 from rlcore.api.inputs import TEACHER_TOP_LOG_PROBS, Input, TopTokens
 from rlcore.api.maths import where_live
 from rlcore.api.training import LossInputs
-from rlcore.testing.estimators import EstimatorConformance
-from rlcore.testing.losses import LossConformance
 from rlcore_opd import plugin
 from rlcore_opd.advantage import Zero
 from rlcore_opd.config import DistillConfig
 from rlcore_opd.loss import Distill, top_kl
+from rlcore_testing.estimators import EstimatorConformance
+from rlcore_testing.losses import LossConformance
 
 NAN = math.nan
 V = 6

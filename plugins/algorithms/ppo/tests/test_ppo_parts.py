@@ -17,12 +17,12 @@ from rlcore.api.inputs import Input
 from rlcore.api.part import Part
 from rlcore.api.records import Component
 from rlcore.api.training import ValueInputs
-from rlcore.testing.estimators import EstimatorConformance
-from rlcore.testing.tensors import NAN, f64
 from rlcore_ppo import plugin
 from rlcore_ppo.advantage import Gae
 from rlcore_ppo.config import ClippedConfig, GaeConfig
 from rlcore_ppo.value_loss import Clipped
+from rlcore_testing.estimators import EstimatorConformance
+from rlcore_testing.tensors import NAN, f64
 
 
 def batch_of(

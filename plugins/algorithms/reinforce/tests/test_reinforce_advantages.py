@@ -14,7 +14,6 @@ from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.inputs import Input
-from rlcore.testing.estimators import EstimatorConformance
 from rlcore_reinforce.advantage import (
     GroupPolicyGradient,
     LeaveOneOut,
@@ -25,6 +24,7 @@ from rlcore_reinforce.advantage import (
     ReMax,
 )
 from rlcore_reinforce.config import ReinforceConfig, ReinforcePlusPlusConfig, ReMaxConfig, SiblingsConfig
+from rlcore_testing.estimators import EstimatorConformance
 
 NAN = math.nan
 

@@ -18,12 +18,12 @@ from rlcore.api.trainer import TokenOutputs
 from rlcore.learning.objective import Objective
 from rlcore.learning.preparation import prepare
 from rlcore.plugins.registry import check
-from rlcore.testing.losses import LossConformance
-from rlcore.testing.tensors import f64, gradient, loss_inputs
 from rlcore_reinforce import plugin
 from rlcore_reinforce.advantage import LeaveOneOut
 from rlcore_reinforce.config import ReinforceConfig, ReinforcePlusPlusConfig, SiblingsConfig
 from rlcore_reinforce.loss import Reinforce
+from rlcore_testing.losses import LossConformance
+from rlcore_testing.tensors import f64, gradient, loss_inputs
 
 
 @pytest.mark.parametrize("old", [[-0.5, -1.0, -1.5], [-3.0, -0.1, 2.0]])

@@ -6,10 +6,10 @@ The formula is that of https://arxiv.org/abs/2511.20347: (4 / tau) sigmoid(tau (
 from torch import Tensor
 
 from rlcore.api.training import LossOutput
-from rlcore.testing.losses import LossConformance
-from rlcore.testing.tensors import close, f64, gradient, loss_inputs
 from rlcore_sapo.config import SapoConfig
 from rlcore_sapo.loss import Sapo
+from rlcore_testing.losses import LossConformance
+from rlcore_testing.tensors import close, f64, gradient, loss_inputs
 
 
 def run(new: Tensor, old: Tensor, advantages: Tensor, **settings: float) -> LossOutput:

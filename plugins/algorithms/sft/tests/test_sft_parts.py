@@ -15,10 +15,10 @@ from rlcore.api.trainer import TokenOutputs
 from rlcore.learning.objective import Objective
 from rlcore.learning.preparation import prepare
 from rlcore.plugins.loader import Switches, load
-from rlcore.testing.losses import LossConformance
 from rlcore_sft import plugin
 from rlcore_sft.config import SftConfig
 from rlcore_sft.loss import Sft
+from rlcore_testing.losses import LossConformance
 
 VOCABULARY = 7
 RESPONSES = (3, 1, 4)

@@ -16,8 +16,6 @@ from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.compose.models import find
 from rlcore.plugins.loader import load
-from rlcore.testing.ranks import run_ranks
-from rlcore.testing.tiny import VOCAB_SIZE, policy_loss
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.critic import Critic
 from rlcore_megatron.mcore.fields import split
@@ -26,6 +24,8 @@ from rlcore_plan.activations import Batch, saved
 from rlcore_plan.layout import Layout
 from rlcore_plan.memory import BYTES, Optimizer, Roles, Workload, of_stage, states
 from rlcore_plan.published import read_facts
+from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tiny import VOCAB_SIZE, policy_loss
 
 SAMPLES, PROMPT, RESPONSE = 4, 16, 48
 TOKENS, ROWS = SAMPLES * (PROMPT + RESPONSE - 1), SAMPLES * RESPONSE

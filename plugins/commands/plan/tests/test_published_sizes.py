@@ -12,12 +12,12 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.records import Kind, ModelFamily
 from rlcore.plugins.loader import load
-from rlcore.testing.ranks import run_ranks
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.streaming import Shape
 from rlcore_plan.layout import Layout
 from rlcore_plan.published import read_config, read_facts, sizes
 from rlcore_plan.weights import active_parameters, parameters, stage
+from rlcore_testing.ranks import run_ranks
 
 REGISTRY = load().registry
 

@@ -17,12 +17,12 @@ from aiohttp.test_utils import TestServer
 from transformers import AutoTokenizer
 
 from rlcore.api.errors import ModelError
-from rlcore.testing.engine_server import TOKEN, launch_of, serving
-from rlcore.testing.reward_models import CONTEXT, make_reward_model, reference_scores
 from rlcore_local.classifier import Classifier
 from rlcore_local.classify import Classify, make_app
 from rlcore_local.settings import Settings
 from rlcore_local.testing import LOCAL
+from rlcore_testing.engine_server import TOKEN, launch_of, serving
+from rlcore_testing.reward_models import CONTEXT, make_reward_model, reference_scores
 
 TEXTS = [list(range(5, 5 + length)) for length in (7, 1, 40, 12, 12, 3)]
 TOLERANCE = 1e-6

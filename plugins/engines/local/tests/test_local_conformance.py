@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rlcore import EngineClient, Part
-from rlcore.testing.engines import EngineConformance
 from rlcore_local.testing import LOCAL
+from rlcore_testing.engines import EngineConformance
 
 
 class TestLocal(EngineConformance):

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from rlcore import EngineClient, Part
-from rlcore.testing.engines import EngineConformance
 from rlcore_sglang.config import SglangConfig
+from rlcore_testing.engines import EngineConformance
 
 PYTHON = "RLCORE_SGLANG_PYTHON"
 

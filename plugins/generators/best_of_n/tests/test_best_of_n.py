@@ -9,11 +9,11 @@ from rlcore.api.generation import Generator
 from rlcore.api.part import Part
 from rlcore.api.types import GenerationStatus, Prompt, RewardStatus, Sample, Sampling
 from rlcore.rollout.context import EngineContext
-from rlcore.testing.generators import GeneratorConformance
-from rlcore.testing.token_engine import CountingReward, TokenEngine
 from rlcore_best_of_n.config import BestOfNConfig
 from rlcore_best_of_n.generator import BestOfN
 from rlcore_best_of_n.plugin import rlcore_generators
+from rlcore_testing.generators import GeneratorConformance
+from rlcore_testing.token_engine import CountingReward, TokenEngine
 
 SAID = ("aa", "abc", "abcd", "abcd", "")
 SAMPLE = Sample(

@@ -8,12 +8,12 @@ import pytest
 from rlcore.api.errors import ConfigError
 from rlcore.api.types import GenerationStatus, Json, Prompt, Sample, Sampling
 from rlcore.rollout.context import EngineContext
-from rlcore.testing.token_engine import CountingReward, TokenEngine
 from rlcore_environment.adapters.gymnasium import GymnasiumEnvironment
 from rlcore_environment.adapters.verifiers import VerifiersEnvironment
 from rlcore_environment.config import EnvironmentConfig
 from rlcore_environment.generator import EnvironmentGenerator
 from rlcore_environment.protocol import Step
+from rlcore_testing.token_engine import CountingReward, TokenEngine
 
 
 def sample(text: Any = "play", label: Json = None, **metadata: Json) -> Sample:

@@ -12,13 +12,13 @@ from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Samp
 from rlcore.rollout.batch import to_batch
 from rlcore.rollout.context import EngineContext
 from rlcore.rollout.score_check import checked_scores
-from rlcore.testing.generators import GeneratorConformance
-from rlcore.testing.token_engine import CountingReward, TokenEngine
 from rlcore_environment.config import EnvironmentConfig, EnvironmentRewardConfig, EpisodesConfig
 from rlcore_environment.generator import EnvironmentGenerator
 from rlcore_environment.protocol import Step
 from rlcore_environment.reward import EnvironmentReward
 from rlcore_environment.source import Episodes
+from rlcore_testing.generators import GeneratorConformance
+from rlcore_testing.token_engine import CountingReward, TokenEngine
 
 
 class Countdown:

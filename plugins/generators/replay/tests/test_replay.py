@@ -13,11 +13,11 @@ from rlcore.api.generation import Generator
 from rlcore.api.tracker import RunInfo
 from rlcore.api.types import RECORDED, GenerationStatus, Prompt, Sample, Sampling, Span
 from rlcore.rollout.context import EngineContext
-from rlcore.testing.generators import GeneratorConformance
-from rlcore.testing.token_engine import CountingReward, TokenEngine
 from rlcore.tracking.jsonl import Jsonl
 from rlcore_replay.config import ReplayConfig
 from rlcore_replay.generator import Replay
+from rlcore_testing.generators import GeneratorConformance
+from rlcore_testing.token_engine import CountingReward, TokenEngine
 
 PROMPT = Prompt(prompt_id="p", text="question")
 IDS = tuple(b"question")

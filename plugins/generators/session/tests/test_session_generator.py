@@ -16,10 +16,10 @@ from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Samp
 from rlcore.engines.client_http import RefusedError
 from rlcore.rollout.batch import to_batch
 from rlcore.rollout.context import EngineContext
-from rlcore.testing.generators import GeneratorConformance
-from rlcore.testing.token_engine import CountingReward, TokenEngine
 from rlcore_session.config import SessionConfig
 from rlcore_session.generator import SessionGenerator
+from rlcore_testing.generators import GeneratorConformance
+from rlcore_testing.token_engine import CountingReward, TokenEngine
 
 AGENTS = Path(__file__).with_name("session_agents.py")
 CHAT = ({"role": "user", "content": "look around"},)

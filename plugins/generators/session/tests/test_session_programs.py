@@ -12,9 +12,9 @@ import pytest
 from rlcore.api.errors import ConfigError
 from rlcore.api.types import GenerationStatus, Prompt, RewardStatus, Sample, Sampling
 from rlcore.rollout.context import EngineContext
-from rlcore.testing.token_engine import CountingReward, TokenEngine
 from rlcore_session.config import SessionConfig
 from rlcore_session.generator import SessionGenerator
+from rlcore_testing.token_engine import CountingReward, TokenEngine
 
 PROGRAM = str(Path(__file__).with_name("program_agent.py"))
 

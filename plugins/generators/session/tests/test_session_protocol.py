@@ -25,15 +25,15 @@ from rlcore.api.tool_calls import ToolFormat
 from rlcore.api.types import GenerationStatus, Prompt, Sample, Sampling
 from rlcore.engines.client_wire import completion
 from rlcore.rollout.context import EngineContext
-from rlcore.testing.chat import END, save_chat_tokenizer
-from rlcore.testing.tiny import make_qwen3
-from rlcore.testing.token_engine import CountingReward, TokenEngine
 from rlcore_local.testing import Local
 from rlcore_session import anthropic_api, openai_api, server
 from rlcore_session.chats import ApiError, Ask
 from rlcore_session.record import Record
 from rlcore_session.server import SessionServer
 from rlcore_session.session import Session
+from rlcore_testing.chat import END, save_chat_tokenizer
+from rlcore_testing.tiny import make_qwen3
+from rlcore_testing.token_engine import CountingReward, TokenEngine
 
 USER: Any = {"role": "user", "content": "look around"}
 LOOK: Any = {"type": "object", "properties": {"where": {"type": "string"}}}

@@ -9,9 +9,9 @@ from rlcore.api.generation import Completion, Generator, GroupGenerator
 from rlcore.api.part import Part
 from rlcore.api.tokens import Tokenizer
 from rlcore.api.types import GenerationStatus, Prompt, Sample, Sampling, Span
-from rlcore.testing.generators import GeneratorConformance
 from rlcore_single_turn.generator import SingleTurn
 from rlcore_single_turn.plugin import rlcore_generators
+from rlcore_testing.generators import GeneratorConformance
 
 
 class Context:

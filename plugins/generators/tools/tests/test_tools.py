@@ -12,8 +12,8 @@ from rlcore.api.errors import ConfigError, DataError, MissingPackageError, Model
 from rlcore.api.generation import CheckingGenerator, Generator
 from rlcore.api.types import GenerationStatus, Json, Prompt, Sample, Sampling
 from rlcore.rollout.context import EngineContext
-from rlcore.testing.generators import GeneratorConformance
-from rlcore.testing.token_engine import ByteTokenizer, CountingReward, TokenEngine
+from rlcore_testing.generators import GeneratorConformance
+from rlcore_testing.token_engine import ByteTokenizer, CountingReward, TokenEngine
 from rlcore_tools.config import ToolsConfig
 from rlcore_tools.functions import load
 from rlcore_tools.generator import CALLS, Tools

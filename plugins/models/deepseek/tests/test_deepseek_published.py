@@ -10,8 +10,8 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM, DeepseekV3Config
 
 from rlcore.api.part import Part
-from rlcore.testing.checkpoints import make_checkpoint, publish_fp8, tensors_of
-from rlcore.testing.ranks import run_ranks
+from rlcore_testing.checkpoints import make_checkpoint, publish_fp8, tensors_of
+from rlcore_testing.ranks import run_ranks
 
 MODELS: Any = AutoModelForCausalLM  # transformers leaves much of it untyped
 BLOCK = (8, 16)

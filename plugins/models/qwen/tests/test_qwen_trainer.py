@@ -8,8 +8,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rlcore.api.part import ModelSpec, Part
-from rlcore.testing.ranks import run_ranks
-from rlcore.testing.tiny import make_qwen3
+from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tiny import make_qwen3
 
 QWEN = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
 TP2_SP = {"tensor-model-parallel-size": "2", "sequence-parallel": "true"}

@@ -7,9 +7,9 @@ import pytest
 from rlcore.api.part import RewardPart
 from rlcore.api.types import Json
 from rlcore.rollout.score_check import Failure, checked_scores
-from rlcore.testing.rewards import Case, RewardConformance, sample
 from rlcore_choice.config import MultipleChoiceConfig
 from rlcore_choice.reward import MultipleChoice
+from rlcore_testing.rewards import Case, RewardConformance, sample
 
 CITIES = {"choices": ["Rome", "Paris", "Greater Paris", "Oslo"]}
 

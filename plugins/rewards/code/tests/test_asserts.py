@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from rlcore.testing.rewards import sample
 from rlcore_code.config import CodeConfig
 from rlcore_code.reward import Code
+from rlcore_testing.rewards import sample
 
 STACK = """
 class Empty(ValueError): pass

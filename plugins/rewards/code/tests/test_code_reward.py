@@ -9,9 +9,9 @@ from rlcore.api.errors import ConfigError
 from rlcore.api.part import RewardPart
 from rlcore.api.types import Json
 from rlcore.rollout.score_check import Failure, checked_scores
-from rlcore.testing.rewards import Case, RewardConformance, sample
 from rlcore_code.config import CodeConfig
 from rlcore_code.reward import Code, program_of
+from rlcore_testing.rewards import Case, RewardConformance, sample
 
 ECHO = {"inputs": ["1 2\n", "3 4\n"], "outputs": ["3\n", "7"]}
 ADD = ["assert add(1, 2) == 3", "assert add(3, 4) == 7"]

@@ -6,9 +6,9 @@ import pytest
 
 from rlcore.api.types import Json, Score
 from rlcore.rollout.score_check import checked_scores
-from rlcore.testing.rewards import sample
 from rlcore_code.config import CodeConfig
 from rlcore_code.reward import Code
+from rlcore_testing.rewards import sample
 
 ADD = ["assert add(1, 2) == 3", "assert add(3, 4) == 7"]
 AREA = ["assert abs(area(2) - 12.566) < 0.01", "assert abs(area(1) - 3.1416) < 0.01"]

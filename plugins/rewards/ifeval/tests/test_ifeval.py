@@ -8,11 +8,11 @@ import pytest
 from rlcore.api.part import RewardPart
 from rlcore.api.types import Json
 from rlcore.rollout.score_check import Failure, checked_scores
-from rlcore.testing.rewards import Case, RewardConformance, sample
 from rlcore_ifeval.config import IfevalConfig
 from rlcore_ifeval.instructions import CHECKS, sentences
 from rlcore_ifeval.language import language_of
 from rlcore_ifeval.reward import Ifeval
+from rlcore_testing.rewards import Case, RewardConformance, sample
 
 
 def asks(*names: str, **arguments: Json) -> dict[str, Json]:

@@ -11,11 +11,11 @@ from rlcore.api.part import RewardPart
 from rlcore.api.types import Json, RewardStatus, Score
 from rlcore.rollout.rewards import RewardPool
 from rlcore.rollout.score_check import Failure, checked_scores
-from rlcore.testing.rewards import Case, RewardConformance, sample
 from rlcore_math.config import DapoConfig, DeepScalerConfig, MathConfig
 from rlcore_math.limits import each
 from rlcore_math.plugin import rlcore_rewards
 from rlcore_math.reward import Dapo, Math
+from rlcore_testing.rewards import Case, RewardConformance, sample
 
 HALF = r"\frac{1}{2}"
 

@@ -10,10 +10,10 @@ from rlcore.api.errors import DataError
 from rlcore.api.part import RewardPart
 from rlcore.api.types import Prompt, Sample, Score
 from rlcore.rollout.score_check import Failure, checked_scores
-from rlcore.testing.rewards import Case, RewardConformance, sample
 from rlcore_reasoning_gym.config import ReasoningGymConfig, ReasoningGymRewardConfig
 from rlcore_reasoning_gym.reward import ReasoningGymReward
 from rlcore_reasoning_gym.source import ReasoningGym
+from rlcore_testing.rewards import Case, RewardConformance, sample
 
 SMALL: dict[str, Any] = {
     "datasets": ("chain_sum", "spell_backward"),

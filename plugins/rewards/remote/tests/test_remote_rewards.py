@@ -15,12 +15,12 @@ from rlcore.api.part import RewardPart
 from rlcore.api.types import Json, RewardStatus, Score
 from rlcore.rollout.rewards import ERROR_KEY, RewardPool
 from rlcore.rollout.score_check import Failure, checked_scores
-from rlcore.testing.rewards import Case, RewardConformance, sample
 from rlcore_remote import client
 from rlcore_remote.config import JudgeConfig, RemoteConfig, RewardModelConfig
 from rlcore_remote.judge import Judge
 from rlcore_remote.remote import Remote
 from rlcore_remote.reward_model import RewardModel
+from rlcore_testing.rewards import Case, RewardConformance, sample
 
 
 @dataclass

@@ -14,12 +14,12 @@ from rlcore.api.errors import ConfigError, ModelError
 from rlcore.api.part import RewardPart
 from rlcore.api.types import Sample
 from rlcore.rollout.score_check import Failure, checked_scores
-from rlcore.testing.engine_server import TOKEN, launch_of, serving
-from rlcore.testing.reward_models import CONTEXT, make_reward_model, reference_scores
-from rlcore.testing.rewards import Case, RewardConformance, sample
 from rlcore_local.testing import LOCAL
 from rlcore_remote.config import RewardModelConfig
 from rlcore_remote.reward_model import RewardModel
+from rlcore_testing.engine_server import TOKEN, launch_of, serving
+from rlcore_testing.reward_models import CONTEXT, make_reward_model, reference_scores
+from rlcore_testing.rewards import Case, RewardConformance, sample
 
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2+2?"}]
 TOLERANCE = 1e-6

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from rlcore.api.types import GenerationStatus, Json, Score
-from rlcore.testing.rewards import sample
+from rlcore_testing.rewards import sample
 from rlcore_text.config import (
     ExactMatchConfig,
     F1Config,

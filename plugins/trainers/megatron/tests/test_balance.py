@@ -11,10 +11,10 @@ from rlcore.api.batch import TrainBatch
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.trainer import LossResult, TokenOutputs
-from rlcore.testing.ranks import run_ranks
-from rlcore.testing.tiny import make_experts, random_batch
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role import Role
+from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tiny import make_experts, random_batch
 
 COEFFICIENT, SPARSE, EXPERTS, TOP = 0.3, 2, 4, 2
 KIND = {"moe_router_load_balancing_type": "seq_aux_loss", "moe_aux_loss_coeff": COEFFICIENT}

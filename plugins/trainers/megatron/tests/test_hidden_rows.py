@@ -9,14 +9,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
-from rlcore.testing.ranks import run_ranks
-from rlcore.testing.tiny import make_qwen3, policy_loss, random_batch
 from rlcore_megatron.mcore import parallel, rows
 from rlcore_megatron.mcore.fields import split
 from rlcore_megatron.mcore.logprobs import HiddenRows, Logits, vocab_parallel_log_probs, vocab_parallel_top
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors
 from rlcore_qwen.config import QwenConfig
+from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tiny import make_qwen3, policy_loss, random_batch
 
 T, V, PADDED, WIDTH, CHUNK = 61, 500, 512, 16, 8
 

@@ -10,14 +10,14 @@ import torch
 from rlcore.api.config import Config
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
-from rlcore.testing.ranks import run_ranks
-from rlcore.testing.tiny import make_qwen3, policy_loss, random_batch
 from rlcore_megatron.field_table import table
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.fields import check_fields, split
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors
 from rlcore_qwen.config import QwenConfig
+from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tiny import make_qwen3, policy_loss, random_batch
 
 SETTINGS = OptimizerSettings(lr=1e-2, weight_decay=0.1)
 QWEN = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())

@@ -5,8 +5,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rlcore.testing.ranks import run_ranks
 from rlcore_megatron.mcore.logprobs import vocab_parallel_log_probs, vocab_parallel_top
+from rlcore_testing.ranks import run_ranks
 
 T, V, PADDED = 37, 50, 64
 

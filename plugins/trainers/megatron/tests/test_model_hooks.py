@@ -10,8 +10,6 @@ import pytest
 from rlcore.api.model_hook import ModelHook, ModelView
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
-from rlcore.testing.ranks import run_ranks
-from rlcore.testing.tiny import make_qwen3, policy_loss, random_batch
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.fields import split
 from rlcore_megatron.mcore.packing import balance
@@ -19,6 +17,8 @@ from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors
 from rlcore_megatron.trainer import RECOMPUTE
 from rlcore_qwen.config import QwenConfig
+from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tiny import make_qwen3, policy_loss, random_batch
 
 # nothing is clipped: the first step of what is trained does not depend on what is frozen
 SETTINGS = OptimizerSettings(lr=1e-2, adam_eps=1e-4, clip_grad=0.0, weight_decay=0.1)

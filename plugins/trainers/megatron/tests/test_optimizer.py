@@ -8,14 +8,14 @@ import pytest
 
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
-from rlcore.testing.ranks import run_ranks
-from rlcore.testing.tiny import make_qwen3, policy_loss, random_batch
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.fields import check_fields
 from rlcore_megatron.mcore.packing import balance
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors
 from rlcore_qwen.config import QwenConfig
+from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tiny import make_qwen3, policy_loss, random_batch
 
 SETTINGS = OptimizerSettings(lr=1e-2, lr_schedule="cosine", warmup_steps=5, total_steps=60, weight_decay=0.1)
 STEPS = 50

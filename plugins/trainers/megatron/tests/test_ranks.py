@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 
 from rlcore.api.errors import ConfigError
-from rlcore.testing.ranks import run_ranks
 from rlcore_megatron.mcore import parallel
+from rlcore_testing.ranks import run_ranks
 
 
 def test_two_ranks_in_each_layout() -> None:

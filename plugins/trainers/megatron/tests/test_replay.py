@@ -16,14 +16,14 @@ from rlcore.api.part import ModelSpec, Part
 from rlcore.api.types import Prompt, Sample
 from rlcore.network import free_port
 from rlcore.rollout.expert_replay import routed_experts
-from rlcore.testing.checkpoints import make_checkpoint
-from rlcore.testing.ranks import run_ranks
-from rlcore.testing.tiny import policy_loss
 from rlcore_local.testing import Local
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.fields import split
 from rlcore_megatron.mcore.packing import balance
 from rlcore_megatron.mcore.role import Role
+from rlcore_testing.checkpoints import make_checkpoint
+from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tiny import policy_loss
 
 SHAPE: dict[str, Any] = {
     **{"vocab_size": 99, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4},

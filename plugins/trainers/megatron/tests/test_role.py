@@ -12,13 +12,13 @@ from rlcore.api.errors import ConfigError, DataError
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.trainer import LossResult, StepResult, TokenOutputs
-from rlcore.testing.ranks import run_ranks
-from rlcore.testing.tiny import make_qwen3, policy_loss, random_batch, shuffled
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.fields import check_fields
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors
 from rlcore_qwen.config import QwenConfig
+from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tiny import make_qwen3, policy_loss, random_batch, shuffled
 
 TEMPERATURE = 0.8
 # eps well above the noise of tiny gradients, whose sign Adam would otherwise blow up to a whole step

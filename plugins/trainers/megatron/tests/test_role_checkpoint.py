@@ -24,8 +24,6 @@ from rlcore.api.part import ModelSpec, Part
 from rlcore.api.trainer import StepResult
 from rlcore.checkpoint.folder import newest_complete, write_atomically
 from rlcore.network import free_port
-from rlcore.testing.ranks import run_ranks
-from rlcore.testing.tiny import VOCAB_SIZE, make_qwen3, policy_loss, random_batch
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.fields import split
 from rlcore_megatron.mcore.packing import balance
@@ -34,6 +32,8 @@ from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.torch_dist import quiet
 from rlcore_megatron.mcore.weights import hf_tensors
 from rlcore_qwen.config import QwenConfig
+from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tiny import VOCAB_SIZE, make_qwen3, policy_loss, random_batch
 
 SETTINGS = OptimizerSettings(
     lr=1e-2, adam_eps=1e-4, lr_schedule="linear", warmup_steps=1, total_steps=6, weight_decay=0.1

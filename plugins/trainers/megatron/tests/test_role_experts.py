@@ -9,13 +9,13 @@ import pytest
 
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
-from rlcore.testing.ranks import run_ranks
-from rlcore.testing.tiny import make_experts, policy_loss, random_batch
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.fields import split
 from rlcore_megatron.mcore.packing import balance
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors
+from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tiny import make_experts, policy_loss, random_batch
 
 # eps well above the noise of tiny gradients, whose sign Adam would otherwise blow up to a whole step
 SETTINGS = OptimizerSettings(lr=1e-2, adam_eps=1e-4, clip_grad=0.5, total_steps=4)

@@ -9,8 +9,6 @@ from torch import Tensor
 from rlcore.api.batch import TrainBatch
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
-from rlcore.testing.ranks import run_ranks
-from rlcore.testing.tiny import make_qwen3, policy_loss, random_batch
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.fields import check_fields, split
 from rlcore_megatron.mcore.packing import balance
@@ -18,6 +16,8 @@ from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors
 from rlcore_megatron.trainer import RECOMPUTE
 from rlcore_qwen.config import QwenConfig
+from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tiny import make_qwen3, policy_loss, random_batch
 
 # eps well above the noise of tiny gradients, whose sign Adam would otherwise blow up to a whole step
 SETTINGS = OptimizerSettings(

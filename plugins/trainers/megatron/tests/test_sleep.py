@@ -10,13 +10,13 @@ from rlcore.api.config import Config
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.trainer import SleepLevel
-from rlcore.testing.ranks import run_ranks
-from rlcore.testing.tiny import make_experts, make_qwen3, policy_loss, random_batch
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.fields import split
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors
 from rlcore_qwen.config import QwenConfig
+from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tiny import make_experts, make_qwen3, policy_loss, random_batch
 
 SETTINGS = OptimizerSettings(lr=1e-2, adam_eps=1e-4, clip_grad=0.5, lr_schedule="linear", total_steps=4)
 TENSOR = {"tensor_model_parallel_size": 2}

@@ -7,11 +7,11 @@ import torch
 
 from rlcore.api.config import Config
 from rlcore.api.part import ModelSpec, Part
-from rlcore.testing.ranks import run_ranks
-from rlcore.testing.tiny import make_experts, random_batch
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.swapped import SwappedRole, host_weights
+from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tiny import make_experts, random_batch
 
 
 def _biases(role: Role) -> list[torch.Tensor]:

@@ -1,8 +1,8 @@
 """The conformance suite, of the megatron trainer."""
 
 from rlcore.api.part import Part
-from rlcore.testing.trainers import TrainerConformance
 from rlcore_megatron.config import MegatronConfig
+from rlcore_testing.trainers import TrainerConformance
 
 
 class TestMegatron(TrainerConformance):

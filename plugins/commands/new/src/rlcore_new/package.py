@@ -46,7 +46,7 @@ def write_package(kind: str, name: str, license_name: str, folder: Path) -> None
 def placeholders(kind: str, name: str, license_name: str) -> Mapping[str, str]:
     """Each word that stands in the templates for something else."""
     about = tomllib.loads((TEMPLATES / kind / ABOUT).read_text(encoding="utf-8"))
-    members = [f"rlcore-{member}" for member in DEMO]
+    members = [f"rlcore-{member}" for member in ("testing", *DEMO)]
     return {
         '"MY_DEPENDENCIES"': _listed(["rlcore", *about.get("dependencies", ())], ", "),
         '"MY_DEV"': _listed(sorted({*members, *about.get("dev", ())}), ",\n  "),

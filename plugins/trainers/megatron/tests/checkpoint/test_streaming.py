@@ -24,8 +24,6 @@ from rlcore.api.part import ModelSpec, Part
 from rlcore.api.trainer import CHECKSUMS_FILE, SavedWeights
 from rlcore.checksums import checksum
 from rlcore.runtime.weights_source import of_model
-from rlcore.testing.ranks import run_ranks
-from rlcore.testing.tiny import make_experts, make_qwen3
 from rlcore_megatron.convert import WEIGHTS, to_dist, to_hf
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.fields import split
@@ -33,6 +31,8 @@ from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors
 from rlcore_megatron.shares import share
 from rlcore_qwen.config import QwenConfig
+from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tiny import make_experts, make_qwen3
 
 MB = 1 << 20
 QWEN = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())

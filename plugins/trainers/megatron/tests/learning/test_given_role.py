@@ -14,9 +14,6 @@ from rlcore.api.training import Loss
 from rlcore.api.types import Group, Prompt, Sample
 from rlcore.learning.learner import Learner
 from rlcore.rollout.batch import split, to_batch
-from rlcore.testing.learners import learner_settings
-from rlcore.testing.ranks import run_ranks
-from rlcore.testing.tiny import VOCAB_SIZE, make_qwen3
 from rlcore_dpo.config import DpoConfig
 from rlcore_dpo.loss import Dpo
 from rlcore_megatron.mcore import parallel
@@ -26,6 +23,9 @@ from rlcore_megatron.mcore.weights import hf_tensors
 from rlcore_qwen.config import QwenConfig
 from rlcore_sft.config import SftConfig
 from rlcore_sft.loss import Sft
+from rlcore_testing.learners import learner_settings
+from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tiny import VOCAB_SIZE, make_qwen3
 
 # eps well above the noise of tiny gradients, whose sign Adam would otherwise blow up to a whole step
 OPTIMIZER = OptimizerSettings(lr=1e-2, adam_eps=1e-4, clip_grad=0.5)

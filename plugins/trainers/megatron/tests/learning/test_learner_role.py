@@ -13,9 +13,6 @@ from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.training import AdvantageEstimator
 from rlcore.learning.learner import Learner
-from rlcore.testing.learners import learner_settings
-from rlcore.testing.ranks import run_ranks
-from rlcore.testing.tiny import make_qwen3, random_batch
 from rlcore_corrections.config import ClipCovConfig, TopEntropyConfig
 from rlcore_corrections.of_batch import ClipCov, TopEntropy
 from rlcore_grpo.advantage import GroupAdvantage
@@ -27,6 +24,9 @@ from rlcore_megatron.mcore.rank import data_rank
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors
 from rlcore_qwen.config import QwenConfig
+from rlcore_testing.learners import learner_settings
+from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tiny import make_qwen3, random_batch
 
 # eps well above the noise of tiny gradients, whose sign Adam would otherwise blow up to a whole step
 OPTIMIZER = OptimizerSettings(lr=1e-2, adam_eps=1e-4, clip_grad=0.5)

@@ -26,8 +26,6 @@ from rlcore.api.training import Correction, Loss
 from rlcore.learning.objective import Objective
 from rlcore.learning.preparation import prepare
 from rlcore.learning.value_objective import ValueObjective, with_value_weights
-from rlcore.testing.ranks import run_ranks
-from rlcore.testing.tiny import VOCAB_SIZE, make_qwen3, random_batch
 from rlcore_cispo.config import CispoConfig
 from rlcore_cispo.loss import Cispo
 from rlcore_corrections.config import DecoupledConfig, IcePopConfig, MisConfig, OpsmConfig, TisConfig
@@ -53,6 +51,8 @@ from rlcore_sapo.config import SapoConfig
 from rlcore_sapo.loss import Sapo
 from rlcore_sft.config import SftConfig
 from rlcore_sft.loss import Sft
+from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tiny import VOCAB_SIZE, make_qwen3, random_batch
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,6 @@ from rlcore.api.part import ModelSpec, Part
 from rlcore.api.training import AdvantageEstimator, AdvantageOutput
 from rlcore.learning.learner import Learner
 from rlcore.learning.teacher import WithTeacher
-from rlcore.testing.learners import learner_settings
-from rlcore.testing.ranks import run_ranks
-from rlcore.testing.tiny import VOCAB_SIZE, make_qwen3, random_batch
 from rlcore_grpo.config import PpoClipConfig
 from rlcore_grpo.loss import PpoClip
 from rlcore_megatron.mcore import parallel
@@ -28,6 +25,9 @@ from rlcore_opd.advantage import Zero
 from rlcore_opd.config import DistillConfig
 from rlcore_opd.loss import Distill
 from rlcore_qwen.config import QwenConfig
+from rlcore_testing.learners import learner_settings
+from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tiny import VOCAB_SIZE, make_qwen3, random_batch
 
 # eps well above the noise of tiny gradients, whose sign Adam would otherwise blow up to a whole step
 OPTIMIZER = OptimizerSettings(lr=1e-2, adam_eps=1e-4, clip_grad=0.5)

@@ -1,4 +1,4 @@
-"""What the ranks of a bridge's conformance tests do; `rlcore.testing.ranks` runs these functions."""
+"""What the ranks of a bridge's conformance tests do; `rlcore_testing.ranks` runs these functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from megatron.core.tensor_parallel import gather_from_tensor_model_parallel_regi
 from torch import Tensor
 
 from rlcore import ModelSpec, Part, SavedWeights, TrainBatch, UserError
-from rlcore.testing.checkpoints import weighted_loss
 from rlcore_megatron import convert
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.build import Built, build_model
@@ -26,6 +25,7 @@ from rlcore_megatron.mcore.narrowing import shared_params
 from rlcore_megatron.mcore.optimizer import wrap_for_gradients
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors
+from rlcore_testing.checkpoints import weighted_loss
 
 SHARD_BYTES = 20_000
 

@@ -26,7 +26,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from rlcore import Part, TrainBatch, free_port
-from rlcore.testing.checkpoints import (
+from rlcore_megatron.testing.grid import HEADS, ROPES, TIED, Choice, pairwise
+from rlcore_testing.checkpoints import (
     CARRIED,
     HfReference,
     index_of,
@@ -34,8 +35,7 @@ from rlcore.testing.checkpoints import (
     same_shape_pairs,
     tensors_of,
 )
-from rlcore.testing.ranks import run_ranks
-from rlcore_megatron.testing.grid import HEADS, ROPES, TIED, Choice, pairwise
+from rlcore_testing.ranks import run_ranks
 
 __all__ = ["EXPERT_LAYOUTS", "HEADS", "LAYOUTS", "ROPES", "TIED", "BridgeConformance", "Choice", "Models"]
 

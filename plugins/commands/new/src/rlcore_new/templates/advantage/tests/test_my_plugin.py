@@ -4,8 +4,8 @@ from typing import ClassVar, Literal
 
 import torch
 from rlcore import AdvantageEstimator
-from rlcore.testing.estimators import EstimatorConformance
-from rlcore.testing.tensors import responses
+from rlcore_testing.estimators import EstimatorConformance
+from rlcore_testing.tensors import responses
 
 from rlcore_my_plugin.advantage import MyPlugin
 from rlcore_my_plugin.config import MyPluginConfig

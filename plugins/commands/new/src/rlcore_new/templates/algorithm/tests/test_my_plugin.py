@@ -1,6 +1,6 @@
 """The recipe keeps what rlcore promises of recipes: it names installed parts and known settings."""
 
-from rlcore.testing.algorithms import AlgorithmConformance
+from rlcore_testing.algorithms import AlgorithmConformance
 
 from rlcore_my_plugin.plugin import rlcore_algorithms
 

@@ -2,7 +2,7 @@
 
 import pytest
 from rlcore import Part
-from rlcore.testing.callbacks import CallbackConformance
+from rlcore_testing.callbacks import CallbackConformance
 
 from rlcore_my_plugin.callback import MyPlugin
 from rlcore_my_plugin.config import MyPluginConfig

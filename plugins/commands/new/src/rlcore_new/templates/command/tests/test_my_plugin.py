@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from rlcore import CheckpointError, ConfigError
-from rlcore.testing.commands import CommandConformance
+from rlcore_testing.commands import CommandConformance
 
 from rlcore_my_plugin.command import my_plugin
 

@@ -4,8 +4,8 @@ import math
 
 import torch
 from rlcore import Correction, CorrectionInputs, Part
-from rlcore.testing.corrections import CorrectionConformance
-from rlcore.testing.tensors import NAN, close, f64, responses
+from rlcore_testing.corrections import CorrectionConformance
+from rlcore_testing.tensors import NAN, close, f64, responses
 
 from rlcore_my_plugin.config import MyPluginConfig
 from rlcore_my_plugin.correction import MyPlugin

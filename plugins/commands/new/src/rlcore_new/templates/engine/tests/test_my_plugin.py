@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from rlcore import Part
-from rlcore.testing.engine_server import launch_of
-from rlcore.testing.engines import EngineConformance
+from rlcore_testing.engine_server import launch_of
+from rlcore_testing.engines import EngineConformance
 
 from rlcore_my_plugin.config import MyPluginConfig
 from rlcore_my_plugin.engine import MyPlugin

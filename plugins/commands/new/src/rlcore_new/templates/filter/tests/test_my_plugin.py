@@ -1,8 +1,8 @@
 """The filter keeps what rlcore promises of filters, and drops what it says."""
 
 from rlcore import Filter, Group, Part
-from rlcore.testing.filters import FilterConformance
-from rlcore.testing.rewards import sample
+from rlcore_testing.filters import FilterConformance
+from rlcore_testing.rewards import sample
 
 from rlcore_my_plugin.config import MyPluginConfig
 from rlcore_my_plugin.filter import MyPlugin

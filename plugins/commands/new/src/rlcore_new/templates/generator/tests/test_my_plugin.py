@@ -1,7 +1,7 @@
 """The generator keeps what rlcore promises of generators."""
 
 from rlcore import Generator
-from rlcore.testing.generators import GeneratorConformance
+from rlcore_testing.generators import GeneratorConformance
 
 from rlcore_my_plugin.config import MyPluginConfig
 from rlcore_my_plugin.generator import MyPlugin

@@ -4,8 +4,8 @@ import math
 
 import torch
 from rlcore import Loss
-from rlcore.testing.losses import LossConformance
-from rlcore.testing.tensors import loss_inputs
+from rlcore_testing.losses import LossConformance
+from rlcore_testing.tensors import loss_inputs
 
 from rlcore_my_plugin.config import MyPluginConfig
 from rlcore_my_plugin.loss import MyPlugin

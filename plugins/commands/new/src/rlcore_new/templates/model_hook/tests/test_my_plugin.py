@@ -2,7 +2,7 @@
 
 import pytest
 from rlcore import ConfigError, ModelView, Part
-from rlcore.testing.model_hooks import ModelHookConformance
+from rlcore_testing.model_hooks import ModelHookConformance
 from torch import nn
 
 from rlcore_my_plugin.config import MyPluginConfig

@@ -1,8 +1,8 @@
 """The producer keeps what rlcore promises of producers, and hands on what it says."""
 
 from rlcore import Group, Part, Score
-from rlcore.testing.producers import ProducerConformance
-from rlcore.testing.rewards import sample
+from rlcore_testing.producers import ProducerConformance
+from rlcore_testing.rewards import sample
 
 from rlcore_my_plugin.config import MyPluginConfig
 from rlcore_my_plugin.producer import most_different

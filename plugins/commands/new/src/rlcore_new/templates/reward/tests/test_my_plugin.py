@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from rlcore import RewardPart
-from rlcore.testing.rewards import Case, RewardConformance, sample
+from rlcore_testing.rewards import Case, RewardConformance, sample
 
 from rlcore_my_plugin.config import MyPluginConfig
 

@@ -1,7 +1,7 @@
 """The task keeps what rlcore promises of sources, and asks what it says."""
 
 from rlcore import Part, PromptSource
-from rlcore.testing.sources import SourceConformance
+from rlcore_testing.sources import SourceConformance
 
 from rlcore_my_plugin.config import MyPluginConfig
 from rlcore_my_plugin.source import MyPlugin

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rlcore import Part, RunInfo
-from rlcore.testing.trackers import TrackerConformance
+from rlcore_testing.trackers import TrackerConformance
 
 from rlcore_my_plugin.config import MyPluginConfig
 from rlcore_my_plugin.tracker import MyPlugin

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rlcore import Part, Trainer
-from rlcore.testing.trainers import TrainerConformance
+from rlcore_testing.trainers import TrainerConformance
 
 from rlcore_my_plugin.config import MyPluginConfig
 from rlcore_my_plugin.trainer import MyPlugin

@@ -2,8 +2,8 @@
 
 import torch
 from rlcore import Part, ValueInputs, ValueLoss
-from rlcore.testing.tensors import close, f64, responses
-from rlcore.testing.value_losses import ValueLossConformance
+from rlcore_testing.tensors import close, f64, responses
+from rlcore_testing.value_losses import ValueLossConformance
 
 from rlcore_my_plugin.config import MyPluginConfig
 from rlcore_my_plugin.value_loss import MyPlugin

@@ -1,0 +1,163 @@
+"""The conformance suites find what they are for: each property fails for a part that lacks it."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlcore.api.batch import TrainBatch
+from rlcore.api.maths import group_advantages, importance_ratio, whiten
+from rlcore.api.training import AdvantageEstimator, Loss, LossInputs, LossOutput
+from rlcore_testing.conformance import Conformance, Outcome, findings
+from rlcore_testing.estimators import EstimatorConformance
+from rlcore_testing.losses import LossConformance
+
+
+def fails(suite: type[Conformance]) -> set[str]:
+    """The properties that a suite finds missing."""
+    found = [one.name for one in findings(suite) if one.outcome is Outcome.FAILS]
+    return {name.replace(" ", "_") for name in found}
+
+
+# --- losses --------------------------------------------------------------------------------------------
+
+
+PerToken = Callable[[Tensor, LossInputs], Tensor]
+
+
+class Suite(LossConformance):
+    """Of a loss given as a function of (ratio, inputs)."""
+
+    per_token: ClassVar[Any]
+
+    def loss(self) -> Loss:
+        def loss(inputs: LossInputs) -> LossOutput:
+            ratio = importance_ratio(inputs.log_probs, inputs.old_log_probs, inputs.mask)
+            return LossOutput(per_token=self.per_token(ratio, inputs))
+
+        return loss
+
+
+CALLS = iter(range(10**6))
+
+
+def changes_its_input(ratio: Tensor, inputs: LossInputs) -> Tensor:
+    inputs.old_log_probs.mul_(1.5)
+    return -ratio * inputs.advantages
+
+
+@pytest.mark.parametrize(
+    ("loss", "missing"),
+    [
+        (lambda ratio, i: -ratio * i.advantages, ""),
+        (
+            lambda ratio, i: -ratio * whiten(i.advantages, i.mask),
+            "the_split_into_micro_batches_does_not_matter",
+        ),
+        (
+            lambda ratio, i: -ratio * i.advantages * (torch.arange(len(ratio)) < 8),
+            "the_order_of_the_samples_does_not_matter",
+        ),
+        (lambda ratio, i: -ratio * i.advantages * len(ratio), "masked_tokens_are_as_if_cut_out"),
+        (
+            lambda ratio, i: -ratio * i.batch.per_token.get("given", ratio).sum(),
+            "nan_behind_the_mask_stays_there",
+        ),
+        (lambda ratio, i: -ratio.detach() * ratio * i.advantages, "the_gradient_is_right"),
+        (lambda ratio, i: -2 * ratio * i.advantages, "on_policy_it_is_the_policy_gradient"),
+        (lambda ratio, i: -i.log_probs * i.advantages, "extreme_log_ratios_are_finite"),
+        (
+            lambda ratio, i: -ratio.nan_to_num(1.0) * i.advantages,
+            "nan_of_a_live_token_is_not_hidden",
+        ),
+        (
+            lambda ratio, i: -(ratio + 1e-3 * next(CALLS)) * i.advantages,
+            "it_is_a_pure_function",
+        ),
+        (changes_its_input, "it_is_a_pure_function"),
+    ],
+)
+def test_a_loss_that_lacks_a_property(loss: PerToken, missing: str) -> None:
+    found = fails(Suite.with_values(per_token=staticmethod(loss)))
+    assert missing in found if missing else not found
+
+
+def test_the_given_gradient_is_compared() -> None:
+    class Detached(Suite):
+        def gradient(self, inputs: LossInputs) -> Tensor:
+            return -inputs.advantages
+
+    def plain(ratio: Tensor, inputs: LossInputs) -> Tensor:
+        return -ratio * inputs.advantages
+
+    def straight(ratio: Tensor, inputs: LossInputs) -> Tensor:
+        return -(ratio / ratio.detach()) * inputs.advantages
+
+    assert "the_gradient_is_right" in fails(Detached.with_values(per_token=staticmethod(plain)))
+    assert "the_gradient_is_right" not in fails(Detached.with_values(per_token=staticmethod(straight)))
+
+
+# --- estimators ----------------------------------------------------------------------------------------
+
+
+class Estimators(EstimatorConformance):
+    scope: ClassVar[Literal["sample", "group", "batch"]] = "group"
+    shift_invariant: ClassVar[bool] = True
+
+    per_sample: ClassVar[Any]
+
+    def estimator(self) -> AdvantageEstimator:
+        return Made(self.per_sample)
+
+
+class Made:
+    def __init__(self, per_sample: Callable[[TrainBatch], Tensor]) -> None:
+        self._per_sample = per_sample
+
+    def estimate(self, batch: TrainBatch) -> Tensor:
+        return self._per_sample(batch)[batch.segments].float()
+
+
+def group_relative(batch: TrainBatch) -> Tensor:
+    return group_advantages(batch.per_sample["reward"].double(), batch.per_sample["group"], std=True)
+
+
+def own_reward(batch: TrainBatch) -> Tensor:
+    return batch.per_sample["reward"]
+
+
+def divided_by_its_spread(batch: TrainBatch) -> Tensor:
+    """0 / 0 in a group of one."""
+    reward, group = batch.per_sample["reward"], batch.per_sample["group"]
+    spread = torch.stack([reward[group == g].std(correction=0) for g in group])
+    return group_advantages(reward, group, std=False) / spread
+
+
+@pytest.mark.parametrize(
+    ("per_sample", "missing"),
+    [
+        (group_relative, ""),
+        (lambda batch: own_reward(batch) * 0, "it_gives_a_finite_number_for_each_live_token"),
+        (divided_by_its_spread, "a_single_sample"),
+        (
+            lambda batch: own_reward(batch) + batch.per_token["rewards"].nan_to_num(1.0).sum(),
+            "what_is_masked_does_not_matter",
+        ),
+        (
+            lambda batch: group_relative(batch) / batch.response_lengths.clamp(min=1),
+            "masked_tokens_are_as_if_cut_out",
+        ),
+        (
+            lambda batch: group_relative(batch) * torch.arange(len(batch)),
+            "the_order_of_the_samples_does_not_matter",
+        ),
+        (lambda batch: group_relative(batch) * batch.per_sample["group"], "ids_are_names"),
+        (lambda batch: own_reward(batch) - own_reward(batch).mean(), "only_its_scope_matters"),
+        (own_reward, "a_shift_of_all_rewards_does_not_matter"),
+    ],
+)
+def test_an_estimator_that_lacks_a_property(per_sample: Callable[[TrainBatch], Tensor], missing: str) -> None:
+    found = fails(Estimators.with_values(per_sample=staticmethod(per_sample)))
+    assert missing in found if missing else not found

@@ -1,0 +1,527 @@
+"""The suites of what a run has beside its batches: each property fails for a part that lacks it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import click
+import pytest
+import torch
+from pydantic import Field
+
+from rlcore.api.callback import Callback, RunControl
+from rlcore.api.config import Config
+from rlcore.api.model_hook import ModelHook, ModelView
+from rlcore.api.part import Part
+from rlcore.api.part_config import PartConfig, ProducerConfig
+from rlcore.api.producer import Producer, ProducerContext, Rollout
+from rlcore.api.records import Algorithm, Component
+from rlcore.api.tracker import RunInfo, Tracker
+from rlcore.api.types import Json
+from rlcore.rollout.producers import synchronous_producer
+from rlcore_testing.algorithms import AlgorithmConformance
+from rlcore_testing.callbacks import CallbackConformance
+from rlcore_testing.commands import CommandConformance
+from rlcore_testing.conformance import Conformance, Outcome, Subject, findings
+from rlcore_testing.model_hooks import ModelHookConformance
+from rlcore_testing.parts import PartConformance
+from rlcore_testing.producers import ProducerConformance
+from rlcore_testing.suites import check
+from rlcore_testing.trackers import TrackerConformance
+
+CALLS = itertools.count()
+
+
+def fails(suite: type[Conformance]) -> dict[str, str]:
+    """Each property that a suite finds missing, and why."""
+    return {one.name: one.reason for one in findings(suite) if one.outcome is Outcome.FAILS}
+
+
+# --- callbacks -----------------------------------------------------------------------------------------
+
+
+class Slower(Callback):
+    """Halves the learning rate at each third step."""
+
+    def __init__(self) -> None:
+        self.scale, self.seen = 1.0, 0
+
+    def after_step(self, step: int, metrics: Mapping[str, Json]) -> RunControl | None:
+        self.seen += 1
+        if self.seen % 3:
+            return None
+        self.scale /= 2
+        return RunControl(lr_scale=self.scale)
+
+    def state(self) -> Json:
+        return {"scale": self.scale, "seen": self.seen}
+
+    def load(self, state: Json) -> None:
+        self.scale, self.seen = state["scale"], state["seen"]
+
+
+class Forgetful(Slower):
+    def state(self) -> Json:
+        return None
+
+    def load(self, state: Json) -> None:
+        pass
+
+
+class Unwritable(Slower):
+    def state(self) -> Json:
+        return {"seen": {self.seen}}
+
+
+class Hasty(Callback):
+    def after_step(self, step: int, metrics: Mapping[str, Json]) -> RunControl | None:
+        return RunControl(stop="bad") if metrics["train/loss"] > 1 else None
+
+
+class Negative(Callback):
+    def after_step(self, step: int, metrics: Mapping[str, Json]) -> RunControl | None:
+        return RunControl(lr_scale=-1.0)
+
+
+class Rolling(Callback):
+    def after_evaluation(self, step: int, metrics: Mapping[str, Json]) -> RunControl | None:
+        return RunControl(lr_scale=random.random())
+
+
+class Adding(Callback):
+    def after_step(self, step: int, metrics: Mapping[str, Json]) -> RunControl | None:
+        metrics["mine"] = 1  # type: ignore[index] # that is the fault
+        return None
+
+
+class Boolean(Callback):
+    def after_step(self, step: int, metrics: Mapping[str, Json]) -> Any:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("callback", "missing"),
+    [
+        (Slower, ""),
+        (Forgetful, "a resumed run is steered as the other would have been"),
+        (Unwritable, "a resumed run is steered as the other would have been"),
+        (Hasty, "a step that trained nothing does not stop it"),
+        (Negative, "it asks for what a run can do"),
+        (Boolean, "it asks for what a run can do"),
+        (Rolling, "it says the same again"),
+        (Adding, "it leaves the metrics as they are"),
+    ],
+)
+def test_a_callback_that_lacks_a_property(callback: type[Callback], missing: str) -> None:
+    class Suite(CallbackConformance):
+        def callback(self) -> Callback:
+            return callback()
+
+    found = fails(Suite)
+    assert missing in found if missing else not found
+
+
+# --- trackers ------------------------------------------------------------------------------------------
+
+
+class Quiet(Tracker):
+    pass
+
+
+class Numbers(Tracker):
+    def metrics(self, step: int, metrics: Mapping[str, Json]) -> None:
+        for value in metrics.values():
+            float(value)
+
+
+class Early(Tracker):
+    def __init__(self) -> None:
+        threading.Thread(target=time.sleep, args=(0.2,), daemon=True).start()
+
+
+class Staying(Tracker):
+    def start(self, run: RunInfo) -> None:
+        self.go = threading.Event()
+        threading.Thread(target=self.go.wait, args=(5.0,)).start()
+
+
+class Closing(Tracker):
+    def start(self, run: RunInfo) -> None:
+        self.rows: list[int] = []
+
+    def metrics(self, step: int, metrics: Mapping[str, Json]) -> None:
+        self.rows.append(step)
+
+    def end(self, reason: str) -> None:
+        assert self.rows[-1] >= 0
+
+
+class Once(Tracker):
+    def start(self, run: RunInfo) -> None:
+        (run.folder / "mine").mkdir()
+
+
+class Tagging(Tracker):
+    def metrics(self, step: int, metrics: Mapping[str, Json]) -> None:
+        metrics.pop("time/step_s", None)  # type: ignore[attr-defined] # that is the fault
+
+
+class Missing(Tracker):
+    def checkpoint(self, step: int, folder: Path) -> None:
+        (folder / "metadata.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("tracker", "missing"),
+    [
+        (Quiet, ""),
+        (Numbers, "any value of a metric will do"),
+        (Early, "building it starts nothing"),
+        (Staying, "it does not hold up the end of a run"),
+        (Closing, "a run may end at once"),
+        (Once, "it goes on with a resumed run"),
+        (Tagging, "it leaves what it is told as it is"),
+        (Missing, "it is told of a whole run"),
+    ],
+)
+def test_a_tracker_that_lacks_a_property(tracker: type[Tracker], missing: str) -> None:
+    class Suite(TrackerConformance):
+        def tracker(self) -> Tracker:
+            return tracker()
+
+    found = fails(Suite)
+    assert missing in found if missing else not found
+
+
+# --- model hooks ---------------------------------------------------------------------------------------
+
+
+class FreezeNorms(ModelHook):
+    def built(self, model: ModelView) -> None:
+        for name, one in model.parameters.items():
+            one.requires_grad_("norm" not in name)
+
+
+class FreezeAll(ModelHook):
+    def built(self, model: ModelView) -> None:
+        for one in model.parameters.values():
+            one.requires_grad_(False)
+
+
+class Reset(ModelHook):
+    def built(self, model: ModelView) -> None:
+        with torch.no_grad():
+            for name, one in model.parameters.items():
+                if "norm" in name:
+                    one.mul_(2)
+
+
+class Dice(ModelHook):
+    def built(self, model: ModelView) -> None:
+        for one in model.parameters.values():
+            one.requires_grad_(random.random() < 0.5)
+
+
+class FirstOfMine(ModelHook):
+    def built(self, model: ModelView) -> None:
+        next(iter(model.parameters.values())).requires_grad_(False)
+
+
+class Clipping(ModelHook):
+    def before_step(self, step: int, model: ModelView) -> None:
+        with torch.no_grad():
+            for one in model.parameters.values():
+                one.clamp_(-0.01, 0.01)
+
+
+class Scaled(ModelHook):
+    def built(self, model: ModelView) -> None:
+        for module in model.modules:
+            module.register_forward_hook(lambda module, args, output: 2 * output)
+
+
+class NeedsGradients(ModelHook):
+    def before_step(self, step: int, model: ModelView) -> None:
+        for one in model.parameters.values():
+            assert one.grad is not None
+
+
+@pytest.mark.parametrize(
+    ("hook", "missing"),
+    [
+        (FreezeNorms, ""),
+        (FreezeAll, "something is left to train"),
+        (Reset, "the weights stay those of the directory"),
+        (Dice, "it does the same again"),
+        (FirstOfMine, "pipeline stages agree with the whole model"),
+        (Clipping, "steps leave the weights alone"),
+        (NeedsGradients, "steps leave the weights alone"),
+        (Scaled, "the policy computes as before"),
+    ],
+)
+def test_a_model_hook_that_lacks_a_property(hook: type[ModelHook], missing: str) -> None:
+    class Suite(ModelHookConformance):
+        def hook(self) -> ModelHook:
+            return hook()
+
+    found = fails(Suite)
+    assert missing in found if missing else not found
+
+
+# --- producers -----------------------------------------------------------------------------------------
+
+
+class Wrapped:
+    """What core's own makes."""
+
+    samples = True
+
+    def __init__(self, config: Config, context: ProducerContext) -> None:
+        self._inner: Producer = synchronous_producer(config, context)
+        self.publication, self.published = self._inner.publication, self._inner.published
+        self.suspended, self.state, self.load = self._inner.suspended, self._inner.state, self._inner.load
+
+    def changed(self, rollout: Rollout) -> Rollout:
+        return rollout
+
+    async def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
+        async with aclosing(self._inner.run(done, steps)) as rollouts:
+            async for rollout in rollouts:
+                yield self.changed(rollout)
+
+
+class Half(Wrapped):
+    """The first two groups of each step."""
+
+    def changed(self, rollout: Rollout) -> Rollout:
+        return replace(rollout, groups=rollout.groups[:2])
+
+
+class Backwards(Wrapped):
+    def changed(self, rollout: Rollout) -> Rollout:
+        return replace(rollout, groups=rollout.groups[::-1])
+
+
+class Torn(Wrapped):
+    def changed(self, rollout: Rollout) -> Rollout:
+        return replace(rollout, groups=tuple(replace(one, samples=one.samples[1:]) for one in rollout.groups))
+
+
+class Repeating(Wrapped):
+    kept: Any = ()
+
+    def changed(self, rollout: Rollout) -> Rollout:
+        self.kept = self.kept or rollout.groups[:1]
+        return replace(rollout, groups=(*self.kept, *rollout.groups[1:]))
+
+
+class Untimed(Wrapped):
+    def changed(self, rollout: Rollout) -> Rollout:
+        return replace(rollout, metrics={"rollout/response_tokens": 1})
+
+
+class Random(Wrapped):
+    def changed(self, rollout: Rollout) -> Rollout:
+        return replace(rollout, metrics={**rollout.metrics, "rollout/mine": random.random()})
+
+
+class Ahead(Wrapped):
+    def changed(self, rollout: Rollout) -> Rollout:
+        return replace(rollout, version=rollout.version + 3)
+
+
+class Restarting(Wrapped):
+    def __init__(self, config: Config, context: ProducerContext) -> None:
+        super().__init__(config, context)
+        self.load = lambda state: None
+
+
+class Short(Wrapped):
+    async def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
+        async with aclosing(super().run(done, steps - 1)) as rollouts:
+            async for rollout in rollouts:
+                yield rollout
+
+
+@pytest.mark.parametrize(
+    ("producer", "missing"),
+    [
+        (Wrapped, ""),
+        (Half, ""),
+        (Short, "each step has a rollout"),
+        (Untimed, "each step has a rollout"),
+        (Torn, "groups are whole"),
+        (Backwards, "groups come by their ids"),
+        (Repeating, "no prompt comes twice in an epoch"),
+        (Random, "it says the same again"),
+        (Ahead, "weights are at most as old as the run allows"),
+        (Restarting, "a resumed run loses no prompt"),
+    ],
+)
+def test_a_producer_that_lacks_a_property(producer: type[Wrapped], missing: str) -> None:
+    factory = f"{__name__}:{producer.__name__}"
+    subject = Subject(record=None, part=Part(name="mine", factory=factory, config=ProducerConfig()))
+    found = fails(ProducerConformance.of(subject))
+    assert missing in found if missing else not found
+
+
+# --- recipes -------------------------------------------------------------------------------------------
+
+
+def recipe(**changes: Any) -> Algorithm:
+    known: dict[str, Any] = {
+        "name": "mine",
+        "summary": "a recipe",
+        "paper": "https://arxiv.org/abs/2402.03300",
+        "parts": {"advantage": "grpo", "loss": "ppo_clip"},
+    }
+    return Algorithm(**{**known, **changes})
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "missing"),
+    [
+        (recipe(), ""),
+        (recipe(paper=""), "it says what it is"),
+        (recipe(parts={"advantage": "grpo", "loss": "ppo_clap"}), "its parts are installed"),
+        (recipe(parts={"advantage": "grpo"}), "it names what a run needs"),
+        (recipe(settings={"lr": -1.0}), "its settings are valid"),
+        (recipe(tables={"loss": {"clip_hi": 0.2}}), "its tables are valid"),
+        (recipe(tables={"loss": {"clip_high": "much"}}), "its tables are valid"),
+        (recipe(parts={"advantage": "grpo", "loss": "dpo"}), "its parts train on what it trains on"),
+        (recipe(settings={"group_size": 1}), "its groups are large enough"),
+    ],
+)
+def test_a_recipe_that_lacks_a_property(algorithm: Algorithm, missing: str) -> None:
+    from rlcore.api.records import Kind
+    from rlcore.plugins.loader import Switches, load
+    from rlcore.plugins.registry import Entry, PluginInfo, Registry
+
+    mine = PluginInfo(name="mine", dist="mine", version="1", origin="mine")
+    entries = [
+        *load(Switches()).registry.entries(),
+        Entry(kind=Kind.ALGORITHM, record=algorithm, provider=mine),
+    ]
+    found = fails(AlgorithmConformance.of(Subject(record=algorithm, registry=Registry(entries))))
+    assert missing in found if missing else not found
+
+
+# --- commands ------------------------------------------------------------------------------------------
+
+
+def command(name: str = "hello", help: str = "Say hello.", **changes: Any) -> click.Command:
+    params = [click.Option(["--loud"], is_flag=True, help="Loudly.")]
+    return click.Command(name, **{"help": help, "params": params, **changes})
+
+
+LOOSE = click.Command(
+    "loose",
+    help="Take anything.",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
+
+
+class Crashing(click.Command):
+    __module__ = "click"  # this module imports torch, which is another fault
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        raise ValueError(f"what is {args}?")
+
+
+@pytest.mark.parametrize(
+    ("one", "missing"),
+    [
+        (command(), ""),
+        (click.Group("tools", help="Two tools.", commands={"hello": command()}), ""),
+        (command("Hello_You"), "its name is easy to type"),
+        (command(help=""), "it says what it does"),
+        (command(params=[click.Option(["--loud"])]), "each option has help"),
+        (click.Group("tools", help="Tools.", commands={"hello": command(help="")}), "it says what it does"),
+        (LOOSE, "an unknown option is refused"),
+        (Crashing("crash", help="Crash."), "an unknown option is refused"),
+    ],
+)
+def test_a_command_that_lacks_a_property(one: click.Command, missing: str) -> None:
+    found = fails(CommandConformance.of(Subject(record=one)))
+    assert missing in found if missing else not found
+
+
+def test_a_command_whose_module_imports_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "heavy_command.py").write_text("import json, click, numpy\ndef run(): pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr("rlcore_testing.commands.HEAVY", ("torch", "numpy"))
+    import heavy_command  # type: ignore[import-not-found] # made above
+
+    found = fails(CommandConformance.of(Subject(record=command(callback=heavy_command.run, params=[]))))
+    assert found == {"its module imports little": "heavy_command imports numpy; import it where it is used"}
+
+
+# --- any part ------------------------------------------------------------------------------------------
+
+
+class SoundConfig(PartConfig):
+    size: int = Field(3, description="how much")
+
+
+class Helpless(PartConfig):
+    size: int = 3
+
+
+class Loose(PartConfig):
+    model_config: ClassVar[Any] = {"extra": "allow", "frozen": False}
+
+
+class Lossy(PartConfig):
+    names: tuple[Any, ...] = Field((1, (2,)), description="names")
+
+
+class Grumpy(PartConfig):
+    def complaints(self, name: str, run: Any, neighbors: Any) -> Iterable[str]:
+        yield "no"
+
+
+class Rude(PartConfig):
+    def complaints(self, name: str, run: Any, neighbors: Any) -> Iterable[str]:
+        return ["--max-staleness: no."] if neighbors[0] else []
+
+
+def make(config: Config) -> object:
+    return config
+
+
+@pytest.mark.parametrize(
+    ("config", "missing"),
+    [
+        (SoundConfig(), ""),
+        (Helpless(), "each setting has help"),
+        (Loose(), "its config does not change"),
+        (Lossy(), "its config travels"),
+        (Grumpy(), "its complaints are sentences"),
+        (Rude(), "its complaints are sentences"),
+    ],
+)
+def test_a_config_that_lacks_a_property(config: PartConfig, missing: str) -> None:
+    part = Part(name="mine", factory=f"{__name__}:make", config=config)
+    record = Component(name="mine", factory=part.factory, summary="mine")
+    found = fails(PartConformance.of(Subject(record=record, part=part)))
+    assert missing in found if missing else not found
+
+
+def test_of_a_part_that_cannot_be_made_nothing_else_is_asked() -> None:
+    part = Part(name="mine", factory=f"{__name__}:nothing", config=SoundConfig())
+    record = Component(name="mine", factory=part.factory, summary="mine")
+    found = list(check("callback", Subject(record=record, part=part)))
+    assert [one.name for one in found if one.outcome is Outcome.FAILS] == [
+        "its factory is where its record says"
+    ]
+    assert "has no 'nothing'" in found[0].reason
+    assert not [one for one in found if "steered" in one.name]
