@@ -127,7 +127,7 @@ def test_engine_groups(make: Callable[..., Resolved], write: Callable[[str], Pat
         ({**GROUPS, "engines": "2"}, "--engines: found 2, but the groups of --engine-group have 3"),
         (
             {**GROUPS, "engine_group.lnog.tp_size": "1"},
-            "--engine-group.lnog.tp-size belongs to the engine group 'lnog', which there is not. Did ",
+            "--engine-group.lnog.tp-size belongs to the engine group 'lnog', which does not exist. Did ",
         ),
         (
             {"engine_group": ["a=1"], "engine_group.a.tp_size": "1"},

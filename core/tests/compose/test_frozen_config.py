@@ -99,7 +99,7 @@ def test_a_directory_is_found_again_from_anywhere(tmp_path: Path, monkeypatch: p
         ),
         (
             {**GIVEN, "engine": "sglang", "frozen.jugde.tp_size": "2"},
-            "--frozen.jugde.tp-size belongs to the frozen model 'jugde', which there is not. Did you mean "
+            "--frozen.jugde.tp-size belongs to the frozen model 'jugde', which does not exist. Did you mean "
             "'judge'?",
         ),
     ],

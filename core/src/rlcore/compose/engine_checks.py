@@ -1,4 +1,4 @@
-"""Checks of the engines' settings: each says in one sentence what to change."""
+"""Checks of the engines' settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ URL = "expected a URL such as http://127.0.0.1:30000"
 
 
 def engine_complaints(run: RunConfig, passed: Sequence[str]) -> Iterator[str]:
-    """`passed`: fields of the engine's own table that were given."""
+    """Settings of engines that the run does not start, or does not have.
+
+    `passed`: given fields of their table.
+    """
     if run.serving.engine_url:
         yield from _external_complaints(run)
         if passed:

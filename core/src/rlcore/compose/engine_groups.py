@@ -35,15 +35,18 @@ def engine_groups(run: RunConfig) -> dict[str, int]:
 
 
 def group_fields(name: str, chosen: Inference) -> dict[str, Any]:
-    """The fields of a server of that group: those of all engines, and its own in their place."""
+    """The fields of a server of that group: those of all engines, overridden by the group's own."""
     prefix = f"{name}."
     fields = {_plain(key): value for key, value in chosen.engine_fields.items()}
-    own = {key: value for key, value in chosen.group_fields.items() if key.startswith(prefix)}
-    return fields | {_plain(key.removeprefix(prefix)): value for key, value in own.items()}
+    return fields | {
+        _plain(key.removeprefix(prefix)): value
+        for key, value in chosen.group_fields.items()
+        if key.startswith(prefix)
+    }
 
 
 def group_of(engine: int, run: RunConfig) -> str | None:
-    """The group of engine number `engine`; None for one that is in none, such as one that evaluates."""
+    """The group of engine number `engine`. None: it is in none, as the engines of `--eval-engines` are."""
     last = 0
     for name, count in engine_groups(run).items():
         last += count
@@ -53,7 +56,7 @@ def group_of(engine: int, run: RunConfig) -> str | None:
 
 
 def group_complaints(resolved: Resolved, *, counts_engines: bool) -> Iterator[str]:
-    """Groups that there are not, and what does not go with groups. `counts_engines`: --engines was given."""
+    """Unknown groups, and settings that contradict the groups. `counts_engines`: --engines was given."""
     run, groups = resolved.run, engine_groups(resolved.run)
     given = (f"{ENGINE_GROUP}.{key}" for key in resolved.group_fields)
     yield from server_field_complaints(given, "engine group", groups, resolved.engine)
@@ -69,15 +72,15 @@ def group_complaints(resolved: Resolved, *, counts_engines: bool) -> Iterator[st
 def server_field_complaints(
     given: Iterable[str], owner: str, names: Collection[str], engine: Part[Any]
 ) -> Iterator[str]:
-    """What is wrong with the settings `given`, each TABLE.NAME.FIELD, of servers with fields of their own.
+    """Unknown names in the settings `given`, each TABLE.NAME.FIELD, and fields for an engine that takes none.
 
-    `owner`: what a name stands for; `names`: those that there are.
+    `owner`: what a NAME stands for; `names`: the known ones.
     """
     for setting in given:
         flag, name = flag_name(setting), setting.split(".")[1]
         if name not in names:
             guess = did_you_mean(name, names)
-            yield f"{flag} belongs to the {owner} {name!r}, which there is not.{guess}"
+            yield f"{flag} belongs to the {owner} {name!r}, which does not exist.{guess}"
         if not engine.config.table:
             yield f"{flag}: the engine {engine.name!r} takes no fields of its own; leave it out."
 

@@ -1,4 +1,4 @@
-"""The evaluations of a run: `--eval NAME=PATH`, and what each sets for itself in `[eval.NAME]`."""
+"""The evaluations of a run: `--eval NAME=PATH`, with settings of their own in `[eval.NAME]`."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from rlcore.plugins.registry import Entry, Registry
 EVAL = "eval"
 
 PARTS: Mapping[str, Kind] = {"reward": Kind.REWARD, "generator": Kind.GENERATOR}
-"""The parts that an evaluation may have of its own."""
+"""The parts of the run that an evaluation may replace."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvalSet:
-    """One evaluation, resolved. `reward`, `generator`: None: those of the run."""
+    """One evaluation, resolved. `reward`, `generator`: its own; None: it uses those of the run."""
 
     name: str
     config: EvalConfig
@@ -43,7 +43,7 @@ class EvalSet:
     generator: Part | None = None
 
     def judged_by(self, of_run: tuple[RewardPart, ...]) -> tuple[RewardPart, ...]:
-        """Its own reward, or else those of the run."""
+        """What judges it: its own reward, or the rewards of the run."""
         return of_run if self.reward is None else (RewardPart(**vars(self.reward)),)
 
     def flat(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class EvalSet:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalChoice:
-    """One evaluation of a selection: its parts are known, its settings are not yet read."""
+    """One evaluation of a selection: its parts are chosen, its settings not yet read."""
 
     name: str
     source: Entry
@@ -77,20 +77,21 @@ class EvalChoice:
         return f"{EVAL}.{self.name}"
 
     def tables(self) -> Iterator[tuple[str, Entry]]:
-        """Table name and entry of each of its parts."""
+        """Its parts, each with the table that its settings stand in."""
         yield f"{self.table}.source", self.source
         for kind, entry in self.parts.items():
             yield f"{self.table}.{kind}", entry
 
     def choices(self) -> tuple[str, ...]:
-        """The dotted names that choose its parts."""
+        """The dotted names of the settings that choose its parts."""
         return tuple(f"{self.table}.{key}" for key in (DATA, TASK, *PARTS))
 
 
 def expanded(layer: Layer, registry: Registry) -> Layer:
-    """`layer` with each `NAME=VALUE` of its `eval` as `eval.NAME.data`, or as `eval.NAME.task`.
+    """`layer` with the short forms written out.
 
-    `eval.NAME = VALUE`, the short form in a file, means the same. Raises `ConfigError`.
+    `--eval NAME=VALUE`, and `eval.NAME = VALUE` in a file, become `eval.NAME.data`, or `eval.NAME.task` where
+    VALUE is a task. Raises `ConfigError`.
     """
     values: dict[str, Any] = {}
     for key, value in layer.values.items():
@@ -122,22 +123,23 @@ def _kind_of(where: str, registry: Registry) -> str:
 
 
 def choose(registry: Registry, given: Sequence[Layer]) -> tuple[EvalChoice, ...]:
-    """The evaluations that the layers (`expanded`, weakest first) ask for, in the order of first mention.
+    """The evaluations of the layers (`expanded`, weakest first), in the order in which they are named.
 
-    Raises `UserError` for one without data, or with a part that does not exist.
+    Raises `UserError` for one without data, or with an unknown part.
     """
     return tuple(_choice(name, registry, given) for name in _names(given))
 
 
 def _names(given: Iterable[Layer]) -> list[str]:
     keys = [key.split(".") for layer in given for key in layer.values]
-    own = [key for key in keys if key[0] == EVAL and len(key) > 2]
-    # A flag of a set may stand before the one that makes it.
-    return list(dict.fromkeys([key[1] for key in own if key[2] in (DATA, TASK)] + [key[1] for key in own]))
+    settings = [key for key in keys if key[0] == EVAL and len(key) > 2]
+    # `--eval.a.samples 8` may stand before `--eval a=PATH`; the flags that make the sets give the order.
+    makers = [key for key in settings if key[2] in (DATA, TASK)]
+    return list(dict.fromkeys(key[1] for key in (*makers, *settings)))
 
 
 def source_of(name: str, given: Sequence[Layer]) -> tuple[str, Setting] | None:
-    """`data` or `task` of an evaluation, whichever the strongest layer has."""
+    """`data` or `task` of an evaluation: the one in the strongest layer that has either."""
     return strongest(given, f"{EVAL}.{name}.{TASK}", f"{EVAL}.{name}.{DATA}")
 
 
@@ -165,7 +167,7 @@ def _source(key: str, setting: Setting, registry: Registry) -> Entry:
 
 
 def lost_tables(layer: Layer, given: Sequence[Layer]) -> list[str]:
-    """Prefixes of settings in `layer` that belong to a part for which a stronger layer has another choice."""
+    """Prefixes of the settings in `layer` that are for a part which a stronger layer has replaced."""
     merged, gone = layers.merge(given), []
     for name in _names([layer]):
         table = f"{EVAL}.{name}"

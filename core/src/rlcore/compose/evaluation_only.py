@@ -1,4 +1,4 @@
-"""From what was given to an evaluation alone: no recipe, no source to train on, no trainer."""
+"""`rlcore eval`: a selection and its resolution without recipe, training data and trainer."""
 
 from __future__ import annotations
 
@@ -59,10 +59,12 @@ OF_RUN = (
         "frozen",
     ),
 )
-"""The settings of a run that mean something without a trainer."""
+"""The settings of a run that have a meaning without a trainer."""
 
 OF_EVERY_SET = tuple(key for key in EvalConfig.model_fields if key != "max_tokens")
-"""Flags that set what no `[eval.NAME]` sets."""
+"""Settings that are also flags without a name: they hold for every set whose own table does not say
+otherwise.
+"""
 
 _PARTS = (Kind.GENERATOR, Kind.ENGINE)
 _ALL_PROMPTS = 2**31 - 1
@@ -90,8 +92,9 @@ def select_evaluation(registry: Registry, file: Layer | None, given: Layer) -> S
     }
     rewards = choices.get(Kind.REWARD.value)
     found = evals.choose(registry, own)
-    # Per set, a flag for every set is weaker than what the set's own table says.
-    shared = [_shared(layer, [one.table for one in found]) for layer in own]
+    # A flag for every set is weaker than the set's own table, even than that of a file.
+    shared = [_shared(layer, [choice.table for choice in found]) for layer in own]
+    # `rlcore eval` asks all prompts; a run asks a sample of them, because it evaluates often.
     ordered = [*weaker, Layer(label="default", values={"eval_prompts": _ALL_PROMPTS}), *shared, *own]
     return Selection(
         registry=registry,
@@ -144,7 +147,7 @@ def resolve_evaluation(
 
 
 def _named(layer: Layer) -> Layer:
-    """`layer` with its `data` and `task` as sets that are named after them."""
+    """`layer` with `data` and `task` as evaluations that have the names of their files or of the task."""
     values = dict(layer.values)
     sets = [*values.pop(EVAL, [])]
     paths = values.pop("data", [])
@@ -182,7 +185,7 @@ def unknown(name: str, layer: Layer, selection: Selection) -> str:
 
 
 def _check_names(layer: Layer, selection: Selection) -> None:
-    """Only names that an evaluation alone reads; those of its sets are looked at with the selection."""
+    """ConfigError for a name that no evaluation reads. `Selection.settings` checks those with a dot."""
     for name in layer.values:
         if "." not in name and name not in (*CHOICES, *OF_RUN, *OF_EVERY_SET):
             raise ConfigError(unknown(name, layer, selection))

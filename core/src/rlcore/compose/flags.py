@@ -1,4 +1,4 @@
-"""The flags of a selection: those of the run and of the selected components, nobody else's."""
+"""The flags of a selection: those of the run and of its selected parts. Unselected parts have no flags."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping
@@ -17,10 +17,11 @@ from rlcore.config.layers import Setting
 
 @dataclass(frozen=True, kw_only=True)
 class Flag:
-    """One flag. `name`: dotted (`loss.clip_high`); `group`: the heading that it stands under in the help.
+    """One flag.
 
-    `metavar`: what it accepts, in a word or two; `default`: its value, as text, where the flag is not given;
-    `many`: it may be repeated; `switch`: it takes no value; `table`: its option has a key behind a dot.
+    `name`: dotted (`loss.clip_high`). `group`: its heading in the help. `metavar`: what it accepts, in a word
+    or two. `default`: its value without the flag, as text. `many`: it may be repeated. `switch`: it takes no
+    value. `table`: its option takes a further key, as in `--source.chat-template-kwargs.KEY`.
     """
 
     name: str
@@ -58,7 +59,10 @@ def of_config(
     settings: Mapping[str, Setting],
     hidden: Collection[str] = (),
 ) -> Iterator[Flag]:
-    """A flag for each field of `config` that is not `hidden`; `settings` say the defaults that apply."""
+    """A flag for each field of `config` that is not `hidden`.
+
+    `settings`: values that replace a field's default.
+    """
     for key, field in fields_of(config).items():
         name = f"{table}.{key}" if table else key
         if name in hidden:

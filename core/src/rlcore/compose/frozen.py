@@ -1,4 +1,4 @@
-"""Models that a run serves beside its own: `--frozen NAME=MODEL`, and what of its settings asks them."""
+"""Models that a run serves and never trains (`--frozen NAME=MODEL`), and the settings that ask them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FROZEN = "frozen"
 class FrozenUse:
     """A setting that asks the frozen model `name`.
 
-    `at`: its flag. `config`: of the reward that it belongs to; None: it is the teacher's.
+    `at`: its flag. `config`: of the reward that asks; None: the model is a teacher.
     """
 
     at: str
@@ -35,9 +35,10 @@ class FrozenUse:
 
 
 def expanded(layer: Layer) -> Layer:
-    """`layer` with `frozen.NAME = MODEL`, as a table of a file has it, in the list `frozen`.
+    """`layer` with the tables of a file as the lists that the flags make.
 
-    And `engine_group.NAME = N` in the list `engine_group`.
+    `frozen.NAME = MODEL` becomes `NAME=MODEL` in `frozen`, and `engine_group.NAME = N` `NAME=N` in
+    `engine_group`.
     """
     return _listed(_listed(layer, FROZEN, str, "a directory or a hub id"), ENGINE_GROUP, int, "a number")
 
@@ -73,8 +74,8 @@ def frozen_models(run: RunConfig) -> dict[str, str]:
 
 
 def with_absolute_paths(given: Sequence[str]) -> tuple[str, ...]:
-    """Directories that a resumed run finds again; a hub id is none."""
-    pairs = [one.partition("=") for one in given]
+    """`given` with absolute directories, which a resume finds from anywhere. Hub ids stay as they are."""
+    pairs = [assignment.partition("=") for assignment in given]
     return tuple(
         f"{name}={Path(model).resolve()}" if model and Path(model).is_dir() else f"{name}{equals}{model}"
         for name, equals, model in pairs
@@ -87,7 +88,11 @@ def uses(chosen: Inference) -> Iterator[FrozenUse]:
         if (name := frozen_name(url)) is not None:
             yield FrozenUse(at="--teacher-url", name=name, config=None)
     rewards: list[tuple[str, Part]] = [(f"reward.{part.name}", part) for part in chosen.rewards]
-    rewards += [(f"eval.{one.name}.reward", one.reward) for one in chosen.evals if one.reward is not None]
+    rewards += [
+        (f"eval.{evaluation.name}.reward", evaluation.reward)
+        for evaluation in chosen.evals
+        if evaluation.reward is not None
+    ]
     for table, part in rewards:
         config = part.config
         if isinstance(config, AsksServer) and (name := frozen_name(config.url)) is not None:
@@ -95,7 +100,7 @@ def uses(chosen: Inference) -> Iterator[FrozenUse]:
 
 
 def fields_of(name: str, chosen: Inference) -> Mapping[str, Any]:
-    """The fields of the server of frozen model `name`, as the user gave them."""
+    """The fields for the server of the frozen model `name`, as the user gave them."""
     prefix = f"{name}."
     return {
         key.removeprefix(prefix): value

@@ -1,4 +1,4 @@
-"""Checks of the frozen models' settings and configs: each says in one sentence what to change."""
+"""Checks of the frozen models: their names, their settings, and what their config.json says they can do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def frozen_complaints(chosen: Inference) -> Iterator[str]:
-    """Names that there are not, models that nothing asks, fields that no server takes."""
+    """Unknown names, models that nothing asks, and fields for an engine that takes none."""
     models, asked = frozen_models(chosen.run), list(uses(chosen))
     for use in asked:
         if use.name not in models:
@@ -39,7 +39,10 @@ def frozen_complaints(chosen: Inference) -> Iterator[str]:
 
 
 def check_frozen(chosen: Inference) -> None:
-    """What the models' own config.json tells. Raises `UserError`; the hub is asked when the run starts."""
+    """Compare each model's config.json with what the run asks of it. Raises `UserError`.
+
+    Hub ids are left for the start of the run, which fetches them.
+    """
     asked = list(uses(chosen))
     for name, given in frozen_models(chosen.run).items():
         at = f"--frozen {name}={given}"
@@ -50,7 +53,7 @@ def check_frozen(chosen: Inference) -> None:
 
 
 def frozen_directory(at: str, given: str) -> Path | None:
-    """The directory that `--frozen` names; None for a hub id. `ConfigError` where it is neither."""
+    """The directory that `--frozen` names; None: it is a hub id. `ConfigError` where it is neither."""
     path = Path(given).resolve()
     if path.is_dir():
         return path
@@ -60,7 +63,7 @@ def frozen_directory(at: str, given: str) -> Path | None:
 
 
 def check_frozen_config(at: str, config: Mapping[str, Any], asked: Iterable[FrozenUse], longest: int) -> None:
-    """Whether the model of this config.json gives what it is asked for. Raises `ModelError`.
+    """`ModelError` where the model of this config.json cannot give what it is asked for.
 
     `longest`: tokens of the longest sample of the run.
     """
@@ -74,7 +77,7 @@ def check_frozen_config(at: str, config: Mapping[str, Any], asked: Iterable[Froz
 
 
 def _check_kind(at: str, use: FrozenUse, classifier: str | None) -> None:
-    """Scores are asked of a sequence classifier, and everything else of a model that generates."""
+    """A reward model asks a sequence classifier for scores. Judges and teachers ask a language model."""
     if isinstance(use.config, AsksScores) == (classifier is not None):
         return
     if classifier is None:
@@ -90,7 +93,7 @@ def _check_kind(at: str, use: FrozenUse, classifier: str | None) -> None:
 
 
 def _check_scores(at: str, use: FrozenUse, asked: AsksScores, config: Mapping[str, Any]) -> None:
-    """One of the scores is asked for."""
+    """A classifier with several labels has several scores, and `label` says which one is the reward."""
     count, flag = scores_of(config), f"{use.at.removesuffix('url')}label"
     if asked.label is None and count != 1:
         raise ModelError(f"{at}: it gives {count} scores; say by {flag} which of them counts, from 0.")

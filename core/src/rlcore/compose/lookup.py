@@ -1,4 +1,4 @@
-"""From a choice, as a layer of settings has it, to the entry that it names."""
+"""From a name in the settings to the registry's entry of that name."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from rlcore.plugins.registry import Entry, Registry
 
 DATA, TASK = "data", "task"
 DATA_SOURCE = "file"
-"""The source behind `--data PATH`."""
+"""The name of the source behind `--data PATH`."""
 
 
 def text_of(key: str, setting: Setting) -> str:
@@ -28,7 +28,10 @@ def find_entry(registry: Registry, kind: Kind, key: str, setting: Setting) -> En
 
 
 def strongest(given: Sequence[Layer], *keys: str) -> tuple[str, Setting] | None:
-    """Which of `keys` the strongest layer that has one has. Raises `ConfigError` where it has two."""
+    """The one of `keys` that the strongest layer has, of those that have any.
+
+    ConfigError where it has two.
+    """
     for layer in reversed(given):
         found = [key for key in keys if key in layer.values]
         if len(found) > 1:
@@ -41,12 +44,12 @@ def strongest(given: Sequence[Layer], *keys: str) -> tuple[str, Setting] | None:
 
 
 def source_choice(given: Sequence[Layer]) -> tuple[str, Setting] | None:
-    """`task` or `data`, whichever the strongest layer has; None: neither was given."""
+    """`task` or `data`: the one in the strongest layer that has either; None: neither was given."""
     return strongest(given, TASK, DATA)
 
 
 def find_source(registry: Registry, given: Sequence[Layer]) -> Entry | None:
-    """The source that the strongest layer names, else the default one. Raises `UserError`."""
+    """The source that the strongest layer chooses, else the default one. Raises `UserError`."""
     choice = source_choice(given)
     if choice is None:
         return registry.default(Kind.SOURCE)
@@ -55,13 +58,13 @@ def find_source(registry: Registry, given: Sequence[Layer]) -> Entry | None:
 
 
 def find_file(registry: Registry, key: str, setting: Setting) -> Entry:
-    """The source behind a choice of files. Raises `ConfigError` where there are none."""
+    """The source that reads files. Raises `ConfigError` where the files do not exist."""
     check_locations(setting.value, setting.layer.at(key))
     return registry.find(Kind.SOURCE, DATA_SOURCE, setting.layer.at(key))
 
 
 def find_task(registry: Registry, key: str, setting: Setting, instead: str = "use --data PATH") -> Entry:
-    """The task that `key` names; `instead`: what to do with a source that is none. Raises `UserError`."""
+    """The task that `key` names. Raises `UserError`; `instead`: what to do with a source that is no task."""
     entry = find_entry(registry, Kind.SOURCE, key, setting)
     if isinstance(entry.record, Source) and not entry.record.task:
         raise ConfigError(f"{setting.layer.at(key)}: {entry.record.name!r} is no task; {instead}.")
@@ -83,7 +86,9 @@ def several(registry: Registry, kind: Kind, setting: Setting | None) -> tuple[En
 
 
 def listed(layer: Layer) -> Layer:
-    """A single reward may be given as its name alone, since most runs have one."""
+    """`layer` with `reward = "x"` as `reward = ["x"]`: most runs have one reward, so a file may name it
+    plainly.
+    """
     name = layer.values.get(Kind.REWARD.value)
     return (
         replace(layer, values={**layer.values, Kind.REWARD.value: [name]}) if isinstance(name, str) else layer

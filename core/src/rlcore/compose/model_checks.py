@@ -1,4 +1,6 @@
-"""Checks against the model's config.json: its context, its vocabulary, and the trainer's layout."""
+"""Checks against the model's config.json: its context, its vocabulary, its weights, and the trainer's
+layout.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,17 @@ TOP_EXPERTS = "num_experts_per_tok"
 
 
 def check_model(resolved: Resolved, config: Mapping[str, Any], role: str = "") -> None:
-    """Checks against the model's config.json (of a preset: call it once the preset is written).
+    """`ConfigError` where the run does not suit the model of `config`, its config.json.
 
-    `role`: whose model it is, in sentences too; empty: the policy's.
+    A preset has no config.json before it is written, so the caller waits for that. `role`: whose model it is;
+    empty: the policy's.
     """
     for sentence in _model_complaints(resolved, config, role):
         raise ConfigError(f"Of the {role}: {sentence}" if role in resolved.role_fields else sentence)
 
 
 def check_context(chosen: Inference, config: Mapping[str, Any]) -> None:
-    """The check of `check_model` that concerns generation alone."""
+    """The one check of `check_model` that an evaluation without a trainer needs."""
     for sentence in _context_complaints(chosen, config):
         raise ConfigError(sentence)
 

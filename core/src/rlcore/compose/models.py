@@ -11,12 +11,12 @@ from rlcore.api.types import parse_json
 from rlcore.plugins.registry import Entry, Registry
 
 ANY_OTHER = "*"
-"""The claim of a family on what no other one claims."""
+"""The architecture of a family that takes whatever no other family claims."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FoundModel:
-    """What `--model` stands for. `path`: its directory (of a hub id: config.json alone so far)."""
+    """What `--model` stands for. `path`: its directory; of a hub id it holds only config.json so far."""
 
     entry: Entry
     name: str
@@ -50,7 +50,10 @@ def find(name: str, registry: Registry, asked: str) -> FoundModel:
 
 
 def download(name: str, asked: str = "--model") -> str:
-    """The directory of a hub id with every file that is needed. Raises `ModelError`, of what `asked` gave."""
+    """Fetch every file of a hub id that is needed, and give the directory.
+
+    ModelError, which names `asked`.
+    """
     from huggingface_hub import snapshot_download
 
     kinds = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
@@ -61,12 +64,12 @@ def download(name: str, asked: str = "--model") -> str:
 
 
 def read_config(path: str | Path, asked: str = "--model") -> Mapping[str, Any]:
-    """config.json of the Hugging Face directory `path`. Raises `ModelError`, of what `asked` gave."""
+    """config.json of the Hugging Face directory `path`. Raises `ModelError`, which names the flag `asked`."""
     return read_config_file(Path(path) / "config.json", asked)
 
 
 def read_config_file(file: Path, asked: str) -> Mapping[str, Any]:
-    """The same of a file."""
+    """As `read_config`, of the file itself."""
     try:
         config = parse_json(file.read_text())
     except OSError as error:
@@ -95,7 +98,7 @@ def families(registry: Registry) -> list[ModelFamily]:
 
 
 def claimant(config: Mapping[str, Any], registry: Registry, at: str) -> Entry:
-    """The family that claims the architecture of `config`. Raises `ModelError`, which speaks of `at`."""
+    """The family that claims the architecture of `config`. Raises `ModelError`, which names `at`."""
     architectures = config.get("architectures")
     if not (isinstance(architectures, list) and architectures and isinstance(architectures[0], str)):
         raise ModelError(f"{at} names no architecture.")
@@ -110,7 +113,7 @@ def claimant(config: Mapping[str, Any], registry: Registry, at: str) -> Entry:
             f"{at} names {wanted!r}, expected one of {', '.join(known) or 'none'}."
             f"{did_you_mean(wanted, known)}{registry.broken_note()}"
         )
-    if len(found) > 1:  # which was installed first must not decide
+    if len(found) > 1:  # the order of installation must not decide
         rivals = " and ".join(f"{entry.record.name} ({entry.provider})" for entry in found)
         raise ModelError(
             f"{at} names {wanted!r}, which the model families {rivals} claim; switch one off with -p no:NAME."
@@ -123,18 +126,18 @@ def _claimant(path: str, registry: Registry, asked: str) -> Entry:
 
 
 def hub_config(name: str, asked: str) -> str:
-    """A directory with config.json of a hub id, and perhaps nothing else. Raises `ModelError`.
+    """A directory with the config.json of a hub id. Raises `ModelError`.
 
-    Where the hub cannot be reached, what was had before is taken as it is.
+    Where the hub cannot be reached, the copy of an earlier download is used.
     """
     from huggingface_hub import HfApi, constants, hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError
 
     unreached: Exception | None = None
-    try:  # once, where a download tries for half a minute
+    try:  # one quick question first: without a network, a download would retry for half a minute
         HfApi().model_info(name, timeout=constants.HF_HUB_ETAG_TIMEOUT)
     except (HfHubHTTPError, ValueError):
-        pass  # the hub answers, and the download tells what is amiss
+        pass  # the hub answers, so the download below says what is wrong
     except Exception as error:
         unreached = error
     try:

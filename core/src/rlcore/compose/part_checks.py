@@ -1,4 +1,4 @@
-"""Checks of the parts against each other, and against where the responses come from."""
+"""Do the parts fit each other, and the origin of the responses (the policy's rollouts, or the data)?"""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ _OF_SAMPLING = (
     *("kl_coef", "kl_place", "kl_unbiased", "distill_coef", "save_rollouts_every", "replay_routing"),
     "curriculum",
 )
-"""Settings of the run that mean something only where the policy samples what it is trained on."""
+"""Settings that have no effect where the data give the responses, because the policy samples none."""
 
 
 def given_complaints(resolved: Resolved) -> Iterator[str]:
-    """What doesn't go with where the responses come from."""
+    """Parts and settings that do not suit the recipe's kind of training: on rollouts, on responses or on
+    pairs.
+    """
     run, on = resolved.run, resolved.trains_on
     for kind, part in resolved.batch_parts():
         if on not in part.config.trains_on:
@@ -48,7 +50,7 @@ def given_complaints(resolved: Resolved) -> Iterator[str]:
 
 
 def own_complaints(resolved: Resolved) -> Iterator[str]:
-    """What the parts say themselves."""
+    """What each part's config objects to (`PartConfig.complaints`)."""
     chosen: list[tuple[str, Part[GroupConfig]]] = [*resolved.batch_parts()]
     chosen += [("reward", part) for part in resolved.rewards]
     chosen += [("filter", part) for part in resolved.filters]
@@ -60,7 +62,7 @@ def own_complaints(resolved: Resolved) -> Iterator[str]:
 
 
 def group_complaints(resolved: Resolved) -> Iterator[str]:
-    """What compares the samples of a prompt needs several."""
+    """A part that compares the samples of a prompt needs a group of at least two."""
     size = resolved.run.data.group_size
     siblings: list[tuple[str, Part[GroupConfig]]] = [*resolved.batch_parts()]
     siblings += [("reward", part) for part in resolved.rewards]
@@ -75,7 +77,7 @@ def group_complaints(resolved: Resolved) -> Iterator[str]:
 
 
 def advantage_complaints(resolved: Resolved) -> Iterator[str]:
-    """Advantages that nothing learns by, and a loss that learns by none."""
+    """Advantages that are all 0 for a loss that needs them, and advantages for a loss that ignores them."""
     run, advantage, loss = resolved.run, resolved.advantage, resolved.loss
     if advantage is None:
         return
@@ -98,7 +100,7 @@ def advantage_complaints(resolved: Resolved) -> Iterator[str]:
 
 
 def correction_complaints(resolved: Resolved) -> Iterator[str]:
-    """Corrections that undo each other."""
+    """Two corrections that multiply by the same ratio."""
     weighing = [part.name for part in resolved.corrections if part.config.weighs]
     if len(weighing) > 1:
         yield (
@@ -108,7 +110,7 @@ def correction_complaints(resolved: Resolved) -> Iterator[str]:
 
 
 def reward_complaints(resolved: Resolved) -> Iterator[str]:
-    """Settings of the rewards and of the KL that is one of them."""
+    """Settings of the rewards, and of a KL term that is not there."""
     run = resolved.run
     yield from _rank_complaints(resolved)
     if not run.kl.kl_coef:

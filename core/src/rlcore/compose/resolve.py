@@ -26,7 +26,10 @@ from rlcore.config.layers import Setting
 from rlcore.plugins.registry import Entry
 
 SHARED_KEYS = ("_key", "chat_template")
-"""Endings of the settings that say how a row of a file is read."""
+"""Endings of the settings that say how to read a row of a file.
+
+`--eval` files inherit them from the run's.
+"""
 
 
 def resolve(selection: Selection, plugin_files: Iterable[PluginFile] = ()) -> Resolved:
@@ -72,7 +75,10 @@ def resolve(selection: Selection, plugin_files: Iterable[PluginFile] = ()) -> Re
 
 
 def _producer(selection: Selection, run: RunConfig) -> Entry:
-    """The chosen one, else the default that suits the run. Raises `ConfigError` where it does not."""
+    """The chosen producer, else the default that suits the run.
+
+    ConfigError where the chosen one does not suit.
+    """
     kind, kinds = Kind.PRODUCER, (selection.trains_on, run.asynchrony.is_asynchronous)
 
     def suits(entry: Entry) -> bool:
@@ -92,7 +98,7 @@ def _producer(selection: Selection, run: RunConfig) -> Entry:
 
 
 def resolve_model(selection: Selection) -> ModelChoice:
-    """The model that `selection` chooses; of its other parts none need be there."""
+    """The model that `selection` chooses. The rest of the selection may be incomplete."""
     found = selection.model
     assert found is not None, "a selection without --model is not resolved"
     return ModelChoice(
@@ -108,9 +114,12 @@ def resolve_model(selection: Selection) -> ModelChoice:
 
 
 def resolve_evals(selection: Selection, settings: Mapping[str, Setting]) -> tuple[EvalSet, ...]:
-    """The evaluations of `selection`; their files have the keys of the run's, unless they say otherwise."""
+    """The evaluations of `selection`.
+
+    Their files are read with the run's keys, unless they have keys of their own.
+    """
     run_source = selection.entries.get(Kind.SOURCE)
-    return tuple(_eval(one, run_source, settings) for one in selection.evals)
+    return tuple(_eval(choice, run_source, settings) for choice in selection.evals)
 
 
 def _eval(choice: EvalChoice, run_source: Entry | None, settings: Mapping[str, Setting]) -> EvalSet:
@@ -118,7 +127,7 @@ def _eval(choice: EvalChoice, run_source: Entry | None, settings: Mapping[str, S
     if run_source is not None and run_source.record.name == choice.source.record.name == DATA_SOURCE:
         shared = [key for key in choice.source.config.model_fields if key.endswith(SHARED_KEYS)]
         inherited = {f"{table}.source.{key}": settings.get(f"source.{key}") for key in shared}
-        settings = {**{key: one for key, one in inherited.items() if one is not None}, **settings}
+        settings = {**{key: value for key, value in inherited.items() if value is not None}, **settings}
     parts = {kind: resolve_part(entry, settings, f"{table}.{kind}") for kind, entry in choice.parts.items()}
     return EvalSet(
         name=choice.name,
@@ -129,9 +138,9 @@ def _eval(choice: EvalChoice, run_source: Entry | None, settings: Mapping[str, S
 
 
 def resolve_part(entry: Entry, settings: Mapping[str, Setting], table: str | None = None) -> Part[Any]:
-    """The part with its config from `table`, which is that of its kind unless told otherwise.
+    """The part with its config, which is read from `table`; None: from the table of its kind.
 
-    The registry has seen to it that the config is of the kind.
+    The registry has checked that the config class derives from the base of the kind.
     """
     record = entry.component
     config = layers.build(entry.config, settings, table or entry.kind)
@@ -151,7 +160,10 @@ def _several(selection: Selection, kind: Kind, settings: Mapping[str, Setting]) 
 def resolve_rewards(
     selection: Selection, settings: Mapping[str, Setting], ranked: Collection[str] = ()
 ) -> tuple[RewardPart, ...]:
-    """The rewards of `selection` with their weights. `ranked`: those that count by their rank."""
+    """The rewards of `selection` with their weights.
+
+    `ranked`: names of those that count by rank among siblings.
+    """
     parts = _several(selection, Kind.REWARD, settings)
     return tuple(
         RewardPart(**vars(part), weight=selection.weights[part.name], ranked=part.name in ranked)
@@ -160,17 +172,22 @@ def resolve_rewards(
 
 
 def pass_through(table: str, settings: Mapping[str, Setting]) -> dict[str, Any]:
-    """The fields of a table that are not rlcore's own."""
+    """The settings of a table, which core does not read, by the names that their owner has for them."""
     prefix = f"{table}."
-    return {name.removeprefix(prefix): s.value for name, s in settings.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): setting.value
+        for name, setting in settings.items()
+        if name.startswith(prefix)
+    }
 
 
 def _role_fields(trainer: Entry, settings: Mapping[str, Setting]) -> dict[str, dict[str, Any]]:
     config = with_table(trainer)
-    return role_fields(config.table, {name: one.value for name, one in settings.items()}) if config else {}
+    values = {name: setting.value for name, setting in settings.items()}
+    return role_fields(config.table, values) if config else {}
 
 
 def passed_to(entry: Entry, settings: Mapping[str, Setting]) -> dict[str, Any]:
-    """The fields of the table that `entry` has, if any."""
+    """The fields of the part's own table, if it has one."""
     config = with_table(entry)
     return pass_through(config.table, settings) if config else {}

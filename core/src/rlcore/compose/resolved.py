@@ -27,11 +27,12 @@ from rlcore.plugins.registry import PluginInfo
 
 @dataclass(frozen=True, kw_only=True)
 class ModelChoice:
-    """The model. `name`: as it is chosen again; `path`: its Hugging Face directory (None: the preset,
+    """The model of a run.
 
-    which `preset`, a factory string, writes); `hub`: `path` still lacks the weights (`models.download`).
-    `bridge_for`: the trainer that the bridge is written for; `facts`: a factory string of what reads the
-    sizes of a config.json, if the family has it.
+    `name`: what `--model` has to say to choose it again. `path`: its Hugging Face directory; None: the
+    family's preset, which the factory `preset` writes. `hub`: `path` has config.json, and `models.download`
+    fetches the weights. `bridge_for`: the trainer that the bridge is written for. `facts`: the factory of the
+    function that reads the sizes in a config.json; empty: the family has none.
     """
 
     name: str
@@ -46,11 +47,11 @@ class ModelChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class Inference:
-    """What generates and judges: a part of every run, and all of an evaluation alone.
+    """What generates and judges. `rlcore eval` needs no more; a run adds the training.
 
-    `rewards`: what judges the samples; there may be none. `engine_fields`: of the engine's own table as given
-    (texts where they came from flags). `plugins`: those that the parts are from, by name. `frozen_fields`: as
-    `engine_fields`, each behind its frozen model's name and a dot; `group_fields`: behind its engine group's.
+    `rewards`: what judges the samples, if anything. `engine_fields`: the engine's own table as given, so
+    values from flags are texts. `frozen_fields`, `group_fields`: likewise, with `NAME.` of the frozen model
+    or the engine group in front. `plugins`: the plugins of all parts, by name.
     """
 
     run: RunConfig
@@ -67,7 +68,7 @@ class Inference:
 
     @property
     def context_length(self) -> int:
-        """Tokens of the longest prompt and the longest response together."""
+        """Tokens of the longest prompt plus the longest response, evaluations included."""
         return self.run.sampling.max_prompt_tokens + max(
             self.run.sampling.max_response_tokens, *self._eval_tokens
         )
@@ -86,9 +87,9 @@ class Inference:
 class Resolved(Inference):
     """Everything that a run is made of. Travels to workers by pickle.
 
-    `advantage`: None where the responses are given. `names_producer`: its choice was more than to leave it to
-    the other settings. `trainer_fields`: as `engine_fields`; `role_fields`: those that another role has in
-    their place, by role.
+    `advantage`: None where the data give the responses. `names_producer`: whether `--producer` was given;
+    otherwise the other settings imply the producer. `trainer_fields`: as `engine_fields`. `role_fields`: by
+    role, the fields that replace them for the critic, the reference or the teacher.
     """
 
     algorithm: str
@@ -109,7 +110,7 @@ class Resolved(Inference):
     role_fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def fields_of(self, role: str) -> Mapping[str, Any]:
-        """The trainer's fields of a role, as given: the policy's, and its own above them."""
+        """The trainer's fields for a role, as given: the policy's, overridden by the role's own."""
         return {**self.trainer_fields, **self.role_fields.get(role, {})}
 
     def parts(self) -> list[Part]:
@@ -132,7 +133,7 @@ class Resolved(Inference):
 
     @property
     def needs(self) -> frozenset[Input]:
-        """The inputs that the parts, the KL term and the teacher's term read."""
+        """The costly inputs of the batch that something reads: a part, the KL term or the teacher's term."""
         inputs = self.critic_needs
         for _, part in self.batch_parts():
             inputs |= part.config.needs
@@ -140,7 +141,10 @@ class Resolved(Inference):
 
     @property
     def critic_needs(self) -> frozenset[Input]:
-        """Of `needs`, those without which the critic cannot be trained: what makes its returns."""
+        """Of `needs`, the inputs of the critic's returns.
+
+        A warm-up of the critic alone computes only these.
+        """
         inputs = frozenset[Input]()
         for part in (self.advantage, self.value_loss):
             inputs |= part.config.needs if part is not None else set()
@@ -151,7 +155,7 @@ class Resolved(Inference):
         return inputs
 
     def flat(self) -> dict[str, Any]:
-        """Every setting by its dotted name; what a file or flags would have to say to get this run."""
+        """Every setting by its dotted name. A file with these values gives the same run."""
         flat: dict[str, Any] = {"algo": self.algorithm, "model": self.model.name}
         if self.source.name == DATA_SOURCE:
             flat["data"] = self.source.config.model_dump(mode="json")["path"]

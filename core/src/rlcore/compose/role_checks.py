@@ -1,4 +1,4 @@
-"""Checks of critic, reference and teacher: there where something needs them, and only there."""
+"""Checks of critic, reference and teacher: a run has each of them exactly when something reads it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlcore.config.layers import Setting
 def role_complaints(
     resolved: Resolved, settings: Mapping[str, Setting], suggestions: Suggestions
 ) -> Iterator[str]:
-    """The critic and the reference: there where something needs them, and only there."""
+    """A critic or reference that is missing, and settings of one that nothing reads."""
     run, needs = resolved.run, resolved.needs
     readers = [
         f"{kind} {part.name!r}" for kind, part in resolved.batch_parts() if Input.VALUES in part.config.needs
@@ -47,16 +47,19 @@ def role_complaints(
         yield "--reference-placement: found swapped, but nothing reads the reference; add --kl-coef."
     if run.kl.kl_unbiased and run.kl.kl_place != "loss":
         yield f"--kl-unbiased: found true with --kl-place {run.kl.kl_place}, expected --kl-place loss."
-    least, most = run.critic.optimizer(run.optimizer).min_lr, run.critic.critic_lr
-    if readers and least > most:
+    lowest, peak = run.critic.optimizer(run.optimizer).min_lr, run.critic.critic_lr
+    if readers and lowest > peak:
         flag = "--min-lr" if run.critic.critic_min_lr is None else "--critic-min-lr"
-        yield f"{flag}: found {least:g}, expected at most --critic-lr ({most:g})."
+        yield f"{flag}: found {lowest:g}, expected at most --critic-lr ({peak:g})."
 
 
 def teacher_complaints(
     run: RunConfig, readers: list[str], top: TopTokens | None, suggestions: Suggestions
 ) -> Iterator[str]:
-    """`readers`: what reads the teacher's log-probs, in words; `top`: what the loss compares beside them."""
+    """A teacher that is missing, that nothing reads, or that cannot give what is read.
+
+    `readers`: what reads its log-probs, in words. `top`: the likeliest tokens that the loss compares as well.
+    """
     model, urls = run.teacher.teacher_model, run.teacher.teacher_url
     given = [f"--teacher-model: found {model!r}"] if model else []
     given += [f"--teacher-url: found {urls[0]!r}"] if urls else []

@@ -1,4 +1,4 @@
-"""The other models of a run: tables of the trainer's fields that are of one role alone."""
+"""The models beside the policy, and their own fields of the trainer: `--critic.megatron.FIELD`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ ROLES = (CRITIC, REFERENCE, TEACHER)
 
 
 def role_of(name: str) -> tuple[str, str]:
-    """The role that a dotted name begins with and the rest; no role: the name as it is."""
+    """`critic.megatron.x` → (`critic`, `megatron.x`); a name without a role → (``, the name)."""
     role, dot, rest = name.partition(".")
     return (role, rest) if dot and role in ROLES else ("", name)
 
 
 def role_fields(table: str, passed: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Role → the fields of its own table, of the settings `passed` by their dotted names."""
+    """Role → its own fields of `table`. `passed`: settings by their dotted names."""
     found: dict[str, dict[str, Any]] = {}
     for name, value in passed.items():
         role, rest = role_of(name)
@@ -34,7 +34,7 @@ def role_fields(table: str, passed: Mapping[str, Any]) -> dict[str, dict[str, An
 
 @contextmanager
 def of_role(role: str) -> Iterator[None]:
-    """What is refused within concerns the fields of `role`, and says so."""
+    """A `ConfigError` raised inside begins with `Of the critic:`."""
     try:
         yield
     except ConfigError as error:
@@ -42,7 +42,7 @@ def of_role(role: str) -> Iterator[None]:
 
 
 def role_table_complaints(resolved: Resolved, roles: Collection[str]) -> Iterator[str]:
-    """Tables of roles that the run has not, or that the policy's workers cannot hold beside it."""
+    """Fields of a role that the run does not have, or of a layout that the policy's workers cannot hold."""
     config = resolved.trainer.config
     for role, fields in resolved.role_fields.items():
         flag = flag_name(f"{role}.{config.table}.{next(iter(fields))}")
@@ -55,7 +55,11 @@ def role_table_complaints(resolved: Resolved, roles: Collection[str]) -> Iterato
 
 
 def critic_rank_complaints(resolved: Resolved) -> Iterator[str]:
-    """The ranks of a critic with workers of its own: whole models, whose shares of a batch can be told."""
+    """The ranks of a critic with workers of its own.
+
+    They must hold whole models. And each of its models must get the samples of a whole number of the policy's
+    models, or the other way round, so that values find their samples.
+    """
     critic, config = resolved.run.critic, resolved.trainer.config
     if critic.critic_workers == "same":
         if critic.critic_ranks:
@@ -68,10 +72,10 @@ def critic_rank_complaints(resolved: Resolved) -> Iterator[str]:
             "hold the critic under the trainer's parallel sizes."
         )
         return
-    own = critic.critic_ranks // model
-    policy = resolved.run.ranks // config.model_ranks(resolved.trainer_fields)
-    if own % policy and policy % own:
+    critics = critic.critic_ranks // model
+    policies = resolved.run.ranks // config.model_ranks(resolved.trainer_fields)
+    if critics % policies and policies % critics:
         yield (
-            f"--critic-ranks: found {critic.critic_ranks}, which hold {own} critics, expected a number that "
-            f"divides the {policy} policies of --ranks, or is divided by it."
+            f"--critic-ranks: found {critic.critic_ranks}, which hold {critics} critics, expected a number "
+            f"that divides the {policies} policies of --ranks, or is divided by it."
         )

@@ -1,4 +1,8 @@
-"""Checks that need more than one setting: each says in one sentence what to change."""
+"""Checks of settings against each other. Each complaint is one sentence that says what to change.
+
+They run in a fixed order and the first complaint ends the command, so a mistake with many consequences is
+best caught by an early check.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +38,9 @@ from rlcore.config.layers import Setting
 
 
 def checked(resolved: Resolved, settings: Mapping[str, Setting], suggestions: Suggestions) -> Resolved:
-    """`resolved` with derived defaults filled in (ranks), after every check. Raises `ConfigError`.
+    """`resolved` with the defaults that depend on other settings filled in, after every check.
 
-    `suggestions`: what a refusal may suggest.
+    Raises `ConfigError`. `suggestions`: what a refusal may suggest.
     """
     ranks = resolved.trainer.config.model_ranks(resolved.trainer_fields)
     if "ranks" not in settings:
@@ -66,7 +70,7 @@ def checked(resolved: Resolved, settings: Mapping[str, Setting], suggestions: Su
 
 
 def _absolute(run: RunConfig) -> dict[str, Any]:
-    """Directories that a resumed run must find again, wherever it is resumed."""
+    """The run's paths made absolute, so that a resume finds them from any working directory."""
     names = ("reference_model", "teacher_model", "critic_model", "weights", "engine_weights_dir", "rollouts")
     given = {name: run.values()[name] for name in names}
     paths = {name: str(Path(path).resolve()) for name, path in given.items() if path}
@@ -89,6 +93,7 @@ def _complaints(
         yield f"--min-lr: found {run.optimizer.min_lr:g}, expected at most --lr ({run.optimizer.lr:g})."
     if not run.epochs:
         yield from schedule_complaints(run)
+    # A pair is never split, so one micro-batch must hold both responses.
     if resolved.trains_on is TrainsOn.PAIRS and longest <= run.optimizer.tokens_per_rank < 2 * longest:
         yield (
             f"--tokens-per-rank: found {run.optimizer.tokens_per_rank}, expected at least {2 * longest}, "
@@ -135,7 +140,7 @@ def _complaints(
 
 
 def _half_complaints(resolved: Resolved) -> Iterator[str]:
-    """What does not suit a run that makes rollouts alone, or trains alone."""
+    """What does not suit `--only rollout` or `--only train`."""
     debug, run = resolved.run.debug, resolved.run
     if debug.only is not None and resolved.trains_on is not TrainsOn.ROLLOUTS:
         yield (
@@ -160,7 +165,7 @@ def _bridge_complaints(resolved: Resolved) -> Iterator[str]:
 
 
 def _sleep_complaints(resolved: Resolved) -> Iterator[str]:
-    """A trainer sleeps to make room for the engines that are on its devices."""
+    """A trainer sleeps to make room for engines on its own devices; elsewhere `--sleep` has no effect."""
     run, found = resolved.run, f"--sleep: found {resolved.run.sleep}"
     if not resolved.trainer.config.sleeps:
         yield f"{found}, but the trainer {resolved.trainer.name!r} cannot leave its devices; leave it out."
@@ -177,17 +182,19 @@ def _sleep_complaints(resolved: Resolved) -> Iterator[str]:
 
 
 def _roles(resolved: Resolved) -> frozenset[str]:
-    """The models that a run trains or asks beside the policy."""
-    has = {
+    """The models that train workers hold beside the policy."""
+    present = {
         "critic": resolved.value_loss is not None,
         "reference": Input.REFERENCE_LOG_PROBS in resolved.needs,
         "teacher": bool(resolved.run.teacher.teacher_model),
     }
-    return frozenset(name for name, is_there in has.items() if is_there)
+    return frozenset(name for name, is_present in present.items() if is_present)
 
 
 def _asynchrony_complaints(run: RunConfig) -> Iterator[str]:
-    """What keeps groups in progress, and what may become of their old tokens."""
+    """Settings of asynchronous runs: that there is one, and that its groups do not grow too old to be
+    used.
+    """
     given = run.asynchrony
     if not given.is_asynchronous:
         names = ("over_sample",) if given.over_sample > 1 else ()
@@ -200,6 +207,7 @@ def _asynchrony_complaints(run: RunConfig) -> Iterator[str]:
             "--partial-rollouts: found true with --max-staleness 0, but what is continued has tokens of "
             "older weights; expected --max-staleness 1 or more, or --mask-stale-tokens."
         )
+    # With k times as many groups as a step takes, the last ones wait k - 1 steps for their turn.
     most = given.max_staleness + 1 if given.partial_rollouts else 1
     if given.over_sample > most:
         instead = "" if given.partial_rollouts else " --partial-rollouts, which lets generation rest, or"
@@ -210,13 +218,13 @@ def _asynchrony_complaints(run: RunConfig) -> Iterator[str]:
 
 
 def eval_complaints(chosen: Inference) -> Iterator[str]:
-    """Evaluations that could not tell what they are asked."""
-    for one in chosen.evals:
-        config, at = one.config, f"--eval.{one.name}".replace("_", "-")
+    """Evaluations whose settings contradict each other."""
+    for evaluation in chosen.evals:
+        config, at = evaluation.config, f"--eval.{evaluation.name}".replace("_", "-")
         if config.samples > 1 and config.temperature == 0:
             yield (
                 f"{at}.samples: found {config.samples}, but at temperature 0 all answers to a prompt are the "
                 f"same; add {at}.temperature."
             )
-        if config.score_by == "reward" and not one.judged_by(chosen.rewards):
+        if config.score_by == "reward" and not evaluation.judged_by(chosen.rewards):
             yield f"{at}.score-by: found reward, but there is none; add {at}.reward NAME."

@@ -1,4 +1,4 @@
-"""How many steps a run has, and what of its settings counts in them."""
+"""How many steps `--epochs` makes, and whether the warm-ups fit into the run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlcore.compose.resolved import Resolved
 
 
 def with_steps_of(resolved: Resolved, prompts: int) -> Resolved:
-    """The run with the fewest steps that draw each of its `prompts` prompts `--epochs` times.
+    """The run with `--epochs` as steps: the fewest that draw each of its `prompts` prompts that often.
 
     Raises `ConfigError` where it is too short for its warm-ups.
     """
@@ -26,7 +26,7 @@ def with_steps_of(resolved: Resolved, prompts: int) -> Resolved:
 
 
 def schedule_complaints(run: RunConfig) -> Iterator[str]:
-    """Warm-ups that the run would not outlast. Call it when the number of steps is known."""
+    """Warm-ups that are longer than the run. Call it once the number of steps is known."""
     critic, total = run.critic.critic_warmup_steps, run.steps
     if critic >= total:
         yield f"--critic-warmup-steps: found {critic}, expected less than --steps ({total})."

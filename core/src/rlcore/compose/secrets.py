@@ -1,4 +1,4 @@
-"""What of a run's settings may be told to others."""
+"""Settings without their secrets, for run folders and trackers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+")
 
 
 def without_secrets(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings, by dotted name. A text whose name says that it is a secret is hidden.
+    """The settings, by dotted name, with secrets hidden.
 
-    Of a URL, wherever it stands, so are user, password and query: a query may hold a signature.
+    A text is a secret if its name ends in `token`, `api_key`, `password` or the like. In any URL, user,
+    password and query are hidden: a query may hold a signature.
     """
     return {name: _shown(name, value) for name, value in flat.items()}
 

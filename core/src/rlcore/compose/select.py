@@ -28,8 +28,8 @@ from rlcore.plugins.registry import LIST_KINDS, OPTIONAL_KINDS, Entry, Registry
 
 def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     """The selection that a file and flags make. Raises `UserError` for a name that does not exist."""
-    own = (frozen.expanded(listed(layer)) for layer in (file, flags) if layer is not None)
-    given = tuple(evals.expanded(layer, registry) for layer in own)
+    normalized = (frozen.expanded(listed(layer)) for layer in (file, flags) if layer is not None)
+    given = tuple(evals.expanded(layer, registry) for layer in normalized)
     chosen = layers.merge(given)
     entries: dict[Kind, Entry] = {}
     model = None
@@ -41,7 +41,7 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     source = find_source(registry, given)
     if source:
         entries[Kind.SOURCE] = source
-    # What a preset suggests fits its tiny model, and says nothing of a model that the user brings.
+    # A preset's suggestions fit its tiny model. They would be wrong for a model that the user brings.
     is_preset = model is not None and model.path is None
     suggesting = (Kind.MODEL, Kind.SOURCE) if is_preset else (Kind.SOURCE,)
     weaker = [_suggestions(entries[kind]) for kind in suggesting if kind in entries]
@@ -52,7 +52,7 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     recipe = entries.get(Kind.ALGORITHM)
     if recipe and isinstance(recipe.record, Algorithm) and recipe.record.trains_on is not TrainsOn.ROLLOUTS:
         _refuse_idle(recipe.record, chosen)
-        # What a preset suggests, and the defaults, are for rollouts.
+        # Presets and defaults choose rewards and filters for rollouts. Here the data give the responses.
         choices = {key: setting for key, setting in choices.items() if key not in OF_ROLLOUTS}
     entries |= {
         kind: find_entry(registry, kind, kind.value, choices[kind.value])
@@ -61,9 +61,11 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     }
     lists = {kind: several(registry, kind, choices.get(kind.value)) for kind in LIST_KINDS}
     always = registry.defaults(Kind.TRACKER)
+    # `--tracker` adds to the trackers that write the run's files; it cannot switch them off.
     lists[Kind.TRACKER] = (*always, *(entry for entry in lists[Kind.TRACKER] if entry not in always))
     weights = reward_weights(choices.get(Kind.REWARD.value))
     parts = [*(entries[kind] for kind in SINGLE_KINDS if kind in entries), *itertools.chain(*lists.values())]
+    # Weakest first. A part may suggest settings that the recipe, a file or a flag then overrides.
     ordered = (*map(_suggestions, parts), *weaker, *given)
     return Selection(
         registry=registry,
@@ -77,9 +79,9 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
 
 
 def _refuse_idle(recipe: Algorithm, chosen: Mapping[str, Setting]) -> None:
-    """A part that works on rollouts would do nothing where the responses are given.
+    """Refuse parts that would do nothing: where the data give the responses, nobody works on rollouts.
 
-    The default generator stays: it answers where the policy is evaluated.
+    The default generator stays, because evaluations use it.
     """
     for kind in (*OF_ROLLOUTS, Kind.GENERATOR):
         setting = chosen.get(kind.value)
@@ -92,9 +94,10 @@ def _refuse_idle(recipe: Algorithm, chosen: Mapping[str, Setting]) -> None:
 
 
 def default_choices(registry: Registry, source: Entry | None = None) -> Layer:
-    """The choices that need no flag: what a plugin offers as the default of its kind.
+    """The choices that need no flag: the parts that plugins mark as the default of their kind.
 
-    A reward only where `source` is a task, whose labels are exact answers.
+    There is a default reward for tasks only. It compares with the label, and a task's label is the exact
+    answer.
     """
     is_task = source is not None and isinstance(source.record, Source) and source.record.task
     kinds = (Kind.GENERATOR, Kind.ENGINE, Kind.TRAINER, *((Kind.REWARD,) if is_task else ()))
@@ -111,7 +114,9 @@ def _suggestions(entry: Entry) -> Layer:
 
 
 def _scaled(layer: Layer, entry: Entry) -> Layer:
-    """What a preset suggests, as the recipe takes it."""
+    """A preset's suggestions, times the factors of the recipe: one that needs a tenth of the usual `lr` says
+    so.
+    """
     assert isinstance(entry.record, Algorithm)
     scales = entry.record.scales.items()
     scaled = {name: layer.values[name] * factor for name, factor in scales if name in layer.values}
@@ -132,7 +137,11 @@ def _recipe_layer(entry: Entry) -> Layer:
 def _without_strangers(
     registry: Registry, layer: Layer, choices: Mapping[str, Setting], given: tuple[Layer, ...]
 ) -> Layer:
-    """A table belongs to the part that the same layer chose: it is left out where another one won."""
+    """`layer` without the settings of parts that lost.
+
+    A file may choose `loss = "a"` and set `[loss]` for it. Where a flag then chooses `--loss b`, the table of
+    the file is for the wrong part, so it is dropped instead of being refused.
+    """
     lost = {
         key
         for key in (*SINGLE_KINDS, "model")
@@ -140,8 +149,11 @@ def _without_strangers(
     }
     gone = [f"{key}." for key in lost]
     gone += ["frozen.", "engine_group."] if Kind.ENGINE in lost else []
-    owners = [(one, config) for one, config in table_owners(registry) if one.kind in lost]
-    gone += [f"{config.table}." for one, config in owners if one.record.name == layer.values[one.kind]]
+    gone += [
+        f"{config.table}."
+        for owner, config in table_owners(registry)
+        if owner.kind in lost and owner.record.name == layer.values[owner.kind]
+    ]
     for kind in LIST_KINDS:
         kept = [bare_name(kind, name) for name in choices[kind].value] if kind in choices else []
         named = [bare_name(kind, name) for name in layer.values.get(kind, ())]

@@ -57,7 +57,7 @@ CHOICES: Mapping[str, str] = {
 }
 """The flags that choose a part, with their help."""
 
-ELSEWHERE: Mapping[str, str] = {
+OTHER_NAMES: Mapping[str, str] = {
     "learning_rate": "lr",
     "batch_size": "prompts_per_step",
     "train_batch_size": "prompts_per_step",
@@ -68,7 +68,11 @@ ELSEWHERE: Mapping[str, str] = {
     "max_new_tokens": "max_response_tokens",
     "beta": "kl_coef",
 }
-"""What other frameworks call a setting → its name here. Parts say it of their own (`PassingConfig`)."""
+"""What other frameworks call a setting of the run → its name here.
+
+Parts name those of their own fields (`PassingConfig.synonyms`), and plugins those of a whole framework
+(`rlcore_foreign_settings`).
+"""
 
 KINDS: Mapping[str, Kind] = {
     "algo": Kind.ALGORITHM,
@@ -82,13 +86,13 @@ REPEATED = (*LIST_KINDS, EVAL, "data")
 """Choices that may be given several times."""
 
 LENGTHS = ("steps", "epochs")
-"""Two settings of which one says how long a run is."""
+"""Two ways to say how long a run is; the stronger layer decides which one holds."""
 
 OF_ROLLOUTS = (Kind.ADVANTAGE, Kind.VALUE_LOSS, Kind.CORRECTION, Kind.REWARD, Kind.FILTER)
-"""Kinds of which there is none where the responses are given."""
+"""Kinds that have nothing to do where the data give the responses."""
 
 SINGLE_KINDS = tuple(kind for kind in PART_KINDS if kind not in LIST_KINDS)
-"""Kinds of which a run takes one part."""
+"""Kinds of which a run takes exactly one part, or none."""
 
 
 def with_table(entry: Entry) -> type[PassingConfig] | None:
@@ -105,16 +109,13 @@ def table_owners(registry: Registry) -> Iterator[tuple[Entry, type[PassingConfig
             yield entry, config
 
 
-def _trains(entry: Entry) -> bool:
-    return entry.kind is Kind.TRAINER
-
-
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What is chosen. `layers`: every layer of settings, weakest first; `entries`: one a kind.
+    """What is chosen.
 
-    `lists`: of each kind that a run takes any number of, those chosen, in order; `weights`: of each reward.
-    `evals`: the evaluations beside the held-out sets of the source.
+    `layers`: every layer of settings, weakest first. `entries`: the part of each kind that has one. `lists`:
+    the parts of each kind that may have several, in order. `weights`: the weight of each reward. `evals`: the
+    evaluations beside the held-out sets of the source.
     """
 
     registry: Registry
@@ -156,7 +157,7 @@ class Selection:
         return entry.record.name if entry else None
 
     def tables(self) -> Iterator[tuple[str, Entry]]:
-        """Table name and entry of every selected part that has a config."""
+        """Every selected part with the table that its settings stand in."""
         for kind in (Kind.MODEL, *SINGLE_KINDS, Kind.SOURCE):
             if kind in self.entries:
                 yield kind.value, self.entries[kind]
@@ -166,14 +167,16 @@ class Selection:
             yield from evaluation.tables()
 
     def providers(self, *more: Entry) -> tuple[PluginInfo, ...]:
-        """The plugins that the selected parts, and `more`, are from; by name."""
+        """The plugins that provide the selected parts and `more`, sorted by name."""
         model = [self.model.entry] if self.model else []
         entries = [*self.entries.values(), *model, *(entry for _, entry in self.tables()), *more]
         found = {entry.provider.name: entry.provider for entry in entries}
         return tuple(found[name] for name in sorted(found))
 
     def configs(self) -> Iterator[tuple[str, type[Config], str]]:
-        """Table name, config class and heading of everything beside the run that has settings."""
+        """Everything beside the run that has settings: its table, its config class, its heading in the
+        help.
+        """
         for table, entry in self.tables():
             name = entry.record.name
             yield (
@@ -201,23 +204,31 @@ class Selection:
         return merged
 
     def passing(self) -> Iterator[tuple[Entry, type[PassingConfig]]]:
-        """The selected parts that have a table of fields that pass through."""
+        """Of `table_owners`, those that are selected."""
         selected = [self.entries.get(kind) for kind in PASSING_KINDS]
         yield from ((entry, config) for entry, config in table_owners(self.registry) if entry in selected)
 
     def passes_through(self, name: str, layer: Layer) -> bool:
-        """Whether `name` is a field of a table that core does not know. ConfigError where nobody reads it."""
-        role, own = role_of(name)
-        table, dot, _ = own.partition(".")
+        """Whether `name` is a field that core hands on unread, such as `megatron.recompute_granularity`.
+
+        ConfigError where it belongs to a part that is not selected.
+        """
+        role, rest = role_of(name)
+        table, dot, _ = rest.partition(".")
         if not dot:
             return False
-        passing = ((entry, config) for entry, config in self.passing() if not role or _trains(entry))
-        if (table in (FROZEN, ENGINE_GROUP) and not role) or any(
-            config.table == table for _, config in passing
-        ):
+        if table in (FROZEN, ENGINE_GROUP) and not role:
             return True
-        owners = (one for one, config in table_owners(self.registry) if config.table == table)
-        for owner in (one for one in owners if not role or _trains(one)):
+        # A role (`critic.megatron.…`) has fields of the trainer alone.
+        owners = [
+            owner
+            for owner, config in table_owners(self.registry)
+            if config.table == table and (not role or owner.kind is Kind.TRAINER)
+        ]
+        selected = [entry for entry, _ in self.passing()]
+        if any(owner in selected for owner in owners):
+            return True
+        for owner in owners:
             kind, needed = owner.kind, f"--{owner.kind} {owner.record.name}"
             chosen = f"is {self.entries[kind].record.name!r}" if kind in self.entries else "is not chosen"
             raise ConfigError(f"{layer.at(name)} needs {needed}, but the {kind} {chosen}.")
@@ -237,7 +248,7 @@ class Selection:
         }
 
     def known(self) -> list[str]:
-        """Every name that something reads, pass-through fields aside."""
+        """Every name that something reads, without the fields that pass through."""
         names = [*fields_of(RunConfig), *CHOICES]
         names += itertools.chain.from_iterable(evaluation.choices() for evaluation in self.evals)
         for table, config, _ in self.configs():
@@ -264,44 +275,49 @@ class Selection:
         return f"{layer.at(name)} is unknown.{hint}{self.registry.broken_note()}"
 
     def _called_elsewhere(self, name: str, known: Collection[str]) -> str | None:
-        """The setting that another framework calls `name`, or that has this name in a table."""
+        """The setting that another framework calls `name`, or the one that `name` is the last word of."""
         tables = {config.table: config.synonyms for _, config in self.passing()}
-        elsewhere = {one.name: one.setting for one in self.registry.foreign()}
-        elsewhere = {
-            theirs: ours
-            for theirs, ours in elsewhere.items()
-            if ours in known or ours.partition(".")[0] in tables
-        } | dict(ELSEWHERE)
+        ours_of = {
+            foreign.name: foreign.setting
+            for foreign in self.registry.foreign()
+            if foreign.setting in known or foreign.setting.partition(".")[0] in tables
+        }
+        ours_of |= OTHER_NAMES
         for table, synonyms in tables.items():
-            elsewhere |= {theirs: f"{table}.{ours}" for theirs, ours in synonyms.items()}
-        return elsewhere.get(name) or next((key for key in known if key.endswith(f".{name}")), None)
+            ours_of |= {theirs: f"{table}.{ours}" for theirs, ours in synonyms.items()}
+        return ours_of.get(name) or next((key for key in known if key.endswith(f".{name}")), None)
 
     def _foreign_note(self, name: str) -> str:
-        """Who tells what stands for a setting of another framework; empty where `name` is none."""
-        for one in self.registry.foreign():
-            if one.name == name:
-                return f" {one.framework} has it; `{one.command}` tells what stands for it here."
+        """Which command translates `name`, a setting of another framework; empty where no framework has
+        it.
+        """
+        for foreign in self.registry.foreign():
+            if foreign.name == name:
+                return f" {foreign.framework} has it; `{foreign.command}` tells what stands for it here."
         return ""
 
     def _unselected_owner(self, name: str) -> str | None:
+        """The rest of the sentence where `name` is a setting of something that is not selected."""
         table, _, key = name.rpartition(".")
-        if name.startswith(f"{EVAL}.") and name.split(".")[1] not in {
-            evaluation.name for evaluation in self.evals
-        }:
-            wanted = name.split(".")[1]
-            return f"belongs to the evaluation {wanted!r}, which there is not; add --eval {wanted}=PATH."
+        first, _, rest = table.partition(".")
+        if first == EVAL and (evaluation := rest.partition(".")[0]) not in {one.name for one in self.evals}:
+            return (
+                f"belongs to the evaluation {evaluation!r}, which does not exist; add --eval "
+                f"{evaluation}=PATH."
+            )
         for kind in LIST_KINDS:
-            wanted = table.removeprefix(f"{kind}.")
-            if wanted != table and wanted in set(self.registry.names(kind)) - set(self._names(kind)):
-                return f"belongs to {kind} {wanted!r}, which is not chosen; add --{kind} {wanted}."
-        for kind in (Kind.MODEL, *SINGLE_KINDS, Kind.SOURCE):
-            if table != kind:
-                continue
-            owners = [e.record.name for e in self.registry.entries(kind) if key in e.config.model_fields]
-            if owners:
-                chosen = f"{self.entries[kind].record.name!r} is" if kind in self.entries else "none is"
-                return f"belongs to {kind} {' or '.join(map(repr, owners))}, but {chosen} chosen."
-        return None
+            if first == kind and rest in set(self.registry.names(kind)) - set(self._names(kind)):
+                return f"belongs to {kind} {rest!r}, which is not chosen; add --{kind} {rest}."
+        if table not in (Kind.MODEL, *SINGLE_KINDS, Kind.SOURCE):
+            return None
+        kind = Kind(table)
+        owners = [
+            entry.record.name for entry in self.registry.entries(kind) if key in entry.config.model_fields
+        ]
+        if not owners:
+            return None
+        chosen = f"{self.entries[kind].record.name!r} is" if kind in self.entries else "none is"
+        return f"belongs to {kind} {' or '.join(map(repr, owners))}, but {chosen} chosen."
 
     def _names(self, kind: Kind) -> list[str]:
         return [entry.record.name for entry in self.lists[kind]]

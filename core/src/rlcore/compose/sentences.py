@@ -14,7 +14,9 @@ def said(value: Any) -> str:
 
 
 def unread(run: RunConfig, names: tuple[str, ...], reason: str) -> Iterator[str]:
-    """Of the settings `names`, those that were given although nothing reads them, for `reason`."""
+    """A complaint about each of the settings `names` that is not empty, 0 or false: nothing reads it, for
+    `reason`.
+    """
     for name in names:
         value = run.values()[name]
         if value:
@@ -22,9 +24,10 @@ def unread(run: RunConfig, names: tuple[str, ...], reason: str) -> Iterator[str]
 
 
 def unread_flags(settings: Mapping[str, Setting], names: tuple[str, ...], reason: str) -> Iterator[str]:
-    """As `unread`, for settings whose default is a value like any other.
+    """As `unread`, for settings whose default is not empty, such as a learning rate.
 
-    Only a flag is known to be meant: the file that `--dry-run` prints holds them all.
+    Only a flag shows that the user meant it. A file may be the output of `--dry-run`, which holds every
+    setting.
     """
     for name in names:
         given = settings.get(name)

@@ -1,4 +1,4 @@
-"""What the installed plugins offer that a run lacks: how a refusal knows what to suggest."""
+"""What a refusal can suggest: the installed recipes and parts that offer what the run lacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlcore.plugins.registry import Entry, Registry
 
 @dataclass(frozen=True)
 class Suggestions:
-    """Suggestions, each as the end of a sentence: `; add --algo x or --algo y`, or what to do without any."""
+    """Each method gives the end of a sentence: `; add --algo x or --algo y`, or that no plugin offers any."""
 
     registry: Registry
 
