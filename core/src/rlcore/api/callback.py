@@ -12,10 +12,10 @@ from rlcore.api.types import Json
 class RunControl:
     """What a callback asks of the run; by default nothing.
 
-    `evaluate`, `save`: an evaluation, a checkpoint of this step. `stop`: why the run shall end with this
-    step, which is then evaluated and saved; empty: it goes on. `lr_scale`: from the next step on, the
-    policy's learning rate is that of the schedule times this, until the callback asks for another; None: as
-    before. `kl_scale`: likewise of `--kl-coef`. The scales of several callbacks are multiplied.
+    `evaluate`, `save`: evaluate or save after this step. `stop`: end the run with this step, after an
+    evaluation and a checkpoint; the text is the reason. `lr_scale`: from the next step on, multiply the
+    scheduled learning rate of the policy by this; None: keep the factor. `kl_scale`: likewise for
+    `--kl-coef`. The factors of several callbacks are multiplied.
     """
 
     evaluate: bool = False
@@ -26,10 +26,11 @@ class RunControl:
 
 
 class Callback:
-    """Kind `callback`: looks at each step, and may steer the run. A base, whose methods ask for nothing.
+    """Kind `callback`: looks at each step, and may steer the run.
 
-    It is built before any process is started: its factory raises `UserError` for what the user can mend. It
-    is called by the loop itself, which waits for it; what it raises ends the run.
+    Derive from it; its own methods ask for nothing. rlcore builds it before it starts any process. The
+    factory raises `UserError` for what the user can mend. The loop calls it and waits; an error of a callback
+    ends the run.
     """
 
     def after_step(self, step: int, metrics: Mapping[str, Json]) -> RunControl | None:
@@ -37,7 +38,7 @@ class Callback:
         return None
 
     def after_evaluation(self, step: int, metrics: Mapping[str, Json]) -> RunControl | None:
-        """`eval/…` of the evaluation after `step`; step 0 is before the training, where nothing is saved."""
+        """The `eval/…` metrics after `step`. Step 0 is before the training; `save` has no effect there."""
         return None
 
     def state(self) -> Json:
@@ -45,4 +46,4 @@ class Callback:
         return None
 
     def load(self, state: Json) -> None:
-        """Go on where `state` was taken. Not called where the checkpoint has no state of this callback."""
+        """Go on from `state`. Not called if the checkpoint has no state of this callback."""

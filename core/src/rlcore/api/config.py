@@ -12,7 +12,9 @@ from typing_extensions import TypeIs
 from rlcore.api.diagnosis import Diagnosis
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
-"""What a part, a set of prompts, a frozen model or a part of a score may be called."""
+"""The form of every name that users or plugins give: of parts, evaluations, frozen models, parts of a
+score.
+"""
 
 
 class Config(BaseModel):
@@ -25,17 +27,19 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     def diagnose(self) -> Iterable[Diagnosis]:
-        """What `rlcore doctor` says of what the part needs of this machine: packages, programs, servers.
+        """What the part needs of this machine, for `rlcore doctor`: packages, programs, servers.
 
-        May import and ask what the part would, within seconds. A `UserError` is a finding too.
+        It may import packages and ask servers as the part would, but must answer within seconds. A
+        `UserError` that it raises counts as a finding.
         """
         return ()
 
 
 def absolute_path(path: str | None) -> str | None:
-    """For a field's validator: a path that a resumed run finds again, wherever it is resumed.
+    """For a field's validator: the absolute path, which a run finds again when it is resumed from another
+    folder.
 
-    Links stay: an interpreter in a virtual environment is one.
+    Symbolic links stay as they are: the interpreter of a virtual environment is one.
     """
     return None if path is None else os.path.abspath(path)
 
@@ -55,7 +59,7 @@ def fields_of(config: type[Config]) -> dict[str, FieldInfo]:
 
 
 def nested(config: type[Config], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """`settings` by their names, each in its group, for validation; what is in none stays where it is."""
+    """Flat `settings` as pydantic validates them: each within its group, the others at the top."""
     raw = dict(settings)
     for name, field in config.model_fields.items():
         group = field.annotation

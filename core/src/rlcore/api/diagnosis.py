@@ -1,13 +1,13 @@
-"""What `rlcore doctor` says of one thing that a run needs."""
+"""One line of `rlcore doctor`."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """`what` was looked at, and what was `found`. `remedy`: what to do, in a sentence; empty: it is fine.
+    """`what` was looked at, and what was `found`. `remedy`: what to do, in a sentence; empty: all is well.
 
-    `stops`: without the remedy, what is asked for cannot work; else it works, but not well.
+    `stops`: True: nothing works without the remedy; False: it works, but not well.
     """
 
     what: str

@@ -1,4 +1,4 @@
-"""Kind `engine`: what core asks of one, and what it says of a server that it wants."""
+"""Kind `engine`: how a plugin's servers are started and asked, and how they get weights."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ C = TypeVar("C", bound=EngineConfig, default=EngineConfig, covariant=True)
 
 @dataclass(frozen=True, kw_only=True)
 class EngineLaunch:
-    """One server that a run wants.
+    """One server that a run wants to start.
 
-    `dtype`: the run's, "fp32" or "bf16". `context_length`: most tokens of prompt and response; None: the
-    model's own. `weights_dir`: where publications lie; None: there are none. `fields`: the server's own, as
-    the user gave them in `table`. `token` never reaches argv. `threads`: of a train worker, for an engine
-    that computes on the same CPUs. `shares_gpu`: with a trainer. `classifier`: of a sequence classifier.
-    `node`: of an engine of several, whose processes meet at `meeting`, HOST:PORT of the first one.
+    `dtype`: the run's, "fp32" or "bf16". `context_length`: most tokens of prompt plus response; None: the
+    model's own limit. `weights_dir`: the folder of publications; None: there are none. `fields`: the server's
+    own, as the user gave them in `table`. `token`: keep it out of argv, which other users can read.
+    `threads`: those of a train worker, for an engine that computes on the same CPUs. `shares_gpu`: a trainer
+    uses the same GPU. `classifier`: the model is a sequence classifier. `node`: the number of this host, of
+    an engine on several, whose processes meet at `meeting`, HOST:PORT of the first.
     """
 
     model_path: str
@@ -56,31 +57,31 @@ class ServerCommand:
 
 
 class Engine(Generic[C]):
-    """How servers of one kind are started, asked and given weights: an author derives from it.
+    """How servers of one kind are started, asked and given weights. Derive from it.
 
-    Made from its config, in the driver and beside each server; importing its module costs little. What is
-    not overridden suits a server on the CPU that takes no fields of its own, and speaks the protocol of
+    rlcore makes one from its config in the driver and one beside each server, so its module should import
+    fast. The defaults suit a server on the CPU that takes no fields of its own and speaks the protocol of
     `rlcore.EngineClient`.
     """
 
     name: ClassVar[str]
     """`--engine`."""
     client: ClassVar[str] = "rlcore.engines.client:EngineClient"
-    """The factory of what asks its servers: `rlcore.EngineClient`, or a class that derives from it."""
+    """The factory of the client for its servers: `rlcore.EngineClient`, or a class that derives from it."""
     health: ClassVar[str] = "/health"
     """The path that answers 200 once the server is ready."""
     routing_fields: ClassVar[Mapping[str, Any] | None] = None
-    """Fields that make the server give the experts that it chose; None: it cannot."""
+    """Fields that make the server return the experts that it chose; None: it cannot."""
     loads_by_transformers: ClassVar[bool] = True
-    """Whether transformers knows the shapes of every model that the server loads."""
+    """Whether transformers knows every model that the server loads."""
     gives_log_probs: ClassVar[bool] = True
-    """Whether it tells the log-prob of each token that it samples."""
+    """Whether it returns the log-prob of each token that it samples."""
     aborts: ClassVar[bool] = True
     """Whether it ends a request that is under way, and gives what was sampled."""
     takes_weights_under_way: ClassVar[bool] = True
-    """Whether requests that are under way go on with new weights."""
+    """Whether requests in progress can go on with new weights."""
     releases_memory: ClassVar[bool] = True
-    """Whether its servers give the devices' memory back while a trainer works, and take it again."""
+    """Whether its servers can free the devices' memory while a trainer works."""
     serves_frozen: ClassVar[bool] = True
     """Whether it serves frozen models: chats, and log-probs of a text."""
 
@@ -92,9 +93,9 @@ class Engine(Generic[C]):
         raise NotImplementedError
 
     def check_fields(self, fields: Mapping[str, Any], *, table: str | None = None) -> None:
-        """A UserError where it has no such fields, whether or not it is installed.
+        """A UserError where the server has no such fields. Must work where the server is not installed.
 
-        `table`: that of the user; None: its own.
+        `table`: the user's table that they stand in, for the sentence; None: the engine's own.
         """
         for name in fields:
             raise ConfigError(
@@ -102,26 +103,31 @@ class Engine(Generic[C]):
             )
 
     def check(self, fields: Mapping[str, Any], *, table: str | None = None) -> None:
-        """Before any process starts: a UserError where the engine is missing or `fields` are not its own."""
+        """Called before any process starts: a UserError where the engine is not installed or `fields` are
+        wrong.
+        """
         self.check_fields(fields, table=table)
 
     def check_model(self, hf_config: Mapping[str, Any]) -> None:
-        """A UserError where the server could not load a model of this config.json."""
+        """A UserError where the server cannot load a model of this config.json."""
 
     def devices(self, fields: Mapping[str, Any]) -> int:
-        """GPUs of one engine whose server has `fields`, where there are any; 0: it computes on the CPU."""
+        """How many GPUs one engine with `fields` takes on a machine with GPUs; 0: it computes on the CPU."""
         return 0
 
     def nodes(self, fields: Mapping[str, Any]) -> int:
-        """Hosts, or parts of one, that share an engine, with a server process on each. Raises as `check`."""
+        """How many server processes make up one engine with `fields`, each with its own GPUs.
+
+        Raises as `check`.
+        """
         return 1
 
     def fields_of(self, number: int, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        """`fields` as engine `number` has them, where no two may have the same, such as a port."""
+        """`fields` for engine `number`, where each engine needs a value of its own, such as a port."""
         return fields
 
     def router_role(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What sglang-router is told of a server beside its URL (`worker_type`); empty: it does all work."""
+        """What the router must know of a server beside its URL, such as `worker_type`; empty: nothing."""
         return {}
 
     def dtype(self, run_dtype: str) -> str:
@@ -129,15 +135,17 @@ class Engine(Generic[C]):
         return self.config.dtype or run_dtype
 
     def publisher(self, *, weights_dir: str, model_path: str, dtype: str) -> Any:
-        """The `rlcore.Publisher` that brings new weights into the server; `dtype` is the run's."""
+        """The `rlcore.Publisher` that brings new weights into the servers. `dtype`: the run's."""
         publisher = load("rlcore.engines.publish:DiskPublisher", self.name)
         return publisher(root=Path(weights_dir), dtype=self.dtype(dtype), model_path=Path(model_path))
 
     def far_ways(self, *, spanning: bool) -> Sequence[str]:
-        """Those of `--engine.publish` that reach it on another host; `spanning`: on several."""
+        """The values of `--engine.publish` that reach a server on another host; `spanning`: an engine on
+        several.
+        """
         return ()
 
     def room(self, size: int) -> int:
-        """Bytes that its publisher's folder holds at most, of weights of `size` bytes."""
+        """The most bytes that its publisher's folder holds, for weights of `size` bytes."""
         bucket_mb = getattr(self.config, "bucket_mb", 0)  # of an engine that takes buckets
         return int(load("rlcore.engines.publishers:room", self.name)(self.config.publish, size, bucket_mb))

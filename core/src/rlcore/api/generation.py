@@ -18,16 +18,14 @@ _PACKED: Mapping[str, type[Packed[Any]]] = {"token_ids": PackedInts, "log_probs"
 
 @dataclass(frozen=True, kw_only=True)
 class Completion:
-    """One answer of an engine. `token_ids` is what was sampled, the stop token included.
-
-    Both sequences are given as tuples and held packed, as those of a `Sample`.
+    """One answer of an engine. `token_ids`: what was sampled, the stop token included.
 
     `log_probs` (same length) are of the policy at the sampling temperature, before top-p, top-k or min-p cut
-    its distribution; without a cut that is what was sampled from.
-    `finish_reason`: "stop", "length" or "abort".
-    `routed_experts`: the experts that the engine chose for each token of prompt and answer but the last one,
-    which it never took in: base64 of little-endian int32 [tokens - 1, layers, K], as engines send it, which
-    is read where a batch is made. Empty where nobody asked for it.
+    the distribution. Both sequences may be given as tuples; like those of a `Sample` they are held packed.
+    `finish_reason`: "stop", "length" or "abort". `routed_experts`: the experts that the engine chose for
+    every token of prompt and answer except the last, which it never reads. Base64 of little-endian int32
+    [tokens - 1, layers, K], as engines send it; rlcore decodes it when it makes the batch. Empty where nobody
+    asked for it.
     """
 
     token_ids: TokenIds
@@ -63,11 +61,13 @@ class GenerationContext(Protocol):
     async def complete(
         self, prompt_ids: Sequence[int], *, n: int = 1, seed: int, rid: str, sampling: Sampling | None = None
     ) -> Sequence[Completion]:
-        """`n` completions of one prompt, which the engine computes once."""
+        """`n` completions of one prompt. The engine computes the prompt once."""
         ...
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """Siblings with what the run's reward says: `reward_status`, and `score` where that is SCORED."""
+        """The samples of one group with `reward_status` set by the run's reward, and `score` where it is
+        SCORED.
+        """
         ...
 
     def encode(self, text: str) -> tuple[int, ...]:
@@ -82,16 +82,16 @@ class GenerationContext(Protocol):
 class Generator(Protocol):
     """Kind `generator`: drives the engine through one trajectory.
 
-    It is built before any process is started: its factory raises `UserError` for what the user can mend, and
-    starts nothing. What `generate` raises fails the group ("crashed"); what is no fault of the generator is a
-    sample with the status FAILED and a `failure`.
+    rlcore builds it before it starts any process. The factory raises `UserError` for what the user can mend,
+    and starts nothing itself. An exception of `generate` counts as a crash and fails the group. For a failure
+    that is not the generator's fault, return a sample with the status FAILED and a `failure`.
     """
 
     async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample | list[Sample]:
         """`sample` with response, mask, log-probs, spans and status filled in.
 
-        A list means that the trajectory was split; its members keep the `rollout_id`. A group whose samples
-        all come SCORED is not shown to the run's reward.
+        A list of samples is one trajectory in pieces; all keep the `rollout_id`. A generator may score its
+        samples. If all samples of a group come SCORED, the run's reward is not asked.
         """
         ...
 
@@ -101,7 +101,7 @@ class CheckingGenerator(Protocol):
     """A generator that cannot answer every prompt, or needs something of the tokenizer."""
 
     def check(self, prompts: Sequence[Prompt], tokenizer: Tokenizer) -> None:
-        """Raises `UserError` where it cannot; called for each set of prompts before a process starts."""
+        """Raises `UserError` where it cannot. Called with each set of prompts, before any process starts."""
         ...
 
 
@@ -110,13 +110,13 @@ class ClosableGenerator(Protocol):
     """A generator that holds processes or connections."""
 
     async def close(self) -> None:
-        """Release them, in the event loop that generated, once the run has ended, however it did."""
+        """Release them. Called in the event loop of `generate` when the run ends, also after an error."""
         ...
 
 
 @runtime_checkable
 class GroupGenerator(Protocol):
-    """A generator that can do the samples of one group in one go (one request with `n`)."""
+    """A generator that makes all samples of a group at once, for example by one request with `n`."""
 
     async def generate_group(self, ctx: GenerationContext, samples: Sequence[Sample]) -> list[Sample]:
         """The group's samples, filled in, in their order."""
@@ -138,12 +138,13 @@ class GenerationClient(Protocol):
     ) -> Sequence[Completion]:
         """`n` completions. Raises `EngineError` where the engine cannot give them.
 
-        `session`: "NAME/N"; an engine that can begins the N requests of that name together.
+        `session`: "NAME/N" asks the engine to begin the N requests of that name together, so that it computes
+        the same batches in every run. An engine that cannot ignores it.
         """
         ...
 
     async def abort(self) -> None:
-        """Ends every request of the engine; what was sampled comes back as the answer."""
+        """End every request of the engine. Each answers with the tokens that it has sampled so far."""
         ...
 
 

@@ -6,13 +6,12 @@ from typing import Literal
 
 
 class Input(StrEnum):
-    """A column that costs a forward pass or a generation; it is made only where a part's config `needs` it.
+    """A column that costs a forward pass or a generation. It is made only if a part's config `needs` it.
 
-    Per token:
-    `OLD_LOG_PROBS`: the policy's before the update; `OLD_ENTROPY`: of its distribution there, in nats.
-    `REFERENCE_LOG_PROBS`: the frozen reference's.
-    `TEACHER_LOG_PROBS`: the frozen teacher's. `VALUES`: the critic's, before its update, each of the state
-    before the token. Per sample: `GREEDY_REWARD`: of the greedy response to the prompt.
+    For each token: `OLD_LOG_PROBS`, the policy's before the update; `OLD_ENTROPY`, of the policy's
+    distribution there, in nats; `REFERENCE_LOG_PROBS`; `TEACHER_LOG_PROBS`; `VALUES`, the critic's value of
+    the state before the token, before its update. For each sample: `GREEDY_REWARD`, of the greedy response to
+    the prompt.
     """
 
     OLD_LOG_PROBS = "old_log_probs"
@@ -25,11 +24,11 @@ class Input(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TopTokens:
-    """The `count` tokens that a model, before the update, holds likeliest in each response token's place.
+    """The `count` likeliest tokens at each position of the response, according to the teacher or the student.
 
-    Whoever's config asks for them finds two more columns in the batch, `TOP_IDS` int64 [R, count] and
-    `TEACHER_TOP_LOG_PROBS` float32 [R, count], and the policy's log-probs of the same tokens in
-    `rlcore.LossInputs`.
+    The student is the policy before the update. A loss whose config asks for them finds two more columns in
+    the batch, `TOP_IDS` int64 [R, count] and `TEACHER_TOP_LOG_PROBS` float32 [R, count], and the policy's
+    log-probs of the same tokens in `LossInputs.top_log_probs`.
     """
 
     count: int
@@ -41,9 +40,10 @@ TEACHER_TOP_LOG_PROBS = "teacher_top_log_probs"
 
 
 class TrainsOn(StrEnum):
-    """`ROLLOUTS`: what the policy answers, and a reward judges. Given by the data: `RESPONSES`, one to each
+    """What a recipe trains on.
 
-    prompt, or `PAIRS`, a chosen and a rejected one.
+    `ROLLOUTS`: the policy's own responses, judged by rewards. `RESPONSES`, `PAIRS`: what the data give to
+    each prompt, one response, or a chosen and a rejected one.
     """
 
     ROLLOUTS = "rollouts"
@@ -52,5 +52,5 @@ class TrainsOn(StrEnum):
 
     @property
     def per_prompt(self) -> int:
-        """Responses that the data give to each prompt."""
+        """How many responses the data give to each prompt."""
         return {"rollouts": 0, "given responses": 1, "given pairs": 2}[self.value]

@@ -90,7 +90,8 @@ def policy_gradient(new_R: Tensor, weight_R: Tensor, mask_R: Tensor) -> Tensor:
 
 
 def truncated_weights(log_ratio_R: Tensor, low: float, high: float) -> Tensor:
-    """Truncated importance weights clamp(ratio, low, high), detached (https://fengyao.notion.site/off-policy-rl).
+    """Truncated importance weights clamp(ratio, low, high), detached
+    (https://fengyao.notion.site/off-policy-rl).
 
     Takes log-ratios of tokens, or of sequences: the mean (geometric) or the sum (product) of the tokens'.
     """
@@ -98,7 +99,9 @@ def truncated_weights(log_ratio_R: Tensor, low: float, high: float) -> Tensor:
 
 
 def band_weights(log_ratio_R: Tensor, low: float, high: float) -> Tensor:
-    """The ratio inside [low, high], 0 outside, detached; NaN stays: IcePop (https://arxiv.org/abs/2510.18855)."""
+    """The ratio inside [low, high], 0 outside, detached; NaN stays: IcePop
+    (https://arxiv.org/abs/2510.18855).
+    """
     ratio_R = log_ratio_R.detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     return torch.where((ratio_R < low) | (ratio_R > high), torch.zeros_like(ratio_R), ratio_R)
 

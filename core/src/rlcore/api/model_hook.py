@@ -1,4 +1,6 @@
-"""What a plugin of the kind `model_hook` implements: it reaches the policy in each train worker."""
+"""What a plugin of the kind `model_hook` implements: it works on the policy's modules in each train
+worker.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ if TYPE_CHECKING:
 class ModelView:
     """The policy on one rank.
 
-    `modules`: this rank's part of it. `parameters`: this rank's, by their names in the whole model, which are
-    the trainer's; layers are numbered through all pipeline stages. `names`: those of all ranks.
+    `modules`: this rank's part of the model. `parameters`: this rank's parameters, by the trainer's names for
+    them in the whole model: layers are numbered through all pipeline stages. `names`: the names on all ranks.
     """
 
     modules: Sequence[nn.Module]
@@ -24,18 +26,18 @@ class ModelView:
 
 
 class ModelHook:
-    """Kind `model_hook`. A base, whose methods do nothing. Each train worker builds its own.
+    """Kind `model_hook`. Derive from it; its own methods do nothing. Each train worker builds one.
 
-    All ranks call its methods in the same order, so they may communicate. What it raises ends the run; a
-    `UserError` is for what the user can mend.
+    All ranks call the methods in the same order, so these may communicate. An error ends the run; raise
+    `UserError` for what the user can mend.
     """
 
     def built(self, model: ModelView) -> None:
-        """The weights are those of the directory, and there is no optimizer yet.
+        """Called when the model has its first weights and before there is an optimizer.
 
-        A parameter whose `requires_grad` it takes away is never changed. Also called in a resumed run, whose
-        weights come afterwards.
+        Set `requires_grad = False` on a parameter to freeze it. In a resumed run this is called too, before
+        the weights of the checkpoint are loaded.
         """
 
     def before_step(self, step: int, model: ModelView) -> None:
-        """Before the optimizer steps on the rollout batch of `step`, from 1."""
+        """Called before the optimizer steps of each rollout batch. `step` counts from 1."""

@@ -1,8 +1,8 @@
-"""What the config of a part tells core about it: one base for each kind that core asks anything of.
+"""What a part's config tells core about the part.
 
-A config class derives from the base of its kind; the kinds without one here (generator, model, source,
-tracker) derive from `rlcore.Config`. A class variable holds however the part is set; what depends
-on settings is a method or a property, which a config overrides.
+A config class derives from the base class of its kind. The kinds without a base here (generator, model,
+source, tracker) derive from `rlcore.Config`. What holds for every setting of the part is a class variable.
+What depends on settings is a method or a property, which a config overrides.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,22 +26,23 @@ class Neighbor:
 
 
 class PartConfig(Config):
-    """Of any part that a run may be made of."""
+    """The base for all parts that may object to a run."""
 
     def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:
-        """What of the run does not fit the part: a sentence each, which names the flag, what was found and
+        """Why the part cannot work in this run: sentences, each with the flag, what was found and what to
+        change.
 
-        what to change. rlcore refuses the run with the first one. `name`: of the part. `neighbors`: what
-        works on the run's batches and groups: losses, advantages, corrections, rewards, filters.
+        rlcore refuses the run with the first one. `name`: of the part. `neighbors`: the run's advantage,
+        losses, corrections, rewards and filters.
         """
         return ()
 
 
 class GroupConfig(PartConfig):
-    """Of what sees the samples of a prompt together."""
+    """The base for parts that see all samples of a prompt."""
 
     min_group_size: ClassVar[int] = 1
-    """The smallest group that the part works with; 2 where it compares siblings."""
+    """The smallest group that the part works with: 2 where it compares the samples."""
 
     def needed_group_size(self) -> int:
         """`min_group_size`, unless a setting changes what the part does with a group of one."""
@@ -52,10 +53,12 @@ class RewardConfig(GroupConfig):
     """Kind `reward`."""
 
     needs_label: ClassVar[bool] = False
-    """It compares with the prompt's label, so that a prompt without one is refused before the run starts."""
+    """The reward compares with the prompt's label. rlcore refuses a prompt without one before the run
+    starts.
+    """
 
     value_range: ClassVar[tuple[float, float] | None] = None
-    """The least and the greatest value of its scores and their parts; another one is a failure, no score."""
+    """Bounds of its scores and their parts, included. A value outside counts as a failure of the reward."""
 
 
 class FilterConfig(GroupConfig):
@@ -63,7 +66,7 @@ class FilterConfig(GroupConfig):
 
     @property
     def lowers_rewards(self) -> bool:
-        """It takes something from a reward, which may get below 0."""
+        """Whether it takes something off a reward, which may become negative."""
         return False
 
 
@@ -71,10 +74,10 @@ class ProducerConfig(PartConfig):
     """Kind `producer`."""
 
     trains_on: ClassVar[frozenset[TrainsOn]] = frozenset({TrainsOn.ROLLOUTS})
-    """The runs that it makes rollouts for."""
+    """The kinds of training that it makes rollouts for."""
 
     asynchronous: ClassVar[bool | None] = None
-    """Whether it is for asynchronous runs alone, or for synchronous ones alone; None: for both."""
+    """True: for asynchronous runs only; False: for synchronous runs only; None: for both."""
 
     @classmethod
     def suits(cls, trains_on: TrainsOn, asynchronous: bool) -> bool:
@@ -83,31 +86,33 @@ class ProducerConfig(PartConfig):
 
 
 class BatchConfig(GroupConfig):
-    """Of what works on the train batch."""
+    """The base for parts that work on the train batch."""
 
     needs: ClassVar[frozenset[Input]] = frozenset()
-    """The columns that the part reads and that cost a forward pass or a generation."""
+    """The columns it reads that cost a forward pass or a generation. rlcore makes no others."""
 
     trains_on: ClassVar[frozenset[TrainsOn]] = frozenset({TrainsOn.ROLLOUTS})
-    """The runs that it can be a part of."""
+    """The kinds of training that it can be a part of."""
 
 
 class AdvantageConfig(BatchConfig):
     """Kind `advantage`."""
 
     idle: ClassVar[bool] = False
-    """Its advantages are all 0: nothing is learned by the rewards."""
+    """Its advantages are all 0, so nothing is learned from rewards."""
 
 
 class LossConfig(BatchConfig):
     """Kind `loss`."""
 
     reads_advantages: ClassVar[bool] = True
-    """It learns by the advantages, and through them by the rewards."""
+    """Whether it uses the advantages, and through them the rewards."""
 
     @property
     def top_tokens(self) -> TopTokens | None:
-        """The likeliest tokens of each position, where it compares them with the teacher's."""
+        """The likeliest tokens of each position that it compares with the teacher's; None: it compares
+        none.
+        """
         return None
 
 
@@ -120,27 +125,29 @@ class CorrectionConfig(BatchConfig):
 
     @property
     def weighs(self) -> bool:
-        """Its weights stand for a ratio of two policies; else they leave tokens out."""
+        """True: it weighs tokens by a ratio of two policies; False: it only leaves tokens out."""
         return False
 
 
 class PassingConfig(Config):
-    """Of a part whose library has settings of its own, which pass through by their own names.
+    """The base for parts that hand the settings of a library on, under the library's own names.
 
-    `--<table>.<field>` sets them, as does the table `[<table>]` of a file.
+    A user sets them by `--<table>.<field>`, or in the table `[<table>]` of a file.
     """
 
     table: ClassVar[str] = ""
-    """What the user calls the library; empty: it takes no such fields."""
+    """The name of that table; empty: the part hands nothing on."""
 
     fields_of: ClassVar[str] = ""
     """Whose fields they are, for the help: `any field of …`."""
 
     synonyms: ClassVar[Mapping[str, str]] = {}
-    """What other frameworks call one of them: `{"tp": "tensor_model_parallel_size"}`."""
+    """What other frameworks call a field: `{"tp": "tensor_model_parallel_size"}`."""
 
     preload: ClassVar[tuple[str, ...]] = ()
-    """Modules that a process may import before it becomes a rank of the trainer, or the engine's server."""
+    """Modules to import ahead of time, in the process that becomes a rank of the trainer or the engine's
+    server.
+    """
 
 
 class EngineConfig(PassingConfig):
@@ -164,51 +171,53 @@ class EngineConfig(PassingConfig):
     )
 
     def complaints(self, run: RunConfig, fields: Mapping[str, Any]) -> Iterable[str]:
-        """What of the run does not fit the engine, a sentence each. `fields`: those of `table`, as given."""
+        """As `PartConfig.complaints`. `fields`: those of the engine's table, as given."""
         return ()
 
 
 class TrainerConfig(PassingConfig):
-    """Kind `trainer`. `fields` below: those of `table` as the user gave them, texts where they are flags."""
+    """Kind `trainer`.
+
+    Below, `fields` are those of its table as the user gave them: texts, where they are flags.
+    """
 
     libraries: ClassVar[tuple[str, ...]] = ()
-    """Distributions whose version may change a run's numbers."""
+    """Distributions whose version can change a run's numbers. The run folder records them."""
 
     layout_fields: ClassVar[frozenset[str]] = frozenset()
-    """Fields that only divide the work: a resumed run may change them."""
+    """Fields that only divide the work among ranks. A resumed run may change them."""
 
     needs_bridge: ClassVar[bool] = True
-    """It trains the models for which a plugin has a bridge; else any that transformers loads."""
+    """True: it trains models that have a bridge. False: it trains any model that transformers loads."""
 
     sleeps: ClassVar[bool] = False
-    """Its models can leave the device while engines generate (`rlcore.Sleeper`)."""
+    """Whether its models can leave the device while engines generate (`rlcore.Sleeper`)."""
 
     def model_ranks(self, fields: Mapping[str, Any]) -> int:
         """Ranks that hold one copy of the model together. ConfigError."""
         return 1
 
     def stage_layers(self, fields: Mapping[str, Any], layers: int) -> Sequence[Sequence[int]]:
-        """Of each pipeline stage, how many of the model's `layers` each of its chunks has. ConfigError."""
+        """How the model's `layers` are divided: for each pipeline stage, the layers of each chunk.
+
+        ConfigError.
+        """
         return [[layers]]
 
     def complaints(self, run: RunConfig, fields: Mapping[str, Any], roles: Collection[str]) -> Iterable[str]:
-        """What of the run does not fit the trainer, a sentence each. `roles`: of `critic`, `reference` and
-
-        `teacher`, those that the run has.
-        """
+        """As `PartConfig.complaints`. `roles`: the run's models beside the policy, such as `critic`."""
         return ()
 
     def beside_complaints(
         self, role: str, policy: Mapping[str, Any], own: Mapping[str, Any]
     ) -> Iterable[str]:
-        """What keeps a role with the fields `own` off the workers of the policy, which has those of `policy`.
-
-        The fields that `own` lacks are the policy's.
+        """Why one worker cannot hold the policy with the fields `policy` and a role that changes them by
+        `own`.
         """
         return ()
 
     def model_complaints(
         self, run: RunConfig, fields: Mapping[str, Any], hf_config: Mapping[str, Any]
     ) -> Iterable[str]:
-        """What does not fit the model of this config.json."""
+        """Why the trainer cannot train the model of this config.json under these fields."""
         return ()

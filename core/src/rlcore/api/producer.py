@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout:
-    """The groups of one step, by group id; there may be none. `version`: the weights to train with them.
+    """The groups of one step, ordered by group id; there may be none.
 
-    `metrics`: flat `rollout/…`, `reward/…` and `time/…` values. `batch`: what is trained on, in place of the
-    groups.
+    `version`: of the weights to be trained. `metrics`: flat `rollout/…`, `reward/…` and `time/…` values.
+    `batch`: what to train on instead of the groups, for a producer that makes batches itself.
     """
 
     step: int
@@ -41,32 +41,34 @@ class Producer(Protocol):
 
     @property
     def samples(self) -> bool:
-        """Whether engines sample for it, which need the weights of every step."""
+        """Whether engines sample for it. If not, no weights are published."""
         ...
 
     def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
         """Rollouts of the steps `done` + 1 to `steps`.
 
-        Asking for one means that all earlier ones were trained on and their weights published. What was
-        drawn and not handed over when it is closed must be in `state`. The metrics of a rollout have at least
-        `time/rollout_s` and `rollout/response_tokens`; a rollout may have no groups.
+        When the loop asks for the next one, it has trained on all earlier ones and published the weights.
+        Prompts that were drawn but not handed over when the generator is closed must be in `state`. The
+        metrics of each rollout include `time/rollout_s` and `rollout/response_tokens`.
         """
         ...
 
     def publication(self, version: int) -> AbstractAsyncContextManager[None]:
-        """Within, the engines take up `version`."""
+        """While it is entered, the engines load `version`."""
         ...
 
     def published(self, version: int) -> None:
-        """The engines hold `version` without a publication: the last rollout had no groups."""
+        """The version is now `version` although no weights changed, because the last rollout had no
+        groups.
+        """
         ...
 
     def suspended(self) -> AbstractAsyncContextManager[None]:
-        """Within, nothing is generated, and `state` holds all that was."""
+        """While it is entered, nothing is generated, and `state` holds everything generated so far."""
         ...
 
     def state(self) -> Mapping[str, Json]:
-        """What `load` needs, as JSON: no prompt may be lost or doubled by saving here and going on there."""
+        """What `load` needs, as JSON. A run that is saved and resumed must lose no prompt and repeat none."""
         ...
 
     def load(self, state: Mapping[str, Json]) -> None:
@@ -89,10 +91,11 @@ class PromptEncoder(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerContext:
-    """What a run has for its producer. Without engines (`clients`), there is nothing to sample with.
+    """What a run gives its producer.
 
-    `cursor`: what prompts are drawn from. `version`: of the weights that the engines hold first.
-    `baseline`: a greedy response is made beside each group, for its reward.
+    `cursor`: where prompts are drawn. `clients`: one for each engine; empty in a run without engines.
+    `version`: of the weights that the engines hold at the start. `baseline`: the recipe needs the reward of a
+    greedy response beside each group.
     """
 
     run: RunConfig

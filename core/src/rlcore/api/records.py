@@ -35,11 +35,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Component:
-    """A part that can be chosen by name. `factory` is called with an instance of `config`.
+    """A part that a user chooses by name. rlcore calls `factory` with an instance of `config`.
 
-    `config`: left out where there are no settings; else of the base of the kind (`rlcore.api.part_config`).
-    `suggests`: run-level defaults (canonical names) that come with choosing it; a recipe, a file or a flag
-    overrides them. `default`: chosen where nothing else of its kind is (`rlcore.plugins.registry`).
+    `config`: the class of its settings, derived from the base of the kind (`rlcore.RewardConfig`, …); left
+    out where there are none. `suggests`: settings of the run that come with choosing the part; a recipe, a
+    file or a flag overrides them. `default`: the part is chosen where the user chooses no other of its kind.
     """
 
     name: str
@@ -52,12 +52,13 @@ class Component:
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm:
-    """A recipe: names of parts and vetted defaults. It is data.
+    """A recipe: names of parts and vetted defaults. It is data, not code.
 
-    `parts`: kind → component name (filters and corrections: a list of names). `settings`: run-level defaults.
-    `tables`: part kind → defaults of the selected part's config. `trains_on`: where the responses come from;
-    of given ones a recipe names only the loss. `scales`: setting → factor of what a model's preset suggests
-    for it: an entropy bonus that fits advantages near 1 would drown those of another scale.
+    `parts`: kind → name of the part; filters and corrections take a list of names. `settings`: defaults of
+    the run's settings. `tables`: kind → defaults of the part's settings. `trains_on`: where the responses
+    come from; a recipe for responses of the data names only the loss. `scales`: setting → factor on the value
+    that a model's preset suggests. An entropy bonus that suits advantages near 1 is too strong for smaller
+    ones.
     """
 
     name: str
@@ -72,16 +73,15 @@ class Algorithm:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFamily(Component):
-    """A model bridge. `trainer`: the one that it is written for.
+    """A model bridge for one trainer, named by `trainer`.
 
-    `architectures`: the `architectures[0]` of the config.json files that it claims; "*": of those that no
-    other family claims, for a trainer that needs no bridge (`TrainerConfig.needs_bridge`).
+    `architectures`: it takes every config.json whose `architectures[0]` is one of these. "*" takes those that
+    no other family takes, for a trainer that needs no bridge (`TrainerConfig.needs_bridge`).
 
-    `preset`: `package.module:function`, called as `function(directory, seed)`, writes a tiny Hugging Face
-    directory with random weights; what `--model NAME` stands for. None: the family has no preset.
-    `facts`: `package.module:function` from the values of a config.json to `rlcore.ModelFacts`, for
-    `rlcore plan`; it imports no torch. `sizes`: `package:folder` with the config of each published size,
-    `NAME.json`.
+    `preset`: `package.module:function`. `--model NAME` calls `function(directory, seed)`, which writes a tiny
+    Hugging Face directory with random weights; None: the family has no preset. `facts`:
+    `package.module:function` from the values of a config.json to `rlcore.ModelFacts`, for `rlcore plan`; it
+    imports no torch. `sizes`: `package:folder` with the config.json of each published size as `NAME.json`.
     """
 
     trainer: str
@@ -93,16 +93,17 @@ class ModelFamily(Component):
 
 @dataclass(frozen=True, kw_only=True)
 class Source(Component):
-    """A prompt source. `task`: chosen by `--task NAME` (else it is the one behind `--data`)."""
+    """A prompt source. `task`: `--task NAME` chooses it; False: it is the source behind `--data`."""
 
     task: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignSetting:
-    """What another framework calls a setting: `name`, with underscores.
+    """A setting of another framework: `name`, with underscores.
 
-    `setting`: its name here, dotted; empty where none takes its place alone. `command`: tells what does.
+    `setting`: the setting of rlcore that replaces it, dotted; empty: no single one does. `command`: the
+    command that says how to translate it.
     """
 
     framework: str

@@ -11,32 +11,35 @@ from rlcore.api.types import Group, Json, Sample, Score
 
 
 class Reward(Protocol):
-    """Kind `reward`: runs in a killable worker process with a time limit. May be a `CheckedReward` too.
+    """Kind `reward`: runs in a worker process of its own, which has a time limit and can be killed.
 
-    A factory that has a parameter `tokenizer` beside `config` is given the run's: `rlcore.token_spans` tells
-    where the tokens of a response stand in its text, for credit of a span of text.
+    A factory with a parameter `tokenizer` beside `config` gets the run's tokenizer. With `rlcore.token_spans`
+    it finds the tokens of a piece of text, to give them a reward of their own. See also `CheckedReward`.
     """
 
     def score(self, samples: Sequence[Sample]) -> Sequence[Score]:
-        """One score for each sample. `samples` are all siblings of one group, in order.
+        """One score for each sample. `samples` are those of one group, in order.
 
-        In an evaluation, and for a greedy baseline, the group has one.
+        In an evaluation, and for a greedy baseline, the group has one sample.
         """
         ...
 
 
 class CheckedReward(Protocol):
-    """A reward's factory that knows what the machine must have."""
+    """A factory of a reward that needs something of the machine, such as a program or a server."""
 
     @classmethod
     def check(cls, config: Any) -> None:
-        """Raises `UserError` where the reward cannot work here. Called before any process is started."""
+        """Raises `UserError` where the reward cannot work here. Called before any process starts."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """`group` is what goes on (None: dropped, for `reason`, a short identifier that becomes a metric)."""
+    """What a filter decides. `group`: what to go on with; None: the group is dropped.
+
+    `reason`: why it is dropped, a short identifier that becomes a metric.
+    """
 
     group: Group | None
     reason: str | None = None
@@ -46,19 +49,19 @@ class Filter(Protocol):
     """Kind `filter`: judges a scored group."""
 
     def judge(self, group: Group) -> Verdict:
-        """Keep (possibly changed) or drop with a reason."""
+        """Keep the group, keep a changed copy of it, or drop it with a reason."""
         ...
 
 
 @runtime_checkable
 class GroupOrder(Protocol):
-    """A filter that also says which finished groups of an asynchronous run are trained on first."""
+    """A filter that also orders finished groups: an asynchronous run trains on the first ones."""
 
     def order(self, groups: Sequence[Group], version: int) -> Sequence[Group]:
-        """All of `groups`, which come with the oldest first, in the order of preference.
+        """All of `groups` in the order of preference. They come with the oldest first.
 
-        `version`: of the newest weights. A group that could not be trained on in time otherwise
-        (`--max-staleness`) goes before those that are preferred.
+        `version`: of the newest weights. A group that would become too old (`--max-staleness`) goes first,
+        whatever the order says.
         """
         ...
 

@@ -15,7 +15,7 @@ from rlcore.api.types import Json, Messages, Prompt
 class Prompts:
     """What a source offers: prompts to train on, and named held-out sets to evaluate on.
 
-    Both may be lazy sequences. The order is the source's; core shuffles with an exact, resumable cursor.
+    Both may be lazy sequences, in any order. Core shuffles them with an exact, resumable cursor.
     """
 
     train: Sequence[Prompt]
@@ -30,11 +30,13 @@ class Cursor(Protocol):
         ...
 
     def learn(self, prompt_id: str, rewards: Sequence[float]) -> None:
-        """A group of the prompt was scored, dropped ones included: `rewards`, one for each answer."""
+        """Called with the `rewards` of each scored group, one for each answer, even if a filter drops the
+        group.
+        """
         ...
 
     def metrics(self) -> dict[str, float]:
-        """`rollout/epoch` (passes over the prompts so far, as a fraction) and what else there is to say."""
+        """`rollout/epoch`, the passes over the prompts so far as a fraction, and any metrics of its own."""
         ...
 
     def state(self) -> dict[str, Json]:
@@ -56,7 +58,7 @@ class PromptSource(Protocol):
 
 @runtime_checkable
 class FileBackedSource(Protocol):
-    """A source whose prompts stand in files: a run that goes on refuses files that have changed."""
+    """A source that reads files. A run refuses to resume when they have changed."""
 
     def files(self) -> Sequence[str]:
         """Paths and URLs of the prompts to train on."""
@@ -65,41 +67,46 @@ class FileBackedSource(Protocol):
 
 @runtime_checkable
 class DrawingSource(Protocol):
-    """A source that says what is drawn next: it may grow, or react to scores, while the run goes on."""
+    """A source with a cursor of its own: it may add prompts, or choose them by their scores, during the
+    run.
+    """
 
     def cursor(self, prompts: Sequence[Prompt], seed: int) -> Cursor:
-        """Made once a run. `prompts`: those of `prompts().train`, which were checked before the run.
+        """The cursor of a run. `prompts`: `prompts().train`, which were checked before the run.
 
-        Its `take` may return others, and never fewer than were asked for; its `state` is in every checkpoint.
+        `take` may return other prompts too, but never fewer than it is asked for. Every checkpoint holds its
+        `state`.
         """
         ...
 
 
 @runtime_checkable
 class ResponseSource(Protocol):
-    """A source that knows right answers, for recipes that train on given responses."""
+    """A source that has a good response to each prompt, for recipes that train on given responses."""
 
     def with_responses(self) -> Prompts:
-        """The same, each prompt to train on with one entry in its `responses`."""
+        """As `prompts`, but each prompt to train on has one entry in `responses`."""
         ...
 
 
 @runtime_checkable
 class PairSource(Protocol):
-    """A source that knows better and worse answers, for recipes that train on given pairs."""
+    """A source that has a better and a worse response to each prompt, for recipes that train on pairs."""
 
     def with_pairs(self) -> Prompts:
-        """The same, each prompt to train on with `responses` (chosen, rejected)."""
+        """As `prompts`, but each prompt to train on has the `responses` (chosen, rejected)."""
         ...
 
 
 def content_hash(text: str | Messages, seed: int = 0) -> int:
-    """64 bits of what is asked; the same for equal texts and for equal messages."""
+    """A hash of 64 bits, the same for equal texts and for equal messages, in every process."""
     content = text if isinstance(text, str) else json.dumps(text, sort_keys=True, ensure_ascii=False)
     digest = blake2b(content.encode(), digest_size=8, salt=seed.to_bytes(8, "big"))
     return int.from_bytes(digest.digest(), "big")
 
 
 def content_share(content: int) -> float:
-    """Where a hash lies in [0, 1)."""
+    """The hash as a number in [0, 1): to hold out a fixed share of the prompts, compare it with that
+    share.
+    """
     return content / 2**64

@@ -14,10 +14,10 @@ from rlcore.api.types import Json, Sample
 class RunInfo:
     """What a tracker is told first.
 
-    `folder`: of the run. `settings`: every setting by its dotted name, as `run.toml` has it, without
-    secrets. `plugins`: plugin → version. `step`: 0, or the step that a resumed run goes on from: a tracker
-    forgets what it was told of later ones, for they are taken again. `decode`: text of token ids, special
-    tokens included.
+    `folder`: of the run. `settings`: every setting by its dotted name, as in `run.toml`, without secrets.
+    `plugins`: plugin → version. `step`: 0, or the step of the checkpoint that a resumed run goes on from. The
+    run repeats the steps after it, so a tracker forgets what it knows of them. `decode`: text of token ids,
+    special tokens included.
     """
 
     folder: Path
@@ -28,15 +28,19 @@ class RunInfo:
 
 
 class Tracker:
-    """Kind `tracker`: is told of what happens in a run, in the driver. A base, whose methods do nothing.
+    """Kind `tracker`: is told what happens in a run. Derive from it; its own methods do nothing.
 
-    It is built before any process is started: its factory raises `UserError` for what the user can mend, and
-    starts nothing. All calls come from one thread, which is the tracker's own: it holds nothing up. What it
-    raises is told once as a warning, and the run goes on; one whose `start` raised is told nothing more.
+    rlcore builds it before it starts any process. The factory raises `UserError` for what the user can mend,
+    and starts nothing itself. All methods are called in a thread of the tracker's own, so a slow one does not
+    delay the run. When one raises, rlcore warns once and the run goes on. After an error of `start`, the
+    tracker is not called again.
     """
 
     essential: ClassVar[bool] = False
-    """The run rests on what it writes: it is told at once, by the loop itself, and its errors end the run."""
+    """The run depends on what it writes.
+
+    The loop itself then calls it, waits for it, and ends with its errors.
+    """
 
     def start(self, run: RunInfo) -> None:
         """The run begins, or goes on."""
@@ -45,17 +49,18 @@ class Tracker:
         """The row of `metrics.jsonl` of `step`, evaluations included; step 0 is before the training."""
 
     def evaluation(self, step: int, samples: Mapping[str, Sequence[Sample]]) -> None:
-        """What the policy answered in the evaluation after `step`, by the name of the set."""
+        """The answers of the evaluation after `step`, by the name of the set."""
 
     def rollout(self, step: int, samples: Sequence[Sample]) -> None:
-        """What was trained on in `step`.
+        """The samples of `step`.
 
-        Every `save_rollouts_every` steps the samples have two more `extras`, one number a response token:
-        `advantages` and `trained_log_probs`, the policy's as each token was trained on (NaN: it was not).
+        Every `save_rollouts_every` steps they have two more `extras`, with one number for each response
+        token: `advantages`, and `trained_log_probs`, the policy's log-prob when the token was trained on
+        (NaN: it was not).
         """
 
     def checkpoint(self, step: int, folder: Path) -> None:
         """The checkpoint of `step` is complete."""
 
     def end(self, reason: str) -> None:
-        """The run ends: `exit_reason`, as its summary has it. Nothing is told afterwards."""
+        """The last call. `reason`: the `exit_reason` of the run's summary."""

@@ -1,9 +1,9 @@
-"""Kind `trainer`: what builds the models of a run, trains, saves and publishes them.
+"""Kind `trainer`: builds the models of a run, trains them, saves them and gives out their weights.
 
-A `Trainer` is made from its config. The driver asks it about fields, weights and directories. Each train
-worker calls `join` once, then `TrainerRank.build` once, then the methods of the models as often as it likes,
-and `TrainerRank.stop` at the end. What is called collective below is called by every rank of the process
-group, in the same order.
+The driver makes a `Trainer` from its config, to check fields and to convert weights. Each train worker makes
+one too: it calls `join` once, then `TrainerRank.build` once, then the methods of the models, and
+`TrainerRank.stop` at the end. *Collective* means: every rank of the process group makes this call, in the
+same order.
 
 Shape suffixes as in `rlcore.api.maths`: R = sum(R_i), the response tokens of a batch.
 """
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenOutputs:
-    """The model's view of the n response tokens of a micro-batch, in the micro-batch's order.
+    """What the model says of the n response tokens of a micro-batch, in their order.
 
-    `log_probs` fp32 [n], with gradient: of the distribution divided by the sampling temperature.
-    `entropy` fp32 [n], where it was asked for; with gradient only where that was asked for too.
-    `chosen` fp32 [n, K], with gradient: log-probs of K tokens in the place of each, where they were named.
+    `log_probs` fp32 [n], with gradient: logits are divided by the sampling temperature. `entropy` fp32 [n],
+    if asked for; with gradient only if that is asked for too. `chosen` fp32 [n, K], with gradient: log-probs
+    of K given tokens at each position, if asked for.
     """
 
     log_probs: Tensor
@@ -47,9 +47,9 @@ class TokenOutputs:
 
 @dataclass(frozen=True, kw_only=True)
 class LossResult:
-    """`total`: scalar Σ weight · loss, with its denominators already in the weights: never divided again.
+    """`total`: scalar Σ weight · loss. The weights contain the denominators, so nobody divides it again.
 
-    `metrics`: scalar sums, added over micro-batches and data-parallel ranks.
+    `metrics`: scalar sums, which are added over micro-batches and data-parallel ranks.
     """
 
     total: Tensor
@@ -60,9 +60,10 @@ class LossResult:
 class StepResult:
     """One optimizer step, the same on every rank.
 
-    `loss`, `metrics`: sums over micro-batches and data-parallel ranks. `grad_norm`: before clipping. `lr`:
-    of this step. `finite` is False where the loss or the norm is not finite: then nothing was changed.
-    `balance`: the routers' balancing loss with a coefficient of 1, summed over layers, where there is one.
+    `loss`, `metrics`: sums over micro-batches and data-parallel ranks. `grad_norm`: before clipping. `lr`: of
+    this step. `finite`: False if the loss or the norm is not finite; then the step has changed nothing.
+    `balance`: the balancing loss of a mixture's routers with a coefficient of 1, summed over layers; None:
+    there is none.
     """
 
     loss: float
@@ -74,17 +75,17 @@ class StepResult:
 
 
 SleepLevel = Literal["optimizer", "all"]
-"""What sleeps: the optimizer's state and the gradients, or the parameters as well."""
+"""What leaves the device: the optimizer's state and the gradients, or the parameters too."""
 
 PolicyLoss = Callable[[TokenOutputs, TrainBatch], LossResult]
-"""Called once a micro-batch that has response tokens, where the logits are."""
+"""Called for each micro-batch with response tokens, on the ranks that have the logits."""
 
 ValueFunction = Callable[[Tensor, TrainBatch], LossResult]
-"""From the values fp32 [n] of a micro-batch's response tokens, with gradient, to their loss."""
+"""From the values fp32 [n] of a micro-batch's response tokens, which carry the gradient, to their loss."""
 
 
 class Scorer(Protocol):
-    """A model that gives log-probs and is not trained, such as a teacher."""
+    """A model that gives log-probs and is not trained: a teacher or a reference."""
 
     def forward(
         self,
@@ -96,13 +97,14 @@ class Scorer(Protocol):
         top: int = 0,
         chosen: str | None = None,
     ) -> dict[str, Tensor]:
-        """Columns of this rank's response tokens, on the CPU, in `batch`'s order, without gradients.
+        """Columns of this rank's response tokens, on the CPU, in the order of `batch`, without gradients.
 
-        `log_probs` fp32 [R], of the distribution divided by `temperature`; with `entropy` also `entropy`
-        fp32 [R]. With `top` = K also `top_ids` int64 [R, K], the likeliest tokens in the place of each, and
-        `top_log_probs` fp32 [R, K]; with `chosen` the latter of the tokens in that column of `batch`, int64
-        [R, K]. `tokens_per_rank` bounds a micro-batch; a unit of `batch` stays in one. Collective; the ranks
-        of one data-parallel rank pass the same batch.
+        Always `log_probs` fp32 [R], with logits divided by `temperature`. With `entropy`: `entropy` fp32 [R].
+        With `top` = K: `top_ids` int64 [R, K], the likeliest tokens at each position, and `top_log_probs`
+        fp32 [R, K]. With `chosen`: `top_log_probs` of the tokens in that column of `batch`, int64 [R, K].
+
+        A micro-batch has at most `tokens_per_rank` tokens, and a unit of `batch` stays in one. Collective;
+        all ranks of a model replica pass the same batch.
         """
         ...
 
@@ -121,35 +123,35 @@ class Policy(Scorer, Protocol):
         entropy_grad: bool = False,
         chosen: str | None = None,
     ) -> StepResult:
-        """One optimizer step on this rank's mini-batch, whose gradient is the sum of d total / dθ.
+        """One optimizer step on this rank's mini-batch, which may be empty.
 
-        The sum goes over micro-batches and data-parallel ranks, and is divided by nothing. A batch may be
-        empty. `entropy`, `entropy_grad`: of `TokenOutputs.entropy`; `chosen`: as of `forward`. With a loss or
-        a gradient norm that is not finite no weight, no moment and no position of the schedule changes.
+        The gradient is the sum of d total / dθ over micro-batches and data-parallel ranks, divided by
+        nothing. `entropy`, `entropy_grad`: for `TokenOutputs.entropy`. `chosen`: as in `forward`. If the loss
+        or the gradient norm is not finite, weights, moments and the learning-rate schedule stay as they are.
         Collective.
         """
         ...
 
 
 class ValueModel(Protocol):
-    """What the learner needs of a critic: a model with one value a token in place of the logits."""
+    """What the learner needs of a critic: a model that gives one value for each token instead of logits."""
 
     def values(self, batch: TrainBatch, *, tokens_per_rank: int) -> Tensor:
         """The value of the state before each response token, fp32 [R] on the CPU, without gradient."""
         ...
 
     def fit(self, batch: TrainBatch, loss: ValueFunction, *, tokens_per_rank: int) -> StepResult:
-        """One optimizer step, as `Policy.train` takes it."""
+        """One optimizer step, under the rules of `Policy.train`."""
         ...
 
 
 class Staged(Protocol):
-    """The state of a model as it was, in host memory."""
+    """A copy of a model's state in host memory."""
 
     def write(self, folder: Path) -> None:
-        """Write into `folder`, which is made if needed. CheckpointError on every rank if it fails on any.
+        """Write into `folder`, which is made if needed. If it fails on one rank, all raise CheckpointError.
 
-        Collective. Called in a thread beside training, whose collectives must not mix with these.
+        Collective. Called in a thread beside training, so its collectives need a process group of their own.
         """
         ...
 
@@ -158,31 +160,31 @@ class Stateful(Protocol):
     """A model that a checkpoint holds."""
 
     def stage(self) -> Staged:
-        """A copy of all that going on takes: weights, optimizer, schedule, random states. Collective."""
+        """A copy of all that a resume needs: weights, optimizer, schedule, random states. Collective."""
         ...
 
     def load(self, folder: Path) -> None:
-        """What `Staged.write` wrote; under the same layout what follows is the same to the last bit.
+        """Load what `Staged.write` wrote. Under the same layout, training then goes on bit for bit.
 
-        CheckpointError where `folder` is missing, damaged or of another model. No code of a checkpoint is
-        run: it may come from anywhere. Collective.
+        CheckpointError where `folder` is missing, damaged or of another model. A checkpoint may come from
+        anywhere, so loading must not run code in it. Collective.
         """
         ...
 
 
 class Sleeper(Protocol):
-    """A model that can leave the device, for trainers whose config says that they sleep (`sleeps`)."""
+    """A model that can leave the device, for trainers whose config says `sleeps`. `rlcore.Offload` helps."""
 
     def sleep(self, what: SleepLevel) -> int:
-        """Move the optimizer's state to host memory, with `all` the weights too; gradients are given up.
+        """Move the optimizer's state to host memory, with `all` the weights too, and drop the gradients.
 
-        May be called again for more. Until `wake`, nothing else of it is called. The bytes that the device
-        has back, in all. Asks nothing of the other ranks (`rlcore.Offload` does the moving).
+        Returns the bytes freed on the device so far. May be called again with a higher level. Nothing else is
+        called before `wake`. Not collective.
         """
         ...
 
     def wake(self) -> None:
-        """Undo `sleep`: what follows is the same to the last bit as if the model had not slept."""
+        """Undo `sleep`. Training then goes on bit for bit as if the model had not slept."""
         ...
 
 
@@ -190,16 +192,16 @@ class TrainedPolicy(Policy, Stateful, Sleeper, Protocol):
     """The policy on one rank."""
 
     lr_scale: float
-    """What the learning rate of the schedule is multiplied by: 1, until the worker sets another."""
+    """The factor on the scheduled learning rate: 1, until the worker sets another."""
 
     view: ModelView | None
-    """What the hooks of `Roles` are shown; None without any."""
+    """The model as the hooks of `Roles` see it; None: there are no hooks."""
 
     def hf_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """(name, tensor) of every weight by its Hugging Face name, in the same order at every call.
+        """Every weight with its Hugging Face name, in the same order at every call.
 
-        A tensor is whole, detached and in the parameters' dtype. It may share memory with the parameters. A
-        tied output layer does not come. Collective: every rank goes to the end.
+        Each tensor is whole, detached and in the parameters' dtype; it may share memory with the parameters.
+        A tied output layer is left out. Collective: every rank iterates to the end.
         """
         ...
 
@@ -208,7 +210,7 @@ class ReferencePolicy(Scorer, Stateful, Sleeper, Protocol):
     """A frozen copy of the policy's architecture on one rank."""
 
     def copy_weights(self, policy: Any) -> None:
-        """Take over the weights of `policy`, the `TrainedPolicy` that was built beside it."""
+        """Copy the weights of `policy`, the `TrainedPolicy` that was built beside it."""
         ...
 
 
@@ -224,10 +226,10 @@ class Teacher(Scorer, Sleeper, Protocol):
 class Roles:
     """The models that one worker wants.
 
-    `policy` None: the worker has the critic alone. `optimizer`, `critic_optimizer` come with their models.
-    `is_swapped`: the reference costs no device memory but while it computes. `replay_routing`: tokens of the
-    policy go to the experts in the column `ROUTED_EXPERTS` of each batch. `hooks`: called with the policy
-    before its optimizer is made; a parameter without `requires_grad` stays as it is.
+    `policy`: None: the worker holds only the critic. `optimizer`, `critic_optimizer`: given with their
+    models. `is_swapped`: the reference takes device memory only while it computes. `replay_routing`: the
+    policy sends its tokens to the experts in the batch's column `ROUTED_EXPERTS`. `hooks`: are shown the
+    policy before its optimizer exists; parameters that they freeze (`requires_grad`) never change.
     """
 
     policy: ModelSpec | None = None
@@ -243,7 +245,7 @@ class Roles:
 
 @dataclass(frozen=True, kw_only=True)
 class Models:
-    """Those of `Roles`, on one rank; None where none was wanted."""
+    """The models of `Roles` on one rank. None: not wanted."""
 
     policy: TrainedPolicy | None = None
     reference: ReferencePolicy | None = None
@@ -255,7 +257,8 @@ class Models:
 class Rendezvous:
     """Where the ranks of one process group meet.
 
-    `listener`: rank 0's socket at `host:port`, to be taken over; None on the others. `seed`: the run's.
+    `listener`: on rank 0, the open socket at `host:port`, which it takes over; None on the others. `seed`:
+    the run's.
     """
 
     rank: int
@@ -271,10 +274,10 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True, kw_only=True)
 class DataRank:
-    """Where a rank stands among those that share the data; each of them has a share of every batch.
+    """The place of a rank among the data-parallel ranks, each of which gets a share of every batch.
 
-    `group`: these ranks, by a group that takes tensors of the CPU; None where there is one. `device`: of
-    tensors that all ranks reduce in torch's default group, which is that of the trainer.
+    `number`: its share. `group`: of these ranks, for CPU tensors; None: there is only one. `device`: of
+    tensors that all ranks reduce in torch's default process group, which is the trainer's.
     """
 
     number: int = 0
@@ -291,17 +294,20 @@ class TrainerRank(Protocol):
         ...
 
     def build(self, roles: Roles) -> Models:
-        """The models, with the weights of their directories (or of `ModelSpec.weights`). Collective; once."""
+        """The models with their first weights: those of `ModelSpec.weights`, or of the directory.
+
+        Collective.
+        """
         ...
 
     def stop(self) -> None:
-        """Leave the process group in order. Collective."""
+        """Leave the process group. Collective."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class SavedWeights:
-    """Weights in the `folder` that `Staged.write` wrote, and the model that they are of."""
+    """A `folder` that `Staged.write` wrote, and the model whose weights it has."""
 
     spec: ModelSpec
     folder: Path
@@ -333,25 +339,28 @@ class ConversionReport:
 
 
 ProgressCallback = Callable[[int, int], None]
-"""Told the bytes that were written since the last call, and how many there will be in all."""
+"""Called with the bytes written since the last call, and the bytes that there will be in all."""
 
 
 class Trainer(Protocol):
     """Made from its config, in the driver and in each train worker; imports its library where it needs it."""
 
     def check_fields(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The fields of its own table in their types; `given` as the user gave them, texts from flags.
+        """The fields of its own table in their types. `given`: as the user gave them; flags are texts.
 
-        ConfigError, one sentence, for one that the library has not, or that would have no effect.
+        ConfigError, one sentence, for a field that the library does not have, or that would have no effect.
         """
         ...
 
     def fields(self, run: RunConfig, given: Mapping[str, Any], *, gpu: bool) -> Mapping[str, Any]:
-        """`check_fields(given)`, with what the trainer adds for `run`: what `ModelSpec.fields` will be."""
+        """`check_fields(given)` plus what the trainer adds for `run`.
+
+        The result becomes `ModelSpec.fields`.
+        """
         ...
 
     def join(self, meeting: Rendezvous, fields: Mapping[str, Any]) -> TrainerRank:
-        """Join the process group under the layout of `fields`, and seed the process. Collective; once."""
+        """Join the process group under the layout of `fields`, and seed the process. Collective."""
         ...
 
     def to_hf(
@@ -362,12 +371,12 @@ class Trainer(Protocol):
         ranks: int = 1,
         plugin_files: Sequence[PluginFile] = (),
     ) -> ConversionReport:
-        """Write the new directory `out`, as transformers and SGLang load it, in the dtype of `source.spec`.
+        """Write the new directory `out` for transformers and SGLang, in the dtype of `source.spec`.
 
         It appears whole or not at all, with `checksums.json`. Config, tokenizer, chat template and generation
-        config come from `source.spec.path`. CheckpointError where `out` exists or does not fit on the disk,
-        or `source` is damaged or of another model. `ranks`: processes that may share the work; `plugin_files`
-        are loaded here, and needed there as well.
+        config come from `source.spec.path`. CheckpointError where `out` exists, the disk has no room, or
+        `source` is damaged or of another model. `ranks`: processes that may share the work; they need the
+        `plugin_files`.
         """
         ...
 
@@ -379,13 +388,13 @@ class Trainer(Protocol):
         ranks: int = 1,
         plugin_files: Sequence[PluginFile] = (),
     ) -> ConversionReport:
-        """Write the new directory `out`: the weights of `spec.path`, as `ModelSpec.weights` takes them.
+        """Write the new directory `out` with the weights of `spec.path` in the trainer's own form.
 
-        Every layout reads its part of them. Errors as of `to_hf`; ConfigError where the trainer has no form
-        of its own.
+        `ModelSpec.weights` then names it, and every layout reads its part. Errors as in `to_hf`; ConfigError
+        where the trainer has no form of its own.
         """
         ...
 
     def weights_in(self, path: Path) -> Path | None:
-        """The folder of the weights in a directory that `from_hf` made; None where it is none."""
+        """The folder with the weights in a directory that `from_hf` made; None: `from_hf` did not make it."""
         ...

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class AdvantageOutput:
-    """What an estimator that reads a critic gives: advantages, and the returns that the critic learns."""
+    """The result of an estimator that reads a critic: advantages, and the returns for the critic to learn."""
 
     advantages: Tensor
     returns: Tensor
 
 
 class AdvantageEstimator(Protocol):
-    """Kind `advantage`: sees the whole batch, whatever the data-parallel size."""
+    """Kind `advantage`: sees the whole batch, however many ranks share it."""
 
     def estimate(self, batch: TrainBatch) -> Tensor | AdvantageOutput:
         """Advantages, float32 [R]; with returns (float32 [R]) where the run has a critic.
@@ -40,12 +40,13 @@ class AdvantageEstimator(Protocol):
 class LossInputs:
     """One micro-batch of whole samples, response tokens only.
 
-    `log_probs` [R] carries the gradient; `old_log_probs` [R] are the trainer's before the update,
-    `rollout_log_probs` [R] the engine's; `advantages` [R]; `mask` [R] 0 or 1; `segments` int64 [R] the
-    sample of each token; `samples` = B. `entropy` [R] is there where the run asked for it, `top_log_probs`
-    [R, K], with gradient, where the loss's config has `top_tokens`. `batch` holds every further column. Where
-    the responses were given, nobody sampled them: old and rollout log-probs are `log_probs`, detached, and
-    the advantages 0; of pairs, `batch.per_sample["chosen"]` int64 [B] is 1 for the chosen response of its
+    `log_probs` [R] carries the gradient. `old_log_probs` [R]: the trainer's before the update.
+    `rollout_log_probs` [R]: the engine's. `advantages` [R]. `mask` [R]: 0 or 1. `segments` int64 [R]: the
+    sample of each token. `samples` = B. `entropy` [R]: if the run asks for it. `top_log_probs` [R, K], with
+    gradient: if the loss's config has `top_tokens`. `batch`: every further column.
+
+    For responses that the data give, old and rollout log-probs are `log_probs` without gradient, and the
+    advantages are 0. For pairs, `batch.per_sample["chosen"]` int64 [B] is 1 for the chosen response of a
     `group` and 0 for the rejected one.
     """
 
@@ -63,10 +64,10 @@ class LossInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class LossOutput:
-    """`per_token` [R]: the loss of each token; core owns mask, denominator and sum.
+    """`per_token` [R]: the loss of each token. Core applies mask and denominator, and sums.
 
     `metrics`: named values [R], logged as `train/<name>`, averaged over live tokens. `weighted`: likewise,
-    but averaged as the loss is, with the weights of its tokens.
+    but averaged with the weights that the loss has for its tokens.
     """
 
     per_token: Tensor
@@ -84,8 +85,8 @@ class Loss(Protocol):
 class ValueInputs:
     """One micro-batch of whole samples, response tokens only.
 
-    `values` [R] carries the gradient: the critic's, of the state before each token; `old_values` [R] are
-    those before the update; `returns` [R] what they should be; `mask` [R] 0 or 1. `batch` holds every
+    `values` [R] carries the gradient: the critic's value of the state before each token. `old_values` [R]:
+    the same before the update. `returns` [R]: what the values should be. `mask` [R]: 0 or 1. `batch`: every
     further column.
     """
 
@@ -97,7 +98,7 @@ class ValueInputs:
 
 
 class ValueLoss(Protocol):
-    """Kind `value_loss`: what the critic is trained on, token by token; its mean is taken over live tokens.
+    """Kind `value_loss`: the critic's loss of each token, which core averages over live tokens.
 
     Metrics are logged as `critic/<name>`.
     """
@@ -126,9 +127,9 @@ class CorrectionInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenWeights:
-    """`weights` [R], at least 0: what the loss of each token is multiplied by; 0 leaves the token out.
+    """`weights` [R], at least 0: the factor on each token's loss; 0 leaves the token out.
 
-    No weight changes a denominator. `metrics`: as those of `LossOutput`.
+    Denominators do not change with the weights. `metrics`: as those of `LossOutput`.
     """
 
     weights: Tensor
@@ -136,25 +137,29 @@ class TokenWeights:
 
 
 class Correction(Protocol):
-    """Kind `correction`: makes up for tokens that another policy, or another engine, has sampled."""
+    """Kind `correction`: weighs tokens that an older policy, or an engine with other numerics, has
+    sampled.
+    """
 
     def weigh(self, inputs: CorrectionInputs) -> TokenWeights:
-        """A pure function of the samples themselves: it must not depend on their neighbors.
+        """A pure function of each sample, which must not depend on the other samples of the micro-batch.
 
-        What does, such as a mean over the batch, is a column that it makes before (`BatchColumns`).
+        For a value that does, such as a mean over the batch, implement `BatchColumns` too.
         """
         ...
 
 
 @runtime_checkable
 class BatchColumns(Protocol):
-    """What a loss or a correction implements too where the value of a token depends on other samples."""
+    """For a loss or a correction that needs a value of the whole batch, whose micro-batches it sees one by
+    one.
+    """
 
     def batch_columns(self, batch: TrainBatch) -> Mapping[str, Tensor]:
-        """Columns [R] by names of the part's own; its call finds them in `inputs.batch.per_token`.
+        """Columns [R] under names of the part's own, which it later finds in `inputs.batch.per_token`.
 
-        Called once a step, before any update, with the whole batch, whatever the data-parallel size: with
-        the advantages in `batch.per_token["advantages"]`, the mini-batch of each sample in
-        `batch.per_sample["minibatch"]`, and the columns that the part's config `needs`.
+        Called once a step with the whole batch, before any update. The batch has the advantages in
+        `per_token["advantages"]`, the mini-batch of each sample in `per_sample["minibatch"]`, and the columns
+        that the part's config `needs`.
         """
         ...

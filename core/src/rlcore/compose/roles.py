@@ -1,4 +1,4 @@
-"""The models beside the policy, and their own fields of the trainer: `--critic.megatron.FIELD`."""
+"""The models beside the policy, and their own fields of the trainer: `--critic.TABLE.FIELD`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROLES = (CRITIC, REFERENCE, TEACHER)
 
 
 def role_of(name: str) -> tuple[str, str]:
-    """`critic.megatron.x` → (`critic`, `megatron.x`); a name without a role → (``, the name)."""
+    """`critic.table.x` → (`critic`, `table.x`); a name without a role → (``, the name)."""
     role, dot, rest = name.partition(".")
     return (role, rest) if dot and role in ROLES else ("", name)
 

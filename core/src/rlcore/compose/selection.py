@@ -209,7 +209,7 @@ class Selection:
         yield from ((entry, config) for entry, config in table_owners(self.registry) if entry in selected)
 
     def passes_through(self, name: str, layer: Layer) -> bool:
-        """Whether `name` is a field that core hands on unread, such as `megatron.recompute_granularity`.
+        """Whether `name` is a field that core hands on unread, such as one of the trainer's library.
 
         ConfigError where it belongs to a part that is not selected.
         """
@@ -219,7 +219,7 @@ class Selection:
             return False
         if table in (FROZEN, ENGINE_GROUP) and not role:
             return True
-        # A role (`critic.megatron.…`) has fields of the trainer alone.
+        # A role (`critic.TABLE.FIELD`) has fields of the trainer alone.
         owners = [
             owner
             for owner, config in table_owners(self.registry)
