@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 async def call_in_thread(function: Callable[[], T]) -> T:
-    """`function()` in a thread of its own, so that one that hangs takes nobody's place.
+    """`function()` in a thread of its own. A pool of threads could fill up with calls that hang.
 
-    A cancelled call goes on until it returns by itself, since Python has no way to end a thread; it holds up
-    neither the loop nor the end of the process.
+    After a cancellation the thread runs on until it returns, since Python cannot end a thread. It delays
+    neither the event loop nor the end of the process.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()

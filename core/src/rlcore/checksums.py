@@ -1,4 +1,4 @@
-"""A digest of one tensor, the same on the trainer's and on the engine's side."""
+"""A digest of a tensor that trainer and engine compute alike."""
 
 import ctypes
 import hashlib
@@ -18,14 +18,14 @@ def checksum(tensor: torch.Tensor) -> str:
 
 
 class Checksum:
-    """`checksum` of a tensor whose values come in parts; `whole` has its dtype and shape alone."""
+    """`checksum` of a tensor whose values come in parts. `whole`: a tensor of its dtype and shape."""
 
     def __init__(self, whole: torch.Tensor) -> None:
         head = f"{str(whole.dtype).removeprefix('torch.')}{list(whole.shape)}".encode()
         self._digest = hashlib.blake2b(head, digest_size=16)
 
     def add(self, part: torch.Tensor) -> None:
-        """The values behind those before, in the order of the whole."""
+        """Add the next values, in the order of the whole tensor."""
         flat = part.detach().contiguous().cpu().reshape(-1)
         # not by numpy(), whose arrays forbid torch for good to give the memory back (`rlcore.Offload`)
         if flat.numel():
@@ -33,5 +33,5 @@ class Checksum:
 
     @property
     def value(self) -> str:
-        """Of all parts so far."""
+        """The digest of all parts so far."""
         return self._digest.hexdigest()

@@ -1,4 +1,4 @@
-"""The facts of a model, read from the values of its config.json."""
+"""The sizes of a model (`rlcore.ModelFacts`), read from its config.json."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ def decoder_facts(
     latent: LatentFacts | None = None,
     experts: ExpertFacts | None = None,
 ) -> ModelFacts:
-    """The facts of the values of a config.json, by the names that the families share.
+    """The facts of a decoder, from the names in config.json that most families share.
 
-    `qkv_bias`, `qk_norm`: there whatever the config says. What is missing raises KeyError.
+    `qkv_bias`, `qk_norm`: the family has them although config.json does not say so. KeyError where a value is
+    missing.
     """
     hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
     return ModelFacts(
@@ -43,7 +44,7 @@ def decoder_facts(
 
 
 def latent_facts(config: Mapping[str, Any]) -> LatentFacts:
-    """Likewise, of latent attention."""
+    """The facts of latent attention. Raises as `decoder_facts`."""
     return LatentFacts(
         query=int(config.get("q_lora_rank") or 0),
         key_value=int(config["kv_lora_rank"]),
@@ -54,7 +55,7 @@ def latent_facts(config: Mapping[str, Any]) -> LatentFacts:
 
 
 def expert_facts(config: Mapping[str, Any], *, exact_router: bool = False) -> ExpertFacts:
-    """Likewise, of a mixture of experts."""
+    """The facts of a mixture of experts. Raises as `decoder_facts`."""
     # transformers 5 writes another name than the published configs have
     named = next((name for name in EXPERT_FIELDS if name in config), EXPERT_FIELDS[0])
     width = int(config["moe_intermediate_size"])

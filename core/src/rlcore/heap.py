@@ -1,13 +1,13 @@
-"""Keep what lives for the whole of a process out of the garbage collector's rounds."""
+"""Keep objects that live as long as the process out of garbage collections."""
 
 import gc
 
 
 def settle_heap() -> None:
-    """Call it once, when a process has started: later collections walk only what came after.
+    """Call it once, after the imports of a process. Later collections look only at newer objects.
 
-    torch, transformers and Ray leave some million objects behind. A full collection takes 40 ms to find
-    nothing among them, and the objects of one step are enough to cause it.
+    The imports of torch, transformers and Ray create about a million objects. A full collection takes 40 ms
+    to look through them in vain, and the objects of a single step can trigger one.
     """
     gc.collect()
     gc.freeze()

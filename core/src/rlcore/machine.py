@@ -1,4 +1,4 @@
-"""What this machine has, as far as it can be told without torch."""
+"""What this machine has, found out without torch."""
 
 from pathlib import Path
 
@@ -6,5 +6,5 @@ _GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
 
 
 def has_gpu() -> bool:
-    """Whether there is a device of NVIDIA or AMD: a plugin's record may be the default of such a machine."""
+    """Whether there is a GPU of NVIDIA or AMD. A plugin may make its part the default on such a machine."""
     return any(device.exists() for device in _GPU_DEVICES)

@@ -14,7 +14,7 @@ from rlcore.api.errors import RunError
 
 LOOPBACK = "127.0.0.1"
 _UNCLAIMED = range(20_000, 32_000)
-"""Above Ray's ports (10,002 to 19,999), below those that Linux takes for connections (32,768 and more)."""
+"""Ports above Ray's (10,002 to 19,999) and below those that Linux uses for connections (32,768 and more)."""
 _TRIES = 100
 
 
@@ -25,10 +25,10 @@ def listen(address: str, port: int = 0) -> socket.socket:
 
 
 def free_port(host: str = LOOPBACK) -> int:
-    """A TCP port of `host` that was free a moment ago, of those that neither system nor Ray hands out.
+    """A free TCP port of `host` that neither the system nor Ray hands out.
 
-    A port that the system chose could be its choice for the next connection of any process, before the
-    server that it is meant for listens. Raises `RunError` where none is found.
+    Raises `RunError` where there is none. A port chosen by the system would be riskier: before the server
+    listens there, the system may give it to any other connection.
     """
     for port in random.SystemRandom().sample(_UNCLAIMED, _TRIES):
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -63,12 +63,12 @@ class HeldPort:
         self.number = int(self._socket.getsockname()[1])
 
     def close(self) -> None:
-        """Anyone may have it now."""
+        """Give the port up."""
         self._socket.close()
 
 
 def loopback_interface(address: str) -> str | None:
-    """The network interface of `address`, an IP address, where that is one of the loopback."""
+    """The network interface of the IP address `address` if it is a loopback address; else None."""
     if not ipaddress.ip_address(address).is_loopback:
         return None
     for name, addresses in psutil.net_if_addrs().items():
@@ -78,9 +78,10 @@ def loopback_interface(address: str) -> str | None:
 
 
 def stay_on(address: str) -> dict[str, str]:
-    """The environment by which gloo and NCCL keep to the interface of `address` where that is a loopback's.
+    """Environment variables that keep gloo and NCCL on the loopback interface, if `address` is a loopback
+    address.
 
-    What the environment says already stands; empty where `address` is no loopback's.
+    Variables that are set already are left alone. Empty for any other address.
     """
     name = loopback_interface(address)
     variables = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if name else ()
@@ -88,7 +89,7 @@ def stay_on(address: str) -> dict[str, str]:
 
 
 def own_address(host: str) -> str:
-    """The address by which this machine reaches `host`; nothing is sent."""
+    """This machine's address on the way to `host`. Sends nothing."""
     family, *_, address = socket.getaddrinfo(host, 1, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect(address)

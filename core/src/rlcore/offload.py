@@ -1,4 +1,4 @@
-"""Tensors that leave their device for host memory, and come back in place: how a trainer sleeps."""
+"""Move tensors from their device to host memory and back in place: how a trainer sleeps."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor, UntypedStorage
 class Offload:
     """Moves the storages of tensors to host memory and back.
 
-    A storage is emptied where it is, so that every view of it is good again once it is filled: parameters
-    that are views of one buffer, as well as a shard that an optimizer has of them. Until then nobody may
-    read or write one of them. On a CPU the copy lies in the same memory, and the rest is alike.
+    It empties a storage in place. Once refilled, all views of the storage are valid again: parameters that
+    share one buffer, and an optimizer's shards of them. Until then nobody may read or write them. On a CPU it
+    works in the same way, only that the copy is in the same memory.
     """
 
     def __init__(self) -> None:
@@ -21,25 +21,31 @@ class Offload:
         self._dropped: list[tuple[UntypedStorage, torch.device, int]] = []
 
     def move(self, tensors: Iterable[Tensor]) -> None:
-        """Keep a copy of what `tensors` lie in, and give the memory back. What is away already stays so."""
+        """Copy the storages of `tensors` to host memory, and free them.
+
+        Those that are away already stay away.
+        """
         moved = [(storage, device, _on_host(storage, device)) for storage, device in _storages(tensors)]
         _give_back(storage for storage, *_ in moved)
         self._kept += moved
 
     def drop(self, tensors: Iterable[Tensor]) -> None:
-        """Give the memory back without a copy: `restore` fills it with zeros. Every step does so itself."""
+        """Free the storages without a copy; `restore` fills them with zeros.
+
+        For gradients, which each step zeroes.
+        """
         dropped = [(storage, device, storage.nbytes()) for storage, device in _storages(tensors)]
         _give_back(storage for storage, *_ in dropped)
         self._dropped += dropped
 
     @property
     def nbytes(self) -> int:
-        """What was given back of the device's memory."""
+        """The bytes freed on the device."""
         kept = sum(copy.nbytes for *_, copy in self._kept)
         return kept + sum(size for *_, size in self._dropped)
 
     def restore(self) -> None:
-        """Take the memory again, with what was in it to the last bit."""
+        """Allocate the storages again, and fill them with what was in them."""
         for storage, device, copy in self._kept:
             storage.resize_(copy.nbytes)
             _bytes(storage, device).copy_(copy, non_blocking=True)
@@ -52,13 +58,13 @@ class Offload:
 
 
 def host_copy(tensor: Tensor) -> Tensor:
-    """`tensor` in host memory, pinned where it comes from a GPU: both ways are faster then."""
+    """A copy of `tensor` in host memory. It is pinned for a tensor of a GPU, which makes transfers faster."""
     host = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
     return host.copy_(tensor.detach())
 
 
 def _storages(tensors: Iterable[Tensor]) -> list[tuple[UntypedStorage, torch.device]]:
-    """What `tensors` lie in, each once, but for what is empty."""
+    """The storages of `tensors`, each once, without empty ones."""
     found: dict[int, tuple[UntypedStorage, torch.device]] = {}
     for tensor in tensors:
         storage = tensor.untyped_storage()
@@ -69,7 +75,7 @@ def _storages(tensors: Iterable[Tensor]) -> list[tuple[UntypedStorage, torch.dev
 
 
 def _bytes(storage: UntypedStorage, device: torch.device) -> Tensor:
-    """uint8 [n], over the storage itself."""
+    """The storage as a tensor, uint8 [n], which shares its memory."""
     return torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
 
 
@@ -78,7 +84,7 @@ def _on_host(storage: UntypedStorage, device: torch.device) -> Tensor:
 
 
 def _give_back(storages: Iterable[UntypedStorage]) -> None:
-    """To the driver too, where torch keeps what is freed: another process wants it."""
+    """Empty the storages, and torch's cache too: another process needs the device's memory."""
     has_gpu = torch.cuda.is_available()
     if has_gpu:
         torch.cuda.synchronize()  # another stream may still read

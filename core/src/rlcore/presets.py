@@ -1,6 +1,6 @@
-"""Tiny random models with a tokenizer of single characters: what `--model FAMILY` trains on a laptop.
+"""Tiny random models with a tokenizer of single characters, which `--model FAMILY` trains on a laptop.
 
-A family's preset is its config and a call of `write_tiny`. Importing this imports no torch.
+A family's preset is a config and a call of `write_tiny_model`. Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ TINY_SUGGESTS: Mapping[str, Any] = MappingProxyType(
         "eval_every": 20,
     }
 )
-"""What lets a two-layer model learn a task of a few characters from random weights in a hundred steps."""
+"""Settings with which a two-layer model learns a task of a few characters from random weights in 100
+steps.
+"""
 
 TINY_SIZES: Mapping[str, Any] = MappingProxyType(
     {
@@ -63,8 +65,10 @@ TINY_SIZES: Mapping[str, Any] = MappingProxyType(
         "dtype": "float32",
     }
 )
-"""Fields of a config.json. Untied embeddings and a wide initialization: with either changed, a model learns
-several times slower."""
+"""Fields of a config.json.
+
+With tied embeddings or a narrower initialization, a model learns several times slower.
+"""
 
 
 Shapes = Iterable[tuple[str, tuple[int, ...]]]
@@ -74,10 +78,10 @@ Shapes = Iterable[tuple[str, tuple[int, ...]]]
 def write_tiny_model(
     directory: str | Path, config: Mapping[str, Any], seed: int = 0, shapes: Shapes | None = None
 ) -> Path:
-    """Write the Hugging Face directory of a model of `config`, which `TINY_SIZES` is a part of; returns it.
+    """Write and return the Hugging Face directory of a random model of `config`, which includes `TINY_SIZES`.
 
-    The same seed gives the same bytes. `shapes`: those that transformers makes of the config, for a family
-    that spares the start of a run the import of the model's class.
+    The same seed gives the same bytes. `shapes`: those that transformers derives from the config. A family
+    that gives them saves the import of the model's class at the start of a run.
     """
     from safetensors.torch import save_file
 

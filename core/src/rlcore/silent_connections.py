@@ -1,4 +1,4 @@
-"""Connections on which nobody asks: aiohttp's server waits for a first request for ever."""
+"""Close connections that send no request: aiohttp's server would wait for one forever."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 SILENT_S = 60.0
-"""Seconds that a connection may take to its first request; it is closed up to half as many later."""
+"""Seconds that a connection may take until its first request.
+
+It is closed at most half as long after that.
+"""
 
 KEEPALIVE_S = 75.0
-"""Seconds that one may be idle after a request."""
+"""Seconds that a connection may be idle after a request."""
 
 
 class Server(Protocol):
@@ -19,14 +22,14 @@ class Server(Protocol):
 
     @property
     def connections(self) -> Sequence[Any]:
-        """Those that are open."""
+        """The open connections."""
         ...
 
 
 class SilentConnections:
-    """Closes the connections to a server that bring no request in time, so that they cannot use it up.
+    """Closes connections to a server that send no request in time, so that they cannot exhaust it.
 
-    It is told of every request (`note`); `watch` goes on until it is cancelled.
+    Call `note` for every request. `watch` runs until it is cancelled.
     """
 
     def __init__(self, limit_s: float = SILENT_S) -> None:
@@ -34,11 +37,11 @@ class SilentConnections:
         self._asked: set[Any] = set()
 
     def note(self, connection: Any) -> None:
-        """A request has come on it (`request.protocol`)."""
+        """Note a request on the connection (`request.protocol`)."""
         self._asked.add(connection)
 
     async def watch(self, server: Server | None) -> None:
-        """Close what is silent on `server`, that of a runner which is set up."""
+        """Close silent connections of `server`, again and again. `server`: of a runner that is set up."""
         assert server is not None, "the runner is set up"
         opened: dict[Any, float] = {}
         while True:

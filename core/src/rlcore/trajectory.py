@@ -1,4 +1,4 @@
-"""What generators make of an engine's answers: one answer is a response, or several turns are."""
+"""For generators: build a sample from an engine's answers, a single one or several turns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FINISHED = {
     "length": GenerationStatus.TRUNCATED,
     "abort": GenerationStatus.ABORTED,
 }
-"""What an engine's finish reason says of a sample that ends with that answer."""
+"""An engine's finish reason → the status of a sample that ends with that answer."""
 
 
 def answered(sample: Sample, completion: Completion) -> Sample:
@@ -32,13 +32,16 @@ def answered(sample: Sample, completion: Completion) -> Sample:
 
 
 class Trajectory:
-    """What the policy sampled, and what tools or an environment wrote in between; nothing is tokenised twice.
+    """A conversation as tokens: what the policy samples, and what tools or an environment write in between.
 
-    Prompt and response together are at most the prompt and `ctx.sampling.max_tokens` tokens long.
+    No text is tokenised twice. The response has at most `ctx.sampling.max_tokens` tokens, those of tools
+    included.
     """
 
     def __init__(self, ctx: GenerationContext, sample: Sample, used: int = 0) -> None:
-        """`used`: tokens of the limit that the sample's prompt has taken, beyond what its source gave."""
+        """`used`: tokens that count towards the limit already, because the generator has added them to the
+        prompt.
+        """
         self._ctx = ctx
         self._sample = sample
         self._limit = ctx.sampling.max_tokens - used
@@ -46,7 +49,7 @@ class Trajectory:
 
     @property
     def turns(self) -> int:
-        """Answers of the policy."""
+        """How many times the policy has answered."""
         return self._turns
 
     @property
@@ -65,7 +68,7 @@ class Trajectory:
         return len(self._sample.response_ids)
 
     async def answer(self, most: int | None = None) -> Completion:
-        """The policy's next turn, at most `most` tokens, asked of the engine; there must be room."""
+        """Ask the engine for the policy's next turn, of at most `most` tokens. There must be room."""
         sample, left = self._sample, self.room if most is None else min(most, self.room)
         assert left > 0, "whoever asks looks at the room"
         rid = f"{sample.rollout_id}-{sample.attempt}.{self._turns}"
@@ -82,7 +85,10 @@ class Trajectory:
         return done
 
     def observe(self, ids: Sequence[int]) -> bool:
-        """Add tokens that nobody sampled; they are not trained on. False: there is no room for them."""
+        """Add tokens that the policy did not sample and is not trained on.
+
+        False: there is no room for them.
+        """
         if len(ids) > self.room:
             return False
         self._append(PackedInts(ids), 0, PackedFloats.full(len(ids), 0.0), ())
@@ -104,12 +110,15 @@ class Trajectory:
 
 
 def turn_seed(seed: int, turn: int) -> int:
-    """The seed of an answer: turns must not repeat each other's chance."""
+    """The seed of one turn's answer.
+
+    Turns need different seeds, or they would repeat each other's random numbers.
+    """
     return (seed + 0x9E3779B1 * turn) % 2**31
 
 
 def _joined(sample: Sample, spans: Sequence[Span]) -> tuple[Span, ...]:
-    """What was observed counts to the answer before it, or to the first one."""
+    """The spans of the response. Observed tokens belong to the answer before them, or to the first answer."""
     found = list(sample.spans)
     for span in spans:
         start = len(sample.response_ids) + span.start if found else 0

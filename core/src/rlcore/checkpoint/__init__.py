@@ -1,1 +1,1 @@
-"""Run and checkpoint folders, and what is allowed to be read from them."""
+"""Checkpoint folders: written whole or not at all, and read without running code in them."""

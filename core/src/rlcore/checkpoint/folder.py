@@ -18,14 +18,14 @@ from rlcore.api.errors import CheckpointError
 from rlcore.api.types import parse_json
 
 FORMAT_VERSION = 1
-"""Of the folder's layout; a newer one is refused."""
+"""The version of the folder's layout. A newer one is refused."""
 
 COMPLETE_MARKER = "complete.json"
 """Written last: a folder without it was never finished."""
 
 _TEMPORARY = ".partial"
 _FILES = "files"
-"""In the marker: the size and the checksum of each file, by its path in the folder."""
+"""Key of the marker: the size and the checksum of each file, by its path in the folder."""
 _CHUNK = 8 * 2**20
 _THREADS = 4
 
@@ -36,9 +36,10 @@ def write_atomically(
 ) -> Iterator[Path]:
     """A temporary folder beside `final` that becomes `final` when the block ends without an error.
 
-    Its files are on disk, and their checksums in the marker, before the rename. `info`: further JSON values
-    for the marker, where one is written (`marked`: a directory that others read has none). After an error
-    nothing is left, and an older `final` is untouched; an error of the file system becomes a CheckpointError.
+    Before the rename, the files are on disk and their checksums are in the marker. After an error nothing is
+    left, and an older `final` is untouched. An error of the file system becomes a CheckpointError. `info`:
+    further JSON values for the marker. `marked`: False writes no marker, for a directory that other programs
+    read.
     """
     temporary = final.with_name(f"{final.name}{_TEMPORARY}")
     try:
@@ -56,7 +57,7 @@ def write_atomically(
 
 
 def disk_sentence(path: Path, error: OSError) -> str:
-    """One sentence about a file-system error while `path` was written."""
+    """The sentence for a file-system error while `path` was written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{path} could not be written: the disk is full; free space or choose another --run-dir."
     return f"{path} could not be written: {error.strerror or error}."
@@ -84,9 +85,11 @@ def newest_complete(root: Path) -> Path | None:
 
 
 def newest_intact(root: Path) -> tuple[Path | None, list[CheckpointError]]:
-    """The newest checkpoint whose files are all as they were written, and what is wrong with newer ones.
+    """The newest checkpoint whose files are all as they were written, and the errors of the damaged newer
+    ones.
 
-    Raises `NewerFormatError`: a newer rlcore reads that one.
+    Raises `NewerFormatError` where a checkpoint needs a newer rlcore: it is not damaged, so it must not be
+    passed over.
     """
     errors: list[CheckpointError] = []
     for folder in reversed(_numbered(root)):
@@ -102,9 +105,9 @@ def newest_intact(root: Path) -> tuple[Path | None, list[CheckpointError]]:
 
 
 def check_files(folder: Path) -> None:
-    """CheckpointError, with the name of the file, where one is not as it was written, or should not be there.
+    """CheckpointError, with the name of the file, where one has changed, is missing, or should not be there.
 
-    A checkpoint from before there were checksums is only asked for its marker. Speed: that of reading it.
+    Of a checkpoint without checksums, only the marker is checked. Takes as long as reading all files.
     """
     expected = read_marker(folder).get(_FILES)
     if expected is None:
@@ -142,9 +145,10 @@ def read_marker(folder: Path) -> dict[str, Any]:
 
 
 def prune(root: Path, keep: int, *, step: int) -> None:
-    """Remove all but the newest `keep` complete checkpoints up to `step`, and what interrupted writes left.
+    """Remove all but the newest `keep` complete checkpoints up to `step`, and the leftovers of interrupted
+    writes.
 
-    Those beyond `step` are what a resumed run passed over: they count for nothing.
+    Checkpoints beyond `step` do not count: a resumed run has passed over them because they are damaged.
     """
     folders = [path for path in checkpoints(root) if int(path.name) <= step]
     for path in folders[: max(0, len(folders) - keep)]:

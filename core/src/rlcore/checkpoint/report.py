@@ -1,4 +1,4 @@
-"""What a conversion wrote: the sha256 of each file and a checksum of each tensor."""
+"""Files whose sha256 is computed while they are written, for the report of a conversion."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlcore.api.trainer import ConversionReport
 
 
 class HashingFile:
-    """A file that is only appended to, and its digest."""
+    """A file to append to, and its digest."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -26,7 +26,7 @@ class HashingFile:
         self.size += len(data)
 
     def flush(self) -> None:
-        """torch.save asks for it."""
+        """Does nothing; `torch.save` calls it."""
         self._stream.flush()
 
 

@@ -27,14 +27,14 @@ DTYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-"""The format's names."""
+"""dtype → its name in the format."""
 
 INDEX = "model.safetensors.index.json"
 
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """One tensor to come."""
+    """A tensor that will be written."""
 
     name: str
     shape: tuple[int, ...]
@@ -47,19 +47,22 @@ class TensorEntry:
 
 @dataclass(frozen=True)
 class SafetensorsShard:
-    """One file to come, and its tensors in their order."""
+    """A file that will be written, with its tensors in order."""
 
     file: str
     entries: tuple[TensorEntry, ...]
 
     @property
     def nbytes(self) -> int:
-        """Of its tensors."""
+        """Bytes of its tensors."""
         return sum(entry.nbytes for entry in self.entries)
 
 
 def plan_shards(plan: Iterable[TensorEntry], limit: int) -> list[SafetensorsShard]:
-    """`plan`, in its order, in files of at most `limit` bytes; a larger tensor is a file of its own."""
+    """The tensors of `plan`, in order, divided into files of at most `limit` bytes.
+
+    A larger tensor gets its own file.
+    """
     parts = list(_parts(plan, limit))
     return [SafetensorsShard(_name(number, len(parts)), tuple(part)) for number, part in enumerate(parts)]
 
@@ -70,9 +73,10 @@ def write_shards(
     tensors: Iterable[tuple[str, Tensor]],
     advance: Callable[[int], None],
 ) -> ConversionReport:
-    """Write the files `wanted` into `folder`, from `tensors`, which come in the order of the whole plan.
+    """Write the files `wanted` into `folder`.
 
-    A tensor of another file is passed over. `advance` is told the bytes of each tensor that is written.
+    `tensors` are all tensors in the order of the whole plan; those of other files are passed over. `advance`
+    gets the bytes of each tensor that is written.
     """
     report = ConversionReport()
     names = {entry.name for shard in wanted for entry in shard.entries}
@@ -92,7 +96,7 @@ def write_shards(
 
 
 def write_shard_index(folder: Path, whole: Sequence[SafetensorsShard]) -> None:
-    """Which tensor lies in which file, where there is more than one file."""
+    """Write the index that says which tensor is in which file, if there is more than one file."""
     if len(whole) == 1:
         return
     where = {entry.name: shard.file for shard in whole for entry in shard.entries}

@@ -1,4 +1,4 @@
-"""Reading pickles that somebody else may have written: only named classes, nothing that runs code."""
+"""Read pickles that may come from anywhere: only allowed classes are built, and no code in them runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ METADATA_GLOBALS = frozenset(
     | {("torch", name) for name in ("bfloat16", "bool", "float16", "float32", "float64")}
     | {("torch", name) for name in ("int8", "int16", "int32", "int64", "uint8", "strided")}
 )
-"""What the `.metadata` of a torch distributed checkpoint is made of: plain records, sizes and dtypes."""
+"""The classes in the `.metadata` of a torch distributed checkpoint: plain records, sizes and dtypes."""
 
 
 class _AllowListed(pickle.Unpickler):
@@ -41,9 +41,9 @@ class _AllowListed(pickle.Unpickler):
 
 
 def read_pickle(path: Path, allowed: Collection[tuple[str, str]] = METADATA_GLOBALS) -> Any:
-    """The object in `path`, built from `allowed` (module, name) pairs and plain containers alone.
+    """The object in `path`, built only from the `allowed` (module, name) pairs and plain containers.
 
-    CheckpointError where the file is missing, damaged or names anything else; nothing of it has run then.
+    CheckpointError where the file is missing, damaged or names anything else. No code in it has run then.
     """
     try:
         with path.open("rb") as stream:
@@ -55,7 +55,10 @@ def read_pickle(path: Path, allowed: Collection[tuple[str, str]] = METADATA_GLOB
 
 
 def read_tensors(path: Path) -> Any:
-    """What `torch.save` wrote to `path`, if it is tensors, numbers, strings and plain containers of them."""
+    """What `torch.save` wrote to `path`: tensors, numbers, strings and plain containers.
+
+    Else a CheckpointError.
+    """
     import torch
 
     try:

@@ -1,4 +1,4 @@
-"""Whether the safetensors of a directory are those that its config.json calls for, by their headers alone."""
+"""Compare the safetensors in a directory with its config.json, by reading their headers only."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ Shape = tuple[int, ...]
 def check_weights(
     path: Path, *, shapes: bool = True, output_head: bool = True, classifier: bool = False
 ) -> None:
-    """Refuse (ModelError) a directory whose files are missing, cut, or not of its config.json's shapes.
+    """ModelError where files of a directory are missing or cut off, or have other shapes than its config.json
+    says.
 
-    What a worker or an engine would fail on only after its start. `shapes` False: of files that rlcore wrote
-    itself, which spares the import of the model's class. `output_head` False: of a critic, whose scalar head,
-    and its absence, are right as well. `classifier`: it is a sequence classifier.
+    Workers and engines would find this out only after their start. `shapes`: False for files that rlcore has
+    written, which saves the import of the model's class. `output_head`: False for a critic, which may have a
+    scalar head or none. `classifier`: the model is a sequence classifier.
     """
     found = shapes_in(path)
     if not shapes:
@@ -54,7 +55,7 @@ def shapes_in(path: Path) -> dict[str, Shape]:
 
 
 def _files(path: Path) -> list[Path]:
-    """The directory's safetensors; all that its index names are there."""
+    """The directory's safetensors. ModelError where one that the index names is missing."""
     files = sorted(path.glob("*.safetensors"))
     if not files:
         raise ModelError(f"{path}: holds no weights, expected *.safetensors files.")
@@ -75,7 +76,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def expected_shapes(path: Path, *, classifier: bool = False) -> Mapping[str, Shape]:
-    """Name and shape of each tensor as transformers writes a model of this config, without its values."""
+    """Name and shape of each tensor that transformers would save for a model of this config."""
     import torch
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification

@@ -8,7 +8,7 @@ from rlcore.api.config import Config
 
 
 class EvalConfig(Config):
-    """How one set is evaluated. Without a setting of its own: greedily, one answer to a prompt."""
+    """How one set is evaluated. By default greedily, with one answer to each prompt."""
 
     samples: int = Field(1, ge=1, le=10_000, description="answers to each prompt")
     temperature: float = Field(0.0, ge=0, le=100, description="sampling temperature; 0 is greedy")

@@ -1,4 +1,4 @@
-"""What a config field accepts: said in words, and read from the text of a flag."""
+"""The types of config fields: in words for errors and help, and parsed from the text of a flag."""
 
 import json
 import types
@@ -77,9 +77,9 @@ def metavar(annotation: Any) -> str:
 
 
 def from_text(annotation: Any, text: Any) -> Any:
-    """What the text of a flag (a list of texts, a bool) means for `annotation`.
+    """The value that the text of a flag (or a list of texts, or a bool) has as an `annotation`.
 
-    Text that means nothing comes back as it is, for validation to refuse.
+    Text that cannot be parsed is returned unchanged, so that validation refuses it.
     """
     if isinstance(text, list | tuple):
         kinds = _items(annotation, len(text))

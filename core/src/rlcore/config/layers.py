@@ -22,13 +22,13 @@ ConfigT = TypeVar("ConfigT", bound=Config)
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """Settings of one origin. `label`: how an error names it; empty: the command line."""
+    """Settings of one origin. `label`: its name in errors; empty: the command line."""
 
     label: str
     values: Mapping[str, Any]
 
     def at(self, name: str) -> str:
-        """How a user finds setting `name` of this layer."""
+        """Setting `name` as an error names it, so that the user finds it: a flag, or a file and its key."""
         return f"{self.label}: {name}" if self.label else flag_name(name)
 
 
@@ -41,12 +41,12 @@ class Setting:
 
 
 def merge(layers: Iterable[Layer]) -> dict[str, Setting]:
-    """Every setting, from the last layer that has it."""
+    """Every setting, with the value of the last layer that has it."""
     return {name: Setting(value=layer.values[name], layer=layer) for layer in layers for name in layer.values}
 
 
 def build(config: type[ConfigT], settings: Mapping[str, Setting], table: str = "") -> ConfigT:
-    """`config` from the settings of `table` (``: the run's own). Other settings are left alone.
+    """`config` from the settings of `table`, or from those of the run where it is empty.
 
     Raises `ConfigError`: one sentence that names the setting, what was found and what was expected.
     """

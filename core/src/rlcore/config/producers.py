@@ -1,4 +1,4 @@
-"""What core's own producers are for."""
+"""The configs of core's own producers, which say which runs they suit."""
 
 from typing import ClassVar
 
@@ -7,18 +7,18 @@ from rlcore.api.part_config import ProducerConfig
 
 
 class SynchronousConfig(ProducerConfig):
-    """Of `rounds`."""
+    """Config of the producer `rounds`."""
 
     asynchronous: ClassVar[bool | None] = False
 
 
 class AsynchronousConfig(ProducerConfig):
-    """Of `stream`."""
+    """Config of the producer `stream`."""
 
     asynchronous: ClassVar[bool | None] = True
 
 
 class OfflineConfig(ProducerConfig):
-    """Of `given`."""
+    """Config of the producer `given`."""
 
     trains_on: ClassVar[frozenset[TrainsOn]] = frozenset({TrainsOn.RESPONSES, TrainsOn.PAIRS})

@@ -1,12 +1,10 @@
-"""TOML in and out.
+"""Read and write settings as TOML.
 
-In a file, `name` inside a table is the choice of the part that the table sets up (`[loss]` with
-`name = "ppo_clip"`); `loss = "ppo_clip"` is the short form where nothing else is set. `[filter]` holds the
-list of filters under `name` and the settings of each in `[filter.NAME]`, and so do the tables of all kinds
-of which a run has several. `[frozen]` holds models by their names, or their list under `name`, and the
-fields of each in `[frozen.NAME]`; `[engine_group]` does so for engines. Each `[eval.NAME]` holds an
-evaluation, and tables of its own parts.
-`"none"` is None.
+A part and its settings share a table: `[loss]` has the part's name under `name`, as in `name = "ppo_clip"`.
+`loss = "ppo_clip"` is the short form for a part without settings. A kind of which a run has several parts,
+such as `[filter]`, has the list of names under `name`, and the settings of each part in `[filter.NAME]`.
+`[frozen]` has `NAME = MODEL` for each frozen model, and its fields in `[frozen.NAME]`; `[engine_group]` is
+alike. `[eval.NAME]` has one evaluation, with tables for its own parts. `"none"` is None, which TOML lacks.
 """
 
 import tomllib
@@ -17,7 +15,7 @@ from typing import Any
 from rlcore.api.errors import ConfigError
 
 CHOICE = "name"
-"""The key of a table that holds the choice of its part."""
+"""The key of a table that names the part."""
 
 NESTED: Mapping[str, int] = {
     "filter": 2,
@@ -33,16 +31,16 @@ NESTED: Mapping[str, int] = {
     "reference": 2,
     "teacher": 2,
 }
-"""The tables of tables of settings, and how deep they go; every other table goes 1 deep."""
+"""Tables that contain tables of settings, with their depth. All other tables have depth 1."""
 
 NONE = "none"
-"""None, which TOML lacks."""
+"""How a file writes None."""
 
 
 def read_settings(path: Path, asked: str = "--config") -> dict[str, Any]:
     """The flat settings of a file: `steps`, `loss` (a choice), `loss.clip_high`, `filter.zero_std.eps`.
 
-    `asked`: the flag that named the file, for the error. Raises `ConfigError`.
+    Raises `ConfigError`. `asked`: the flag that names the file, for the error.
     """
     try:
         with path.open("rb") as file:
@@ -54,9 +52,10 @@ def read_settings(path: Path, asked: str = "--config") -> dict[str, Any]:
 
 
 def flatten(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Dotted name and value of every setting; a table's `name` takes the name of the table.
+    """Dotted name and value of every setting.
 
-    A table deeper than those of `NESTED` is the value of one setting.
+    The `name` of a table becomes the value of the table's own name. A table below the depth that `NESTED`
+    allows is the value of one setting.
     """
     for table, value in tree.items():
         yield from _flat(table, value, NESTED.get(table, 1))

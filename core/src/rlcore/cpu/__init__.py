@@ -1,1 +1,1 @@
-"""What servers and trainers need on a CPU to be fast: kernels that torch lacks, and memory that stays."""
+"""What makes servers and trainers fast on a CPU: kernels that torch lacks, and memory that is kept."""

@@ -1,1 +1,1 @@
-"""Prompts on their way in, batches on their way to the trainer."""
+"""Prompts: where they come from, the order in which they are drawn, and how they become tokens."""

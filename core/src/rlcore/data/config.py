@@ -9,7 +9,7 @@ from rlcore.data.locations import Location, absolute_all, parse_all
 
 
 class FileConfig(Config):
-    """Prompts from files; for recipes that train on given responses, with those."""
+    """Prompts from files, and the responses to them where a recipe trains on these."""
 
     path: str | tuple[str, ...] = Field(
         description="a .jsonl or .parquet file, one prompt a row; of several, NAME=PATH:WEIGHT each"

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 class PromptCursor:
-    """Deals each prompt once an epoch: in an order that (seed, epoch) decides, or in that of the source.
+    """Draws each prompt once an epoch, in an order that follows from (seed, epoch), or in the source's order.
 
-    What an epoch has left when fewer than `n` remain is dealt first; the next epoch fills the rest. Where the
-    prompts have `blocks`, lengths of runs that are read as a whole, a run is dealt before the next begins.
+    A draw may end one epoch and begin the next. Prompts in a file may come in `blocks`, such as the row
+    groups of a parquet file. Reading one row decodes its whole block, so the order finishes a block before it
+    starts another.
     """
 
     def __init__(self, prompts: Sequence[Prompt], seed: int, *, shuffle: bool = True) -> None:
@@ -33,7 +34,7 @@ class PromptCursor:
         self._order = self._make_order()
 
     def learn(self, prompt_id: str, rewards: Sequence[float]) -> None:
-        """The order does not depend on it."""
+        """Nothing: the order does not depend on rewards."""
 
     def metrics(self) -> dict[str, float]:
         """`rollout/epoch`."""
@@ -73,7 +74,7 @@ class PromptCursor:
     def _make_order(self) -> NDArray[np.int64]:
         if not self._shuffles:
             return np.arange(len(self._prompts))
-        # The raw stream of a bit generator is the one thing that numpy keeps the same in every release.
+        # numpy promises only the raw stream of a bit generator to stay the same in later releases.
         bits = np.random.PCG64(np.random.SeedSequence([self._seed, self._epoch]))
         order = np.argsort(bits.random_raw(len(self._prompts)), kind="stable")
         if self._blocks is None:

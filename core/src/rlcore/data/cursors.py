@@ -1,4 +1,4 @@
-"""Cursors made of cursors: several sources by weight, and prompts by how often they were solved."""
+"""Cursors around other cursors: a mix of sources by weight, and a curriculum by success rate."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
 EPOCH, SKIPPED = "rollout/epoch", "rollout/prompts_skipped"
 _NEWEST = 0.5
-"""Share of the newest result in the success rate of a prompt."""
+"""Weight of the newest result in a prompt's running success rate."""
 
 
 def cursor_of(prompts: Sequence[Prompt], run: RunConfig, source: PromptSource | None = None) -> Cursor:
-    """The cursor that a run draws `prompts` with. `source`: where they come from; it may bring its own."""
+    """The cursor that a run draws `prompts` with.
+
+    `source`: of the prompts; it may have a cursor of its own.
+    """
     if isinstance(prompts, SourceMix):
         parts = {portion.name: cursor_of(portion.prompts, run) for portion in prompts.portions}
         return MixCursor(parts, {portion.name: portion.weight for portion in prompts.portions})
@@ -34,10 +37,10 @@ def cursor_of(prompts: Sequence[Prompt], run: RunConfig, source: PromptSource | 
 
 
 class MixCursor:
-    """Draws from the cursors of several sources in the proportions of `weights`, without chance.
+    """Draws from the cursors of several sources in the proportions of `weights`, without randomness.
 
-    Each draw goes to the source that is furthest behind its share, the first of equals; so after any number
-    of draws a source has less than one more than its share. Each source has epochs of its own.
+    Each draw goes to the source that is furthest behind its share, so no source is ever a whole draw ahead of
+    its share. Each source has epochs of its own.
     """
 
     def __init__(self, parts: Mapping[str, Cursor], weights: Mapping[str, float]) -> None:
@@ -53,11 +56,11 @@ class MixCursor:
         return [next(drawn[name]) for name in order]
 
     def learn(self, prompt_id: str, rewards: Sequence[float]) -> None:
-        """To the cursor of the prompt's source."""
+        """Passed on to the cursor of the prompt's source."""
         self._parts[prompt_id.partition("/")[0]].learn(prompt_id, rewards)
 
     def metrics(self) -> dict[str, float]:
-        """`rollout/epoch/<source>` of each; `rollout/epoch` is that of the source that is furthest."""
+        """`rollout/epoch/<source>` of each source; `rollout/epoch` is the largest of them."""
         found = {name: part.metrics() for name, part in self._parts.items()}
         metrics = {f"{EPOCH}/{name}": of_part[EPOCH] for name, of_part in found.items()}
         skipped = [of_part[SKIPPED] for of_part in found.values() if SKIPPED in of_part]
@@ -94,12 +97,12 @@ class MixCursor:
 
 
 class CurriculumCursor:
-    """Passes over prompts that the policy solves always or never, and offers the others.
+    """Passes over most prompts that the policy solves always or never: such groups teach nothing.
 
-    Rewards of at least `solved_at` solve a prompt. One with success rate p is drawn with probability
-    floor + (1 - floor) · 4p(1 - p), one without a result always: what a group teaches vanishes where all its
-    answers are alike. The rate is a running mean in which the newest result counts half. Whether a prompt is
-    drawn follows from seed, id and epoch.
+    A reward of at least `solved_at` solves a prompt. A prompt with success rate p is drawn with probability
+    floor + (1 - floor) · 4p(1 - p); one without a result is always drawn. The rate is a running mean in which
+    the newest result counts half. The choice follows from seed, prompt id and epoch, so a resumed run makes
+    the same one.
     """
 
     def __init__(self, cursor: Cursor, seed: int, floor: float, solved_at: float) -> None:
@@ -122,14 +125,14 @@ class CurriculumCursor:
         return taken
 
     def learn(self, prompt_id: str, rewards: Sequence[float]) -> None:
-        """The share of the answers that solve the prompt is its newest result."""
+        """The share of answers that solve the prompt becomes its newest result."""
         self._cursor.learn(prompt_id, rewards)
         success = sum(value >= self._solved_at for value in rewards) / len(rewards)
         rate = self._rates.get(prompt_id)
         self._rates[prompt_id] = success if rate is None else rate + _NEWEST * (success - rate)
 
     def metrics(self) -> dict[str, float]:
-        """The epoch, and the prompts passed over so far."""
+        """The epoch, and how many prompts were passed over so far."""
         return {**self._cursor.metrics(), SKIPPED: self._skipped}
 
     def state(self) -> dict[str, Json]:

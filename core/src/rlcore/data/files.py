@@ -33,15 +33,15 @@ _Parse = Callable[[Row, str, str], Prompt]
 class FileSource:
     """The prompt source behind `--data`.
 
-    Every row is read and checked at once: one that is wrong is found before the run starts. Ids are row
-    numbers, so that equal prompts stay distinct; of several sources each begins with the source's name.
+    It reads and checks every row when the run starts, so a malformed one is found before training. Prompt ids
+    are row numbers, so equal prompts stay distinct; with several files, the file's name stands in front.
     """
 
     def __init__(self, config: FileConfig) -> None:
         self._config = config
 
     def files(self) -> list[str]:
-        """Where the prompts to train on are."""
+        """Paths and URLs of the prompts to train on."""
         return [location.path for location in self._config.locations]
 
     def prompts(self) -> Prompts:
@@ -49,11 +49,11 @@ class FileSource:
         return self._split(self._prompt)
 
     def with_responses(self) -> Prompts:
-        """The same, of rows that also hold a response, or a whole chat."""
+        """As `prompts`, of rows that also hold a response, or a whole chat."""
         return self._split(self._demonstration)
 
     def with_pairs(self) -> Prompts:
-        """The same, of rows that also hold a chosen and a rejected response."""
+        """As `prompts`, of rows that also hold a chosen and a rejected response."""
         return self._split(self._pair)
 
     def _split(self, parse: _Parse) -> Prompts:
@@ -72,7 +72,7 @@ class FileSource:
         return Prompts(train=train, held_out={one.name or "held_out": held for one, _, held in parts if held})
 
     def _portion(self, location: Location, parse: _Parse) -> tuple[Sequence[Prompt], Sequence[Prompt]]:
-        """Of one file, the prompts to train on and those held out by `eval_fraction`."""
+        """The prompts of one file: those to train on, and those held out by `eval_fraction`."""
         rows = self._read(location, f"{location.name}/row" if location.name else "row", parse)
         fraction = self._config.eval_fraction
         if fraction == 0:
@@ -178,7 +178,10 @@ class FileSource:
 
 
 def _with_responses(prompt: Prompt, given: tuple[str | Messages, ...]) -> Prompt:
-    """A held-out answer is compared with the label, or else with the (better) response."""
+    """`prompt` with its responses.
+
+    Without a label, the (better) response becomes the label of an evaluation.
+    """
     label = answer_text(given[0]) if prompt.label is None else prompt.label
     return replace(prompt, responses=given, label=label)
 

@@ -18,9 +18,10 @@ Read = Callable[[Json, str, int], Prompt]
 
 
 class LazyPrompts(Sequence[Prompt]):
-    """The prompts of a file by an index of 16 bytes a row; each is read when it is asked for.
+    """The prompts of a file.
 
-    `numbers`, `places`: of each row, as `Located` says.
+    It holds an index of 16 bytes for each row, and reads a prompt when it is asked for it. `numbers`,
+    `places`: of each row, as in `Located`.
     """
 
     def __init__(self, file: RowFile, read: Read, numbers: Sequence[int], places: Sequence[int]) -> None:
@@ -31,7 +32,10 @@ class LazyPrompts(Sequence[Prompt]):
 
     @classmethod
     def of(cls, file: RowFile, read: Read, found: Iterable[Located]) -> LazyPrompts:
-        """Of the rows `found` in `file`, each of which is read once, so that a malformed one is found now."""
+        """The prompts of the rows `found` in `file`.
+
+        Each row is read once now, so that a malformed one is refused.
+        """
         numbers, places = array("q"), array("q")
         for located in found:
             read(located.row, file.where(located.number), located.number)
@@ -41,14 +45,14 @@ class LazyPrompts(Sequence[Prompt]):
 
     @property
     def blocks(self) -> Sequence[int]:
-        """Lengths of the runs of prompts that are read from the file as a whole: one, or a row group each."""
+        """Lengths of the runs of prompts that the file is read in: one for all, or one for each row group."""
         ids = np.fromiter(map(self._file.block, self._places), np.int64, len(self))
         edges = np.flatnonzero(np.diff(ids)) + 1
         lengths: list[int] = np.diff([0, *edges.tolist(), len(self)]).tolist()
         return lengths
 
     def chosen(self, places: Iterable[int]) -> LazyPrompts:
-        """Those at `places`, in that order."""
+        """The prompts at `places`, in that order, still unread."""
         kept = array("q", places)
         numbers = array("q", (self._numbers[place] for place in kept))
         return LazyPrompts(self._file, self._read, numbers, array("q", (self._places[p] for p in kept)))
@@ -70,7 +74,7 @@ class LazyPrompts(Sequence[Prompt]):
 
 
 def sliced(found: Iterable[Located], location: Location) -> Iterable[Located]:
-    """The rows of `found` that `location` takes; no row behind the last of them is read, if it says which."""
+    """The rows of `found` that `location` takes. No row after the last one taken is read."""
     start, stop, step = location.rows
     if (start or 0) >= 0 and (stop or 0) >= 0:
         return islice(found, start, stop, step)

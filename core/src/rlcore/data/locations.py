@@ -24,9 +24,10 @@ def is_url(path: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Location:
-    """A file of prompts. `rows`: start, stop and step of those to take; `name` is empty where there is none.
+    """A file of prompts.
 
-    `weight`: how often a prompt is drawn from it, in proportion to the others.
+    `name`: empty where none was given. `rows`: start, stop and step of the rows to take. `weight`: how often
+    prompts are drawn from this file, in proportion to the others.
     """
 
     path: str
@@ -56,11 +57,14 @@ class Location:
         return cls(path=path, name=name, rows=rows, weight=1.0 if weight is None else weight)
 
     def complaint(self) -> str | None:
-        """What is wrong with where it points, as the end of a sentence; of a URL nothing is asked yet."""
+        """Why it cannot be read, as the end of a sentence; None: nothing is wrong.
+
+        A URL is not looked up yet.
+        """
         return None if is_url(self.path) or Path(self.path).is_file() else "which is no file"
 
     def absolute(self) -> Location:
-        """The same from any working directory."""
+        """The same with an absolute path."""
         path = self.path if is_url(self.path) else os.path.abspath(self.path)
         return Location(path=path, name=self.name, rows=self.rows, weight=self.weight)
 
@@ -85,7 +89,7 @@ def parse_all(given: str | Sequence[str]) -> tuple[Location, ...]:
 
 
 def absolute_all(given: str | tuple[str, ...]) -> str | tuple[str, ...]:
-    """For a field's validator: the same from any working directory."""
+    """For a field's validator: the same locations with absolute paths."""
     paths = tuple(str(one.absolute()) for one in parse_all(given))
     return paths[0] if isinstance(given, str) else paths
 

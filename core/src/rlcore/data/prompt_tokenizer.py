@@ -14,7 +14,9 @@ from rlcore.api.tokens import CHECKED_AHEAD, Tokenizer, load_tokenizer, template
 from rlcore.api.types import Messages, Prompt
 
 _LONGEST, _CHARACTERS_A_TOKEN = 2**20, 64
-"""A prompt has at most `_LONGEST` characters, and so many for each token that it may have."""
+"""A text is refused before it is tokenized if it has more characters than this, in all or for each allowed
+token.
+"""
 
 
 class PromptTokenizer:
@@ -28,11 +30,14 @@ class PromptTokenizer:
 
     @classmethod
     def load(cls, path: str | Path, *, max_prompt_tokens: int) -> PromptTokenizer:
-        """With the tokenizer of a local Hugging Face directory."""
+        """From the tokenizer of a local Hugging Face directory."""
         return cls(load_tokenizer(path), max_prompt_tokens)
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
-        """Token ids of `prompt`, `checked`. A text that cannot fit is refused before it is tokenized."""
+        """Token ids of `prompt`.
+
+        Raises `DataError` as `checked`; a text that cannot fit is not even tokenized.
+        """
         longest = _LONGEST + _CHARACTERS_A_TOKEN * self._limit
         if isinstance(prompt.text, str) and len(prompt.text) > longest:
             raise DataError(
@@ -42,7 +47,7 @@ class PromptTokenizer:
         return self.checked(prompt, self._ids(prompt))
 
     def checked(self, prompt: Prompt, ids: tuple[int, ...]) -> tuple[int, ...]:
-        """`ids`, those of `prompt`. Raises `DataError` naming it where they are too many, or none."""
+        """`ids`, the token ids of `prompt`. `DataError` with its id where there are too many, or none."""
         if not ids:
             raise DataError(f"The prompt {prompt.prompt_id!r} has no tokens.")
         if len(ids) > self._limit:
@@ -55,17 +60,18 @@ class PromptTokenizer:
     def check(self, prompts: Iterable[Prompt]) -> None:
         """Raise now what `encode` would raise later, for the first `CHECKED_AHEAD` prompts.
 
-        Text of no more bytes than tokens are allowed is passed over: tokens have at least a byte, but for
-        rare normalizers, whose prompts `encode` still refuses.
+        A text with at most as many bytes as tokens are allowed need not be tokenized: nearly every token has
+        at least a byte. Where a tokenizer's normalizer adds to the text, `encode` still refuses the prompt
+        later.
         """
         for prompt in islice(prompts, CHECKED_AHEAD):
             if not isinstance(prompt.text, str) or len(prompt.text.encode()) > self._limit:
                 self.encode(prompt)
 
     def unknown(self, prompts: Iterable[Prompt]) -> str:
-        """The characters, in prompts and labels that are texts, for which the tokenizer has no token.
+        """Characters of the first `CHECKED_AHEAD` prompts and labels for which the tokenizer has no token.
 
-        Of the first `CHECKED_AHEAD` prompts. The model cannot see them, nor write them.
+        The model can neither see nor write them.
         """
         unk = getattr(self.tokenizer, "unk_token_id", None)
         if unk is None:

@@ -1,4 +1,4 @@
-"""Given responses to token ids, as the policy would have sampled them."""
+"""From the data's responses to token ids, as the policy would have sampled them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ CHECKED_AHEAD = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedResponse:
-    """A response to learn. `loss_mask`: 1 on the tokens that the policy is to say, stop tokens included."""
+    """A response to learn.
+
+    `loss_mask`: 1 on the tokens that the policy learns to say, stop tokens included.
+    """
 
     prompt_ids: tuple[int, ...]
     response_ids: tuple[int, ...]
@@ -27,9 +30,9 @@ class EncodedResponse:
 
 
 class ResponseEncoder:
-    """A text is followed by the tokenizer's stop token; messages go through its chat template.
+    """Encodes responses: a text, followed by the tokenizer's stop token, or messages by the chat template.
 
-    Prompt and response are encoded apart from each other, as in generation, where the prompt alone is known.
+    Prompt and response are encoded separately, because generation too starts from the prompt's tokens alone.
     """
 
     def __init__(self, encoder: PromptTokenizer, max_response_tokens: int) -> None:
@@ -40,9 +43,9 @@ class ResponseEncoder:
     def encode(self, prompt: Prompt, response: str | Messages) -> list[EncodedResponse]:
         """`response` to `prompt`, cut at `max_response_tokens`.
 
-        One, with every trained message of a chat; but where the template rewrites earlier messages as the
-        chat grows, one for each message that does not go on with the one before. Raises `DataError` naming
-        the prompt where no token to train on is left.
+        Usually one, with every trained message of a chat. Some templates rewrite earlier messages as the chat
+        grows, for example to drop the reasoning; each message that does not continue the text before it then
+        begins another one. Raises `DataError` with the prompt's id where no token to train on is left.
         """
         if isinstance(prompt.text, str):
             assert isinstance(response, str), "the source refuses messages that answer a text"
@@ -82,7 +85,10 @@ class ResponseEncoder:
         return chats
 
     def _say(self, chat: _Chat, asked: str, whole: str) -> None:
-        """Go on to `whole`, of which what follows `asked` is trained on, up to the last stop token in it."""
+        """Continue the chat to the text `whole`.
+
+        What follows `asked` is trained on, up to its last stop token.
+        """
         between = self._ids(asked[len(chat.said) :]) if chat.ids else ()
         said, stop, _ = whole[len(asked) :].rpartition(self._tokenizer.eos_token or "\0")
         live = self._ids(said + stop if stop else whole[len(asked) :])
@@ -116,7 +122,10 @@ class ResponseEncoder:
 
 @dataclass(kw_only=True)
 class _Chat:
-    """A chat in the making: the text `asked`, then `ids` up to the text `said`; `whole`: the template's."""
+    """A chat being encoded: after the text `asked` come `ids`, which reach up to the text `said`.
+
+    `whole`: the text of the template so far.
+    """
 
     asked: str
     ids: tuple[int, ...] = ()

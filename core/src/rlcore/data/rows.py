@@ -1,4 +1,4 @@
-"""What a row of a prompt file holds, checked: texts, chats, and the responses that it gives."""
+"""Reads and checks a row of a prompt file: its prompt, its tools, its responses."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from rlcore.data.config import FileConfig
 
 ASSISTANT = "assistant"
 TRAIN = "train"
-"""Key of a response's message whose False keeps it out of the loss."""
+"""Key of a message in a response: `"train": false` leaves it out of the loss."""
 
 MEDIA = ("image", "video", "audio")
 _TEXT_ALONE = "is more than text, and no model or engine of this build takes more"
@@ -18,7 +18,7 @@ Row = Mapping[str, Json]
 
 
 def required(row: Row, key: str, setting: str, where: str) -> Json:
-    """The value of `key`, which the setting of the source names."""
+    """The value of `key`. `DataError` where the row has none; `setting`: the setting that names the key."""
     if row.get(key) is None:
         if key in row:
             raise DataError(f"{where}: {key!r} is null.")
@@ -41,7 +41,7 @@ def text_or_chat(value: Any, where: str) -> str | Messages:
 
 
 def refuse_media(row: Row, where: str) -> None:
-    """Raises `DataError` where a row comes with pictures or the like: nothing here reads them."""
+    """Raises `DataError` where a row comes with images, audio or video, which rlcore cannot train on."""
     for key in MEDIA:
         for name in (key, f"{key}s"):
             if row.get(name) not in (None, [], "", {}):
@@ -49,7 +49,7 @@ def refuse_media(row: Row, where: str) -> None:
 
 
 def tools(row: Row, config: FileConfig, where: str) -> tuple[Row, ...]:
-    """The tools of a row: in a column of their own, or in its metadata; a list, or the JSON text of one."""
+    """The tools of a row, from its own column or its metadata: a list, or a list as JSON text."""
     where = f"{where}: {config.tools_key!r}"
     found = row.get(config.tools_key)
     if found is None and isinstance(metadata := row.get(config.metadata_key), Mapping):
@@ -67,14 +67,17 @@ def tools(row: Row, config: FileConfig, where: str) -> tuple[Row, ...]:
 
 
 def _without_none(value: Any) -> Any:
-    """A parquet column gives every object the keys of all: those that are not its own are None."""
+    """`value` without keys that are None.
+
+    In a parquet column every object has the keys of all, most of them None.
+    """
     if isinstance(value, Mapping):
         return {key: _without_none(item) for key, item in value.items() if item is not None}
     return [_without_none(item) for item in value] if isinstance(value, list) else value
 
 
 def whole_chat(row: Row, config: FileConfig, where: str) -> tuple[Messages, Messages]:
-    """(the messages before the assistant's first, the others), the response that it is trained on."""
+    """A chat as prompt and response: the messages before the assistant's first, and the rest."""
     where = f"{where}: {config.messages_key!r}"
     messages = text_or_chat(row[config.messages_key], where)
     if isinstance(messages, str):
@@ -88,9 +91,9 @@ def whole_chat(row: Row, config: FileConfig, where: str) -> tuple[Messages, Mess
 
 
 def response(row: Row, key: str, prompt: str | Messages, config: FileConfig, where: str) -> str | Messages:
-    """What `row[key]` answers to `prompt`: a text, or to a chat also messages that go on with it.
+    """The response `row[key]` to `prompt`: a text, or messages that continue the chat.
 
-    Only a rejected text may be empty: a policy that ends at once is worth rejecting.
+    Only a rejected text may be empty, since a policy should learn not to answer nothing.
     """
     if key == config.rejected_key and row[key] == "":
         return ""
@@ -106,12 +109,12 @@ def response(row: Row, key: str, prompt: str | Messages, config: FileConfig, whe
 
 
 def answer_text(given: str | Messages) -> str:
-    """The text of a response: of messages, the assistant's first."""
+    """The text of a response. Of messages: the assistant's first one."""
     return given if isinstance(given, str) else str(given[0]["content"])
 
 
 def _trained(messages: Messages, config: FileConfig, where: str, start: int) -> Messages:
-    """The messages with a bool under `TRAIN` in each of the assistant's and in no other."""
+    """The messages with `train` set to true or false in each of the assistant's, and in no other."""
     marked = []
     for number, message in enumerate(messages, start):
         flag = message.get(config.train_key, message["role"] == ASSISTANT)
@@ -148,7 +151,7 @@ def _message(value: Any, where: str) -> Row:
 
 
 def _content(message: Row, where: str) -> Json:
-    """Content as one text: of several parts joined, and empty beside calls of tools."""
+    """The content of a message as one text. Parts are joined; beside tool calls it may be empty."""
     content = message.get("content")
     if content is None and message.get("tool_calls"):
         return ""
@@ -161,7 +164,7 @@ def _content(message: Row, where: str) -> Json:
 
 
 def _unicode(text: str, where: str) -> str:
-    """JSON can spell half a surrogate pair, which no tokenizer takes."""
+    """`text`, or `DataError`: JSON can contain half of a surrogate pair, which tokenizers refuse."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -12,7 +12,10 @@ from rlcore.api.types import Prompt
 
 @dataclass(frozen=True, kw_only=True)
 class Portion:
-    """The prompts of one source, whose ids begin with `name/`; `weight`: in proportion to the others."""
+    """The prompts of one source.
+
+    Their ids begin with `name/`. `weight`: in proportion to the other sources.
+    """
 
     name: str
     weight: float
@@ -20,7 +23,7 @@ class Portion:
 
 
 class SourceMix(Sequence[Prompt]):
-    """The prompts of all portions, one after the other; the cursor draws from them by their weights."""
+    """The prompts of all portions, one after the other. `MixCursor` draws from them by weight."""
 
     def __init__(self, portions: Sequence[Portion]) -> None:
         self.portions = tuple(portions)

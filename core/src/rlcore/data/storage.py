@@ -1,4 +1,4 @@
-"""Files of rows, read from the start or at a place: .jsonl and .parquet, here or behind a URL."""
+"""Files of rows, read in order or at a place: .jsonl and .parquet, on disk or behind a URL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PACKAGES = {
     **{"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"},
     **{"smb": "smbprotocol", "sftp": "paramiko", "hf": "huggingface_hub"},
 }
-"""What fsspec needs beside itself, by the protocol of the URL."""
+"""Protocol of a URL → the package that fsspec needs for it."""
 
 _GROUPS_KEPT = 2
 """Decoded row groups of a parquet file that stay in memory."""
@@ -30,7 +30,7 @@ _GROUPS_KEPT = 2
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A row, its number from 1 (of its line; in parquet of the row), and where `RowFile.at` finds it."""
+    """A row, its number (from 1; in .jsonl the line), and its place for `RowFile.at`."""
 
     number: int
     place: int
@@ -38,7 +38,7 @@ class Located:
 
 
 class RowFile(ABC):
-    """A file of rows. It is opened when a row is first asked for, and closed with this object."""
+    """A file of rows. It is opened at the first read, and closed with this object."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -53,15 +53,18 @@ class RowFile(ABC):
 
     @abstractmethod
     def where(self, number: int) -> str:
-        """How an error names row `number`."""
+        """The row as an error names it: file and number."""
 
     def block(self, place: int) -> int:
-        """Which part of the file, of those that are read as a whole, `place` is in; 0 where it has none."""
+        """The number of the block that holds `place`.
+
+        A block is read as a whole; a file without any is block 0.
+        """
         return 0
 
 
 def row_file(path: str) -> RowFile:
-    """The file at `path`. Raises `DataError` where it is not there, or is of another kind."""
+    """The file at `path`. Raises `DataError` where it does not exist or has another format."""
     if not is_url(path):
         if not Path(path).exists():
             raise DataError(f"{path}: no such file.")
@@ -75,7 +78,7 @@ def row_file(path: str) -> RowFile:
 
 
 def opened(path: str) -> IO[bytes]:
-    """The file, for reading; behind a URL by fsspec. Raises `DataError`."""
+    """The file, opened for reading; fsspec opens URLs. Raises `DataError`."""
     try:
         return _remote(path) if is_url(path) else Path(path).open("rb")
     except DataError:
@@ -92,7 +95,7 @@ def opened(path: str) -> IO[bytes]:
 
 
 def _kept_open(owner: RowFile, path: str) -> IO[bytes]:
-    """The file, closed when `owner` is no more."""
+    """The file, which is closed when `owner` is garbage-collected."""
     file = opened(path)
     weakref.finalize(owner, file.close)
     return file

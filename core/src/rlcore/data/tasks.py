@@ -1,6 +1,6 @@
-"""Procedural tasks: prompts that a tokenizer of single characters encodes as one token a character.
+"""Procedural tasks, for models with a tokenizer of single characters.
 
-A prompt is `digits=`; its label is the exact answer. All answers of a task have one length.
+A prompt is `digits=`; its label is the exact answer. All answers of a task have the same length.
 """
 
 from abc import ABC, abstractmethod
@@ -17,10 +17,10 @@ from rlcore.data.config import AddConfig, DigitsConfig, TaskConfig
 
 
 class Task(ABC):
-    """A prompt source whose prompts are computed. The held-out set carries the task's name.
+    """A prompt source that computes its prompts. The held-out set has the task's name.
 
-    Whether a prompt is held out depends on its text and `split_seed` alone, so that no setting of size
-    moves it to the other side.
+    Only its text and `split_seed` decide whether a prompt is held out, so a larger training set never
+    contains a held-out prompt.
     """
 
     name: ClassVar[str]
@@ -78,7 +78,7 @@ class DigitsTask(Task):
 
     @abstractmethod
     def answer(self, question: str) -> str:
-        """What the digits become."""
+        """The answer to the digits `question`."""
 
 
 class Copy(DigitsTask):
@@ -109,7 +109,7 @@ class Sort(DigitsTask):
 
 
 class Add(Task):
-    """`07+95=` → `102`: the sum has one digit more than a summand, zeros in front included."""
+    """`07+95=` → `102`: the sum is written with one digit more than a summand, with leading zeros."""
 
     name = "add"
 
@@ -129,7 +129,7 @@ class Add(Task):
 def distinct(space: int, size: int, seed: int) -> Sequence[int]:
     """`min(size, space)` different numbers below `space`, in random order.
 
-    The raw stream of the bit generator is used, since numpy keeps only that the same in every release.
+    It uses the raw stream of the bit generator, which numpy promises to keep the same in later releases.
     """
     bits = np.random.PCG64(seed)
     if space <= 4 * size:

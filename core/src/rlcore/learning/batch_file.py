@@ -1,4 +1,4 @@
-"""A train batch in a file: safetensors, whose header holds what else there is to know, as JSON."""
+"""A train batch as a safetensors file, with JSON about it in the header."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlcore.api.errors import DataError
 from rlcore.api.types import Json, parse_json
 
 ABOUT = "rlcore"
-"""The entry of the header."""
+"""The key of rlcore's JSON in the header."""
 
 _COLUMNS = ("per_token", "per_sample", "per_input")
 _PLAIN = ("tokens", "prompt_lengths", "response_lengths")
@@ -65,7 +65,7 @@ def load_batch(path: Path) -> TrainBatch:
 
 
 def read_about(path: Path) -> dict[str, Json]:
-    """What the header says beside the tensors. Raises `DataError` where it is not rlcore's."""
+    """rlcore's JSON in the header. Raises `DataError` where the file has none."""
     with _opened(path), safe_open(path, framework="pt") as file:
         header = file.metadata() or {}
     try:
@@ -79,7 +79,7 @@ def read_about(path: Path) -> dict[str, Json]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[None]:
-    """Faults of the file are told as such."""
+    """Errors of the file become a `DataError`."""
     try:
         yield
     except (OSError, SafetensorError) as error:

@@ -1,4 +1,4 @@
-"""How much a training step computes, and how much a device could."""
+"""The floating-point operations of a training step, and what a device can do in a second."""
 
 from __future__ import annotations
 
@@ -25,25 +25,26 @@ PEAK_TFLOPS = (
     ("RTX 4090", 165.2),
     ("RTX 3090", 71.0),
 )
-"""Part of a device's name, and what its maker states for dense bf16 products. The first that fits counts."""
+"""Part of a device's name, and its maker's figure for dense bf16 products. The first match counts."""
 
 
 def peak_tflops(device: str) -> float | None:
-    """Of a device by its name; None for one that is not known, and for a CPU."""
+    """The figure for a device by its name. None: a CPU, or a device that is not in the table."""
     return next((peak for name, peak in PEAK_TFLOPS if name in device), None)
 
 
 def training_flops(facts: ModelFacts, lengths: Iterable[int]) -> float:
-    """Of one optimizer step on sequences of these lengths: forward, and twice as much backward.
+    """Operations of one optimizer step on sequences of these lengths: the forward pass, and twice that
+    backward.
 
-    Products of matrices alone, with causal attention; what recomputation adds is not counted.
+    Only matrix products count, with causal attention. Recomputation does not count, as usual for MFU.
     """
     products, attention = _products(facts), facts.layers * facts.heads * sum(_attended(facts))
     return 3.0 * sum(2.0 * length * products + float(length) ** 2 * attention for length in lengths)
 
 
 def with_costs(batch: TrainBatch, facts: ModelFacts) -> TrainBatch:
-    """`batch` with what training takes of each sample as its column `cost`."""
+    """`batch` with the operations of each sample as the column `cost`."""
     costs = [training_flops(facts, [length]) for length in batch.lengths.tolist()]
     return batch.with_columns(per_sample={"cost": torch.tensor(costs, dtype=torch.float64)})
 
@@ -60,7 +61,7 @@ def _products(facts: ModelFacts) -> int:
 
 
 def _projections(facts: ModelFacts) -> int:
-    """Of the attention of one layer."""
+    """Weights of one layer's attention that one token is multiplied by."""
     latent, hidden, heads = facts.latent, facts.hidden, facts.heads
     if latent is None:
         return hidden * facts.head * (2 * heads + 2 * facts.groups)

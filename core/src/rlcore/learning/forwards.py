@@ -1,4 +1,6 @@
-"""The forward passes that come before the advantages: only those that something reads."""
+"""The forward passes before the advantages: old policy, reference, teacher, critic, each only if something
+reads it.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ class Forwards:
         self._run = settings.run
         top = settings.top_tokens
         self._student_top = top.count if top and top.of == "student" else 0
-        # One step after the rollout batch takes its old log-probs from its own forward.
+        # With a single mini-batch, the training step's own forward gives the old log-probs.
         several = settings.run.optimizer.minibatches > 1 and settings.sampled and not settings.rollout_as_old
         of_policy = {Input.OLD_LOG_PROBS, Input.OLD_ENTROPY} & settings.needs
         is_read = several or of_policy or self._student_top > 0
@@ -46,9 +48,10 @@ class Forwards:
     def columns(
         self, local: TrainBatch, times: dict[str, float], only: Collection[Input] | None = None
     ) -> TrainBatch:
-        """`local`, which has the column `minibatch`, with the inputs; seconds go into `times`.
+        """`local`, which has the column `minibatch`, with the inputs.
 
-        `only`: of the log-probs, those that a step reads which leaves the policy as it is.
+        The seconds of each forward go into `times`. `only`: the inputs that are read in a warm-up of the
+        critic, which leaves the policy as it is; None: all.
         """
 
         def is_read(name: Input) -> bool:
@@ -100,7 +103,9 @@ class Forwards:
         top: int = 0,
         chosen: str | None = None,
     ) -> _Score:
-        """The columns of `model.forward` that are in `names`, by the name that stands there."""
+        """A function that asks `model.forward` and renames its columns; those that are not in `names` are
+        dropped.
+        """
         settings = self._settings
 
         def score(part: TrainBatch) -> dict[str, Tensor]:
@@ -117,7 +122,11 @@ class Forwards:
         return score
 
     def _with(self, local: TrainBatch, score: _Score) -> TrainBatch:
-        """Scored mini-batch by mini-batch: the packs are then those of training, and so is the rounding."""
+        """`local` with columns computed mini-batch by mini-batch.
+
+        The micro-batches are then the same as in training, and so is the rounding: without an update, old and
+        new log-probs are equal to the last bit.
+        """
         columns: dict[str, Tensor] = {}
         for number in range(self._run.optimizer.minibatches):
             place_R = tokens_of(local, number)

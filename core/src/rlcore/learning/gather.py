@@ -1,4 +1,4 @@
-"""The whole batch on every data-parallel rank, in an order that does not depend on how it was split."""
+"""Gather the whole batch on every data-parallel rank, in an order that is independent of the split."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from rlcore.api.batch import TrainBatch
 
 
 def gather_rows(local: Tensor, group: ProcessGroup | None) -> Tensor:
-    """The rows of all ranks of `group`, in the order of the ranks; `local` itself where there is no group.
+    """The rows of all ranks of `group`, in the order of the ranks; without a group, `local` itself.
 
-    `local` [n, …]: n may differ between ranks, dtype and further dimensions may not. `group` takes tensors of
-    the CPU (gloo).
+    `local` [n, …] is on the CPU (gloo). n may differ between ranks; dtype and the further dimensions may not.
     """
     if group is None or group.size() == 1:
         return local
@@ -31,7 +30,8 @@ def gather_rows(local: Tensor, group: ProcessGroup | None) -> Tensor:
 def gather_batch(local: TrainBatch, group: ProcessGroup | None) -> TrainBatch:
     """The samples of all ranks of `group`, in the order of their `position`.
 
-    Every rank passes the same columns, in any order; those of `per_input` are left out.
+    Every rank passes the same columns, in any order. Those of `per_input` are left out: they are large, and
+    only the rank of their samples reads them.
     """
     whole = TrainBatch(
         tokens=gather_rows(local.tokens, group),

@@ -1,4 +1,4 @@
-"""What every run checks of itself."""
+"""Checks that every run makes of itself at its first step."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from rlcore.api.errors import LogProbGapError, RunError
 from rlcore.api.trainer import StepResult
 
 MAX_PPO_GAP = 1e-6
-"""Before the first update old and new log-probs are two forwards of the same weights on the same packs.
-
-The bound is of the mean absolute difference: differences of either sign do not make up for each other.
+"""Bound of mean |old - new| log-prob before the first update: both are forwards of the same weights and
+micro-batches.
 """
 
 MAX_KL_REFERENCE = 1e-6
-"""Likewise for the reference, before the policy has left it."""
+"""Bound of the KL to the reference before the first update, where the policy is still equal to it."""
 
 BF16_MAX_MEAN_GAP = 0.02
 BF16_MAX_K3 = 1e-3
-"""In bf16 single tokens are noise; what is bounded is the mean gap in nats, and the mean k3."""
+"""Bounds of the mean gap in nats and of the mean k3. In bf16 the gap of a single token is noise."""
 
 
 def check_first_step(
@@ -30,13 +29,14 @@ def check_first_step(
     max_gap: float,
     same_forward: bool = True,
 ) -> None:
-    """What must hold of the first mini-batch of a run.
+    """Check the first mini-batch of a run. Two things must hold.
 
-    `gap_max`: largest |trainer - engine| log-prob of the fresh tokens, over all ranks. RunError where old and
-    new log-probs differ before any update; LogProbGapError where trainer and engine disagree: by more than
-    `max_gap` on any token in fp32, on average in bf16. Not `comparable`: the engine's log-probs are of a
-    distribution that the trainer does not know, and only the first check is made; likewise without fresh
-    tokens. Not `same_forward`: the engine's log-probs serve as the old ones, and the first check is not made.
+    Old and new log-probs agree, because nothing was updated yet: otherwise `RunError`. Not checked where the
+    engine's log-probs serve as the old ones (`same_forward` False).
+
+    Trainer and engine agree: in fp32 `gap_max`, the largest |trainer - engine| log-prob of a fresh token on
+    any rank, is at most `max_gap`; in bf16 the averages are bounded. Otherwise `LogProbGapError`. Not checked
+    without fresh tokens, or where top-p and the like cut the engine's distribution (`comparable` False).
     """
     tokens = int(result.metrics["tokens"])
     ppo_gap = result.metrics["ppo_gap"] / tokens
@@ -60,7 +60,9 @@ def check_first_step(
 
 
 def check_reference(result: StepResult) -> None:
-    """RunError where the policy that starts as its reference is not that at the first mini-batch of a run."""
+    """RunError where the policy differs from its reference at the first mini-batch, although it starts as
+    a copy.
+    """
     if "kl_reference" not in result.metrics:
         return
     kl = result.metrics["kl_reference"] / result.metrics["tokens"]

@@ -33,7 +33,7 @@ from rlcore.learning.teacher import WithTeacher
 from rlcore.learning.value_objective import with_value_weights
 
 BATCHES = "batches"
-"""The folder in a run's where its ranks save what they train on."""
+"""The folder of the run in which ranks save their batches (`--save-batches-every`)."""
 
 
 class Learner:
@@ -53,10 +53,11 @@ class Learner:
         value_loss: ValueLoss | None = None,
         rank: DataRank | None = None,
     ) -> None:
-        """`estimator` None: the responses were given, and have no advantages.
+        """`estimator`: None where the data give the responses, which have no advantages.
 
-        `value_loss` comes with a `critic`; `reference` and `teacher` with whatever reads their log-probs. The
-        log-probs of a teacher that is not here are a column of the batch. `rank` None: there is one process.
+        `value_loss` comes with a `critic`; `reference` and `teacher` are given if something reads their
+        log-probs. The log-probs of a teacher on an engine are a column of the batch already. `rank`: None in
+        a single process.
         """
         self._policy = policy
         run = settings.run
@@ -88,12 +89,12 @@ class Learner:
     ) -> dict[str, float]:
         """Train on `local`, this rank's share; returns `METRICS`, the same on every rank.
 
-        `kl_scale`: what `kl_coef` is multiplied by. `step`: from 1; the first `critic_warmup_steps` train the
-        critic alone. `first`: the first step of this process, so that the first mini-batch that the policy
-        trains on must pass `check_first_step`. `keep`: for `take_columns`.
+        `step`: from 1; the first `critic_warmup_steps` train the critic alone. `kl_scale`: the factor on
+        `kl_coef`. `first`: this is the first step of the process, so the policy's first mini-batch must pass
+        `check_first_step`. `keep`: remember what `take_columns` returns.
 
-        Raises NotFiniteError where a loss or a gradient is not finite: the mini-batch is then saved in the
-        run's folder, and changed no weight of its model.
+        Raises NotFiniteError where a loss or a gradient is not finite. The mini-batch is then saved in the
+        run's folder and has changed no weight.
         """
         self._unchecked |= first
         live, samples = self._count(local)
@@ -133,10 +134,10 @@ class Learner:
         return {**metrics, "train/samples": float(samples), **times}
 
     def take_columns(self) -> dict[str, Tensor]:
-        """What the last update, asked to `keep` it, made of the whole batch: fp32 [R], 0 where not live.
+        """Columns of the whole batch from the last update with `keep`: fp32 [R], 0 where not live.
 
-        `advantages`; `trained_log_probs`, the policy's as each token was trained on (NaN: in no mini-batch).
-        Empty without an update.
+        `advantages`, and `trained_log_probs`: the policy's log-prob when the token was trained on (NaN: it
+        was in no mini-batch). Empty if the policy was not updated.
         """
         kept, self._kept = self._kept, {}
         return kept
@@ -154,7 +155,7 @@ class Learner:
         return found
 
     def _train_all(self, whole: TrainBatch, mine: TrainBatch, step: int) -> dict[str, float]:
-        """The optimizer steps on each mini-batch that has something to train on; the policy's metrics."""
+        """One optimizer step for each mini-batch that is not empty. Returns the policy's metrics."""
         results: list[StepResult] = []
         gaps: list[float] = []
         for number in range(self._run.optimizer.minibatches):
@@ -182,11 +183,11 @@ class Learner:
         return {**metrics, "train/kl_engine_max": max(gaps)} if metrics["train/fresh"] else metrics
 
     def _is_warmup(self, step: int) -> bool:
-        """Whether the critic is trained alone."""
+        """Whether the step trains only the critic."""
         return 0 < step <= self._run.critic.critic_warmup_steps
 
     def _check_inputs(self, local: TrainBatch, needs: Collection[Input]) -> None:
-        """RunError where a part reads what neither a model nor the rollout has made."""
+        """RunError where a part needs an input that the batch does not have."""
         made = {*local.per_token, *local.per_sample}
         missing = sorted(name for name in needs if name not in made)
         if missing:
@@ -199,7 +200,10 @@ class Learner:
         return live, samples
 
     def _with_minibatches(self, local: TrainBatch) -> TrainBatch:
-        """`local` with the column `minibatch`, unless its maker divided the whole batch already."""
+        """`local` with the column `minibatch`.
+
+        The driver may have divided the batch already; then it stays so.
+        """
         if "minibatch" in local.per_sample:
             return local
         position_B = gather_rows(local.per_sample["position"], self._group)

@@ -28,9 +28,10 @@ METRICS = {
     "time/advantages_s": "seconds for gathering the batch and for the advantages",
     "time/update_s": "seconds for the optimizer steps",
 }
-"""What `Learner.update` returns, beside `train/<name>` for each metric of the loss. Means are over tokens.
+"""The metrics that `Learner.update` always returns.
 
-Without fresh tokens there is no `train/kl_engine…` but `train/kl_engine_comparable`.
+The loss adds `train/<name>` for its own. Means are over tokens. Without fresh tokens,
+`train/kl_engine_comparable` is the only one of `train/kl_engine…`.
 """
 
 
@@ -48,11 +49,13 @@ ROLE_METRICS = {
     "time/teacher_log_probs_s": "seconds for the log-probs of the teacher",
     "time/values_s": "seconds for the values of the critic",
 }
-"""What there is beside `METRICS` where the run has a reference, a teacher, a critic or a balancing loss."""
+"""Further metrics of a run with a reference, a teacher, a critic or a balancing loss."""
 
 
 def summary(results: Sequence[StepResult]) -> dict[str, float]:
-    """Means of the steps, and means over tokens of what was summed over them; the gap's over fresh ones."""
+    """Means over the optimizer steps, and over tokens for sums; means of the gap are over fresh tokens
+    only.
+    """
     sums: dict[str, float] = {}
     for result in results:
         for name, value in result.metrics.items():
@@ -74,6 +77,6 @@ def summary(results: Sequence[StepResult]) -> dict[str, float]:
 
 
 def balance_metric(role: str, results: Sequence[StepResult]) -> dict[str, float]:
-    """`<role>/router_balance`, the mean of the steps; nothing where routers are not balanced."""
+    """`<role>/router_balance`, the mean over the steps. Empty for a model without a balancing loss."""
     balances = [result.balance for result in results if result.balance is not None]
     return {f"{role}/router_balance": sum(balances) / len(balances)} if balances else {}

@@ -1,4 +1,4 @@
-"""The share of a batch that belongs to one optimizer step, by the column `minibatch`."""
+"""Mini-batches: the samples of one optimizer step, marked by the column `minibatch`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from rlcore.api.maths import indices_of
 def assign_minibatches(rollout_B: Tensor, minibatches: int) -> Tensor:
     """The mini-batch of each sample, int64 [B].
 
-    Rollouts in the order of their first samples, in `minibatches` runs of nearly equal length: samples of one
-    rollout stay together. Fewer rollouts than mini-batches leave the last mini-batches out.
+    The rollouts, in the order of their first samples, are cut into `minibatches` pieces of nearly equal
+    length. Samples of one rollout stay together. With fewer rollouts than mini-batches, the last mini-batches
+    are empty.
     """
     index_B, count_N = indices_of(rollout_B)
     first_N = torch.full_like(count_N, len(rollout_B))

@@ -1,6 +1,6 @@
-"""What core owns of a loss: masks and sums.
+"""Core's part of a loss: masks, sums, entropy and KL.
 
-The denominators are in the weights of the tokens (`rlcore.learning.preparation`). Shape suffixes as in
+The tokens' weights already contain the denominators (`rlcore.learning.preparation`). Shape suffixes as in
 `rlcore.api.maths`.
 """
 
@@ -20,25 +20,24 @@ from rlcore.api.training import Correction, CorrectionInputs, Loss, LossInputs
 from rlcore.learning.outputs import check_outputs, name_of
 
 PLACE = "place"
-"""Column, int64 [R]: where each token stands in the whole batch, while its log-probs are to be kept."""
+"""Column int64 [R]: the place of each token in the whole batch. It is there while log-probs are kept."""
 
 WEIGHTED = "weighted/"
-"""What stands before the names of sums that hold the weights of the tokens (`LossOutput.weighted`)."""
+"""Prefix of the metrics that are summed with the tokens' weights (`LossOutput.weighted`)."""
 
 
 class Objective:
     """Σ_t w_t · (c_t · loss_t + kl_coef · KL_t - entropy_coef · H_t) over the live tokens of a micro-batch.
 
-    c_t is the product of the corrections' weights, 1 without any: it weighs the loss alone, neither the
-    entropy nor any other term, and changes no denominator, so a token whose weight is 0 still counts there.
-    `rollout_as_old`: the engine's log-probs serve as the old ones. `kl`, which may change between steps: of
-    KL_t, the KL to the reference, which is in the loss where its place is there; measured where the batch has
-    `reference_log_probs`.
+    c_t is the product of the corrections' weights, 1 without any. It multiplies the loss only, not the KL or
+    the entropy. It changes no denominator: a token of weight 0 still counts there. `rollout_as_old`: the
+    engine's log-probs serve as the old ones. `kl`: the settings of KL_t, the KL to the reference; they may
+    change between steps. KL_t is measured if the batch has `reference_log_probs`, and is in the loss if its
+    place is there.
 
-    Called by the trainer on the stage that has the logits. `LossResult.metrics` are sums over live tokens of
-    each metric, beside `tokens`, their number, and `fresh`, the number of those that the engine sampled with
-    the weights before the update (column `fresh`; all of them where there is none): trainer and engine are
-    compared on these alone.
+    The trainer calls it on the pipeline stage that has the logits. `LossResult.metrics` are sums over live
+    tokens. `tokens` is their number. `fresh` is the number of those that the engine sampled with the weights
+    before the update (column `fresh`; without it, all). Only on these are trainer and engine compared.
     """
 
     def __init__(
@@ -61,8 +60,8 @@ class Objective:
     def __call__(self, outputs: TokenOutputs, batch: TrainBatch) -> LossResult:
         """`batch` must hold the columns of `prepare`, `loss_mask` and, if sampled, `rollout_log_probs`.
 
-        Where it has no column `old_log_probs`, the policy has not been updated since they were due: they are
-        the log-probs at hand, detached, with the same value and the same gradient.
+        Without a column `old_log_probs` this is the first update, so the old log-probs are the present ones,
+        detached: value and gradient of the loss are the same.
         """
         inputs = self._inputs(outputs, batch)
         if PLACE in batch.per_token:
@@ -92,17 +91,18 @@ class Objective:
         return LossResult(total=total, metrics=metrics)
 
     def take_gap_max(self) -> float:
-        """Largest |trainer - engine| log-prob of a fresh token since the last call; 0 for none.
+        """Largest |trainer - engine| log-prob of a fresh token since the last call; 0 without such a token.
 
-        Kept here, for the trainer adds metrics up, and a maximum is no sum.
+        It is kept here because the trainer adds metrics up, and a maximum is no sum.
         """
         value, self._gap_max = self._gap_max, None
         return 0.0 if value is None else float(value)
 
     def take_log_probs(self, count: int) -> Tensor:
-        """The policy's log-probs as each token was trained on, since the last call: fp32 [count], by `PLACE`.
+        """The policy's log-probs of the tokens trained on since the last call: fp32 [count], in the order of
+        `PLACE`.
 
-        -inf where this rank has not seen a token.
+        -inf for a token that this rank has not seen.
         """
         kept, self._kept = self._kept, []
         log_probs_R = torch.full((count,), -torch.inf)
@@ -132,7 +132,10 @@ class Objective:
     def _corrected(
         self, loss_R: Tensor, inputs: LossInputs, named: dict[str, Tensor], taken: Collection[str]
     ) -> Tensor:
-        """The loss times every weight. Adds the corrections' metrics to `named`, beside those `taken`."""
+        """The loss times the corrections' weights.
+
+        Adds their metrics to `named`; names in `taken` are refused.
+        """
         assert "rollout_log_probs" in inputs.batch.per_token, "a correction needs the engine's log-probs"
         seen = CorrectionInputs(
             log_probs=inputs.log_probs.detach(),

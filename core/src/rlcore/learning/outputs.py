@@ -1,4 +1,4 @@
-"""What the parts of an algorithm returned, checked: shapes, dtypes, finite values, names of metrics."""
+"""Checks of what the parts of an algorithm return: shapes, dtypes, finite values, names of metrics."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def checked_estimate(batch: TrainBatch, estimator: AdvantageEstimator, found_R: 
 
 
 def checked_columns(batch: TrainBatch, part: object, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """`columns` of a part, detached, 0 where not live. Raises `RunError` where one does not fit the batch."""
+    """The `columns` of a part, detached, 0 where not live. `RunError` where one does not fit the batch."""
     mask_R, checked = batch.per_token["loss_mask"], {}
     for name, found_R in columns.items():
         whose = f"{name_of(part)} returned the column {name!r}"

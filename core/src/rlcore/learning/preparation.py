@@ -1,6 +1,6 @@
-"""What is computed of the whole batch, before any split over ranks or micro-batches: advantages, weights.
+"""Advantages and token weights, computed on the whole batch before it is split over ranks or micro-batches.
 
-What a plugin computes cannot depend on how the batch is split. Shape suffixes: those of `rlcore.api.maths`.
+So the result of a plugin cannot depend on the split. Shape suffixes as in `rlcore.api.maths`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ def prepare(
 ) -> TrainBatch:
     """The whole batch with the columns that training reads.
 
-    Adds per token `advantages` (where there is an estimator), `weights` and, where the estimator gives them,
-    `returns` (float32 [R], 0 where not live), per sample `minibatch` (int64 [B]) unless it is there already.
-    `whiten_advantages`: over all live tokens of the batch (`rlcore.whiten`). `weights` are those of
-    `rlcore.token_weights` within the token's mini-batch; `constant` is used by the normalizer of that
-    name. Raises `RunError` where the estimator's output has another shape or dtype, or is not finite on a
-    live token; `NotFiniteError` where a log-prob of the engine is not.
+    For each token, float32 [R], 0 where not live: `weights`, those of `rlcore.token_weights` within the
+    token's mini-batch; `advantages`, if there is an estimator; `returns`, if the estimator gives them. For
+    each sample: `minibatch` int64 [B], if the batch has none yet.
+
+    `whiten_advantages`: over all live tokens of the batch (`rlcore.whiten`). `constant`: for the normalizer
+    `constant`. Raises `RunError` where the estimator's output has a wrong shape or dtype, or is not finite on
+    a live token; `NotFiniteError` where a log-prob of the engine is not finite.
     """
     mask_R, segments_R = batch.per_token["loss_mask"], batch.segments
     rollout_R = batch.per_token.get("rollout_log_probs")
@@ -67,9 +68,9 @@ def prepare(
 
 
 def with_batch_columns(batch: TrainBatch, parts: Iterable[object]) -> TrainBatch:
-    """The prepared `batch` with the columns of those of `parts` that are `BatchColumns`.
+    """The prepared `batch` with the columns of those of `parts` that make some (`BatchColumns`).
 
-    Raises `RunError` for another shape, a value that is not finite on a live token, or a name in use.
+    Raises `RunError` for a wrong shape, a value that is not finite on a live token, or a name in use.
     """
     for part in parts:
         if isinstance(part, BatchColumns):

@@ -9,10 +9,11 @@ from rlcore.api.run_config import KlOptions
 
 
 def in_rewards(batch: TrainBatch, settings: KlOptions) -> TrainBatch:
-    """`batch` with coef · KL_t taken from each live token's reward, and their sum from the sample's reward.
+    """`batch` with coef · KL_t subtracted from each live token's reward, and the sum from the sample's
+    reward.
 
-    The policy's own log-probs are the old ones. The KL carries no gradient here
-    (https://arxiv.org/abs/1909.08593, equation 2).
+    The KL is between the old policy and the reference, without gradient (https://arxiv.org/abs/1909.08593,
+    equation 2).
     """
     columns = batch.per_token
     mask_R = columns["loss_mask"]

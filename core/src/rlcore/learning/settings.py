@@ -1,4 +1,4 @@
-"""What the learner is told."""
+"""The settings of the learner."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,9 +9,8 @@ from rlcore.api.run_config import RunConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Scales:
-    """What settings are multiplied by from a step on, for the callbacks ask for it (`rlcore.RunControl`).
-
-    `lr`: the policy's learning rate; `kl`: `--kl-coef`.
+    """Factors that callbacks ask for (`rlcore.RunControl`): on the policy's learning rate, and on
+    `--kl-coef`.
     """
 
     lr: float = 1.0
@@ -22,11 +21,11 @@ class Scales:
 class LearnerSettings:
     """The settings of the run, and what else the learner must know of it.
 
-    `needs`: the inputs that the parts read, `critic_needs` those that the critic's returns are made of;
-    `top_tokens`: what the loss compares with the teacher beside the sampled tokens. `sampled`: the policy
-    sampled the responses; else the data gave them, without log-probs of an engine. `reference_is_initial`:
-    the first step must find the policy equal to the reference. `dtype`: of the policy. `folder`: of the run;
-    a batch whose loss is not finite is saved there, and those of `--save-batches-every`.
+    `dtype`: of the policy. `folder`: of the run, for batches that are saved. `sampled`: the policy sampled
+    the responses; False: the data gave them, so there are no log-probs of an engine. `needs`: the inputs that
+    the parts read. `critic_needs`: of these, the inputs of the critic's returns. `top_tokens`: the likeliest
+    tokens that the loss compares with the teacher's. `reference_is_initial`: at the first step the policy
+    must equal the reference.
     """
 
     run: RunConfig

@@ -12,11 +12,11 @@ from rlcore.api.training import AdvantageEstimator, AdvantageOutput
 
 
 class WithTeacher:
-    """Another estimator's advantages less coef · (log π - log π_teacher) of each sampled token.
+    """An estimator's advantages minus coef · (log π - log π_teacher) of each sampled token.
 
-    The expectation of the difference is the reverse KL of on-policy distillation
-    (https://thinkingmachines.ai/blog/on-policy-distillation). It carries no gradient, and a critic's returns
-    know nothing of it.
+    The expectation of that difference is the reverse KL of on-policy distillation
+    (https://thinkingmachines.ai/blog/on-policy-distillation). It has no gradient, and a critic's returns do
+    not contain it.
     """
 
     def __init__(self, estimator: AdvantageEstimator, coef: float) -> None:

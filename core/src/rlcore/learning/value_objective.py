@@ -1,7 +1,7 @@
-"""What core owns of a critic's loss: the mask, the denominator and the sum.
+"""Core's part of a critic's loss: the mask, the denominator and the sum.
 
-As for the policy (`rlcore.learning.preparation`), the weight of each token is fixed on the whole batch,
-before any split. Shape suffixes as in `rlcore.api.maths`.
+As for the policy (`rlcore.learning.preparation`), the tokens' weights are computed on the whole batch, before
+it is split. Shape suffixes as in `rlcore.api.maths`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What core itself offers: it registers through the same hooks as everyone else."""
+"""Core's own parts, registered through the same hooks as everyone else's."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from rlcore.data.config import AddConfig, DigitsConfig, FileConfig
 
 @hookimpl
 def rlcore_producers() -> Iterable[Component]:
-    """How rollouts are made: the one that suits the run is its default."""
+    """The producers of rollouts. The default one is whichever suits the run."""
     yield Component(
         name="synchronous",
         factory="rlcore.rollout.producers:synchronous_producer",
@@ -36,7 +36,7 @@ def rlcore_producers() -> Iterable[Component]:
 
 @hookimpl
 def rlcore_trackers() -> Iterable[Component]:
-    """What every run writes into its folder."""
+    """The tracker that writes every run's folder."""
     yield Component(
         name="jsonl",
         factory="rlcore.tracking.jsonl:Jsonl",

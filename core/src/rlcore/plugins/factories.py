@@ -1,4 +1,4 @@
-"""Whether a factory is where a plugin says, told without running its module: that may import torch."""
+"""Check that a plugin's factory exists without running its module, which may import torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlcore.api.errors import PluginError
 
 
 def check_factory(factory: str, name: str) -> None:
-    """Raises `PluginError` where "package.module:attribute" cannot be there; `name`: of the part."""
+    """Raises `PluginError` where "package.module:attribute" does not exist. `name`: of the part."""
     module, _, attribute = factory.partition(":")
     wanted = attribute.partition(".")[0]
     if module in sys.modules:
@@ -35,7 +35,7 @@ def check_factory(factory: str, name: str) -> None:
 
 
 def _spec(module: str, name: str) -> ModuleSpec | None:
-    """None where there is no such module, or no package that it is in. The packages are imported."""
+    """Where the module is; None: it does not exist. Imports the packages around it."""
     try:
         return find_spec(module)
     except ModuleNotFoundError as error:

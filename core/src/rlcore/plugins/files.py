@@ -1,4 +1,4 @@
-"""Plugins given as a file: how they are read, and kept with a run."""
+"""Plugin files: read from `--plugin`, and kept in the run's folder."""
 
 import hashlib
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from rlcore.api.plugin_file import PluginFile
 
 
 def read(path: Path) -> PluginFile:
-    """The file's content. Raises `PluginError` where it cannot be read."""
+    """The plugin file at `path`. Raises `PluginError` where it cannot be read."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -19,9 +19,10 @@ def read(path: Path) -> PluginFile:
 
 
 def read_all(paths: Iterable[Path]) -> tuple[PluginFile, ...]:
-    """The files at `paths`; of two with one name and one content the first.
+    """The files at `paths`, without duplicates.
 
-    Raises `PluginError` where two of one name differ: a run knows a plugin file by its name.
+    Raises `PluginError` where two files have the same name and different content: a run identifies them by
+    name.
     """
     files: dict[str, PluginFile] = {}
     for path in paths:
@@ -33,7 +34,7 @@ def read_all(paths: Iterable[Path]) -> tuple[PluginFile, ...]:
 
 
 def write_all(files: Iterable[PluginFile], folder: Path) -> None:
-    """Each file into `folder`, by its name: whole or not at all."""
+    """Write each file into `folder` under its name. A file appears whole or not at all."""
     for file in files:
         folder.mkdir(parents=True, exist_ok=True)
         draft = folder / f"{file.name}.partial"

@@ -1,9 +1,9 @@
-"""A plain function as a reward. Its parameters' names say what it is given.
+"""A plain function as a reward. The names of its parameters say what it gets.
 
     def brevity(response): return 1 / (1 + len(response))
 
 Reward functions of TRL (`completions`, columns as keywords), verl (`compute_score`) and slime (`custom_rm`)
-are read in the same way, and need no change.
+work unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rlcore.api.types import Sample, Score
 Give = Callable[[Sample], Any]
 
 LABELS = ("label", "answer", "ground_truth", "solution", "target")
-"""Parameters that get the prompt's label, unless its metadata has that name."""
+"""Parameters that get the prompt's label, unless its metadata has a key of that name."""
 
 OF_SAMPLE: Mapping[str, Give] = {
     "sample": lambda sample: sample,
@@ -33,7 +33,7 @@ OF_SAMPLE: Mapping[str, Give] = {
     "extra_info": lambda sample: sample.prompt.metadata,
     "data_source": lambda sample: sample.prompt.metadata.get("data_source"),
 }
-"""A function with these parameters is called once for each sample."""
+"""Parameters of a function that is called for each sample."""
 
 OF_GROUP: Mapping[str, Give] = {
     "samples": lambda sample: sample,
@@ -42,7 +42,7 @@ OF_GROUP: Mapping[str, Give] = {
     "completions": lambda sample: _completion(sample),
     "completion_ids": lambda sample: list(sample.response_ids),
 }
-"""A function with one of these is called once for a group. Each of its parameters is a list."""
+"""A function with one of these parameters is called once for each group; then each parameter is a list."""
 
 SLIME = frozenset({"args", "sample"})
 
@@ -50,15 +50,15 @@ TOKENIZER, SPANS = "tokenizer", "token_spans"
 
 
 def asks_for_tokenizer(part: RewardPart) -> bool:
-    """Whether it has a parameter for the run's tokenizer: its factory, or the function that it is."""
+    """Whether the reward's factory, or the function itself, has a parameter `tokenizer`."""
     return bool({TOKENIZER, SPANS} & set(inspect.signature(part.load()).parameters))
 
 
 def build_reward(part: RewardPart, tokenizer: Tokenizer | None = None) -> Reward:
-    """The reward that `part` names: made by its factory, or the factory itself where it is no factory.
+    """The reward of `part`. Its factory makes the reward, or is itself a function that scores.
 
-    A function with a parameter `config` is a factory; any other function scores. `tokenizer`: there where one
-    is asked for (`asks_for_tokenizer`).
+    A function with a parameter `config` is a factory; any other function scores. `tokenizer`: given where
+    `asks_for_tokenizer`.
     """
     factory: Any = part.load()
     if inspect.isfunction(factory) and "config" not in inspect.signature(factory).parameters:
@@ -74,11 +74,11 @@ def scores(function: Callable[..., Any]) -> bool:
 
 
 class FunctionReward:
-    """Calls `function` for each sample, or once for a group where a parameter is of `OF_GROUP`.
+    """Calls `function` for each sample, or once for a group if it has a parameter of `OF_GROUP`.
 
-    `tokenizer` is the run's, and `token_spans` the places of the response's tokens in its text. Any other
-    parameter is a key of the prompt's metadata. A default stands in for a key that is missing; `**rest` gets
-    the metadata that no parameter takes. The function may be a coroutine.
+    `tokenizer` is the run's, `token_spans` the places of the response's tokens in its text. Any other
+    parameter is a key of the prompt's metadata; where the key is missing, the parameter's default counts.
+    `**rest` gets the metadata that no parameter takes. The function may be a coroutine.
     """
 
     def __init__(self, function: Callable[..., Any], tokenizer: Tokenizer | None = None) -> None:
@@ -116,7 +116,7 @@ class FunctionReward:
         return asyncio.run(together())
 
     def _arguments(self, sample: Sample) -> dict[str, Any]:
-        """What the function is given of one sample."""
+        """The function's arguments for one sample."""
         metadata = sample.prompt.metadata
         known = {**OF_GROUP, **OF_SAMPLE} if self._of_group else OF_SAMPLE
         given: dict[str, Any] = {}
@@ -142,14 +142,14 @@ class FunctionReward:
 
 
 def _completion(sample: Sample) -> Any:
-    """As TRL has it: a text, or the messages of the answer where the prompt is made of messages."""
+    """The completion as TRL passes it: a text, or messages if the prompt consists of messages."""
     if isinstance(sample.prompt.text, str):
         return sample.text
     return [{"role": "assistant", "content": sample.text}]
 
 
 def _of_slime(sample: Sample) -> SimpleNamespace:
-    """What slime's reward functions read of a sample, by its names."""
+    """The sample with the attributes that slime's reward functions read."""
     return SimpleNamespace(
         prompt=sample.prompt.text,
         response=sample.text,
@@ -163,9 +163,10 @@ def _of_slime(sample: Sample) -> SimpleNamespace:
 
 
 def _score(answer: Any) -> Score:
-    """`answer`: a number, a `Score`, or verl's dict, whose `score` counts and whose other numbers are parts.
+    """`answer` as a score: it is a number, a `Score`, or verl's dict of a `score` and numbers, which become
+    parts.
 
-    None counts 0: in TRL such a function has nothing to say of the sample.
+    None counts as 0: in TRL it means that the function does not apply to the sample.
     """
     if isinstance(answer, Score):
         return answer

@@ -1,4 +1,4 @@
-"""The functions of a plugin file without hooks: each is a part by its own name."""
+"""Parts made of the plain functions in a plugin file without hooks. A part has the function's name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlcore.api.records import Component, Kind
 
 
 def components(module: ModuleType) -> Iterator[tuple[Kind, Component]]:
-    """Those whose parameters are a generator's or a reward's; others are helpers."""
+    """The functions with the parameters of a generator or of a reward. Other functions are helpers."""
     for name, function in vars(module).items():
         if not (inspect.isfunction(function) and function.__module__ == module.__name__):
             continue

@@ -39,9 +39,12 @@ ONLY = "RLCORE_PLUGINS"
 STRICT = "RLCORE_STRICT_PLUGINS"
 PREFIX = "rlcore_"
 SLOW_S = 5.0
-"""Seconds of an import that a user notices, also where much else runs on the machine."""
+"""Seconds of an import from which on rlcore names the plugin: enough to notice, even on a busy machine."""
 REQUIREMENT = re.compile(r"rlcore(?![\w.-])\s*\(?([^\[;)]*)\)?\s*")
-"""What a plugin's metadata ask of rlcore. With a marker (`; extra == …`) it is no demand of every install."""
+"""A requirement of rlcore in a plugin's metadata.
+
+One with a marker (`; extra == …`) does not match: it is optional.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +69,7 @@ class Switches:
 
 @dataclass(frozen=True)
 class SlowPlugin:
-    """A plugin that every command waits for."""
+    """A plugin whose import takes so long that every command waits for it."""
 
     info: PluginInfo
     seconds: float
@@ -81,9 +84,9 @@ class SlowPlugin:
 
 @dataclass(frozen=True, kw_only=True)
 class Plugins:
-    """What was loaded. `broken` holds the plugins that were not; `files` those given as a file.
+    """The loaded plugins. `broken`: those that failed. `files`: those given as a file.
 
-    `slow`: those that took `SLOW_S` seconds or more.
+    `slow`: those whose import took `SLOW_S` seconds or more.
     """
 
     manager: pluggy.PluginManager
@@ -99,7 +102,7 @@ class Plugins:
         return Registry(self.entries, self.broken, self._foreign)
 
     def _foreign(self) -> Iterator[ForeignSetting]:
-        """What the plugins say that other frameworks call settings."""
+        """The settings of other frameworks that the plugins know."""
         for implementation in self.manager.hook.rlcore_foreign_settings.get_hookimpls():
             give: Any = implementation.function
             try:
@@ -111,7 +114,7 @@ class Plugins:
 
 
 def load(switches: Switches | None = None, *, keep: Mapping[str, ModuleType] | None = None) -> Plugins:
-    """The plugins of this process. `keep`: modules that are there whatever the switches say.
+    """Load the plugins of this process. `keep`: modules that are loaded whatever the switches say.
 
     Raises `PluginError` for a switch that names no plugin, an unreadable file, or, when strict, the first
     broken plugin.
@@ -212,7 +215,9 @@ class _Loader:
 
 
 def _check_hooks(manager: pluggy.PluginManager, module: ModuleType) -> None:
-    """A hook is marked. Arguments with defaults mean different things to different releases of pluggy."""
+    """Raise for a misspelt or unmarked hook, and for a default argument, which releases of pluggy treat
+    differently.
+    """
     for name in dir(module):
         if manager.parse_hookimpl_opts(module, name) is None:
             if name in vars(hookspecs) and name.startswith(PREFIX) and inspect.isfunction(vars(module)[name]):
@@ -245,7 +250,7 @@ def _add_entry_point(loader: _Loader, point: EntryPoint, points: Iterable[EntryP
 
 
 def _unmet_range(point: EntryPoint) -> str | None:
-    """The range of rlcore that a plugin's metadata ask for, where this rlcore is outside of it."""
+    """The range of rlcore that a plugin requires, if this rlcore is outside it; else None."""
     asked = asked_range(point.dist)
     if asked is None:
         return None
@@ -257,7 +262,7 @@ def _unmet_range(point: EntryPoint) -> str | None:
 
 
 def asked_range(dist: Distribution | None) -> str | None:
-    """The range of rlcore that a distribution requires, as its metadata have it; None: it requires none."""
+    """The range of rlcore that a distribution requires, as its metadata say; None: any."""
     for required in (dist.requires if dist else None) or ():
         match = REQUIREMENT.fullmatch(required)
         if match is not None:

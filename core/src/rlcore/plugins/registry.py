@@ -56,27 +56,27 @@ PART_KINDS = (
     Kind.TRAINER,
     Kind.PRODUCER,
 )
-"""What a recipe may name, besides nothing."""
+"""Kinds of which a recipe may name a part."""
 
 RUN_KINDS = (Kind.MODEL_HOOK, Kind.TRACKER, Kind.CALLBACK)
-"""What a run has beside the parts of its recipe, whatever it trains on."""
+"""Kinds of which any run may have parts, whatever its recipe."""
 
 LIST_KINDS = tuple(kind for kind in (*PART_KINDS, *RUN_KINDS) if kind in NESTED)
-"""Kinds of which a run takes any number, in order; of every other kind it takes one."""
+"""Kinds of which a run takes any number of parts, in order. Of every other kind it takes one."""
 
 REQUIRED_LISTS = (Kind.REWARD,)
-"""Those of `LIST_KINDS` of which a run that samples takes at least one."""
+"""Of `LIST_KINDS`, those that a run on rollouts needs at least one part of."""
 
 OPTIONAL_KINDS = (Kind.VALUE_LOSS, Kind.PRODUCER)
-"""Kinds of which a choice may be none: of a producer, that is the default which suits the run."""
+"""Kinds that may be chosen as none. For a producer, none means the default that suits the run."""
 
 DEFAULT_KINDS = (
     *(Kind.GENERATOR, Kind.REWARD, Kind.ENGINE, Kind.TRAINER, Kind.SOURCE),
     *(Kind.PRODUCER, Kind.TRACKER),
 )
-"""Kinds of which a part may be the default: of rewards, where a run has a task (`--task`).
+"""Kinds that may have a default part. A default reward counts only for tasks (`--task`).
 
-Trackers that are defaults are in every run, beside those that are chosen.
+A run has every default tracker, beside those that the user chooses.
 """
 
 CONFIGS: Mapping[Kind, type[Config]] = {
@@ -90,10 +90,10 @@ CONFIGS: Mapping[Kind, type[Config]] = {
     Kind.TRAINER: TrainerConfig,
     Kind.PRODUCER: ProducerConfig,
 }
-"""What the config of a part of each kind derives from, where that is more than `Config`."""
+"""The base class of a part's config, for each kind where it is more than `Config`."""
 
 PASSING_KINDS = (Kind.ENGINE, Kind.TRAINER)
-"""Kinds whose parts have tables of fields that pass through (`rlcore.PassingConfig`)."""
+"""Kinds whose parts may hand on a table of fields unread (`rlcore.PassingConfig`)."""
 
 _RECIPE = re.compile(r"[a-z][a-z0-9_+-]*")
 _FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -101,7 +101,7 @@ _FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w
 
 @dataclass(frozen=True, kw_only=True)
 class PluginInfo:
-    """Who a plugin is. `origin`: the module of its entry point, or the path of its file."""
+    """The identity of a plugin. `origin`: the module of its entry point, or the path of its file."""
 
     name: str
     dist: str
@@ -132,7 +132,7 @@ class Entry:
 
     @property
     def component(self) -> Component:
-        """The record of any kind but a recipe."""
+        """The record, which is of any kind except a recipe."""
         assert isinstance(self.record, Component)
         return self.record
 
@@ -143,7 +143,7 @@ class Entry:
 
 
 def config_of(kind: Kind, config: type[Config]) -> type[Config]:
-    """`config`, unless it is `Config`: a part without settings has the base of its kind."""
+    """The config class of a part: `config`, or the base of its kind for a part that names none."""
     return CONFIGS.get(kind, Config) if config is Config else config
 
 
@@ -203,7 +203,7 @@ def _check_component(kind: Kind, record: Component) -> str | None:
 
 
 class Registry:
-    """Every record by kind and name. `foreign`: what other frameworks call settings."""
+    """Every record by kind and name. `foreign`: the settings of other frameworks."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class Registry:
         self._entries[key] = entry
 
     def entries(self, kind: Kind | None = None) -> list[Entry]:
-        """Sorted by kind and name; of one kind, or of all."""
+        """The entries of one kind, or of all, sorted by kind and name."""
         entries = [entry for (of, _), entry in self._entries.items() if kind in (None, of)]
         return sorted(entries, key=lambda entry: (list(Kind).index(entry.kind), entry.record.name))
 
@@ -238,18 +238,21 @@ class Registry:
         return sorted(name for of, name in self._entries if of is kind)
 
     def default(self, kind: Kind) -> Entry | None:
-        """What is chosen where nothing else of `kind` is; None where no plugin offers one, or several do."""
+        """The part that is chosen if the user chooses none.
+
+        None: no plugin offers a default, or several do.
+        """
         defaults = [entry for entry in self.entries(kind) if entry.component.default]
         return defaults[0] if len(defaults) == 1 else None
 
     def defaults(self, kind: Kind) -> tuple[Entry, ...]:
-        """Every default of a kind that may have several."""
+        """All default parts of a kind that may have several."""
         return tuple(entry for entry in self.entries(kind) if entry.component.default)
 
     def find(self, kind: Kind, name: str, asked: str) -> Entry:
         """The entry of `name`. `asked`: the flag or the key of a file, for the error.
 
-        Raises `PluginError`: what was asked, what exists, and which broken plugins may have held it.
+        Raises `PluginError`, which says what was asked, what exists, and which broken plugins may contain it.
         """
         if (kind, name) in self._entries:
             return self._entries[kind, name]

@@ -1,1 +1,1 @@
-"""What a run shows and leaves behind: metrics, samples, the live table, the reward curve."""
+"""What a run shows and writes: metrics, samples, the trace, the live table, the reward curve."""

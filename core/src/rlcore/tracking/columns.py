@@ -12,7 +12,10 @@ _EVAL = ("eval/", "/score")
 
 @dataclass(frozen=True)
 class Column:
-    """`title`: above the column; `key`: the metric; `meaning`: where the title does not say it."""
+    """A column.
+
+    `title`: its heading; `key`: the metric; `meaning`: for the legend, if the title does not explain it.
+    """
 
     title: str
     key: str
@@ -45,11 +48,11 @@ GIVEN_COLUMNS = (
     Column("tok/s", "rollout/tokens_per_s"),
     Column("train", "time/train_s", "seconds"),
 )
-"""Those of a run on given responses."""
+"""The columns of a run on responses that the data give."""
 
 
 def legend(columns: Sequence[Column]) -> str:
-    """What the titles mean, those of one meaning together."""
+    """What the titles mean. Titles with the same meaning stand together."""
     titles: dict[str, list[str]] = {}
     for column in columns:
         if column.meaning:
@@ -58,7 +61,7 @@ def legend(columns: Sequence[Column]) -> str:
 
 
 def evaluations(row: Mapping[str, Json]) -> dict[str, float]:
-    """The score of each held-out set in the row of a step; empty where there was no evaluation."""
+    """The score of each held-out set in a step's row. Empty without an evaluation."""
     prefix, suffix = _EVAL
     return {
         key[len(prefix) : -len(suffix)]: value
@@ -68,14 +71,14 @@ def evaluations(row: Mapping[str, Json]) -> dict[str, float]:
 
 
 def cells(row: Mapping[str, Json], columns: Sequence[Column] = COLUMNS) -> list[str]:
-    """The row's texts, one for each of `columns`; empty where the step has no such metric."""
+    """The row's text for each of `columns`; empty where the step lacks the metric."""
     scores = evaluations(row)
     values = {**row, "eval": sum(scores.values()) / len(scores)} if scores else row
     return [compact(values.get(column.key)) for column in columns]
 
 
 def compact(value: Json) -> str:
-    """A number in at most 7 characters; anything else is left empty."""
+    """A number in at most 7 characters. Anything else: an empty text."""
     if isinstance(value, bool) or not isinstance(value, float | int):
         return ""
     size = abs(value)

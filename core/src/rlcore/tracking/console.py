@@ -56,15 +56,15 @@ class Display:
         self._screen.close()
 
     def expect(self, steps: int) -> None:
-        """So many steps, where their number comes with the data."""
+        """The number of steps, once the data have decided it (`--epochs`)."""
         self._screen.expect(steps)
 
     def phase(self, text: str) -> None:
-        """What the run does before its first step, or between steps, from now on."""
+        """Say what the run does now, before its first step or between steps."""
         self._screen.phase(text)
 
     def note(self, line: str) -> None:
-        """What the user should know of the run, without an error in it."""
+        """Tell the user something about the run that is no error."""
         self._screen.print(f"note: {line}")
 
     def step(self, row: Mapping[str, Json]) -> None:

@@ -14,9 +14,9 @@ _LABEL = 8
 
 
 def curve(line: Points, marked: Mapping[str, Points], *, width: int, height: int = 12) -> list[str]:
-    """Text lines of a plot: `line` is joined, the points of each of `marked` get a mark of their own.
+    """Text lines of a plot: `line` as a line, and the points of each of `marked` with a mark of its own.
 
-    The y axis spans 0 to 1 where all values do. Without points there is nothing to draw: an empty list.
+    The y axis goes from 0 to 1 if all values lie there. Without points, the list is empty.
     """
     every = [*line, *(point for points in marked.values() for point in points)]
     if not every:

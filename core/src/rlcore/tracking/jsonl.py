@@ -16,9 +16,9 @@ from rlcore.tracking.metrics import MetricsFile, Row, write_lines
 METRICS = "metrics.jsonl"
 SAMPLES = "samples"
 TRAJECTORY = "trajectory"
-"""The key of a saved sample's tokens."""
+"""The key of a saved sample that holds its tokens."""
 BROKEN = "\ufffd"
-"""What stands for a part of a character."""
+"""What a decoder writes for a part of a character."""
 
 
 class Jsonl(Tracker):
@@ -32,34 +32,34 @@ class Jsonl(Tracker):
         pass
 
     def start(self, run: RunInfo) -> None:
-        """Rows beyond `run.step` are removed; all, where the run starts anew."""
+        """Removes rows after `run.step`, which a resumed run repeats. A new run removes all."""
         self._samples = run.folder / SAMPLES
         self._every = int(run.settings.get("save_rollouts_every", 0))
         self._decode = run.decode
         self._metrics = MetricsFile(run.folder / METRICS, keep_step=run.step or -1)
 
     def metrics(self, step: int, metrics: Mapping[str, Json]) -> None:
-        """One line."""
+        """Appends one line."""
         self._metrics.write(metrics)
 
     def evaluation(self, step: int, samples: Mapping[str, Sequence[Sample]]) -> None:
-        """`samples/eval-STEP.jsonl`."""
+        """Writes `samples/eval-STEP.jsonl`."""
         write_samples(self._samples / f"eval-{step}.jsonl", samples)
 
     def rollout(self, step: int, samples: Sequence[Sample]) -> None:
-        """`samples/rollout-STEP.jsonl`, with the tokens and what is known of each."""
+        """Writes `samples/rollout-STEP.jsonl`, with the tokens and what is known of each."""
         if self._every and step % self._every == 0:
             texts = TokenTexts(self._decode)
             rows = [_row("rollout", sample) | {TRAJECTORY: _trajectory(sample, texts)} for sample in samples]
             write_lines(self._samples / f"rollout-{step}.jsonl", rows)
 
     def end(self, reason: str) -> None:
-        """Nothing can be written afterwards."""
+        """Closes `metrics.jsonl`."""
         self._metrics.close()
 
 
 def write_samples(file: Path, samples: Mapping[str, Sequence[Sample]]) -> None:
-    """A line for each sample, with the name of its set."""
+    """Write a line for each sample, with the name of its set."""
     write_lines(file, [_row(name, sample) for name, of_set in samples.items() for sample in of_set])
 
 
@@ -81,7 +81,7 @@ def _row(name: str, sample: Sample) -> Row:
 
 
 def _trajectory(sample: Sample, texts: TokenTexts) -> Row:
-    """What a replay needs, and what `rlcore view` shows: the tokens and what is known of each."""
+    """The tokens and what is known of each, for the generator `replay` and for `rlcore view`."""
     return {
         "group_id": sample.group_id,
         "index": sample.index,
@@ -97,7 +97,7 @@ def _trajectory(sample: Sample, texts: TokenTexts) -> Row:
 
 
 def _numbers(value: Any) -> Json:
-    """An extra as JSON, with 6 digits: it is looked at, and nothing goes on from it."""
+    """An extra as JSON, with 6 digits: people look at it, and no run goes on from it."""
     if isinstance(value, Mapping | str):
         return value
     if hasattr(value, "tolist"):
@@ -108,7 +108,7 @@ def _numbers(value: Any) -> Json:
 
 
 class TokenTexts:
-    """The text of each token of samples, by `decode`; None: nobody knows."""
+    """The text of each token, by `decode`; None: there is no tokenizer."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str] | None) -> None:
         self._decode = decode

@@ -29,11 +29,14 @@ SHOWN_STEPS = 12
 REFRESHES_PER_SECOND = 4
 TRAINING = "Training"
 SPEED_SECONDS = 6 * 3600.0
-"""The time that is left follows from the steps of this time: a step may take many minutes."""
+"""The ETA follows from the steps within this time.
+
+It is long, because a single step may take many minutes.
+"""
 
 
 class LiveScreen:
-    """The last steps as a table, above a progress bar; phases of the start stay above it as lines."""
+    """The last steps as a table above a progress bar. The phases of the start stay as lines above."""
 
     def __init__(self, stream: TextIO, steps: int, columns: Sequence[Column]) -> None:
         self._columns = columns
@@ -64,11 +67,11 @@ class LiveScreen:
         return self._console.width
 
     def expect(self, steps: int) -> None:
-        """So many steps are the whole bar."""
+        """The number of steps of the whole bar."""
         self._progress.update(self._task, total=steps)
 
     def phase(self, text: str) -> None:
-        """Show what happens now; the phase before it becomes a line with its time."""
+        """Show what happens now. The previous phase becomes a line with its duration."""
         self._end_phase()
         self._phase = (text, time.monotonic())
         self._progress.update(self._task, description=text)
@@ -80,7 +83,7 @@ class LiveScreen:
         self._progress.update(self._task, completed=row["step"], description=TRAINING)
 
     def print(self, line: str) -> None:
-        """One line, below everything else once the screen is closed."""
+        """Print a line. It appears below everything else when the screen is closed."""
         self._console.print(_colored(line), soft_wrap=True)
 
     def close(self) -> None:
@@ -103,7 +106,7 @@ class LiveScreen:
         return Group(self._table(columns), Text(legend(columns), style="dim"), below)
 
     def _fitting(self) -> Sequence[Column]:
-        """The columns that the terminal has room for: those at the end go first."""
+        """The columns that fit the terminal. The last ones are left out first."""
         left = self._console.width - max(len("step"), *(len(str(step)) for step, _ in self._rows))
         for place, column in enumerate(self._columns):
             left -= 1 + max(len(column.title), *(len(texts[place]) for _, texts in self._rows))

@@ -19,8 +19,8 @@ Row = dict[str, Json]
 class MetricsFile:
     """Appends rows to `path`, each by one write, so that a reader never sees half a row.
 
-    Rows of an earlier part of the run that lie beyond `keep_step` are removed: the run goes on from there.
-    Errors of the file system become a CheckpointError.
+    Rows after `keep_step` are removed, because a resumed run repeats their steps. Errors of the file system
+    become a CheckpointError.
     """
 
     def __init__(self, path: Path, *, keep_step: int) -> None:
@@ -34,7 +34,7 @@ class MetricsFile:
             raise CheckpointError(disk_sentence(path, error)) from error
 
     def write(self, row: Mapping[str, Json]) -> None:
-        """One step. A number that is not finite is written as null, for JSON has none."""
+        """Append one step. A number that is not finite becomes null: JSON has none."""
         data = _line(row).encode()
         try:
             while data:
@@ -43,18 +43,18 @@ class MetricsFile:
             raise CheckpointError(disk_sentence(self._path, error)) from error
 
     def close(self) -> None:
-        """Nothing can be written afterwards."""
+        """Close the file."""
         os.close(self._descriptor)
 
 
 def read_metrics(path: Path) -> list[Row]:
-    """The rows of the file; a last line that a crash cut short is left out."""
+    """The rows of the file, without a last line that a crash has cut short."""
     text = path.read_text(encoding="utf-8")
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def write_lines(path: Path, rows: list[Row]) -> None:
-    """A JSON-lines file, complete or absent. Errors of the file system become a CheckpointError."""
+    """Write a JSON-lines file, whole or not at all. Errors of the file system become a CheckpointError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _replace(path, "".join(map(_line, rows)))

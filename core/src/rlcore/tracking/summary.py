@@ -1,4 +1,4 @@
-"""What a run says of itself at its end."""
+"""The summary at the end of a run."""
 
 import json
 from collections.abc import Mapping
@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Summary:
-    """`eval`: the score of each set that was evaluated.
+    """The summary of a run. `eval`: the score of each evaluated set.
 
-    `exit_reason`: "completed", "sigterm", "interrupted", "terminated" or "failed"; of a run that the callback
-    NAME ended, "NAME: why".
+    `exit_reason`: "completed", "sigterm", "interrupted", "terminated" or "failed"; or "NAME: why", if the
+    callback NAME has ended the run.
     """
 
     run: str

@@ -21,21 +21,21 @@ _log = logging.getLogger(__name__)
 
 TRACE = "trace.json"
 PREVIOUS = "trace.previous.json"
-"""The half of the trace before `TRACE`, once that was full."""
+"""The older half of the trace, moved here when `TRACE` was full."""
 RUN, REWARDS = "run", "rewards"
-"""Tracks: the phases of the loop, and the groups whose rewards are computed. Engines have the others."""
+"""Tracks for the phases of the loop, and for the groups being scored. Each engine has a track of its own."""
 
 
 @dataclass
 class _Track:
-    """A process of the trace format. `free`: lanes whose span has ended, lowest first."""
+    """A track, which is a process in the trace format. `free`: the lanes without a span, lowest first."""
 
     number: int
     lanes: int = 0
     free: list[int] = field(default_factory=list)
 
     def take(self) -> int:
-        """The lowest lane that nobody uses."""
+        """The lowest free lane."""
         if self.free:
             return heapq.heappop(self.free)
         self.lanes += 1
@@ -43,10 +43,10 @@ class _Track:
 
 
 class Trace:
-    """Spans of one run, each in a lane of its track. For one thread.
+    """Spans of one run, each in a lane of its track. Not thread-safe.
 
-    The files hold at most `limit` bytes, the newest; with 0, nothing is noted or written. What cannot be
-    written costs one warning, and the trace.
+    The files keep the newest `limit` bytes; 0: nothing is recorded. If the file cannot be written, there is
+    one warning and no trace.
     """
 
     def __init__(self, folder: Path = Path(), limit: int = 0, engines: int = 0) -> None:
@@ -58,7 +58,10 @@ class Trace:
 
     @contextmanager
     def span(self, track: str, name: str, **about: Json) -> Iterator[dict[str, Json]]:
-        """A span from here to the end of the block. What the block adds to the dict is noted with it."""
+        """A span from here to the end of the block.
+
+        What the block adds to the dict becomes part of the span.
+        """
         if not self._limit:
             yield about
             return
@@ -72,7 +75,7 @@ class Trace:
             self._note("X", name, track, lane, begin, dur=length, args=about)
 
     def flush(self) -> None:
-        """Write what was noted."""
+        """Write the spans recorded so far."""
         events, self._events = self._events, []
         if not events:
             return
@@ -81,14 +84,14 @@ class Trace:
                 self._path.replace(self._path.with_name(PREVIOUS))
             is_new = not self._path.exists()
             with self._path.open("a", encoding="utf-8") as file:
-                # the format does without the closing bracket, so that a run may end anywhere
+                # the closing bracket is optional in the format, so that a program may end anywhere
                 file.write("".join(["[\n", *self._names()] if is_new else []) + "".join(events))
         except OSError as error:
             self._limit = 0
             _log.warning("%s could not be written: %s. The run goes on without it.", self._path, error)
 
     def end(self, reason: str) -> None:
-        """The run ends, and why."""
+        """Record the end of the run with its reason, and write everything."""
         if self._limit:
             self._note("i", "end", RUN, 1, time.perf_counter_ns(), s="g", args={"reason": reason})
             self.flush()
@@ -111,7 +114,7 @@ def engine_track(number: int) -> str:
 
 
 class TracedEngine:
-    """An engine whose requests are spans of its track, the wait for its client included."""
+    """An engine whose requests are recorded as spans. They include the wait for a free connection."""
 
     def __init__(self, engine: GenerationClient, trace: Trace, number: int) -> None:
         self._engine, self._trace, self._track = engine, trace, engine_track(number)
@@ -126,7 +129,7 @@ class TracedEngine:
         rid: str,
         session: str | None,
     ) -> Sequence[Completion]:
-        """As the engine's."""
+        """As the engine does."""
         with self._trace.span(self._track, "generate", rid=rid, prompt=len(input_ids), samples=n) as about:
             found = await self._engine.generate(input_ids, sampling, n=n, seed=seed, rid=rid, session=session)
             about["tokens"] = sum(len(completion.token_ids) for completion in found)
@@ -134,18 +137,18 @@ class TracedEngine:
         return found
 
     async def abort(self) -> None:
-        """As the engine's."""
+        """As the engine does."""
         await self._engine.abort()
 
 
 class TracedRewards:
-    """Rewards whose groups are spans, the wait for an idle worker included."""
+    """Rewards whose groups are recorded as spans. They include the wait for an idle worker."""
 
     def __init__(self, rewards: GroupScorer, trace: Trace) -> None:
         self._rewards, self._trace = rewards, trace
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """As the rewards'."""
+        """As the rewards do."""
         group = samples[0].group_id if samples else None
         with self._trace.span(REWARDS, "reward", group=group, samples=len(samples)):
             return await self._rewards.score(samples)

@@ -1,4 +1,4 @@
-"""`Trackers`: everything that is told of a run, at once or in a thread of its own."""
+"""`Trackers`: tells the run's trackers what happens, each in a thread of its own."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from rlcore.tracking.console import Display
 _log = logging.getLogger(__name__)
 
 WAITING = 200
-"""Events that a slow tracker may be behind; what comes then is left out, for samples take memory."""
+"""Events that may wait for a slow tracker. Further ones are dropped, because samples take memory."""
 
 END_SECONDS = 20.0
-"""Time for all trackers together to finish at the end of a run."""
+"""Seconds for all trackers together to finish at the end of a run."""
 
 Event = Literal["start", "metrics", "evaluation", "rollout", "checkpoint", "end"]
 
 
 class Trackers:
-    """Tells every tracker, and the screen, in the order of the events.
+    """Tells every tracker, and the screen, of each event, in order.
 
-    Those that are essential are told before a call returns, and raise; the others neither wait nor raise.
+    Essential trackers are called at once, and their errors are raised. The others are called in threads of
+    their own.
     """
 
     def __init__(self, trackers: Mapping[str, Tracker], display: Display) -> None:
@@ -49,11 +50,11 @@ class Trackers:
         self._display.step(row)
 
     def evaluation(self, step: int, samples: Mapping[str, Sequence[Sample]]) -> None:
-        """What the policy answered in the evaluation after `step`, by the name of the set."""
+        """The answers of the evaluation after `step`, by the name of the set."""
         self._tell("evaluation", step, samples)
 
     def rollout(self, step: int, samples: Sequence[Sample]) -> None:
-        """What was trained on in `step`."""
+        """The samples that `step` trained on."""
         self._tell("rollout", step, samples)
 
     def checkpoint(self, step: int, folder: Path) -> None:
@@ -61,7 +62,7 @@ class Trackers:
         self._tell("checkpoint", step, folder)
 
     def end(self, reason: str) -> None:
-        """The run ends; waits for those that are still at work, `END_SECONDS` at most."""
+        """The run ends. Waits up to `END_SECONDS` for trackers that are still at work."""
         if not self._has_started:
             return
         deadline = time.monotonic() + END_SECONDS
@@ -79,7 +80,7 @@ class Trackers:
 
 
 class _Aside:
-    """One tracker and its thread: a slow one holds nothing up, one that raises costs one warning."""
+    """A tracker with a thread of its own. A slow one delays nothing; one that raises causes one warning."""
 
     def __init__(self, name: str, tracker: Tracker) -> None:
         self._name = name
@@ -97,7 +98,7 @@ class _Aside:
         self._thread = threading.Thread(target=self._work, name=f"tracker {name}", daemon=True)
 
     def tell(self, event: Event, about: tuple[Any, ...]) -> None:
-        """Returns at once."""
+        """Put the event into the tracker's queue. Returns at once."""
         if event == "start":
             self._thread.start()
         if self._is_off:
@@ -108,7 +109,7 @@ class _Aside:
         self._events.put((event, about))
 
     def join(self, deadline: float) -> None:
-        """Wait until the last event was told, or until `deadline`."""
+        """Wait until the tracker has handled every event, or until `deadline`."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread.is_alive():
             self._warn("is still at work at the end of the run, which does not wait for it")
