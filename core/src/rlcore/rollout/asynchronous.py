@@ -24,11 +24,11 @@ from rlcore.rollout.staleness import chosen_batch, newest, oldest, without_stale
 
 
 class AsynchronousRollouts:
-    """Keeps as many groups in progress as can still be trained on before they are too old.
+    """Keeps as many groups in progress as can be trained on before they are too old.
 
-    A group is in progress from the moment that it is drawn until the weights that it was trained into are
-    published; there are at most (`max_staleness` + 1) · `prompts_per_step`. So of the groups that are left
-    when a batch leaves, all can go in time, whichever finish first (`in_time`).
+    A group is in progress from its draw until the weights that it was trained into are published. At most
+    (`max_staleness` + 1) · `prompts_per_step` are in progress. So when a batch leaves, all remaining groups
+    can still be trained on in time, whichever finish first (`in_time`).
     """
 
     def __init__(
@@ -78,7 +78,10 @@ class AsynchronousRollouts:
 
     @asynccontextmanager
     async def publication(self, version: int) -> AsyncIterator[None]:
-        """The engines take up `version` within; requests under way fare as `on_publish` says."""
+        """While it is entered, the engines load `version`.
+
+        `on_publish` says what happens to requests in progress.
+        """
         self._newest = version
         if self._run.asynchrony.on_publish in ("wait", "abort"):
             await self._flow.close(interrupt=self._run.asynchrony.on_publish == "abort")
@@ -86,7 +89,7 @@ class AsynchronousRollouts:
         self.published(version)
 
     def published(self, version: int) -> None:
-        """The engines hold `version`, and what was trained on no longer counts."""
+        """The engines hold `version`, so the groups of the last batch are no longer in progress."""
         self._version = self._newest = version
         self._training = 0
         self._flow.open()
@@ -94,7 +97,7 @@ class AsynchronousRollouts:
 
     @asynccontextmanager
     async def suspended(self) -> AsyncIterator[None]:
-        """Within, no request is under way, and everything that was sampled is in the buffer."""
+        """While it is entered, no request is in progress, and the buffer holds everything sampled so far."""
         await self._flow.close(interrupt=True)
         yield
         self._flow.open()
@@ -110,13 +113,13 @@ class AsynchronousRollouts:
 
     @property
     def _bound(self) -> int:
-        """Groups in progress, those in training among them."""
+        """The most groups in progress, including those that are being trained on."""
         ahead = 0 if self._run.asynchrony.partial_rollouts else self._run.asynchrony.max_staleness
         return math.ceil(self._run.data.prompts_per_step * (ahead + self._run.asynchrony.over_sample))
 
     @property
     def _beyond_refills(self) -> int:
-        """Dropped groups that no new prompt replaces: the batch will be short of them."""
+        """Dropped groups that no new prompt replaces. The batch is smaller by that number."""
         return max(0, self._tally.dropped - self._run.data.max_refills * self._run.data.prompts_per_step)
 
     def _start(self, draw: Draw) -> None:
@@ -196,7 +199,10 @@ class AsynchronousRollouts:
         return self._version - self._run.asynchrony.max_staleness
 
     def _batch(self) -> list[Group] | None:
-        """Finished groups, the oldest unless a filter prefers others, if those that are left can wait."""
+        """The next batch: the oldest finished groups, or those that a filter prefers, if the others can wait.
+
+        Or None.
+        """
         if self._failure is not None:
             raise self._failure
         self._expire()
@@ -211,7 +217,7 @@ class AsynchronousRollouts:
         return chosen_batch(waiting, running, self._version, staleness=staleness, batch=size)
 
     def _expire(self) -> None:
-        """Groups of which nothing may be trained on any more are generated again."""
+        """Generate groups again whose tokens are all too old to be trained on."""
         judged = newest if self._run.asynchrony.mask_stale_tokens else oldest
         expired = [group for group in self._buffer.waiting() if judged(group) < self._oldest]
         if expired:

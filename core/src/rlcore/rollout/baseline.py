@@ -11,11 +11,11 @@ from rlcore.rollout.group import CRASHED, GroupOutcome
 
 
 def with_baseline(outcome: GroupOutcome, greedy: GroupOutcome) -> GroupOutcome:
-    """`outcome` whose samples know the reward of `greedy`, one sample (or one split trajectory), scored.
+    """`outcome` with the reward of the greedy response in each sample's extras.
 
-    Where the greedy response failed, or got no reward, nothing of the group can be trained on:
-    `greedy_<reason>`; where its generator crashed, the draw is as crashed. A split trajectory has the mean
-    reward of its samples.
+    `greedy`: that response, scored. If the greedy response failed or has no reward, the group cannot be
+    trained on: its reason is `greedy_<reason>`. If the generator crashed on it, the whole draw counts as
+    crashed. A split trajectory has the mean reward of its samples.
     """
     outcome = replace(
         outcome,
@@ -41,5 +41,5 @@ def with_baseline(outcome: GroupOutcome, greedy: GroupOutcome) -> GroupOutcome:
 
 
 def _return(score: Score) -> float:
-    """What the response earned: the sum of its tokens' rewards, where it has them."""
+    """The reward of the whole response: the sum of its tokens' rewards, if it has any, else its score."""
     return score.value if score.per_token is None else sum(score.per_token)

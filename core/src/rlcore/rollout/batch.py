@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _ROWS_AT_ONCE = 64
-"""Few enough that a copy of them is small beside the batch; enough that short ones cost little each."""
+"""Few enough that a copy of them is small, and enough that the overhead for short rows is small."""
 
 
 def to_batch(
@@ -38,18 +38,21 @@ def to_batch(
 ) -> TrainBatch:
     """All samples of `groups`, which are scored, in order, for a trainer whose weights are `version`.
 
-    Per token: `loss_mask`, `rollout_log_probs` and `rewards` float32 (a scalar reward sits on the last live
-    token, rewards of tokens or turns on live ones); `fresh` float32, 1 where the engine's log-prob is what
-    the trainer's weights give: sampled with `version`, and where engines have `kept_caches` through
-    publications, after nothing of another version. Per sample: `reward` float32; int64 `position`
-    (0 … B - 1), `group` and `rollout` (dense from 0), `minibatch` (`rlcore.learning.minibatch`) and `version`
-    (of the first token). An extra of a sample is a per-token column where it has one entry for each response
-    token, and a per-sample column where it is a number. `metadata`: numbers of the prompts' metadata that
-    become per-sample columns. `routing`: layers and experts of a token, where the batch shall have the column
-    `ROUTED_EXPERTS` (`rlcore.rollout.expert_replay`).
+    Per token, float32: `loss_mask`; `rollout_log_probs`; `rewards`, where a scalar reward sits on the last
+    live token, and rewards of tokens or turns on live ones; `fresh`, 1 where trainer and engine computed the
+    log-prob with the same weights. These are tokens sampled with `version`. Where engines have `kept_caches`
+    through publications, no earlier token of the sample may be of another version.
 
-    Samples without spans were given by the data: they have no log-probs, rewards, version or extras, but
-    `chosen`, int64, 1 for the first response to each prompt and 0 for the second; each group is a `unit`.
+    Per sample: `reward` float32; int64 `position` (0 … B - 1), `group` and `rollout` (numbered from 0),
+    `minibatch` (`rlcore.learning.minibatch`) and `version` (of the first token).
+
+    An extra of a sample becomes a per-token column if it has one entry for each response token, and a
+    per-sample column if it is a number. `metadata`: keys of the prompts' metadata that become per-sample
+    columns. `routing`: layers and experts of a token, if the batch needs the column `ROUTED_EXPERTS`
+    (`rlcore.rollout.expert_replay`).
+
+    Samples without spans come from the data. They have no log-probs, rewards, version or extras. `chosen`
+    int64 is 1 for the first response to a prompt and 0 for the second, and each group is a `unit`.
     """
     samples = [sample for group in groups for sample in group.samples]
     if samples and not samples[0].spans:
@@ -114,10 +117,10 @@ def _given(
 
 
 def split(batch: TrainBatch, ranks: int) -> list[TrainBatch]:
-    """One share for each data-parallel rank, its samples in the order of their `position`.
+    """One share for each data-parallel rank. Its samples are in the order of their `position`.
 
-    Within each minibatch the shares have nearly equal costs (`TrainBatch.costs`: tokens, unless it says
-    otherwise); with fewer units than ranks some are empty.
+    Within each mini-batch the shares have nearly equal costs (`TrainBatch.costs`). With fewer units than
+    ranks, some are empty.
     """
     if ranks == 1:
         return [batch]
@@ -133,9 +136,10 @@ def split(batch: TrainBatch, ranks: int) -> list[TrainBatch]:
 
 
 def even_shares(loads: Sequence[float], ranks: int) -> list[list[int]]:
-    """Of rows of these loads, those of each rank.
+    """Divide rows of these loads among ranks; the result has the rows of each rank.
 
-    The heaviest that is left goes to the rank with the least; among equals, to that with fewest rows.
+    Greedy: the heaviest remaining row goes to the rank with the smallest load, or with the fewest rows among
+    equals.
     """
     shares: list[list[int]] = [[] for _ in range(ranks)]
     heap = [(0.0, 0, rank) for rank in range(ranks)]
@@ -211,9 +215,10 @@ def _live_end(sample: Sample) -> int:
 
 
 def _on_live(rewards: NDArray[np.float32], mask: NDArray[np.float32]) -> NDArray[np.float32]:
-    """A reward that stands on a token of a tool counts at the last sampled token before it, or the first one.
+    """Move rewards to sampled tokens: one on a tool's token goes to the last sampled token before it, or to
+    the first.
 
-    Without sampled tokens there is nobody to credit: zeros.
+    Without sampled tokens, all rewards are 0.
     """
     live = np.flatnonzero(mask)
     credited = np.zeros_like(rewards)

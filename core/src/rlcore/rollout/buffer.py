@@ -1,4 +1,4 @@
-"""The data buffer: what has been drawn and not yet been trained on. It loses and doubles nothing."""
+"""The data buffer: all draws that were not trained on yet. It loses none and repeats none."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from rlcore.rollout.partial import Key, Partial
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """A prompt to generate for. `attempt` counts the tries before this one, `crashes` those that crashed.
+    """A prompt to generate for.
 
-    `partials`: what the engines have sampled for this try.
+    `attempt`: how many tries came before this one; `crashes`: how many of them crashed. `partials`: what
+    engines have sampled in this try before it was interrupted.
     """
 
     group_id: int
@@ -42,11 +43,12 @@ def groups_from_json(data: Json) -> tuple[Group, ...]:
 
 
 class DataBuffer:
-    """Each draw is in one of three places: returned (to be generated), in flight, or a group that waits.
+    """Each draw is in one of three states: returned (to be generated), in flight, or a finished group that
+    waits.
 
-    A draw leaves when its group is taken to be trained on or is dropped. Everything goes by group id. In a
-    saved state, draws in flight count as returned: whoever resumes generates them again, with the same seeds,
-    and goes on from the `notes` of what had been sampled.
+    A draw leaves when its group is trained on or dropped. Draws are identified by group id. In a saved state,
+    draws in flight count as returned: a resumed run generates them again, with the same seeds, and continues
+    what had been sampled (`notes`).
     """
 
     def __init__(self, capacity: int) -> None:
@@ -60,7 +62,7 @@ class DataBuffer:
         return len(self._returned) + len(self._in_flight) + len(self._waiting)
 
     def start(self, draws: Iterable[Draw]) -> None:
-        """New draws, now in flight. Raises `RunError` above the buffer's capacity."""
+        """Add new draws, which are now in flight. Raises `RunError` above the buffer's capacity."""
         new = {draw.group_id: draw for draw in draws}
         if len(self) + len(new) > self._capacity:
             raise RunError(
@@ -69,22 +71,25 @@ class DataBuffer:
         self._fly(new.values())
 
     def restart(self, most: int) -> list[Draw]:
-        """At most `most` returned draws, the oldest first, now in flight."""
+        """Take up to `most` returned draws, the oldest first. They are now in flight."""
         chosen = [self._returned.pop(group_id) for group_id in sorted(self._returned)[:most]]
         self._fly(chosen)
         return chosen
 
     def give_back(self) -> None:
-        """Draws in flight will not be finished: they are generated later, from what was noted."""
+        """All draws in flight become returned ones. Later they continue from what was noted."""
         self._returned |= {group_id: self._noted(group_id) for group_id in self._in_flight}
         self._in_flight, self._notes = {}, {}
 
     def drop(self, group_id: int) -> None:
-        """A draw in flight that gave nothing to train on."""
+        """A draw in flight ends without anything to train on."""
         self._land(group_id)
 
     def crashed(self, group_id: int, most: int) -> bool:
-        """A draw in flight crashed; whether it is generated anew, later: `most` crashes end it."""
+        """A draw in flight crashed.
+
+        Whether it will be generated again: after `most` crashes it is dropped.
+        """
         draw = self._land(group_id)
         if draw.crashes + 1 >= most:
             return False
@@ -94,26 +99,26 @@ class DataBuffer:
         return True
 
     def notes(self, group_id: int) -> dict[Key, Partial]:
-        """The requests of a draw in flight, to be read and written."""
+        """What engines have sampled for a draw in flight, by request. The caller reads and writes it."""
         return self._notes[group_id]
 
     def finish(self, groups: Iterable[Group]) -> None:
-        """Draws in flight became groups, which wait to be trained on."""
+        """Draws in flight are now finished groups, which wait to be trained on."""
         for group in groups:
             self._land(group.group_id)
             self._waiting[group.group_id] = group
 
     def waiting(self) -> list[Group]:
-        """The groups that wait, the oldest first."""
+        """The finished groups, the oldest first."""
         return [self._waiting[group_id] for group_id in sorted(self._waiting)]
 
     def take(self, group_ids: Iterable[int]) -> None:
-        """Waiting groups go to the trainer."""
+        """Finished groups leave for the trainer."""
         for group_id in group_ids:
             del self._waiting[group_id]
 
     def expire(self, groups: Iterable[Group]) -> None:
-        """Waiting groups are too old to be trained on: their prompts are generated again."""
+        """Finished groups are too old to be trained on. Their prompts become returned draws."""
         for group in groups:
             del self._waiting[group.group_id]
             self._returned[group.group_id] = Draw(

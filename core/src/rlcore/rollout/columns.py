@@ -29,9 +29,9 @@ OWN = frozenset(
         *(Input.OLD_LOG_PROBS, Input.REFERENCE_LOG_PROBS, Input.VALUES),
     }
 )
-"""The columns that core makes of a batch; none of another name replaces them."""
+"""The columns that core makes itself. An extra of such a name is refused."""
 AS_EXTRAS = frozenset({Input.TEACHER_LOG_PROBS, Input.GREEDY_REWARD})
-"""Those that it makes of extras, which it gives the samples itself."""
+"""Of these, the columns that core makes from extras which it adds to the samples."""
 
 
 def extra_columns(
@@ -63,7 +63,7 @@ def extra_columns(
             raise PluginError(f"The extra {name!r} has rows of several lengths: {error}.") from error
         if any(value.dtype.kind not in KINDS for value in values):
             raise PluginError(f"The extra {name!r} is not made of numbers.")
-        # What has no entries says nothing of their dtype and shape.
+        # An empty array does not tell the dtype and shape of the column.
         filled = [value for value in values if value.size] or values
         dtype = KINDS[np.result_type(*filled).kind]
         if all(value.ndim == 0 for value in values):

@@ -1,4 +1,4 @@
-"""What a generator sees of the engines."""
+"""The engines as a generator sees them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from rlcore.api.types import Sample, Sampling
 
 
 class StartBarrier:
-    """Lets the first requests of a round go to their engine together, so that each run batches them alike.
+    """Sends the first requests of a round to their engine together, so that every run computes the same
+    batches.
 
-    Each of the `members` joins or leaves. When all have, those that joined get the name of their session.
+    Each of the `members` joins or leaves. When all have done so, those that joined get the name of their
+    session.
     """
 
     def __init__(self, name: str, members: int) -> None:
@@ -24,7 +26,10 @@ class StartBarrier:
         self._open = asyncio.Event()
 
     async def join(self) -> str:
-        """Wait for the others; the session of the request. Who is cancelled meanwhile is not one of it."""
+        """Wait for the others.
+
+        Returns the session of the request. A member that is cancelled meanwhile is left out.
+        """
         self._joined += 1
         self._came()
         try:
@@ -33,7 +38,8 @@ class StartBarrier:
             if not self._open.is_set():
                 self._joined -= 1
                 raise
-            # the others count on this request: it is cancelled a step later, where its client sees it
+            # The session counts this request already, so it must be sent. Cancel it at the next await
+            # instead, where the client notices.
             task = asyncio.current_task()
             assert task is not None, "a coroutine runs in a task"
             task.uncancel()
@@ -41,7 +47,7 @@ class StartBarrier:
         return f"{self._name}/{self._joined}"
 
     def leave(self) -> None:
-        """This member makes no first request."""
+        """This member makes no request."""
         self._came()
 
     def _came(self) -> None:
@@ -51,13 +57,13 @@ class StartBarrier:
 
 
 UNBOUNDED = 2**31
-"""The context length of an engine that takes anything."""
+"""A context length for engines without a limit."""
 
 
 class Engines:
-    """All engines, each with at most `concurrency` requests in flight, which its client sees to.
+    """All engines. Their clients allow at most `concurrency` requests in flight for each.
 
-    The engine of a group follows from its place in the round, not from load, so that a run can be repeated.
+    The place of a group in the round decides its engine, not the load, so that a run can be repeated.
     """
 
     def __init__(
@@ -69,7 +75,7 @@ class Engines:
         name: str = "",
         context_length: int = UNBOUNDED,
     ) -> None:
-        """`name`: tells its sessions from those of others on the same engines."""
+        """`name`: a prefix for session names, which distinguishes them from others on the same engines."""
         assert clients, "a run has at least one engine"
         self._name = name
         self.clients = tuple(clients)
@@ -79,7 +85,7 @@ class Engines:
         self._rounds = 0
 
     def width(self, requests: int = 1) -> int:
-        """Groups that can have `requests` requests each in flight at once."""
+        """How many groups can be in flight at once, if each makes `requests` requests at a time."""
         return self._concurrency // requests * len(self.clients)
 
     def client_of(self, group_id: int) -> GenerationClient:
@@ -95,10 +101,10 @@ class Engines:
         together: bool,
         baseline: bool = False,
     ) -> list[EngineContext]:
-        """The contexts of a round of `count` groups, each followed by that of its `baseline`.
+        """The contexts of a round of `count` groups. With `baseline`, each is followed by a greedy one.
 
-        `together`: on each engine, the first requests of all contexts begin together; `count` is at most
-        `width`.
+        `together`: on each engine, the first requests of all contexts begin together. `count` must then be at
+        most `width`.
         """
         each = [sampling, greedy(sampling)] if baseline else [sampling]
         fits = count <= self.width(len(each))
@@ -126,9 +132,9 @@ class Engines:
 
 
 class EngineContext:
-    """The `GenerationContext` of one group: one engine answers all of it, and may share prefixes.
+    """The `GenerationContext` of one group. One engine answers all its requests, and may share prefixes.
 
-    Who made it with a `gate` calls `close` once the group is generated.
+    If it was made with a `gate`, call `close` once the group is generated.
     """
 
     def __init__(
@@ -174,13 +180,13 @@ class EngineContext:
         )
 
     def close(self) -> None:
-        """Nobody needs to wait for a first request any more."""
+        """The group is generated. Other groups need not wait for its first request any more."""
         gate, self._gate = self._gate, None
         if gate is not None:
             gate.leave()
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """Siblings with what the run's reward says of them."""
+        """The samples of one group, scored by the run's reward."""
         return await self._scorer.score(samples)
 
     def encode(self, text: str) -> tuple[int, ...]:
@@ -193,5 +199,5 @@ class EngineContext:
 
 
 def greedy(sampling: Sampling) -> Sampling:
-    """`sampling` without chance."""
+    """`sampling` with the most probable token each time."""
     return replace(sampling, temperature=0.0, top_p=1.0, top_k=0, min_p=0.0)

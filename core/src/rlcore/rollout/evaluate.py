@@ -1,4 +1,4 @@
-"""Evaluation: answers to the prompts of named sets, judged; within a run and alone."""
+"""Evaluation: answer the prompts of named sets and judge the answers, in a run or for `rlcore eval`."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """A named set, how its prompts are answered and by what the answers are judged.
+    """A named set of prompts, how to answer them, and how to judge the answers.
 
-    `scorer`: None where there is no reward; then, and with `exact`, the judgment is exact match.
+    `scorer`: None: there is no reward. Then, and with `exact`, an answer counts if it matches the label
+    exactly.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Evaluation:
     solved_at: float = 1.0
 
     def score(self, sample: Sample) -> float:
-        """What an answer is worth; 0 where it failed, or could not be scored."""
+        """The value of an answer. 0 if its generation or its scoring failed."""
         if self.exact or self.scorer is None:
             return float(is_exact(sample))
         return 0.0 if sample.score is None else sample.score.value
@@ -49,12 +50,12 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalResult:
-    """What came of an `Evaluation`.
+    """The result of an `Evaluation`.
 
-    `score`: mean over all answers. `samples`: of all prompts, in their order. `metrics`: `reward_mean` (of
-    the answers that have a reward), `response_length_mean`, `truncated` and `unscored` (shares of the
-    answers), `reward/<part>` and `generator/<name>`; of several answers to a prompt, `avg@<n>` and `pass@<k>`
-    too.
+    `score`: mean over all answers. `samples`: the answers, in the order of the prompts. `metrics`:
+    `reward_mean` (of answers with a reward), `response_length_mean`, `truncated` and `unscored` (shares of
+    the answers), `reward/<part>`, `generator/<name>`; with several answers to a prompt also `avg@<n>` and
+    `pass@<k>`.
     """
 
     score: float
@@ -65,7 +66,7 @@ class EvalResult:
 class Evaluator:
     """Evaluates `sets`, one after the other, on the engines behind `clients`.
 
-    `in_step`: runs repeat exactly, so the requests begin together (see `make_all`).
+    `in_step`: the requests begin together (see `make_all`), so that evaluations repeat exactly.
     """
 
     def __init__(
@@ -93,9 +94,9 @@ class Evaluator:
         self._in_step = in_step
 
     async def evaluate(self, version: int) -> dict[str, EvalResult]:
-        """The result of each set by its name. `version`: the weights that every answer must come from.
+        """The result of each set by its name. `version`: of the weights that must have made every answer.
 
-        Raises the error of the engine, or of the generator, where not one prompt could be answered.
+        If not a single prompt could be answered, raises the error of the engine or of the generator.
         """
         return {evaluation.name: await self._evaluate(evaluation, version) for evaluation in self._sets}
 
@@ -130,7 +131,7 @@ class Evaluator:
 
 
 class NoReward:
-    """The scorer where there is no reward: it leaves every sample as it is."""
+    """The scorer of an evaluation without a reward: it leaves every sample as it is."""
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         """`samples`."""
@@ -138,7 +139,7 @@ class NoReward:
 
 
 def result(evaluation: Evaluation, groups: Sequence[Sequence[Sample]]) -> EvalResult:
-    """The result of the samples of each prompt."""
+    """The result of an evaluation. `groups`: the samples of each prompt."""
     accepted_answers = [_answers(samples) for samples in groups]
     scores = [[evaluation.score(answer) for answer in of_prompt] for of_prompt in accepted_answers]
     every = [answer for of_prompt in accepted_answers for answer in of_prompt]

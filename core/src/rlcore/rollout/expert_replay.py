@@ -1,4 +1,4 @@
-"""The experts that an engine chose, from its wire to a column of the batch."""
+"""Make a column of the batch from the experts that an engine chose."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from rlcore.api.types import Sample
 def routed_experts(samples: Sequence[Sample], layers: int, top_k: int) -> Tensor:
     """`rlcore.ROUTED_EXPERTS` of `samples`: int16 [sum(P_i + R_i), layers, top_k].
 
-    What the engine did not take in, a sample's last token at least, gets the experts 0 … top_k - 1: no token
-    to train on comes after it. PluginError where a sample brings the experts of fewer tokens than that,
-    EngineError where they are not of `layers` and `top_k`.
+    An engine never reads the last token of a sample, so that token gets the experts 0 … top_k - 1. This does
+    no harm: no trained token follows it. PluginError where a sample has experts for too few tokens,
+    EngineError where they do not fit `layers` and `top_k`.
     """
     lengths = [len(one.prompt_ids) + len(one.response_ids) for one in samples]
     column = np.empty((sum(lengths), layers, top_k), dtype=np.int16)

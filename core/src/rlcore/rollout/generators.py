@@ -1,4 +1,4 @@
-"""The generators of a run: built once, before anything is started, checked, and closed at its end."""
+"""The generators of a run: built and checked before anything starts, and closed at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Function = Callable[[GenerationContext, Sample], Awaitable[Sample | list[Sample]
 
 
 class Generators:
-    """One of each part, however many sets of prompts it answers."""
+    """One generator for each part, even if several sets of prompts use it."""
 
     def __init__(self, parts: Iterable[Part]) -> None:
         """Raises `UserError` where one cannot be built."""
@@ -30,34 +30,35 @@ class Generators:
         return next(generator for known, generator in self._built if known == part)
 
     def check(self, part: Part, prompts: Sequence[Prompt], tokenizer: Tokenizer) -> None:
-        """Raises `UserError` where the generator of `part` says that it cannot answer `prompts`."""
+        """Raises `UserError` where the generator of `part` cannot answer `prompts`."""
         generator = self.of(part)
         if isinstance(generator, CheckingGenerator):
             generator.check(prompts, tokenizer)
 
     async def close(self) -> None:
-        """Release what they hold; in the event loop that generated."""
+        """Release what the generators hold. Call it in the event loop that generated."""
         for _, generator in self._built:
             if isinstance(generator, ClosableGenerator):
                 await generator.close()
 
 
 class FunctionGenerator:
-    """Of a function `async def generate(ctx, sample)`; it goes by the name of its part."""
+    """A function `async def generate(ctx, sample)` as a generator, with the name of its part."""
 
     def __init__(self, function: Function, name: str) -> None:
         self._function = function
         self.name = name
 
     async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample | list[Sample]:
-        """What the function makes of `sample`."""
+        """The result of the function for `sample`."""
         return await self._function(ctx, sample)
 
 
 def build_generator(part: Part) -> Generator:
-    """The generator that `part` names: made by its factory, or the factory itself where it is a coroutine.
+    """The generator of `part`.
 
-    A generator is a plugin: its faults are told as `PluginError`, unless it tells them itself.
+    Its factory makes the generator, or is itself a coroutine function that generates. An error of the factory
+    becomes a `PluginError`, unless it is one of rlcore's already.
     """
     factory: Any = part.load()
     if inspect.iscoroutinefunction(factory):
@@ -73,7 +74,7 @@ def build_generator(part: Part) -> Generator:
 
 
 def check_generated(name: str, trajectories: Sequence[Sequence[Sample]], asked: Sequence[Sample]) -> None:
-    """PluginError where the generator `name` returned for the samples `asked` what it may not."""
+    """PluginError where the result of the generator `name` for the samples `asked` is not valid."""
     for trajectory, sample in zip(trajectories, asked, strict=True):
         if not trajectory:
             raise PluginError(f"The generator {name} made nothing of sample {sample.rollout_id}.")

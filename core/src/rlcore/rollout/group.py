@@ -1,4 +1,4 @@
-"""What a draw becomes: its samples, the weights that they may come from, and its outcome."""
+"""The samples of a draw, the weights that they may come from, and the outcome."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from rlcore.rollout.buffer import Draw
 from rlcore.rollout.seeds import sample_seed
 
 CRASHED = "crashed"
-"""The reason of a group whose generator raised, or returned what it may not."""
+"""The reason of a group whose generator raised, or returned something invalid."""
 UNFIT = "unfit_prompt"
 """The reason of a group whose prompt is too long, or cannot be formatted."""
 UNUSABLE = frozenset({GenerationStatus.ABORTED, GenerationStatus.FAILED})
-"""Generations that are tried once more, and then cost the whole group."""
+"""A sample of such a status is generated once more. If that fails too, the whole group is dropped."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupOutcome:
-    """What became of a draw.
+    """The outcome of a draw.
 
-    `reason`: why `group` is not to be trained on (None: it is). `aborted` and `failed` count trajectories,
-    `failures` the failed ones by `Sample.failure`, `reward_failed` and `reward_timed_out` samples, first
-    tries included. `error`: the engine's last refusal, what crashed, or why there is no score. `generated`:
-    when the generation ended (`time.perf_counter`).
+    `reason`: why `group` is not trained on; None: it is. `aborted`, `failed`: numbers of trajectories,
+    `failures`: of the failed ones by `Sample.failure`, `reward_failed`, `reward_timed_out`: numbers of
+    samples. All include first tries. `error`: the engine's last refusal, the crash, or why there is no score.
+    `generated`: when the generation ended (`time.perf_counter`).
     """
 
     group: Group
@@ -41,19 +41,19 @@ class GroupOutcome:
 
     @property
     def is_answered(self) -> bool:
-        """The engine has generated every sample, whatever the rewards make of them."""
+        """Whether the engine has generated every sample, with or without a reward."""
         return all(sample.status not in UNUSABLE for sample in self.group.samples)
 
     @property
     def is_unscored(self) -> bool:
-        """The rewards gave a sample no score."""
+        """Whether the rewards failed to score a sample."""
         return self.reward_failed + self.reward_timed_out > 0
 
     @classmethod
     def unanswered(
         cls, draw: Draw, fresh: Sequence[Sample], reason: str, error: PluginError | None = None
     ) -> GroupOutcome:
-        """Of `fresh` samples that got no answer. `error`: of the generator that failed on them."""
+        """The outcome of `fresh` samples without an answer. `error`: of the generator that failed."""
         samples = tuple(replace(sample, status=GenerationStatus.FAILED) for sample in fresh)
         return cls(
             group=Group(group_id=draw.group_id, prompt=draw.prompt, samples=samples, epoch=draw.epoch),
@@ -67,13 +67,13 @@ class GroupOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Versions:
-    """The weight versions that a sample may carry, both ends included."""
+    """The range of weight versions that a sample may have, both ends included."""
 
     oldest: int
     newest: int
 
     def check(self, samples: Iterable[Sample]) -> None:
-        """Raises `StaleWeightsError` where a token was sampled with other weights, or nobody knows which."""
+        """Raises `StaleWeightsError` where a token was sampled with other weights, or with unknown ones."""
         for sample in samples:
             if not sample.spans:
                 raise StaleWeightsError(
@@ -91,7 +91,10 @@ class Versions:
 def new_samples(
     draw: Draw, prompt_ids: tuple[int, ...], *, count: int, run_seed: int, prefix: str
 ) -> list[Sample]:
-    """`count` pending samples of a draw; `prefix` keeps the requests of an evaluation apart."""
+    """`count` pending samples of a draw.
+
+    `prefix`: in front of their rollout ids, for evaluations and baselines.
+    """
     prompt, name = draw.prompt, f"{prefix}{draw.group_id}"
     first = Sample(
         prompt=prompt,

@@ -12,7 +12,7 @@ from rlcore.rollout.group import CRASHED, GroupOutcome
 
 GREEDY = Input.GREEDY_REWARD.value
 COUNTED = ("aborted", "failed", "reward_failed", "reward_timed_out")
-"""Of an `GroupOutcome`; in the metrics of each rollout, 0 included."""
+"""Counts of a `GroupOutcome` that are metrics of every rollout, even if they are 0."""
 
 
 class Tally:
@@ -24,7 +24,7 @@ class Tally:
         self._scored: dict[int, tuple[Sample, ...]] = {}
 
     def add(self, outcome: GroupOutcome) -> None:
-        """What became of one draw, filters and the end of a prompt that crashes apart."""
+        """Count the outcome of one draw. Groups that are dropped later are counted by `drop`."""
         for name in COUNTED:
             self._counts[name] += getattr(outcome, name)
         self._counts["crashed"] += outcome.reason == CRASHED
@@ -35,7 +35,7 @@ class Tally:
             self.drop(outcome.reason)
 
     def drop(self, reason: str) -> None:
-        """A group is not trained on."""
+        """Count a group that is not trained on."""
         self._dropped[reason] += 1
 
     @property
@@ -44,7 +44,10 @@ class Tally:
         return self._dropped.total()
 
     def metrics(self) -> dict[str, float]:
-        """`rollout/…` and `reward/<part>`; means are over all scored samples, those filtered out included."""
+        """`rollout/…` and `reward/<part>`.
+
+        Means are over all scored samples, even those that a filter dropped.
+        """
         metrics: dict[str, float] = {f"rollout/{name}": count for name, count in self._counts.items()}
         metrics["rollout/groups_dropped"] = self._dropped.total()
         metrics |= {
@@ -58,7 +61,10 @@ class Tally:
         return metrics | sample_metrics(scored)
 
     def split(self, groups: Iterable[Group], waiting: Iterable[Group]) -> Tally:
-        """The next rollout's tally, with the samples of those that wait; this one has those of `groups`."""
+        """Leave only the samples of `groups` in this tally.
+
+        Returns the tally of the next rollout, with the others.
+        """
         for group in groups:  # those of a resumed run are not known yet
             self._scored.setdefault(group.group_id, group.samples)
         rest = Tally()

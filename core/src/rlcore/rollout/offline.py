@@ -1,4 +1,4 @@
-"""The producer of rollouts that nobody generates: the data give the responses."""
+"""The producer for responses that the data give. Nothing is generated."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class OfflineProducer:
         self._next_group = 0
 
     def published(self, version: int) -> None:
-        """The engines now hold `version`, of which nothing here depends."""
+        """Nothing to do: rollouts do not depend on the weights."""
 
     @asynccontextmanager
     async def publication(self, version: int) -> AsyncIterator[None]:
@@ -50,7 +50,7 @@ class OfflineProducer:
 
     @asynccontextmanager
     async def suspended(self) -> AsyncIterator[None]:
-        """Between two rollouts nothing is under way."""
+        """Nothing to do: between two rollouts nothing is in progress."""
         yield
 
     async def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
@@ -68,7 +68,7 @@ class OfflineProducer:
         self._next_group = int(state["next_group"])
 
     def rollout(self, step: int) -> Rollout:
-        """The groups of `step`. A prompt that cannot be encoded is left out, and the next one taken."""
+        """The groups of `step`. A prompt that cannot be encoded is replaced by the next one."""
         begin = time.perf_counter()
         wanted, groups, dropped = self._run.data.prompts_per_step, list[Group](), 0
         while len(groups) < wanted:  # it ends: the first prompts of each set were checked before the run

@@ -1,4 +1,4 @@
-"""Requests that were interrupted: what had been sampled, and how it is joined with its continuation."""
+"""Interrupted requests: what was sampled before, joined with what is sampled afterwards."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rlcore.api.types import Span
 Decode = Callable[[Sequence[int]], str]
 
 Key = tuple[str, int, tuple[int, ...], int]
-"""What makes two requests the same: rid, seed, prompt and number of samples."""
+"""The identity of a request: rid, seed, prompt and number of samples."""
 
 INTERRUPTED = "abort"
-"""The finish reason of a completion that goes on later."""
+"""The finish reason of a completion that will be continued."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Partial:
-    """One request of a group in the making, and its answers so far, one for each of its samples."""
+    """A request of an unfinished group, with the completions so far, one for each of its samples."""
 
     rid: str
     seed: int
@@ -28,7 +28,9 @@ class Partial:
 
     @property
     def key(self) -> Key:
-        """A generator that is run again asks the same again; this says whether it did."""
+        """The identity, by which a generator that runs again finds the answers to a request that it
+        repeats.
+        """
         return self.rid, self.seed, self.prompt_ids, len(self.completions)
 
     @property
@@ -48,14 +50,15 @@ class Partial:
 
 
 def without_unread_text(completion: Completion) -> Completion:
-    """`completion`; of an interrupted one without its text, which is decoded anew when it goes on."""
+    """`completion`, without its text if it was interrupted. The whole text is decoded when it ends."""
     return replace(completion, text="") if completion.finish_reason == INTERRUPTED else completion
 
 
 def join(first: Completion, rest: Completion, decode: Decode, stop: Sequence[str] = ()) -> Completion:
-    """`first`, which was interrupted, and the answer to its continuation, as one completion.
+    """The interrupted `first` and its continuation `rest` as one completion.
 
-    The engine looked for the strings `stop` in `rest` alone: one that lies across the seam ends it too.
+    The engine looked for the strings `stop` in `rest` only. So a stop string that begins in `first` and ends
+    in `rest` is found here.
     """
     cut = len(first.token_ids)
     ids = first.token_ids + rest.token_ids

@@ -1,4 +1,4 @@
-"""From a draw to a judged group: encoded, generated, scored, filtered, and booked in the buffer."""
+"""From a draw to a group to train on: encode, generate, score, filter, and record it in the buffer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class GroupPipeline:
-    """The first half, which evaluations share: a draw becomes a scored group."""
+    """The first half: a draw becomes a scored group. Evaluations use it too."""
 
     def __init__(
         self, *, run: RunConfig, encoder: PromptEncoder, generator: Generator, rewards: GroupScorer
@@ -64,8 +64,8 @@ class GroupPipeline:
     ) -> GroupOutcome:
         """`count` samples of a draw, generated and scored.
 
-        A generator that fails is an outcome, and so is a prompt that no run takes, or that lacks what
-        becomes a column (such are found before the run starts only among the first of a set).
+        A generator that fails is an outcome, not an error. So is a prompt that is too long or lacks metadata:
+        the checks before the run look only at the first prompts of a large set.
         """
 
         def fresh_of(ids: tuple[int, ...]) -> list[Sample]:
@@ -96,7 +96,9 @@ class GroupPipeline:
         *,
         count: int,
     ) -> GroupOutcome:
-        """As `make`; the samples know the reward of the response that `greedy` gives to their prompt."""
+        """As `make`, with the reward of the greedy response, which the context `greedy` makes, in each
+        sample.
+        """
         made, baseline = await together(
             [
                 self.make(draw, ctx, versions, count=count),
@@ -108,12 +110,12 @@ class GroupPipeline:
     async def generate(
         self, ctx: GenerationContext, draw: Draw, fresh: Sequence[Sample], versions: Callable[[], Versions]
     ) -> GroupOutcome:
-        """The pending samples `fresh` of `draw`, answered.
+        """The pending samples `fresh` of `draw`, generated.
 
-        What was aborted or failed is generated once more (`attempt` + 1, another seed); what is still amiss
-        then is the outcome's `reason`. `versions` is asked when the generation has ended. A request that the
-        engine refused is a failed sample; an engine that cannot be reached, or took too long, raises
-        `EngineError`; a generator that fails, `PluginError`.
+        A sample that was aborted or failed is generated once more, with `attempt` + 1 and another seed. If it
+        fails again, its status becomes the outcome's `reason`. `versions` is called when the generation has
+        ended. A request that the engine refuses makes a failed sample. An engine that does not answer raises
+        `EngineError`, a generator that fails `PluginError`.
         """
         trajectories, error = await self._generate(ctx, fresh)
         bad = _unusable(trajectories)
@@ -138,9 +140,9 @@ class GroupPipeline:
         )
 
     async def score(self, outcome: GroupOutcome) -> GroupOutcome:
-        """`outcome` scored, unless it is amiss already; once more where a sample got no score.
+        """`outcome` with scores. If a sample gets none, the group is scored once more.
 
-        Where the generator scored all samples, the reward is not asked.
+        Nothing is done for a group that has failed, or that the generator has scored already.
         """
         if outcome.reason is not None or all(map(_is_scored, outcome.group.samples)):
             return outcome
@@ -164,7 +166,7 @@ class GroupPipeline:
     async def _generate(
         self, ctx: GenerationContext, samples: Sequence[Sample]
     ) -> tuple[list[list[Sample]], RefusedError | None]:
-        """A trajectory (one sample, or several where it was split) for each of `samples`."""
+        """A trajectory for each of `samples`: a list of one sample, or of several if it was split."""
         if self._group_generator is None:
             parts = await together(self._generate_one(ctx, sample) for sample in samples)
             return [part[0] for part in parts], next((part[1] for part in parts if part[1]), None)
@@ -184,7 +186,9 @@ class GroupPipeline:
 
     @contextmanager
     def _blamed(self) -> Iterator[None]:
-        """What the generator raises is its fault; so is a cancellation, unless this task is to end."""
+        """Errors of the generator become `PluginError`; so does a cancellation that did not come from this
+        task's end.
+        """
         try:
             yield
         except RlcoreError:
@@ -219,7 +223,7 @@ class GroupPipeline:
 
 
 class RolloutPipeline(GroupPipeline):
-    """The whole, for a run that trains: filters judge the groups, and the buffer books them."""
+    """The whole way of a group in training: filters judge it, and the buffer records what became of it."""
 
     def __init__(
         self,
@@ -232,7 +236,7 @@ class RolloutPipeline(GroupPipeline):
         queue: PromptQueue,
         baseline: bool = False,
     ) -> None:
-        """`baseline`: a greedy response is made beside each group to train on, for its reward."""
+        """`baseline`: each group needs the reward of a greedy response."""
         super().__init__(run=run, encoder=encoder, generator=generator, rewards=rewards)
         self._filters = filters
         self.baseline = baseline
@@ -242,11 +246,11 @@ class RolloutPipeline(GroupPipeline):
         self._has_scored = False
 
     def settle(self, outcome: GroupOutcome, tally: Tally, *, at_once: int) -> Group | None:
-        """Book what became of a draw in flight; the group that waits to be trained on, if it does.
+        """Record the outcome of a draw in flight. Returns its group if that is to be trained on.
 
-        A crashed one is generated again, until `max_attempts` have crashed. Raises the error of a draw where
-        as many draws in a row had one as there are `at_once`: the run cannot go on. Rewards that have given
-        a score may fail for as many draws as a rollout takes with all its refills.
+        A draw that crashed is generated again, up to `max_attempts` times. When `at_once` draws in a row have
+        an error, the run cannot go on, and the error is raised. Rewards that have worked before may fail more
+        often: for as many draws as a rollout takes with all its refills.
         """
         run, group_id = self._run, outcome.group.group_id
         self._failing = {*self._failing, group_id} if outcome.error else set()
@@ -271,7 +275,7 @@ class RolloutPipeline(GroupPipeline):
         return group
 
     def in_order(self, groups: list[Group], version: int) -> list[Group]:
-        """Finished groups in the order of preference of the filters that have one; the last decides."""
+        """Finished groups as the filters order them. The last filter with an order decides."""
         for judge in self._filters:
             if isinstance(judge, GroupOrder):
                 name = f"The filter {type(judge).__name__}"
@@ -293,7 +297,7 @@ class RolloutPipeline(GroupPipeline):
 
 
 def _judged(judge: Filter, group: Group) -> Verdict:
-    """A filter is a plugin: its faults are told as such."""
+    """The verdict of a filter. Its errors become `PluginError`."""
     with faults_of(f"The filter {type(judge).__name__}"):
         return judge.judge(group)
 

@@ -13,17 +13,17 @@ from rlcore.rollout.synchronous import SynchronousRollouts
 
 
 def synchronous_producer(config: Config, context: ProducerContext) -> Producer:
-    """In turns with the consumer."""
+    """The producer `rounds`: generates while the trainer waits."""
     return SamplingProducer(SynchronousRollouts, **vars(context))
 
 
 def asynchronous_producer(config: Config, context: ProducerContext) -> Producer:
-    """At the same time as the consumer."""
+    """The producer `stream`: generates while the trainer works."""
     return SamplingProducer(AsynchronousRollouts, **vars(context))
 
 
 def offline_producer(config: Config, context: ProducerContext) -> Producer:
-    """What the data give."""
+    """The producer `given`: takes the responses of the data."""
     sampling = context.run.sampling
     prompts = PromptTokenizer(context.encoder.tokenizer, sampling.max_prompt_tokens)
     encoder = ResponseEncoder(prompts, sampling.max_response_tokens)

@@ -1,4 +1,4 @@
-"""`PromptQueue`: the draws to generate for, in an order that repeats."""
+"""`PromptQueue`: the draws to generate next, in the same order in every run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlcore.rollout.buffer import DataBuffer, Draw
 
 
 class PromptQueue:
-    """New draws from the `cursor`, after those that came back to the `buffer`."""
+    """Draws that were returned to the `buffer` come first, then new ones from the `cursor`."""
 
     def __init__(self, cursor: Cursor, buffer: DataBuffer) -> None:
         self._cursor = cursor
@@ -22,7 +22,7 @@ class PromptQueue:
         return self._cursor.metrics()
 
     def scored(self, group: Group) -> None:
-        """A group has its rewards."""
+        """Tell the cursor the rewards of a group."""
         rewards = [sample.score.value for sample in group.samples if sample.score is not None]
         self._cursor.learn(group.prompt.prompt_id, rewards)
 
@@ -39,7 +39,7 @@ class PromptQueue:
         return draws + new
 
     def state(self) -> dict[str, Json]:
-        """Cursor and buffer as JSON: everything that was drawn and not taken, and what comes next."""
+        """Cursor and buffer as JSON: the draws that were not trained on yet, and what comes next."""
         return {
             "cursor": self._cursor.state(),
             "buffer": self.buffer.state(),

@@ -1,4 +1,4 @@
-"""`RequestGate`: whether requests may be under way, for all engines of a run."""
+"""`RequestGate` stops and restarts all requests of a run, for publications and checkpoints."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rlcore.rollout.context import UNBOUNDED, EngineContext
 from rlcore.rollout.partial import INTERRUPTED, Key, Partial, join, without_unread_text
 
 ABORT_AGAIN_S = 0.05
-"""An engine may get a request after it was told to abort them all."""
+"""Seconds between aborts: a request may reach an engine just after an abort of all requests."""
 
 
 class RequestGate:
-    """A door in front of the engines: closed, it lets no request through."""
+    """A gate in front of the engines. While it is closed, no request is made."""
 
     def __init__(self, clients: Sequence[GenerationClient]) -> None:
         self._clients = clients
@@ -32,7 +32,7 @@ class RequestGate:
         self._interruptions = 0
 
     async def close(self, *, interrupt: bool) -> None:
-        """Returns when no request is under way. `interrupt`: they end now, with what they have."""
+        """Close, and wait until no request is in progress. `interrupt`: end them now, with what they have."""
         self._open.clear()
         self._interruptions += interrupt
         while not self._idle.is_set():
@@ -47,12 +47,15 @@ class RequestGate:
                 continue
 
     def open(self) -> None:
-        """Requests may go on."""
+        """Let requests through again."""
         self._open.set()
 
     @asynccontextmanager
     async def request(self) -> AsyncIterator[Callable[[], bool]]:
-        """A request may be made within, once the door is open; it can ask whether it was interrupted."""
+        """Wait for the open gate, then make a request inside.
+
+        Yields a function that tells if it was interrupted.
+        """
         while not self._open.is_set():  # it may be closed again before those who waited are woken
             await self._open.wait()
         self._under_way += 1
@@ -67,11 +70,11 @@ class RequestGate:
 
 
 class ContinuingContext(EngineContext):
-    """The context of a group whose requests survive being interrupted; the generator does not notice.
+    """The context of a group whose requests may be interrupted without the generator noticing.
 
-    Everything that the engine samples is noted in the `buffer`, and what is noted there for a draw that is
-    generated again is not asked for again. A completion that was interrupted goes on as a new request, whose
-    prompt ends with what it has.
+    Everything that the engine samples is noted in the `buffer`. When a draw is generated again, what is noted
+    there is not sampled again. An interrupted completion continues as a new request, whose prompt ends with
+    the tokens so far.
     """
 
     def __init__(
