@@ -4,6 +4,7 @@ import json
 import math
 from math import sqrt
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,14 @@ HALF = 0.5
 
 def brevity(response: str) -> float:
     return math.exp(-len(response)) + sqrt(len([character for character in response if character]))
+
+
+def has_an_attribute(response: Any) -> float:
+    return float(response.HALF)
+
+
+def has_a_default(response: str, scale: float = math.pi) -> float:
+    return scale
 
 
 def uses_a_value(response: str) -> float:
@@ -62,6 +71,21 @@ def test_a_function_travels_with_what_it_imports(tmp_path: Path) -> None:
     names: dict[str, Any] = {}
     exec((tmp_path / "brevity.py").read_text(), names)
     assert names["brevity"]("four") == math.exp(-4) + 2
+
+
+def test_an_attribute_may_have_the_name_of_a_value_and_a_default_travels(tmp_path: Path) -> None:
+    write_functions({"reward": [has_an_attribute, has_a_default]}, ("reward",), tmp_path)
+    names: dict[str, Any] = {}
+    for name in ("has_an_attribute", "has_a_default"):
+        exec((tmp_path / f"{name}.py").read_text(), names)
+    assert names["has_an_attribute"](SimpleNamespace(HALF=0.25)) == 0.25
+    assert names["has_a_default"]("") == math.pi
+
+
+def test_only_rewards_have_weights(tmp_path: Path) -> None:
+    settings = {"generator": {"timeout": 3}, "reward": {"math": 0.5}}
+    given = write_functions(settings, ("reward", "generator"), tmp_path)
+    assert given == {"generator": {"timeout": 3}, "reward": ["math=0.5"]}
 
 
 @pytest.mark.parametrize(

@@ -279,8 +279,6 @@ from .api.types import (
     Span as Span,
     parse_json as parse_json,
 )
-
-# --- tools for rewards, generators and commands ---
 from .blocking import (
     call_in_thread as call_in_thread,
 )
@@ -288,7 +286,6 @@ from .blocking import (
 # --- tools for trainers ---
 from .checkpoint.folder import (
     COMPLETE_MARKER as COMPLETE_MARKER,
-    disk_sentence as disk_sentence,
     write_atomically as write_atomically,
 )
 from .checkpoint.report import (
@@ -340,6 +337,12 @@ from .cpu.kernels import (
     kernel_linear as kernel_linear,
     kernel_swiglu as kernel_swiglu,
     times_transposed as times_transposed,
+)
+
+# --- tools for rewards, generators and commands ---
+from .disk import (
+    disk_sentence as disk_sentence,
+    replace_file as replace_file,
 )
 from .engines.broadcast_group import (
     BroadcastGroup as BroadcastGroup,

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -40,6 +40,8 @@ SWITCHES = {*(kind.value for kind in Kind), "eval"}
 """Tables in which true and false are written `--x` and `--no-x`; a library's own field takes `=true`."""
 OF_FUNCTIONS = ("reward", "generator")
 """Settings that a Python function may be given for."""
+NOTHING_FITS = 1
+"""The exit code of `rlcore plan` where no layout fits."""
 STOP_S = 120.0
 """How long an interrupted run may take to stop what it started."""
 _PR_SET_PDEATHSIG = 1
@@ -123,7 +125,7 @@ def evaluate(**settings: Any) -> dict[str, Any]:
 
 def plan(**settings: Any) -> dict[str, Any]:
     """The layouts that fit, as `rlcore plan --json` says them: `rlcore.plan(model="qwen3-8b", gpus=8, …)`."""
-    return _command("plan", {**settings, "json": True})
+    return _command("plan", {**settings, "json": True}, answers=(0, NOTHING_FITS))
 
 
 def arguments(settings: Mapping[str, Any]) -> list[str]:
@@ -151,20 +153,20 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _command(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What the command says as JSON."""
+def _command(name: str, settings: Mapping[str, Any], answers: Collection[int] = (0,)) -> dict[str, Any]:
+    """What the command says as JSON. `answers`: its exit codes where it does."""
     with tempfile.TemporaryDirectory(prefix="rlcore-functions-") as folder:
         given = write_functions(settings, OF_FUNCTIONS, Path(folder))
         output, code = _finished([*_program(), name, *arguments(given)])
-    return _answer(output, code)
+    return _answer(output, code, answers)
 
 
-def _answer(output: str, code: int) -> dict[str, Any]:
+def _answer(output: str, code: int, answers: Collection[int] = (0,)) -> dict[str, Any]:
     """The last line of `output`, or what it tells as an exception."""
     said: dict[str, Any] = {}
     with contextlib.suppress(ValueError, IndexError):
         said = json.loads(output if output.startswith("{\n") else output.splitlines()[-1])
-    if code == 0 and said:
+    if said and "error" not in said and code in answers:
         return said
     sentence = str(said.get("error") or f"the rlcore program ended with exit code {code}.")
     if code == 130:
@@ -189,6 +191,8 @@ def _finished(command: Sequence[str]) -> tuple[str, int]:
         text=True,
         encoding="utf-8",
         errors="replace",
+        # A function may use what lies beside the script, or beside the notebook.
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)},
         preexec_fn=_die_with_parent,
     )
     said: list[str] = []
@@ -201,8 +205,11 @@ def _finished(command: Sequence[str]) -> tuple[str, int]:
         reader.start()
     try:
         code = process.wait()
-    except BaseException:
+    except KeyboardInterrupt:
         code = _interrupted(process)
+    except BaseException:  # a time limit of the caller's, for example
+        _interrupted(process)
+        raise
     for reader in readers:
         reader.join(10)
     return "".join(said), code

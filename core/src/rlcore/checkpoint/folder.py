@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -16,6 +15,7 @@ import xxhash
 
 from rlcore.api.errors import CheckpointError
 from rlcore.api.types import parse_json
+from rlcore.disk import UNFINISHED, disk_sentence
 
 FORMAT_VERSION = 1
 """The version of the folder's layout. A newer one is refused."""
@@ -23,7 +23,6 @@ FORMAT_VERSION = 1
 COMPLETE_MARKER = "complete.json"
 """Written last: a folder without it was never finished."""
 
-_TEMPORARY = ".partial"
 _FILES = "files"
 """Key of the marker: the size and the checksum of each file, by its path in the folder."""
 _CHUNK = 8 * 2**20
@@ -41,7 +40,7 @@ def write_atomically(
     further JSON values for the marker. `marked`: False writes no marker, for a directory that other programs
     read.
     """
-    temporary = final.with_name(f"{final.name}{_TEMPORARY}")
+    temporary = final.with_name(f"{final.name}{UNFINISHED}")
     try:
         try:
             final.parent.mkdir(parents=True, exist_ok=True)
@@ -54,13 +53,6 @@ def write_atomically(
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-
-
-def disk_sentence(path: Path, error: OSError) -> str:
-    """The sentence for a file-system error while `path` was written."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{path} could not be written: the disk is full; free space or choose another --run-dir."
-    return f"{path} could not be written: {error.strerror or error}."
 
 
 class NewerFormatError(CheckpointError):
@@ -156,7 +148,7 @@ def prune(root: Path, keep: int, *, step: int) -> None:
         (path / COMPLETE_MARKER).unlink()
         _remove(path)
     if root.is_dir():
-        for path in root.glob(f"*{_TEMPORARY}"):
+        for path in root.glob(f"*{UNFINISHED}"):
             _remove(path)
 
 

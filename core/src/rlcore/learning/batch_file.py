@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from rlcore.api.batch import TrainBatch
 from rlcore.api.errors import DataError
 from rlcore.api.types import Json, parse_json
+from rlcore.disk import replace_file
 
 ABOUT = "rlcore"
 """The key of rlcore's JSON in the header."""
@@ -25,18 +26,13 @@ _PLAIN = ("tokens", "prompt_lengths", "response_lengths")
 def save_batch(batch: TrainBatch, path: Path, about: Mapping[str, Json] | None = None) -> None:
     """The tensors by their names, those of columns as `per_token.NAME`, `per_sample.NAME`, `per_input.NAME`.
 
-    The file is complete or not there.
+    The file appears whole or not at all. Raises CheckpointError.
     """
     tensors = {name: getattr(batch, name) for name in _PLAIN}
     tensors |= {f"{kind}.{name}": one for kind in _COLUMNS for name, one in getattr(batch, kind).items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.part")
-    safetensors.torch.save_file(
-        {name: tensor.contiguous() for name, tensor in tensors.items()},
-        unfinished,
-        {ABOUT: json.dumps(dict(about or {}))},
-    )
-    unfinished.rename(path)
+    whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    with replace_file(path) as draft:
+        safetensors.torch.save_file(whole, draft, {ABOUT: json.dumps(dict(about or {}))})
 
 
 def load_batch(path: Path) -> TrainBatch:

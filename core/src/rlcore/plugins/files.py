@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rlcore.api.errors import PluginError
 from rlcore.api.plugin_file import PluginFile
+from rlcore.disk import replace_file
 
 
 def read(path: Path) -> PluginFile:
@@ -34,9 +35,7 @@ def read_all(paths: Iterable[Path]) -> tuple[PluginFile, ...]:
 
 
 def write_all(files: Iterable[PluginFile], folder: Path) -> None:
-    """Write each file into `folder` under its name. A file appears whole or not at all."""
+    """Write each file into `folder` under its name. A file appears whole or not at all. CheckpointError."""
     for file in files:
-        folder.mkdir(parents=True, exist_ok=True)
-        draft = folder / f"{file.name}.partial"
-        draft.write_bytes(file.content)
-        draft.replace(folder / file.name)
+        with replace_file(folder / file.name) as draft:
+            draft.write_bytes(file.content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import dis
 import inspect
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -11,6 +12,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from rlcore.api.errors import ConfigError
+from rlcore.api.records import Kind
 
 
 def write_functions(settings: Mapping[str, Any], kinds: Collection[str], folder: Path) -> dict[str, Any]:
@@ -29,9 +31,13 @@ def _with_files(kind: str, value: Any, folder: Path) -> Any:
         return _file_of(kind, value, folder)
     if isinstance(value, list | tuple):
         return [_with_files(kind, one, folder) for one in value]
-    if isinstance(value, Mapping) and value and all(isinstance(one, int | float) for one in value.values()):
+    if kind == Kind.REWARD and _are_weights(value):
         return [f"{_with_files(kind, one, folder)}={weight}" for one, weight in value.items()]
     return value
+
+
+def _are_weights(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(one, int | float) for one in value.values())
 
 
 def _file_of(kind: str, function: Callable[..., Any], folder: Path) -> str:
@@ -45,22 +51,24 @@ def _file_of(kind: str, function: Callable[..., Any], folder: Path) -> str:
     file = folder / f"{name}.py"
     if file.exists():
         raise ConfigError(f"{kind}: two functions are called {name}; rename one.")
-    imports = "".join(f"{line}\n" for line in _imports(kind, function))
+    imports = "".join(f"{line}\n" for line in _imports(kind, inspect.unwrap(function), source))
     file.write_text(f"from __future__ import annotations\n\n{imports}\n\n{source}", encoding="utf-8")
     return f"{file}:{name}"
 
 
-def _imports(kind: str, function: Any) -> Iterator[str]:
+def _imports(kind: str, function: Any, source: str) -> Iterator[str]:
     """What the function uses of its module, as imports. `ConfigError` for what cannot be imported."""
     if function.__closure__:
         names = ", ".join(function.__code__.co_freevars)
         raise ConfigError(
             f"{kind}: {function.__name__} uses {names} of the function around it; write it to a file."
         )
-    for name in sorted(set(_names(function.__code__)) & {*function.__globals__} - {*vars(builtins)}):
+    # Annotations are not run, but defaults and decorators are.
+    code = compile(f"from __future__ import annotations\n{source}", function.__name__, "exec")
+    for name in sorted(set(_names(code)) & {*function.__globals__} - {*vars(builtins)}):
         value = function.__globals__[name]
         module = getattr(value, "__module__", None)
-        if value is function:
+        if name == function.__name__:
             continue
         if isinstance(value, ModuleType):
             yield f"import {value.__name__} as {name}"
@@ -75,7 +83,9 @@ def _imports(kind: str, function: Any) -> Iterator[str]:
 
 def _names(code: CodeType) -> Iterator[str]:
     """The global names that `code` may read, those of the functions in it too."""
-    yield from code.co_names
+    for step in dis.get_instructions(code):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield step.argval
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names(constant)

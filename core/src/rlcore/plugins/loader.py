@@ -29,7 +29,7 @@ from rlcore.api.errors import PluginError, did_you_mean, ended
 from rlcore.api.plugin_file import PluginFile, import_plugin_file
 from rlcore.api.records import ForeignSetting
 from rlcore.plugins import builtin, files, functions
-from rlcore.plugins.registry import HOOKS, Broken, Entry, PluginInfo, Registry, check
+from rlcore.plugins.registry import FILE_VERSION, HOOKS, Broken, Entry, PluginInfo, Registry, check
 
 _log = logging.getLogger(__name__)
 
@@ -206,7 +206,7 @@ class _Loader:
 
     def add_file(self, file: PluginFile) -> None:
         """A plugin file: its hooks; of one without hooks its functions."""
-        version = f"sha256:{file.sha256}"
+        version = f"{FILE_VERSION}{file.sha256}"
         info = PluginInfo(name=file.name, dist=file.path, version=version, origin=file.path)
         self.add(info, partial(import_plugin_file, file))
         if info in self.infos and not self.manager.get_hookcallers(self.manager.get_plugin(info.name)):

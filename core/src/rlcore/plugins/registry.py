@@ -99,6 +99,10 @@ _RECIPE = re.compile(r"[a-z][a-z0-9_+-]*")
 _FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
+FILE_VERSION = "sha256:"
+"""How the version of a plugin file begins."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PluginInfo:
     """The identity of a plugin. `origin`: the module of its entry point, or the path of its file."""
@@ -110,6 +114,16 @@ class PluginInfo:
 
     def __str__(self) -> str:
         return f"{self.dist} {self.version}"
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a plugin file."""
+        return is_file(self.version)
+
+
+def is_file(version: str) -> bool:
+    """Whether the version is that of a plugin file."""
+    return version.startswith(FILE_VERSION)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,13 +277,17 @@ class Registry:
         )
 
     def offer(self, kind: Kind) -> str:
-        """`one of a, b`, for errors."""
+        """`one of a, b`, for errors. Parts of plugin files come first, with their file."""
         names = self.names(kind)
-        return (
-            f"one of {', '.join(names)}"
-            if names
-            else f"one that a plugin offers, but no plugin offers any {kind}"
-        )
+        if not names:
+            return f"one that a plugin offers, but no plugin offers any {kind}"
+        files: dict[str, list[str]] = {}
+        for entry in self.entries(kind):
+            if entry.provider.is_file:
+                files.setdefault(entry.provider.origin, []).append(entry.record.name)
+        own = [f"{', '.join(found)} of {file}" for file, found in files.items()]
+        others = [name for name in names if not any(name in found for found in files.values())]
+        return ", or ".join([*own, *([f"one of {', '.join(others)}"] if others else [])])
 
     def broken_note(self) -> str:
         """` It may be in a plugin that failed to load: …`, or the empty string."""

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.api.errors import EngineError
+from rlcore.disk import writing
 from rlcore.engines.publish_file import shared_dir
 from rlcore.runtime.cluster import Cluster
-from rlcore.runtime.run_folder import writing
 from rlcore.runtime.servers import LOGS, Servers
 from rlcore.runtime.setup import cpu_threads
 from rlcore.runtime.trainer import BundleSlot, TrainerGroup

@@ -17,6 +17,7 @@ from rlcore.compose.model_checks import check_context, check_model
 from rlcore.compose.models import read_config
 from rlcore.compose.roles import CRITIC, REFERENCE, ROLES, TEACHER, of_role
 from rlcore.compose.schedule_checks import with_steps_of
+from rlcore.disk import writing
 from rlcore.plugins.factories import check_factory
 from rlcore.rollout.generators import Generators
 from rlcore.rollout.teacher import check_teachers, check_vocabulary
@@ -35,7 +36,7 @@ from rlcore.runtime.evals import asked, asked_for, held_out
 from rlcore.runtime.frozen_checks import prepare_frozen
 from rlcore.runtime.prepared import Prepared, Served
 from rlcore.runtime.role_models import check_same, role_model, teacher_model
-from rlcore.runtime.run_folder import MODEL_DIR, writing
+from rlcore.runtime.run_folder import MODEL_DIR
 from rlcore.runtime.saved_rollouts import rollout_files
 
 if TYPE_CHECKING:

@@ -17,6 +17,8 @@ from pydantic import TypeAdapter
 from rlcore.api.errors import CheckpointError
 from rlcore.api.sources import FileBackedSource
 from rlcore.api.types import parse_json
+from rlcore.disk import replace_file
+from rlcore.plugins.registry import is_file
 
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Resolved
@@ -83,11 +85,10 @@ class Provenance:
     def append(self, folder: Path, step: int) -> None:
         """Add the line of a start after `step` steps to the run in `folder`; the file is replaced whole."""
         path = folder / FILE
-        draft = path.with_name(f"{FILE}.partial")
         lines = _whole_lines(path) if path.exists() else []
         added = json.dumps({"step": step, **asdict(self)}).encode()
-        draft.write_bytes(b"".join(line + b"\n" for line in (*lines, added)))
-        draft.replace(path)
+        with replace_file(path) as draft:
+            draft.write_bytes(b"".join(line + b"\n" for line in (*lines, added)))
 
     def changed_plugin_files(self, then: Provenance) -> Iterator[str]:
         """Names of the plugin files whose content is another than `then`."""
@@ -134,11 +135,6 @@ _ADAPTER = TypeAdapter(Provenance)
 def _whole_lines(path: Path) -> list[bytes]:
     finished, _, _ = path.read_bytes().rpartition(b"\n")
     return finished.splitlines()
-
-
-def is_file(version: str) -> bool:
-    """Whether the version is that of a plugin file."""
-    return version.startswith("sha256:")
 
 
 def fingerprint(path: str) -> str:

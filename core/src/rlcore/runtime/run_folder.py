@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcore.api.errors import CheckpointError, ConfigError, RunError
-from rlcore.checkpoint.folder import disk_sentence
 from rlcore.config import toml
+from rlcore.disk import replace_file
 from rlcore.plugins.files import write_all
-from rlcore.runtime.provenance import FILE
 
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Resolved
@@ -69,33 +68,16 @@ def check_folder(folder: Path, before: os.stat_result) -> None:
         )
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """A `CheckpointError` of one sentence where `path` cannot be written."""
-    from safetensors import SafetensorError
-
-    try:
-        yield
-    except OSError as error:
-        raise CheckpointError(disk_sentence(path, error)) from error
-    except SafetensorError as error:
-        raise CheckpointError(f"{path} could not be written: {error}.") from error
-
-
 def write_settings(folder: Path, resolved: Resolved, provenance: Provenance, step: int) -> None:
     """The run's own copy of its plugin files, its settings, which name those by their place in `folder`, and
 
     what it is made with. A resumed run's settings are replaced whole or not at all. `step`: of the start.
     """
     file, copies = folder / RUN_TOML, folder / PLUGINS
-    draft = file.with_name(f"{file.name}.partial")
     flat = resolved.flat()
     if resolved.plugin_files:
-        with writing(copies):
-            write_all(resolved.plugin_files, copies)
+        write_all(resolved.plugin_files, copies)
         flat["plugin"] = [f"{PLUGINS}/{plugin.name}" for plugin in resolved.plugin_files]
-    with writing(folder / FILE):
-        provenance.append(folder, step)
-    with writing(file):
+    provenance.append(folder, step)
+    with replace_file(file) as draft:
         draft.write_text(toml.dump_settings(flat))
-        draft.replace(file)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rlcore.api.errors import CheckpointError
 from rlcore.api.types import Json
-from rlcore.checkpoint.folder import disk_sentence
+from rlcore.disk import disk_sentence, replace_file
 
 Row = dict[str, Json]
 """The metrics of one step: `step`, `weight_version`, and names with a slash."""
@@ -25,10 +25,9 @@ class MetricsFile:
 
     def __init__(self, path: Path, *, keep_step: int) -> None:
         self._path = path
+        if path.exists():
+            write_lines(path, [row for row in read_metrics(path) if row["step"] <= keep_step])
         try:
-            if path.exists():
-                kept = [row for row in read_metrics(path) if row["step"] <= keep_step]
-                _replace(path, "".join(map(_line, kept)))
             self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         except OSError as error:
             raise CheckpointError(disk_sentence(path, error)) from error
@@ -55,20 +54,8 @@ def read_metrics(path: Path) -> list[Row]:
 
 def write_lines(path: Path, rows: list[Row]) -> None:
     """Write a JSON-lines file, whole or not at all. Errors of the file system become a CheckpointError."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, "".join(map(_line, rows)))
-    except OSError as error:
-        raise CheckpointError(disk_sentence(path, error)) from error
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f"{path.name}.partial")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replace_file(path) as draft:
+        draft.write_text("".join(map(_line, rows)), encoding="utf-8")
 
 
 def _line(row: Mapping[str, Json]) -> str:

@@ -76,6 +76,21 @@ def test_a_list_of_arguments() -> None:
     assert found.flags == {"--lr": ("2e-6",), "--colocate": (), "--eval-prompt-data": ("aime", "a.jsonl")}
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "PYTHONPATH=/m CUDA_DEVICE_MAX_CONNECTIONS=1 python3 train.py --seed 3 ${ARGS[@]}",
+        'python3 train.py --seed 3 "${ARGS[@]}" 2>&1 | tee run.log',
+        'python3 train.py --seed 3 "${ARGS[@]}" "$@" > run.log &',
+        "cd /slime && python3 train.py --seed 3 ${ARGS[@]} && echo done",
+    ],
+)
+def test_what_belongs_to_the_shell_is_no_value(tmp_path: Path, command: str) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(f'ARGS=(\n --rollout-stop "<|end|>" "a;b"\n)\n{command}\n')
+    assert of_script(path, {}).flags == {"--seed": ("3",), "--rollout-stop": ("<|end|>", "a;b")}
+
+
 @pytest.mark.parametrize("text", ["", "echo hello\n", "X=1\nY=(1 2)\n"])
 def test_a_file_without_flags_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "run.sh"

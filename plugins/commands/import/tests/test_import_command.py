@@ -22,7 +22,7 @@ def test_the_toml_goes_to_stdout_and_the_table_to_stderr(capsys: pytest.CaptureF
         "--spec own f": "not possible",
     }.items():
         assert any(flag in line and verdict in line for line in err.splitlines()), flag
-    assert "3 translated, 1 no meaning, 1 implied, 1 not possible" in err
+    assert "3 translated, 1 no meaning, 1 implied, 2 not possible" in err
 
 
 def test_a_script_is_written_to_a_file_and_flags_override_it(
@@ -38,10 +38,35 @@ def test_a_script_is_written_to_a_file_and_flags_override_it(
 
 
 def test_an_unknown_flag_is_named_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["import", "slime", "--rollout-bach-size", "8"]) == 0
-    [line] = [one for one in capsys.readouterr().err.splitlines() if "--rollout-bach-size" in one]
+    assert run(["import", "slime", "--rollout-bach-size", "8", "--seed", "3"]) == 2
+    out, err = capsys.readouterr()
+    line, sentence = (one for one in err.splitlines() if "--rollout-bach-size" in one)
     assert "unknown" in line
     assert "Did you mean '--rollout-batch-size'?" in line
+    assert "--ignore-unknown" in sentence
+    assert out == ""
+    assert run(["import", "slime", "--rollout-bach-size", "8", "--seed", "3", "--ignore-unknown"]) == 0
+    assert tomllib.loads(capsys.readouterr().out)["seed"] == 3
+
+
+def test_what_slime_does_without_a_flag_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["import", "slime", "--rm-type", "math", "--seed", "3"]) == 0
+    out, err = capsys.readouterr()
+    told = " ".join(err.split())
+    assert "--n-samples-per-prompt 1 not possible slime's default; a group of one has no advantage" in told
+    assert "slime's defaults: algo" in told
+    assert "shuffle = false" in told
+    assert "seed = " not in told
+    assert tomllib.loads(out)["shuffle"] is False
+
+
+def test_a_file_that_cannot_be_written_stays_as_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["import", "slime", "--seed", "3", "-o", str(tmp_path / "new" / "run.toml")]) == 0
+    (tmp_path / "file").write_text("")
+    assert run(["import", "slime", "--seed", "3", "-o", str(tmp_path / "file" / "run.toml")]) == 2
+    assert "could not be written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -51,6 +76,7 @@ def test_an_unknown_flag_is_named_with_a_suggestion(capsys: pytest.CaptureFixtur
         (["gone.sh"], "gone.sh: No such file or directory."),
         (["--rollout-batch-size", "many", "--global-batch-size", "2"], "--rollout-batch-size: found 'many'"),
         (["--rollout-num-gpus-per-engine", "3"], "found 3, expected a divisor of the 1 GPUs"),
+        (["--lr", "abc"], "--lr: found 'abc', expected a valid number"),
         (["train.py", "now", "--lr", "1"], "found 'now' before the first flag"),
     ],
 )

@@ -45,8 +45,10 @@ def judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     def judged(toml: str, *args: str) -> Any:
         file = tmp_path / "run.toml"
         file.write_text(toml)
-        assert run(["plan", "--config", str(file), "--gpu-memory", "80", "--json", *args]) == 0
-        return json.loads(capsys.readouterr().out)
+        code = run(["plan", "--config", str(file), "--gpu-memory", "80", "--json", *args])
+        found = json.loads(capsys.readouterr().out)
+        assert code == (0 if found["fits"] else 1)
+        return found
 
     return judged
 

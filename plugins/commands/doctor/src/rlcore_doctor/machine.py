@@ -27,7 +27,7 @@ GPU_LIMIT_S = 20.0
 SHARED = Path("/dev/shm")
 START_RAY = """
 import ray
-ray.init(num_cpus=1, include_dashboard=False, configure_logging=False, log_to_driver=False)
+ray.init(address="local", num_cpus=1, include_dashboard=False, configure_logging=False, log_to_driver=False)
 print(ray.__version__)
 ray.shutdown()
 """

@@ -24,6 +24,10 @@ _DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?-([^{}]*)\}")
 _SUM = re.compile(r"\$\(\(([^()]*)\)\)")
 _SEQUENCE = re.compile(r"\$\(seq (\d+) (?:(\d+) )?(\d+)\)")
 _ENTRY = re.compile(r"\S*\btrain\w*\.py")
+_PASSED_ON = re.compile(r"\$\{\w+\[@\]\}|\$\{?[@*]\}?")
+"""Arrays, which are read by name, and the script's own arguments: `rlcore import` takes them behind it."""
+_OPERATOR = re.compile(r"""(?P<quoted>"(?:\\.|[^"\\])*"|'[^']*'|\\.)|(?:(?<=\s)\d)?[|&;<>]""")
+"""What ends a command in bash, or redirects it; or else a quoted text, in which it would not."""
 MOST_SCRIPTS = 16
 """Scripts that one may read by `source`, one within the other."""
 
@@ -89,6 +93,8 @@ class _Script:
         for line in lines:
             if array := _ARRAY.match(line):
                 self._array(array, line, lines)
+            elif _starts_training(line):  # perhaps with variables in front: `A=1 python3 train.py …`
+                self._command(line)
             elif assigned := _ASSIGNED.fullmatch(line):
                 self._assign(*assigned.groups())
             elif (source := _SOURCE.fullmatch(line)) and self.read_scripts < MOST_SCRIPTS:
@@ -100,7 +106,7 @@ class _Script:
         """The program, its own flags, and those of the arrays that the script hands it."""
         for command in self.commands:
             tail = command[_started(command) :]
-            yield from (word for word in _split(self.expand(tail)) if not _USED.fullmatch(word))
+            yield from (word for word in _split(self.expand(tail)) if not _PASSED_ON.fullmatch(word))
         for name in self.used or self.arrays:
             # expanded late: a variable may be set between the array and its use, in the other branch of an if
             yield from _split(self.expand(" ".join(self.arrays.get(name, ()))))
@@ -152,13 +158,26 @@ class _Script:
 
     def _command(self, line: str) -> None:
         self.used += [name for name in _USED.findall(line) if name not in self.used]
-        if _ENTRY.search(line):
-            self.commands.append(_uncommented(line))
+        if _starts_training(line):
+            self.commands.append(_first_command(_uncommented(line)))
 
 
 def _sequence(found: re.Match[str]) -> str:
     first, step, last = int(found[1]), int(found[2] or 1), int(found[3])
     return " ".join(map(str, range(first, last + 1, step)))
+
+
+def _starts_training(line: str) -> bool:
+    """Whether the line is a command that names the training program, rather than a variable that does."""
+    return any(_ENTRY.fullmatch(word) and "=" not in word for word in _split(line)[1:])
+
+
+def _first_command(line: str) -> str:
+    """`line` up to a pipe, a redirection, or another command behind the one that starts the training."""
+    for found in _OPERATOR.finditer(line, _started(line)):
+        if not found["quoted"]:
+            return line[: found.start()]
+    return line
 
 
 def _started(command: str) -> int:

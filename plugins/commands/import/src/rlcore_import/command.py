@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlcore import ConfigError, dump_settings
+from rlcore import ConfigError, dump_settings, replace_file
 from rlcore_cli.program import Program
 from rlcore_import.arguments import Arguments, of_script, of_words, variables
-from rlcore_import.translation import Row, Verdict
+from rlcore_import.translation import Row, Translation, Verdict
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,26 +35,33 @@ def import_runs() -> None:
 )
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Write the TOML here, not to stdout.")
 @click.option("--var", "given", multiple=True, metavar="NAME=VALUE", help="A variable that the script sets.")
+@click.option("--ignore-unknown", "ignore", is_flag=True, help="Leave unknown flags out.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="FILE | FLAG…")
 @click.pass_obj
-def slime(program: Program, /, output: Path | None, given: tuple[str, ...], words: tuple[str, ...]) -> None:
+def slime(
+    program: Program, /, output: Path | None, given: tuple[str, ...], ignore: bool, words: tuple[str, ...]
+) -> None:
     """Translate a run of slime: a run script, or its flags.
 
     Flags after a script override its own. The TOML goes to stdout, and a table of what became of each flag to
-    stderr.
+    stderr. A flag that rlcore does not know ends the command, after the table, unless --ignore-unknown leaves
+    it out.
     """
     from rlcore_import.slime.translate import translate
 
     found = translate(_arguments(words, variables(given)), program.plugins.registry)
     text = "# From a run of slime, by rlcore import.\n" + dump_settings(found.settings)
-    _report(found.rows)
+    _report(found)
+    unknown = [row.flag for row in found.rows if row.said.verdict is Verdict.UNKNOWN]
+    if unknown and not ignore:
+        raise ConfigError(
+            f"{', '.join(unknown)}: unknown; correct the name, or add --ignore-unknown to leave it out."
+        )
     if output is None:
         click.echo(text, nl=False)
         return
-    try:
-        output.write_text(text)
-    except OSError as error:
-        raise ConfigError(f"-o {output}: {error.strerror}.") from error
+    with replace_file(output) as draft:
+        draft.write_text(text)
 
 
 def _arguments(words: tuple[str, ...], given: dict[str, str]) -> Arguments:
@@ -66,8 +74,10 @@ def _arguments(words: tuple[str, ...], given: dict[str, str]) -> Arguments:
     return Arguments(flags={**script.flags, **more.flags}, entry=more.entry or script.entry)
 
 
-def _report(rows: list[Row]) -> None:
+def _report(found: Translation[Any]) -> None:
     from rich.console import Console
+
+    rows = found.rows
 
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -75,6 +85,8 @@ def _report(rows: list[Row]) -> None:
     console.print(_table(rows))
     counts = Counter(row.said.verdict for row in rows)
     console.print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), highlight=False)
+    own = ", ".join(f"{name} = {json.dumps(value)}" for name, value in found.untouched().items())
+    console.print(f"In the TOML as well, slime's defaults: {own}", highlight=False, markup=False)
 
 
 def _table(rows: list[Row]) -> Table:

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from rlcore import flag_name
+from pydantic import ValidationError
+
+from rlcore import ConfigError, RunConfig, flag_name
 from rlcore_import.table import Rule, Table
 
 RunT = TypeVar("RunT")
@@ -83,8 +85,14 @@ class Translation(Generic[RunT]):
             if rule is None
             else self._say(rule, flag, values)
         )
+        _check(flag, values, said.settings)
         self.rows.append(Row(flag, values, said))
         self._merge(said.settings)
+
+    def untouched(self) -> dict[str, Any]:
+        """The settings that no flag gave: the framework's own defaults, where rlcore's differ."""
+        given = {name for row in self.rows for name in row.said.settings}
+        return {name: value for name, value in self.settings.items() if name not in given}
 
     def _merge(self, settings: Mapping[str, Any]) -> None:
         for name, value in settings.items():
@@ -115,6 +123,20 @@ class Translation(Generic[RunT]):
         if rule.values is not None:
             return _mapped(rule, values)
         return _translated({rule.to: [literal(value) for value in values] if rule.list else single(values)})
+
+
+_OF_RUN = RunConfig().values()
+
+
+def _check(flag: str, values: tuple[str, ...], settings: Mapping[str, Any]) -> None:
+    """ConfigError for a value that the run's own settings do not take. Parts check theirs in rlcore train."""
+    for name, value in settings.items():
+        if name in _OF_RUN and value is not None:
+            try:
+                RunConfig.of(**{name: value})
+            except ValidationError as error:
+                said = error.errors()[0]["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+                raise ConfigError(f"{flag}: found {' '.join(values)!r}, expected {said}.") from None
 
 
 def _mapped(rule: Rule, values: tuple[str, ...]) -> Said:

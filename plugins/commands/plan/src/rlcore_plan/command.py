@@ -20,6 +20,8 @@ from rlcore_plan.search import FLAGS, GB, judge, nearest, search
 
 POSITIVE = click.IntRange(min=1)
 GIGABYTES = click.FloatRange(min=1)
+NOTHING_FITS = 1
+"""The exit code."""
 SIZES = {flag.removeprefix("--"): name for name, flag in FLAGS.items()}
 
 
@@ -51,7 +53,10 @@ SIZES = {flag.removeprefix("--"): name for name, flag in FLAGS.items()}
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def plan(program: Program, /, model: str | None, config: Path | None, gpus: int | None, **given: Any) -> None:
-    """Say which layouts of a model fit, or whether a run's does, from config.json alone. Starts nothing."""
+    """Say which layouts of a model fit, or whether a run's does, from config.json alone. Starts nothing.
+
+    The exit code is 1 where nothing fits.
+    """
     registry = program.plugins.registry
     machines = Machines(
         gpus=gpus or 1,
@@ -76,8 +81,15 @@ def plan(program: Program, /, model: str | None, config: Path | None, gpus: int 
     found = search(facts, machines, run, fixed, given["recompute"])
     if given["as_json"]:
         click.echo(json.dumps(reports.layouts(model, facts, machines, work, found), indent=1))
-        return
-    tables.show_layouts(model, facts, machines, run, found, given["show"], explain=given["explain"])
+    else:
+        tables.show_layouts(model, facts, machines, run, found, given["show"], explain=given["explain"])
+    _end(any(one.fits for one in found))
+
+
+def _end(fits: bool) -> None:
+    """A script may ask for the exit code."""
+    if not fits:
+        click.get_current_context().exit(NOTHING_FITS)
 
 
 def _refuse_beside_a_file(given: dict[str, Any]) -> None:
@@ -108,5 +120,6 @@ def _judge(
     best = bounds(facts, run, found.needs, bandwidth, machines.per_node) if found.needs else Bounds()
     if given["as_json"]:
         click.echo(json.dumps(reports.judged(model, facts, whole, found, near, best), indent=1))
-        return
-    tables.show_judged(model, facts, whole, found, near, best, explain=given["explain"])
+    else:
+        tables.show_judged(model, facts, whole, found, near, best, explain=given["explain"])
+    _end(found.fits)

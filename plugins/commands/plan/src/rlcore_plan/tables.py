@@ -41,7 +41,8 @@ def show_layouts(
     if fitting:
         best = fitting[0]
         console.print(
-            f"[bold]{len(fitting)} layouts fit[/] into {machines.usable / GB:.1f} GB, the best first:"
+            f"[bold]{len(fitting)} layouts fit[/] into {_usable(machines)}, the best {len(fitting[:count])} "
+            "of them:"
         )
         console.print(_layouts(fitting[:count]))
         console.print("The best, stage by stage:")
@@ -50,9 +51,9 @@ def show_layouts(
         if explain:
             _explain(console, facts, best)
     else:
-        console.print(f"[bold]No layout fits[/] into {machines.usable / GB:.1f} GB of each GPU.")
+        console.print(f"[bold]No layout fits[/] into {_usable(machines)}.")
     if others:
-        console.print(f"{len(others)} do not, among them:")
+        console.print(f"{len(others)} layouts were refused, among them:")
         console.print(_refused(others[:count]))
     for is_used, text in (
         (any(one.layout.recompute for one in found), STARRED),
@@ -60,6 +61,11 @@ def show_layouts(
     ):
         if is_used:
             console.print(text)
+
+
+def _usable(machines: Machines) -> str:
+    """What a layout may take of a GPU; CUDA, NCCL and gaps between tensors take the rest."""
+    return f"the usable {machines.usable / GB:.1f} of {machines.memory / GB:g} GB of each GPU"
 
 
 def show_judged(
@@ -166,7 +172,9 @@ def _stages(facts: ModelFacts, best: Candidate) -> Table:
         memory = of_stage(facts, layout, run.work, number, run.optimizer, run.roles)
         names = ("weights", "gradients", "optimizer", "activations", "workspace")
         values = [asdict(memory)[name] for name in names]
-        table.add_row(f"{number} of {last}", *(f"{value / GB:.2f}" for value in (*values, memory.total)))
+        table.add_row(
+            f"{number + 1} of {last + 1}", *(f"{value / GB:.2f}" for value in (*values, memory.total))
+        )
     return table
 
 

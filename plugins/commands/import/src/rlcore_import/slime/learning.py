@@ -167,6 +167,4 @@ def profiler(run: Run, name: str) -> Said | Settings:
 def only(run: Run, name: str) -> Said | Settings:
     if run.trains_on_given:
         return implied("--algo sft generates nothing")
-    if name == "load-debug-rollout-data":
-        return {"only": "train", "rollouts": str(Path(run.text(name)).parent)}
     return {"only": "train" if name == "debug-train-only" else "rollout"}

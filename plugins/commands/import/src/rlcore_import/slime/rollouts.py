@@ -54,6 +54,16 @@ def group(run: Run, name: str) -> Said | Settings:
     return {"group_size": run.number(name, 1)}
 
 
+def context(run: Run, name: str) -> Said | Settings:
+    if run.has("rollout-max-prompt-len"):
+        return implied("--max-prompt-tokens plus --max-response-tokens")
+    return {"max_prompt_tokens": run.prompt_tokens}
+
+
+def stop(run: Run, name: str) -> Settings:
+    return {"stop": list(run.flags[name])}  # as texts: `42` is no number here
+
+
 def top_k(run: Run, name: str) -> Settings:
     return {"top_k": max(0, run.number(name, 0))}
 
@@ -70,13 +80,18 @@ def partial(run: Run, _: str) -> Settings:
 
 
 def reward(run: Run, name: str) -> Said | Settings:
-    kind = run.text("rm-type").removeprefix("boxed_")
+    kind = run.text("rm-type")
     if kind == "remote_rm" or (name == "rm-url" and not run.has("rm-type")):
         return {"reward": ["remote"], "reward.remote.url": run.text("rm-url")}
+    if kind == "boxed_math":
+        return {**REWARDS["math"], "reward.math.boxed": True}
+    if kind.removeprefix("boxed_") in REWARDS and kind not in REWARDS:
+        return impossible(
+            "only --reward math takes the answer from a box; write a --reward (docs/rewards.md)"
+        )
     if kind not in REWARDS:
         return impossible(f"expected one of {', '.join(REWARDS)}; write a --reward (docs/rewards.md)")
-    boxed = run.text("rm-type").startswith("boxed_") and kind == "math"
-    return {**REWARDS[kind], **({"reward.math.boxed": True} if boxed else {})}
+    return REWARDS[kind]
 
 
 def custom_reward(run: Run, name: str) -> Said | Settings:

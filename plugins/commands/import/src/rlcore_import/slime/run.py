@@ -65,13 +65,22 @@ class Run:
         return self.text("advantage-estimator", "grpo")
 
     @property
+    def compares_siblings(self) -> bool:
+        """Whether the advantage compares the samples of a prompt."""
+        generates = not (self.trains_on_given or self.has("debug-rollout-only"))
+        return generates and self.estimator in ("grpo", "gspo", "cispo", "reinforce_plus_plus_baseline")
+
+    @property
     def max_tokens(self) -> int:
         """Of a micro-batch, over all context-parallel ranks."""
         return self.number("max-tokens-per-gpu", 8192) * self.number("context-parallel-size", 1)
 
     @property
     def prompt_tokens(self) -> int:
-        return self.number("rollout-max-prompt-len", PROMPT_TOKENS)
+        """Of the longest prompt; without a limit, what the context leaves beside the response."""
+        context = self.number("rollout-max-context-len", 0)
+        left = context - self.number("rollout-max-response-len", 0)
+        return self.number("rollout-max-prompt-len", left if context and left > 0 else PROMPT_TOKENS)
 
     @property
     def samples(self) -> int:

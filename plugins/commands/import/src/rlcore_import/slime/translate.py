@@ -12,7 +12,7 @@ from rlcore_import.arguments import Arguments
 from rlcore_import.slime import learning, placement, rollouts
 from rlcore_import.slime.run import RECIPES, Run
 from rlcore_import.table import Table
-from rlcore_import.translation import Computed, Translation
+from rlcore_import.translation import Computed, Row, Translation, impossible
 
 
 def _functions(*modules: ModuleType) -> Mapping[str, Computed[Run]]:
@@ -25,6 +25,7 @@ def _functions(*modules: ModuleType) -> Mapping[str, Computed[Run]]:
     }
 
 
+ALONE = "slime's default; a group of one has no advantage, so nothing is learned: give the flag"
 COMPUTED = _functions(placement, rollouts, learning)
 
 
@@ -44,6 +45,8 @@ def translate(arguments: Arguments, registry: Registry) -> Translation[Run]:
     found = Translation(table(), COMPUTED, run, settings=_defaults(run))
     for flag, values in arguments.flags.items():
         found.add(flag, values)
+    if run.compares_siblings and not run.has("n-samples-per-prompt"):
+        found.rows.append(Row("--n-samples-per-prompt", ("1",), impossible(ALONE)))
     return found
 
 
@@ -51,6 +54,7 @@ def _defaults(run: Run) -> dict[str, Any]:
     """What slime does without a flag, and rlcore does not."""
     found: dict[str, Any] = {"algo": RECIPES.get(run.estimator, "grpo"), "engine": "sglang", "dtype": "bf16"}
     found |= {"seed": 1234, "weight_decay": 0.01, "ranks": run.ranks, "max_prompt_tokens": run.prompt_tokens}
+    found["shuffle"] = False
     if run.trains_on_given:
         half = run.max_tokens // 2
         return found | {"max_prompt_tokens": half, "max_response_tokens": half}
