@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from safetensors.torch import load_file
 
+from rlcore.api.errors import EngineError
 from rlcore.api.types import Sampling, Span
 from rlcore.engines.client import EngineClient
 from rlcore.engines.fleet import Fleet
@@ -169,3 +170,11 @@ async def test_a_replacement_gets_what_the_trainer_has(launcher: Launcher, tmp_p
         await slot.load(streamed(2))
         assert await slot.weight_version() == 2
     await slot.stop()
+
+
+async def test_a_closed_client_asks_nothing_any_more(launcher: Launcher) -> None:
+    client = await launcher.start()
+    await client.health()
+    await client.close()
+    with pytest.raises(EngineError, match="is closed"):
+        await client.health()

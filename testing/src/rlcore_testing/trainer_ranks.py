@@ -210,18 +210,20 @@ def slept(rank: int, world: int, port: int, part: Part, bridge: Part, path: str)
     levels: tuple[SleepLevel, ...] = ("optimizer", "all")
     batch = random_batch(8)
     scores = _forward(other, batch)["log_probs"]
-    results, freed, left = [], [], []
+    results, freed, left, lent = [], [], [], []
     for seed, what in enumerate(levels):
         _train(policy, seed)
         policy.sleep("optimizer")
         published = [tensor for _, tensor in policy.hf_tensors()]
         freed.append(policy.sleep(what) + other.sleep(what))
         left.append(sum(tensor.untyped_storage().nbytes() for tensor in published))
+        policy.sleep("optimizer")
+        lent.append(_weights(policy))
         policy.wake()
         other.wake()
         results.append(_weights(policy))
     moved = float((_forward(other, batch)["log_probs"] - scores).abs().max())
-    return {"weights": results, "freed": freed, "left": left, "moved": moved}
+    return {"weights": results, "lent": lent, "freed": freed, "left": left, "moved": moved}
 
 
 def awake(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> list[dict[str, Tensor]]:

@@ -178,8 +178,9 @@ class Sleeper(Protocol):
     def sleep(self, what: SleepLevel) -> int:
         """Move the optimizer's state to host memory, with `all` the weights too, and drop the gradients.
 
-        Returns the bytes freed on the device so far. May be called again with a higher level. Nothing else is
-        called before `wake`. Not collective.
+        Returns the bytes freed on the device so far. May be called again with another level: from `all` to
+        `optimizer` the weights come back. With `optimizer`, a policy's `hf_tensors` may be called; otherwise
+        nothing is before `wake`. Not collective.
         """
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -13,15 +13,13 @@ from torch import Tensor
 from rlcore.engines.broadcast_sender import BroadcastSender
 from rlcore.engines.bucket import flatten_tensors
 from rlcore.engines.client import EngineClient, together
-from rlcore.engines.publish import StreamPublisher
+from rlcore.engines.publish import Ask, StreamPublisher
 from rlcore.engines.publish_file import WeightsLocation
 from rlcore.engines.stream import Piece
 from rlcore.network import LOOPBACK
 
 Call = Literal["open", "join", "send", "close"]
 """What the driver asks of the trainer's `BroadcastSender`."""
-Ask = Callable[..., Awaitable[Any]]
-"""`ask(call, *arguments)`: calls the trainer's `BroadcastSender` beside its training."""
 
 
 @dataclass(kw_only=True)
@@ -50,8 +48,12 @@ class BroadcastPublisher(StreamPublisher):
     link: Link = field(default_factory=Link)
 
     def connect(self, ask: Ask, here: str | None = None) -> None:
-        """In the driver: how it reaches the trainer; `here`: see `Link`."""
+        """The driver asks the trainer's `BroadcastSender` through `answer`."""
         self.link.ask, self.link.here = ask, here
+
+    def answer(self, call: str, *arguments: Any) -> Any:
+        """A call of the `BroadcastSender`."""
+        return getattr(self.sender, call)(*arguments)
 
     def _keep(self, tensors: Sequence[tuple[str, Tensor]]) -> None:
         self.sender.hold(flatten_tensors(tensor for _, tensor in tensors))

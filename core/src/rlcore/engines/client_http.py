@@ -37,9 +37,11 @@ class Http:
         self.url = url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._session: aiohttp.ClientSession | None = None
+        self._is_closed = False
 
     async def close(self) -> None:
-        """Closes the connections. May be called again."""
+        """Closes the connections; a later request is an UnreachableError. May be called again."""
+        self._is_closed = True
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -132,6 +134,10 @@ class Http:
         timeout_s: float,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
+        if self._is_closed:
+            raise UnreachableError(
+                f"The connection to the engine at {self.url} is closed: {path} is not sent."
+            )
         if self._session is None:
             # A kept connection that the server has just closed looks like a failed POST, which may not be
             # repeated: this side gives it up first.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable, Mapping, Sequence
+import shutil
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -32,8 +33,17 @@ _BUCKET = "bucket"
 """The file that holds the bucket on its way, in the folder of publications."""
 
 
+Ask = Callable[..., Awaitable[Any]]
+"""`ask(call, *arguments)`: has the first train worker's publisher `answer` it, beside training."""
+
+
 class Publisher(Protocol):
     """One way for weights from trainer to engine. Small and picklable: both sides have a copy."""
+
+    is_streamed: ClassVar[bool]
+    """Whether weights come in `pieces` from the trainer's memory, instead of a file that `write` leaves."""
+    is_by_host: ClassVar[bool]
+    """Whether engines take them from their own host: a rank on each host sends, else only the first rank."""
 
     def write(
         self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
@@ -60,13 +70,55 @@ class Publisher(Protocol):
         """In the driver: a folder with the whole of `location` as `model.safetensors`."""
         ...
 
+    def connect(self, ask: Ask, here: str | None = None) -> None:
+        """In the driver, before the first publication: how to ask the trainer's side.
+
+        `here`: the address of this host in the cluster, if the trainer is on another one.
+        """
+        ...
+
+    def answer(self, call: str, *arguments: Any) -> Any:
+        """In the first train worker: what `ask` gets."""
+        ...
+
+    def pieces(
+        self, tensors: Iterable[tuple[str, Tensor]], *, sends: bool, tells: bool
+    ) -> Generator[Piece, None, None]:
+        """In each train worker, whose ranks gather `tensors` together: the pieces, one at a time.
+
+        `sends`: this rank keeps the bucket of a piece for engines until the next piece is asked for. `tells`:
+        its pieces go to the driver, with their checksums.
+        """
+        ...
+
+    def clean(self) -> None:
+        """In a train worker that sends, at the end: remove what this host still holds."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class FilePublisher:
     """What most ways have in common: a folder that trainer and engine both see, and the engine's dtype."""
 
+    is_streamed: ClassVar[bool] = False
+    is_by_host: ClassVar[bool] = False
+
     root: Path
     dtype: str
+
+    def connect(self, ask: Ask, here: str | None = None) -> None:
+        """Nothing is asked: what was written says all."""
+
+    def answer(self, call: str, *arguments: Any) -> Any:
+        raise NotImplementedError
+
+    def pieces(
+        self, tensors: Iterable[tuple[str, Tensor]], *, sends: bool, tells: bool
+    ) -> Generator[Piece, None, None]:
+        raise NotImplementedError
+
+    def clean(self) -> None:
+        """The folder goes with the run."""
 
     def write(
         self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
@@ -101,10 +153,10 @@ class StreamPublisher(FilePublisher):
     `checks`: each tensor's checksum goes along, for engines that tell theirs.
     """
 
+    is_streamed: ClassVar[bool] = True
+
     bucket_bytes: int = BUCKET_BYTES
     checks: bool = True
-    is_by_host: ClassVar[bool] = False
-    """Engines take a bucket from their own host: a rank on each of these sends, else the first rank alone."""
 
     def write(
         self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
@@ -117,11 +169,6 @@ class StreamPublisher(FilePublisher):
     def pieces(
         self, tensors: Iterable[tuple[str, Tensor]], *, sends: bool, tells: bool
     ) -> Generator[Piece, None, None]:
-        """In each train worker, whose ranks gather `tensors` together: the pieces, one at a time.
-
-        `sends`: the bucket of a piece is kept here for the engines, until the next piece is asked for.
-        `tells`: this piece goes to the driver, with its checksums.
-        """
         dtype = DTYPES[self.dtype]
 
         def size(name: str, tensor: Tensor) -> int:
@@ -143,6 +190,10 @@ class StreamPublisher(FilePublisher):
                 yield Piece(bucket=bucket, content=content, checksums=checksums, is_last=run is None)
         finally:
             self._drop()
+
+    def clean(self) -> None:
+        """Another host than the driver's may have a folder of buckets too."""
+        shutil.rmtree(self.root, ignore_errors=True)
 
     async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
         assert location.pieces is not None, "the driver asks the trainer for them"
@@ -220,9 +271,9 @@ async def publish(
     keep_cache: bool = False,
 ) -> WeightsLocation:
     """Writes and loads in one process; where the weights then lie, with their checksums."""
-    named, is_streamed = list(tensors), isinstance(publisher, StreamPublisher)
-    location = await asyncio.to_thread(publisher.write, named, version, whole=is_streamed)
-    if isinstance(publisher, StreamPublisher):
+    named = list(tensors)
+    location = await asyncio.to_thread(publisher.write, named, version, whole=publisher.is_streamed)
+    if publisher.is_streamed:
         made = publisher.pieces(named, sends=True, tells=True)
 
         async def source() -> Pieces:

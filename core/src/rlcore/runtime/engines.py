@@ -98,11 +98,8 @@ class EngineGroup:
 
     def connect(self, trainer: TrainerGroup) -> None:
         """Before the first publication: who has the weights."""
-        from rlcore.engines.broadcast import BroadcastPublisher
-
         self._trainer = trainer
-        if isinstance(self.publisher, BroadcastPublisher):
-            self.publisher.connect(trainer.broadcast, None if trainer.is_here else self._here)
+        self.publisher.connect(trainer.broadcast, None if trainer.is_here else self._here)
 
     async def start(self) -> None:
         """Start every server and wait until all answer."""
@@ -187,10 +184,9 @@ class EngineGroup:
     @contextlib.asynccontextmanager
     async def _streamed(self, location: WeightsLocation, engines: int) -> AsyncIterator[WeightsLocation]:
         """`location`, with the trainer's pieces of it where they come from its memory, for `engines`."""
-        from rlcore.engines.publish import StreamPublisher
         from rlcore.engines.stream import WeightStream
 
-        if not isinstance(self.publisher, StreamPublisher):
+        if not self.publisher.is_streamed:
             yield location
             return
         trainer, version = self._trainer, location.version
@@ -203,9 +199,7 @@ class EngineGroup:
 
     async def _whole(self, location: WeightsLocation) -> WeightsLocation:
         """`location` as a file."""
-        from rlcore.engines.publish import StreamPublisher
-
-        if not isinstance(self.publisher, StreamPublisher) or self._trainer is None:
+        if not self.publisher.is_streamed or self._trainer is None:
             return location
         return await self._trainer.write_weights(location.version, whole=True)
 
@@ -221,7 +215,9 @@ class EngineGroup:
         while True:
             await asyncio.sleep(LOOKS_S)
             looks = [client.look() for client in self._serving if client is not self._asking]
-            await asyncio.gather(*looks, return_exceptions=True)
+            for error in await asyncio.gather(*looks, return_exceptions=True):
+                if isinstance(error, BaseException) and not isinstance(error, EngineError):
+                    raise error
 
     async def stop(self) -> None:
         """End the servers, give the published weights' memory back."""

@@ -115,19 +115,15 @@ def check_ways(cluster: Cluster, placement: Placement, resolved: Resolved) -> No
     What is written whole lies beside this command, where both the first rank and the engines must be. Buckets
     come from the memory of the ranks, wherever these are; some ways need one on the host of each engine.
     """
-    from rlcore.engines.publish import StreamPublisher
-
     engine = resolved.engine.build()
     way, found = engine.config.publish, f"--ray-address {cluster.address}"
     publisher = engine.publisher(weights_dir="", model_path="", dtype="fp32")  # asked what it is, and no more
-    is_streamed = isinstance(publisher, StreamPublisher)
-    if not placement.workers[0].is_here and not is_streamed:
+    if not placement.workers[0].is_here and not publisher.is_streamed:
         raise ConfigError(
             f"{found}: train worker 0 would run on {placement.workers[0].host}, and --engine.publish {way} "
             f"needs it beside this command, on {cluster.here}: make room there, or take another way."
         )
-    by_host = is_streamed and publisher.is_by_host
-    reached = {slot.host for slot in placement.workers} if by_host else {cluster.here}
+    reached = {slot.host for slot in placement.workers} if publisher.is_by_host else {cluster.here}
     for number, nodes in enumerate(placement.engines):
         far = [slot.host for slot in nodes if slot.host not in reached]
         ways = engine.far_ways(spanning=len(nodes) > 1)
@@ -264,9 +260,7 @@ def _by_engine(slots: Sequence[BundleSlot], nodes: int) -> list[Nodes]:
 
 def senders(placement: Placement, publisher: Publisher) -> frozenset[int]:
     """The ranks from which engines take new weights: the first one, or the first on each engine's host."""
-    from rlcore.engines.publish import StreamPublisher
-
-    if not (isinstance(publisher, StreamPublisher) and publisher.is_by_host):
+    if not publisher.is_by_host:
         return frozenset({0})
     hosts = [slot.host for slot in placement.workers]
     return frozenset(hosts.index(slot.host) for nodes in placement.engines for slot in nodes) or frozenset(

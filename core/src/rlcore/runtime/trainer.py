@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from rlcore.api.plugin_file import PluginFile
     from rlcore.api.run_config import LimitOptions
     from rlcore.api.trainer import SleepLevel
-    from rlcore.engines.broadcast import Call
     from rlcore.engines.publish_file import WeightsLocation
     from rlcore.engines.stream import Piece
     from rlcore.learning.settings import Scales
 
 START_SECONDS = 600.0
 STOP_SECONDS = 20.0
+CLOSE_SECONDS = 60.0
 TRAINING, CRITICS = "Train worker", "Critic worker"
 """What the two kinds of worker are called in errors."""
 
@@ -198,14 +198,15 @@ class TrainerGroup:
     async def write_weights(self, version: int, *, whole: bool = False) -> WeightsLocation:
         """Lay the present weights down for the engines, as `version` (see `Publisher.write`)."""
         assert self._asleep != "all", "its weights are needed"
-        self._version = version
-        task = self._save(f"writing weights {version}")
-        locations = await self._all(task, "write_weights", lambda rank: (version, whole))
+        async with self._weights_lock:
+            self._version = version
+            task = self._save(f"writing weights {version}")
+            locations = await self._all(task, "write_weights", lambda rank: (version, whole))
         location: WeightsLocation = locations[0]
         return location
 
-    async def broadcast(self, call: Call, *arguments: Any) -> Any:
-        """What the `Sender` of rank 0 answers; it is asked beside training."""
+    async def broadcast(self, call: str, *arguments: Any) -> Any:
+        """What the publisher of rank 0 answers, beside training."""
         answer = self._actors[0].call("broadcast", call, *arguments, thread="broadcast")
         return await within(self._limits.save_timeout, f"{TRAINING} 0", answer)
 
@@ -225,24 +226,23 @@ class TrainerGroup:
     async def pieces(self, version: int) -> AsyncGenerator[Piece, None]:
         """Weights `version` bucket by bucket, each made when it is asked for (`StreamPublisher.pieces`).
 
-        Training waits meanwhile, and a trainer that sleeps is awake. OutdatedError where it has others.
+        Training waits meanwhile. Of a trainer that sleeps, only the policy's weights come back. OutdatedError
+        where it has others.
         """
         from rlcore.engines.stream import OutdatedError
 
         async with self._weights_lock:
             if version != self._version:
                 raise OutdatedError(f"The trainer has weights {self._version}; asked for were {version}.")
-            asleep, task = self._asleep, self._save(f"publishing weights {version}")
-            if asleep == "all":
-                await self._wake()
+            task = self._save(f"publishing weights {version}")
             try:
                 await self._all(task, "open_weights", lambda rank: ())
                 while told := [one for one in await self._all(task, "next_piece", lambda rank: ()) if one]:
                     yield told[0]
             finally:
-                await self._all(task, "close_weights", lambda rank: ())
-                if asleep == "all":
-                    await self._sleep(asleep)
+                # After a publication that took too long, nobody should wait for its ranks once more.
+                closing = _Task(task.what, CLOSE_SECONDS, "")
+                await self._all(closing, "close_weights", lambda rank: ())
 
     async def _sleep(self, what: SleepLevel) -> int:
         self._asleep = what

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from rlcore.api.plugin_file import PluginFile
     from rlcore.api.run_config import OptimizerOptions, RunConfig
     from rlcore.api.trainer import Roles, Sleeper, SleepLevel, Staged, Stateful, TrainerRank
-    from rlcore.engines.broadcast import Call
     from rlcore.engines.publish import Publisher
     from rlcore.engines.publish_file import WeightsLocation
     from rlcore.engines.stream import Piece
@@ -191,6 +189,7 @@ class TrainWorker(RankWorker):
         named = {POLICY: models.policy, REFERENCE: models.reference, CRITIC: models.critic}
         self._roles = {name: model for name, model in named.items() if model is not None}
         every = (models.policy, models.reference, models.critic, models.teacher)
+        self._asleep: SleepLevel | None = None
         self._sleepers: list[Sleeper] = [model for model in every if model is not None]
         self._learner = Learner(
             models.policy,
@@ -240,23 +239,16 @@ class TrainWorker(RankWorker):
         )
 
     def stop(self) -> None:
-        """Leave the process group in order; a profile that the run's end cut short is written.
-
-        The folder of buckets goes, which there may be on another host than the driver's as well.
-        """
-        from rlcore.engines.publish import StreamPublisher
-
+        """Leave the process group in order, and write a profile that the end of the run cut short."""
         if self._profiler is not None:
             self._profiler.end()
         super().stop()
-        if self._sends and isinstance(self._publisher, StreamPublisher):
-            shutil.rmtree(self._publisher.root, ignore_errors=True)
+        if self._sends:
+            self._publisher.clean()
 
     def write_weights(self, version: int, whole: bool = False) -> WeightsLocation | None:
         """Lay the weights down for the engines (see `Publisher.write`); the location on rank 0."""
-        from rlcore.engines.publish import StreamPublisher
-
-        is_streamed = isinstance(self._publisher, StreamPublisher) and not whole
+        is_streamed = self._publisher.is_streamed and not whole
         tensors = iter(()) if is_streamed else self._policy.hf_tensors()
         if self._rank == 0:
             location: WeightsLocation = self._publisher.write(tensors, version, whole=whole)
@@ -267,9 +259,8 @@ class TrainWorker(RankWorker):
 
     def open_weights(self) -> None:
         """Begin to make pieces of the weights: every rank takes part in gathering them."""
-        from rlcore.engines.publish import StreamPublisher
-
-        assert isinstance(self._publisher, StreamPublisher), "asked for by one of the same kind"
+        if self._asleep == "all":
+            self._policy.sleep("optimizer")
         self._pieces = self._publisher.pieces(self._policy.hf_tensors(), sends=self._sends, tells=self._tells)
 
     def next_piece(self) -> Piece | None:
@@ -279,23 +270,25 @@ class TrainWorker(RankWorker):
         return piece if self._tells else None
 
     def close_weights(self) -> None:
-        """No more are made."""
+        """No more are made. A policy that was asleep goes back to sleep."""
         if self._pieces is not None:
             self._pieces.close()
+            self._pieces = None
+        if self._asleep == "all":
+            self._policy.sleep("all")
 
-    def broadcast(self, call: Call, *arguments: Any) -> Any:
-        """Of rank 0: a call of the `Sender` of its publisher, beside training."""
-        from rlcore.engines.broadcast import BroadcastPublisher
-
-        assert isinstance(self._publisher, BroadcastPublisher), "asked by one of the same kind"
-        return getattr(self._publisher.sender, call)(*arguments)
+    def broadcast(self, call: str, *arguments: Any) -> Any:
+        """On rank 0, beside training: what its publisher answers to the driver's."""
+        return self._publisher.answer(call, *arguments)
 
     def sleep(self, what: SleepLevel) -> int:
         """All models leave the device (`rlcore.Sleeper`); the bytes that it has back."""
+        self._asleep = what
         return sum(model.sleep(what) for model in self._sleepers)
 
     def wake(self) -> None:
         """They come back."""
+        self._asleep = None
         for model in self._sleepers:
             model.wake()
 

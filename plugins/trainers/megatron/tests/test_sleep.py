@@ -28,7 +28,8 @@ LEVELS: tuple[SleepLevel, ...] = ("optimizer", "all")
 def _bytes_alive(role: Role | None = None) -> int:
     """Of the storages of all tensors in this process, but for the copies of `role` while it sleeps."""
     gc.collect()
-    copies = {copy.untyped_storage().data_ptr() for *_, copy in role._away._kept} if role else ()
+    kept = [*role._optimizer_away._kept, *role._weights_away._kept] if role else []
+    copies = {copy.untyped_storage().data_ptr() for *_, copy in kept}
     tensors = [one for one in gc.get_objects() if isinstance(one, Tensor)]
     alive = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}
     return sum(size for place, size in alive.items() if place not in copies)

@@ -100,7 +100,7 @@ class Role:
             self.models = wrap_for_gradients(built.chunks, built.config, passed.ddp)
             self.optimizer = build_optimizer(self.models, optimizer, built.config, passed.optimizer)
             built.config.finalize_model_grads_func = _finalize
-        self._away = Offload()
+        self._optimizer_away, self._weights_away = Offload(), Offload()
         self._vocab_size = int(built.hf_config.vocab_size)
         self._longest = getattr(built.hf_config, "max_position_embeddings", None)
         self._selector = RowSelector(built.chunks, built.config)
@@ -205,15 +205,18 @@ class Role:
     def sleep(self, what: SleepLevel) -> int:
         """As `rlcore.Sleeper`: no collective."""
         if self.optimizer is not None:
-            self._away.drop(gradient_buffers(self.models, self.optimizer))
-            self._away.move(optimizer_state(self.built.chunks, self.optimizer))
+            self._optimizer_away.drop(gradient_buffers(self.models, self.optimizer))
+            self._optimizer_away.move(optimizer_state(self.built.chunks, self.optimizer))
         if what == "all":
-            self._away.move(model_tensors(self.built.chunks))
-        return self._away.nbytes
+            self._weights_away.move(model_tensors(self.built.chunks))
+        else:
+            self._weights_away.restore()
+        return self._optimizer_away.nbytes + self._weights_away.nbytes
 
     def wake(self) -> None:
         """As `rlcore.Sleeper`: no collective."""
-        self._away.restore()
+        self._weights_away.restore()
+        self._optimizer_away.restore()
 
     def save(self, folder: Path) -> None:
         """Weights, optimizer, schedule and random states into `folder`, which is made if needed.

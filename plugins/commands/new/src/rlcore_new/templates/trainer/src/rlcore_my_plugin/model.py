@@ -74,7 +74,7 @@ class Model:
         for hook in hooks:
             hook.built(view)
         self._optimizer = None if settings is None else _adamw(model, settings, foreach)
-        self._away = Offload()
+        self._optimizer_away, self._weights_away = Offload(), Offload()
 
     def forward(
         self,
@@ -171,17 +171,20 @@ class Model:
                 mine.copy_(theirs)
 
     def sleep(self, what: SleepLevel) -> int:
-        """Leave the device; nothing else is called until `wake`."""
+        """Leave the device, wholly or but for the weights, until `wake`."""
         if self._optimizer is not None:
-            self._away.drop(p.grad for p in self._model.parameters() if p.grad is not None)
-            self._away.move(moment for _, moment in self._moments())
+            self._optimizer_away.drop(p.grad for p in self._model.parameters() if p.grad is not None)
+            self._optimizer_away.move(moment for _, moment in self._moments())
         if what == "all":
-            self._away.move([*self._model.parameters(), *self._model.buffers()])
-        return self._away.nbytes
+            self._weights_away.move([*self._model.parameters(), *self._model.buffers()])
+        else:
+            self._weights_away.restore()
+        return self._optimizer_away.nbytes + self._weights_away.nbytes
 
     def wake(self) -> None:
         """Come back."""
-        self._away.restore()
+        self._weights_away.restore()
+        self._optimizer_away.restore()
 
     def stage(self) -> StagedModel:
         """A copy of all that `load` needs."""
