@@ -152,7 +152,9 @@ def train(run_dir: Path, *flags: str) -> CommandRun:
     metrics, first = run_dir / "metrics.jsonl", 0.0
     begin = time.perf_counter()
     with out.open("w") as stdout, err.open("w") as stderr:
-        process = subprocess.Popen(arguments, stdout=stdout, stderr=stderr, env=_environment())
+        process = subprocess.Popen(
+            arguments, stdout=stdout, stderr=stderr, env=_environment(), cwd=BENCHMARKS.parent
+        )
         try:
             while process.poll() is None:
                 if not first and metrics.exists() and metrics.read_text().count("\n") > 1:

@@ -27,9 +27,10 @@ TASKS: dict[str, tuple[str, ...]] = {
 }
 """What each task needs beyond the preset. `sort` is hard enough, in so few steps, that recipes differ."""
 
-CONTROLS_FILE = BENCHMARKS.parent / "tests" / "e2e" / "controls.py"
+ROOT = BENCHMARKS.parent
+"""Where runs are started: paths below it are kept as they are given."""
 CONTROLS: dict[str, tuple[str, ...]] = {
-    "shuffled advantages": ("--plugin", str(CONTROLS_FILE), "--advantage", "shuffled"),
+    "shuffled advantages": ("--plugin", "tests/e2e/controls.py", "--advantage", "shuffled"),
     "random reward": ("--reward", "random"),
     "learning rate 0": ("--lr", "0"),
 }
