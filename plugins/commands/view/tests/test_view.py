@@ -2,12 +2,16 @@
 
 import gzip
 import json
+import queue
 import re
+import shutil
+import subprocess
 import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
+import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,8 +26,10 @@ from rlcore.tracking.trace import RUN, Trace
 from rlcore_cli.main import run as rlcore
 from rlcore_view import page
 from rlcore_view.answers import Answers
+from rlcore_view.command import open_browser
 from rlcore_view.descriptions import described
 from rlcore_view.metrics import MOST_POINTS
+from rlcore_view.report import held
 from rlcore_view.server import PageServer
 
 EVIL = "</script><script>alert(1)</script>"
@@ -243,11 +249,42 @@ def test_who_has_the_token_gets_the_page_and_nothing_else(url: str, folder: Path
     ):
         assert get(f"{url}data/{path}")[0] == 404
     assert b"hunter2" not in get(f"{url}data/run/0/settings")[1]
+    (folder / "samples" / "eval-0.jsonl").unlink()
+    (folder / "samples" / "eval-0.jsonl").mkdir()
+    assert get(f"{url}data/run/0/samples/eval-0/0")[0] == 500
 
 
 def test_the_page_loads_nothing_from_elsewhere() -> None:
     own = {name: content.decode() for name, content in page.files().items() if name != page.PLOTLY}
     assert not [name for name, content in own.items() if re.search(r"https?://", content)]
+
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+SEEN = {
+    "curves": "rollout/reward_mean",
+    "samples": "4 samples",
+    "timeline": "Seconds of each step",
+    "evaluations": "First, best and last",
+    "settings": "(hidden)",
+    "logs": "ready",
+}
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+def test_a_browser_shows_each_tab(folder: Path, tmp_path: Path) -> None:
+    """The page's scripts run under its own policy, and none of them fails."""
+    server = PageServer(page.files(), Answers([folder]).of, port=0, idle_s=4)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=1500"]
+    options += [f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--dump-dom"]
+    for tab, text in SEEN.items():
+        command = [str(BROWSER), *options, f"{server.url}#{tab}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert text in done.stdout, tab
+        said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+        assert not [line for line in said if "Failed to fetch" not in line], tab  # it leaves in mid-request
+    thread.join(20)
 
 
 # --- the commands ---------------------------------------------------------------------------------------
@@ -290,5 +327,28 @@ def test_what_is_no_run_is_refused(command: str, tmp_path: Path, capsys: pytest.
 def test_a_report_that_cannot_be_written_is_one_sentence(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert rlcore(["report", str(folder), "-o", str(folder / "gone" / "a.html")]) == 2
-    assert "cannot be written: No such file or directory." in capsys.readouterr().err
+    (folder / "file").touch()
+    assert rlcore(["report", str(folder), "-o", str(folder / "file" / "a.html")]) == 2
+    assert "a.html could not be written" in capsys.readouterr().err
+
+
+def test_the_slowest_step_of_a_long_run_is_in_the_report(folder: Path) -> None:
+    lines, begin = [], 0
+    for step in range(1, 451):
+        for name, length in (("rollout", 5_000_000 if step == 99 else 1000), ("train", 1000)):
+            about = {"cat": "run", "tid": 0, "name": name, "ts": begin, "dur": length, "args": {"step": step}}
+            lines.append(json.dumps({"ph": "X", "pid": 1, **about}))
+            begin += length
+    (folder / "trace.json").write_text("[\n" + ",\n".join(lines))
+    assert "run/0/trace/99" in held(Answers([folder]))
+
+
+def test_the_browser_gets_a_private_file_and_not_the_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: queue.Queue[str] = queue.Queue()
+    monkeypatch.setattr(webbrowser, "open", opened.put)
+    open_browser("http://127.0.0.1:1/secret/", tmp_path)
+    address = opened.get(timeout=20)
+    assert "secret" not in address
+    assert "url=http://127.0.0.1:1/secret/" in Path(address.removeprefix("file://")).read_text()

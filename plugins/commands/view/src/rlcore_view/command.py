@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+import threading
 import webbrowser
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
-from rlcore import ConfigError
+from rlcore import ConfigError, replace_file
 from rlcore_view import page
 from rlcore_view.answers import Answers
 from rlcore_view.report import held
@@ -35,12 +40,22 @@ def view(runs: tuple[Path, ...], port: int, idle: float, no_browser: bool) -> No
     except OSError as error:
         raise ConfigError(f"--port {port}: {HOST} refuses it: {error.strerror}.") from error
     click.echo(f"{server.url}\nCtrl-C ends it, and so do {idle:g} minutes without a look.")
-    if not no_browser:
-        webbrowser.open(server.url)
-    try:
+    with contextlib.suppress(KeyboardInterrupt), TemporaryDirectory(prefix="rlcore-view-") as folder:
+        if not no_browser and has_screen():
+            open_browser(server.url, Path(folder))
         server.run()
-    except KeyboardInterrupt:
-        click.echo()
+
+
+def has_screen() -> bool:
+    """Whether a browser could show a window: one that runs in this terminal would take it over."""
+    return sys.platform != "linux" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+
+
+def open_browser(url: str, folder: Path) -> None:
+    """Open `url` by a file in the private `folder`: arguments of a program can be read by other users."""
+    file = folder / "rlcore-view.html"
+    file.write_text(f'<meta http-equiv="refresh" content="0; url={url}">', encoding="utf-8")
+    threading.Thread(target=webbrowser.open, args=(file.as_uri(),), daemon=True).start()
 
 
 @click.command()
@@ -52,8 +67,6 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     """Write the page of runs as one HTML file that needs no server and no network."""
     path = out or runs[0] / "report.html"
     text = page.one_file(held(Answers(runs)))
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"--out {path}: cannot be written: {error.strerror}.") from error
+    with replace_file(path) as draft:
+        draft.write_text(text, encoding="utf-8")
     click.echo(f"{path} ({len(text) / 1e6:.1f} MB)")

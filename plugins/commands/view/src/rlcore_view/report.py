@@ -27,9 +27,9 @@ def held(answers: Answers) -> dict[str, Json]:
 def _paths(answers: Answers, run: str) -> Iterator[str]:
     yield from (f"{run}/series", f"{run}/dropped", f"{run}/settings", f"{run}/trace", f"{run}/samples")
     bars = answers.of(f"{run}/trace")
-    whole = [bar for bar in bars if bar["from"] == bar["to"]]
-    slowest = sorted(whole[1:], key=lambda bar: -sum(bar["seconds"].values()))[:1]
-    yield from {f"{run}/trace/{bar['to']}" for bar in [*slowest, *bars[-STEPS + 1 :]]}
+    # the first step is slow in every run
+    slowest = [bar["slowest"] for bar in sorted(bars[1:], key=lambda bar: -bar["longest"])[:1]]
+    yield from {f"{run}/trace/{step}" for step in [*slowest, *(bar["to"] for bar in bars[-STEPS + 1 :])]}
     files = answers.of(f"{run}/samples")
     for kind in ("eval", "rollout"):
         names = [file["name"] for file in files if file["kind"] == kind]

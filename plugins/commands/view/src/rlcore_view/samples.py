@@ -90,8 +90,8 @@ def _listed(sample: Mapping[str, Any], number: int) -> Json:
         "row": number,
         "set": sample["set"],
         "prompt_id": sample["prompt_id"],
-        "prompt": prompt_text(sample["prompt"])[-SHOWN:],
-        "response": sample["response"][:SHOWN],
+        "prompt": _end(prompt_text(sample["prompt"])),
+        "response": _begin(sample["response"]),
         "label": sample.get("label"),
         "tokens": sample["tokens"],
         "status": sample["status"],
@@ -102,6 +102,14 @@ def _listed(sample: Mapping[str, Any], number: int) -> Json:
         "advantage": mean,
         "has_tokens": "response_ids" in trajectory,
     }
+
+
+def _begin(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
+def _end(text: str) -> str:
+    return text if len(text) <= SHOWN else f"…{text[-SHOWN:]}"
 
 
 def prompt_text(prompt: Json) -> str:

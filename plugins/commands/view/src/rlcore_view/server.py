@@ -24,7 +24,8 @@ SMALL = 2048
 _HEADERS = {
     "Cache-Control": "no-store",
     # nothing is loaded from elsewhere, and the token goes nowhere
-    "Content-Security-Policy": "default-src 'self' data: blob:; style-src 'self' 'unsafe-inline'",
+    "Content-Security-Policy": "default-src 'self' data: blob:; script-src 'self'; "
+    "style-src 'self' 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
@@ -80,6 +81,9 @@ class PageServer:
             body, kind = self._body(path or "index.html")
         except KeyError:
             request.send_error(HTTPStatus.NOT_FOUND)
+            return
+        except (OSError, ValueError) as error:  # of a file that is gone, unreadable or damaged
+            request.send_error(HTTPStatus.INTERNAL_SERVER_ERROR, explain=str(error))
             return
         _send(request, body, kind)
 

@@ -53,7 +53,10 @@ class Trace:
         return files[-1][1].reason if files else None
 
     def overview(self) -> Json:
-        """For each step, or the mean of several, the seconds of each phase. Empty: there is no trace."""
+        """For each step, or the mean of several, the seconds of each phase. Empty: there is no trace.
+
+        `slowest`: the step of these that took longest, in `longest` seconds.
+        """
         steps = list(self._steps(self._read()))
         width = -(-len(steps) // MOST_BARS) or 1
         bars = []
@@ -64,7 +67,9 @@ class Trace:
                 for phase in phases:
                     seconds[phase.name] = seconds.get(phase.name, 0) + (phase.end - phase.begin) / 1e6
             mean = {name: round(value / len(part), 6) for name, value in seconds.items()}
-            bars.append({"from": part[0][0], "to": part[-1][0], "seconds": mean})
+            longest, slowest = max((_seconds(phases), -number) for number, phases in part)
+            about = {"from": part[0][0], "to": part[-1][0], "slowest": -slowest, "longest": round(longest, 6)}
+            bars.append({**about, "seconds": mean})
         return bars
 
     def step(self, number: int) -> Json:
@@ -176,6 +181,11 @@ def _add(event: dict[str, Json], file: _File) -> None:
             place=(file.inode, file.offset),
         )
     )
+
+
+def _seconds(phases: list[Phase]) -> float:
+    """Of all phases together."""
+    return sum(phase.end - phase.begin for phase in phases) / 1e6
 
 
 def _number(phases: list[Phase]) -> int:

@@ -17,7 +17,16 @@ function showTab(name) {
   return refresh();
 }
 
-async function refresh() {
+// One after the other: an answer that comes late must not replace the tab that was chosen meanwhile.
+let asked = 0;
+let drawing = Promise.resolve();
+function refresh() {
+  const mine = ++asked;
+  drawing = drawing.then(() => (mine === asked ? showChosenTab() : undefined));
+  return drawing;
+}
+
+async function showChosenTab() {
   const main = document.getElementById("main");
   try {
     await TABS[state.tab][1].show(main);

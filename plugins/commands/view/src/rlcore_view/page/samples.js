@@ -75,7 +75,7 @@ function fillList() {
   el("div", { class: "muted" }, row.prompt || "(empty prompt)"), el("div", {}, row.response || "(empty response)"))));
   if (!found.length) {
     put(list, empty("Nothing found", ""));
-    return put(detail, );
+    return put(detail);
   }
   openSample(found.some((row) => row.row === samples.row) ? samples.row : found[0].row);
 }
@@ -109,7 +109,7 @@ async function openSample(row) {
     ...Object.entries(sample.parts).map(([name, value]) => [name, number(value)]),
     ["label", sample.label === null ? null : text(sample.label)], ["tokens", sample.tokens],
     ["weights", sample.versions.length ? `version ${sample.versions.join(", ")}` : null]];
-  put(detail, 
+  put(detail,
     el("div", { class: "facts" }, facts.filter(([, value]) => value !== null && value !== undefined)
       .map(([name, value]) => el("span", {}, el("span", { class: "muted" }, name + " "), String(value)))),
     siblings(row), el("h2", {}, "Prompt"),
