@@ -198,6 +198,17 @@ def test_bandwidth_bounds_a_rollout_and_a_publication(judged: Any) -> None:
         (COLOCATED, ["--gpus", "4"], "--gpus: found 4, expected at least 8 for the train workers"),
         (COLOCATED + 'placement = "split"\n', ["--gpus", "8"], "for the train workers, and 8 for engines"),
         (
+            COLOCATED + 'placement = "split"\neval_engines = 2\neval.aime.data = "a.jsonl"\n',
+            ["--gpus", "16"],
+            "and 8 for engines, and 16 for evaluations.",
+        ),
+        (
+            COLOCATED.replace('"grpo"', '"ppo"')
+            + 'critic_workers = "separate"\ncritic.megatron.tensor_model_parallel_size = 4\n',
+            ["--gpus", "8"],
+            "8 for the train workers, and 4 for the critic.",
+        ),
+        (
             COLOCATED + "megatron.pipeline_model_parallel_size = 3\n",
             [],
             "--megatron.pipeline-model-parallel-size: found 3",

@@ -15,7 +15,7 @@ from rlcore_plan.bounds import Bandwidth, Bounds, bounds
 from rlcore_plan.memory import Workload
 from rlcore_plan.phases import Machines, Run
 from rlcore_plan.published import read_facts
-from rlcore_plan.run_file import File, layout_of, run_of
+from rlcore_plan.run_file import File, gpus_beside, layout_of, run_of
 from rlcore_plan.search import FLAGS, GB, judge, nearest, search
 
 POSITIVE = click.IntRange(min=1)
@@ -105,9 +105,9 @@ def _judge(
     """The layout of the file, and where it does not fit, the nearest one that does."""
     layout = layout_of(file, facts)
     run = run_of(file, facts, layout)
-    served = run.engines.count * run.engines.gpus if run.engines and not run.is_colocated else 0
-    if gpus is not None and gpus < layout.world + served:
-        beside = f", and {served} for engines" if served else ""
+    others = gpus_beside(file, run, layout)
+    if gpus is not None and gpus < layout.world + sum(others.values()):
+        beside = "".join(f", and {count} for {name}" for name, count in others.items())
         raise ConfigError(
             f"--gpus: found {gpus}, expected at least {layout.world} for the train workers{beside}."
         )

@@ -101,16 +101,40 @@ class File:
         return not (is_given or self.value("engine_url"))
 
 
-def layout_of(file: File, facts: ModelFacts) -> Layout:
-    """The file's own, as its trainer reads it. ConfigError."""
+def _trainer(file: File) -> TrainerConfig:
     entry = file.registry.default(Kind.TRAINER)
     if "trainer" in file.settings or entry is None:
         name = str(file.settings.get("trainer"))
         entry = file.registry.find(Kind.TRAINER, name, f"--config {file.path}: trainer")
     config = entry.config()
     assert isinstance(config, TrainerConfig)
-    prefix = f"{config.table}."
-    fields = {key.removeprefix(prefix): item for key, item in file.settings.items() if key.startswith(prefix)}
+    return config
+
+
+def _fields(file: File, table: str) -> dict[str, Any]:
+    prefix = f"{table}."
+    return {key.removeprefix(prefix): item for key, item in file.settings.items() if key.startswith(prefix)}
+
+
+def gpus_beside(file: File, run: Run, layout: Layout) -> dict[str, int]:
+    """GPUs that the run takes beside those of the policy's workers, by what they are for. ConfigError."""
+    found = {}
+    if file.has_critic and file.value("critic_workers") == "separate":
+        config = _trainer(file)
+        policy, own = _fields(file, config.table), _fields(file, f"critic.{config.table}")
+        copies = layout.world // config.model_ranks(policy)
+        found["the critic"] = int(file.value("critic_ranks")) or copies * config.model_ranks(policy | own)
+    if run.engines and not run.is_colocated:
+        found["engines"] = run.engines.count * run.engines.gpus
+        if any(name.startswith("eval.") for name in file.settings):
+            found["evaluations"] = int(file.value("eval_engines")) * run.engines.gpus
+    return {name: count for name, count in found.items() if count}
+
+
+def layout_of(file: File, facts: ModelFacts) -> Layout:
+    """The file's own, as its trainer reads it. ConfigError."""
+    config = _trainer(file)
+    fields = _fields(file, config.table)
     chunks = config.stage_layers(fields, facts.layers)
     stages = tuple(sum(each) for each in chunks)
     tensor = file.size("tensor_model_parallel_size")

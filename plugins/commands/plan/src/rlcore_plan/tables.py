@@ -63,6 +63,10 @@ def show_layouts(
             console.print(text)
 
 
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def _usable(machines: Machines) -> str:
     """What a layout may take of a GPU; CUDA, NCCL and gaps between tensors take the rest."""
     return f"the usable {machines.usable / GB:.1f} of {machines.memory / GB:g} GB of each GPU"
@@ -82,9 +86,11 @@ def show_judged(
     console = _console()
     _summary(console, model, facts, found.run)
     engines = found.run.engines
-    served = f", {engines.count} engines of {engines.gpus} GPUs" if engines else ""
+    served = f", {_counted(engines.count, 'engine')} of {_counted(engines.gpus, 'GPU')}" if engines else ""
     verdict = "[bold green]it fits[/]" if found.fits else f"[bold red]it does not fit[/]: {found.reason}"
-    console.print(f"{found.layout.name} on {found.layout.world} GPUs{served}: {verdict}.", highlight=False)
+    console.print(
+        f"{found.layout.name} on {_counted(found.layout.world, 'GPU')}{served}: {verdict}.", highlight=False
+    )
     if found.needs is not None:
         console.print(_phases(found.needs))
         if found.needs.host:
