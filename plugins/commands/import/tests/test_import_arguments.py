@@ -91,6 +91,12 @@ def test_what_belongs_to_the_shell_is_no_value(tmp_path: Path, command: str) -> 
     assert of_script(path, {}).flags == {"--seed": ("3",), "--rollout-stop": ("<|end|>", "a;b")}
 
 
+def test_a_command_at_the_end_of_an_array_does_not_hide_its_bracket(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text("A=(--seed 3)\nA+=(--lr $(rate))\nA+=(--n $((2*2)))\npython3 train.py ${A[@]}\necho 5\n")
+    assert of_script(path, {}).flags == {"--seed": ("3",), "--lr": ("$(rate)",), "--n": ("4",)}
+
+
 @pytest.mark.parametrize("text", ["", "echo hello\n", "X=1\nY=(1 2)\n"])
 def test_a_file_without_flags_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "run.sh"

@@ -187,7 +187,7 @@ def _started(command: str) -> int:
 
 def _closes(line: str) -> bool:
     """Whether the array ends with this line: a sum and a command have brackets of their own."""
-    return re.sub(r"\$\(+[^()]*\)+", "", line).rstrip().endswith(")")
+    return re.sub(r"\$\(\([^()]*\)\)|\$\([^()]*\)", "", line).rstrip().endswith(")")
 
 
 def _uncommented(line: str) -> str:
