@@ -1,4 +1,4 @@
-# make demo | test | test-full | test-sglang | lint | mutants | bench | site | dist | setup. Each sets up what it needs.
+# make demo | test | test-full | test-sglang | lint | mutants | bench | site | dist | gpu-kit | setup. Each sets up what it needs.
 #
 # PYTHON=python3.12     the interpreter to make the environments with
 # TORCH_INDEX=URL|DIR   where to take torch from: the URL of a package index, or a folder of wheels
@@ -22,7 +22,7 @@ PROJECTS := $(wildcard core/pyproject.toml testing/pyproject.toml cli/pyproject.
 
 export TORCH_INDEX TORCH_SPEC
 
-.PHONY: demo test test-full test-sglang lint mutants bench site dist setup
+.PHONY: demo test test-full test-sglang lint mutants bench site dist gpu-kit setup
 .DELETE_ON_ERROR:
 
 demo: $(MEMBERS)
@@ -51,6 +51,10 @@ mutants: setup
 
 dist: setup
 	$(BIN)/python scripts/dist.py
+
+# What a GPU machine without a network needs, in build/gpu-kit.
+gpu-kit: setup
+	$(BIN)/python scripts/gpu_kit.py
 
 bench: setup
 	$(BIN)/python benchmarks/run.py

@@ -1,0 +1,404 @@
+"""The pieces of `gpu_proof.py`. Each gets a scratch folder and returns figures; any error is a failure.
+
+Figures in bytes are of the device's memory, and absent on a CPU.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RECOMPUTE = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+FULL = {"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 12, "head_dim": 128}
+HEADS = {"num_attention_heads": 16, "num_key_value_heads": 8, "initializer_range": 0.02}
+SEQUENCE = 512
+"""Longest prompt and longest response of a batch on a GPU."""
+SIZES = ("qwen3-4b", "qwen3-1.7b", "qwen3-0.6b")
+FIT_TOKENS = 2048
+LOG_PROB_GAPS = {"fp32": 2e-3, "bf16": 0.3}
+"""Against transformers in fp32 on the CPU; TF32 and the order of sums are in the first."""
+
+Figures = dict[str, Any]
+
+
+class NeedsGpuError(Exception):
+    """This machine cannot show it."""
+
+
+def on_gpu() -> bool:
+    """Whether torch sees one."""
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def demo(work: Path) -> Figures:
+    """The README's demo: the trainer on the GPU, the `local` engine beside it on the CPU."""
+    steps = () if on_gpu() else ("--steps", "2")
+    return _run(work, *steps)
+
+
+def log_probs(work: Path) -> Figures:
+    """The trainer's log-probs in fp32 and bf16, against transformers in fp32 on the CPU."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from rlcore_testing.tiny import random_batch
+
+    path, batch, found = _model(work), random_batch(8), {}
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    expected, start = [], 0
+    for prompt, response in zip(batch.prompt_lengths.tolist(), batch.response_lengths.tolist(), strict=True):
+        tokens = batch.tokens[start : start + prompt + response]
+        start += prompt + response
+        with torch.no_grad():
+            logits = model(tokens[None]).logits[0].log_softmax(-1)
+        expected.append(logits[prompt - 1 : -1].gather(1, tokens[prompt:, None])[:, 0])
+    for dtype, most in LOG_PROB_GAPS.items():
+        mine = _role(path, dtype).forward(batch, temperature=1.0, tokens_per_rank=256)["log_probs"]
+        gap = float((mine - torch.cat(expected)).abs().max())
+        assert gap <= most, f"{dtype}: {gap} from the CPU's log-probs, at most {most} asked for"
+        found[f"{dtype} largest gap"] = gap
+    return found
+
+
+def broadcast(work: Path) -> Figures:
+    """Weights by broadcast to the `local` engine (gloo); between two GPUs also by NCCL."""
+    import torch
+
+    found = _run(work, "--steps", "2", "--engine.publish", "broadcast")
+    if torch.cuda.device_count() < 2:
+        return {**found, "NCCL": "not shown: it takes two GPUs, as two ranks cannot share one"}
+    return {**found, "NCCL, GB/s": _nccl()}
+
+
+def _nccl() -> float:
+    import torch.multiprocessing as mp
+
+    from rlcore.network import free_port
+
+    context = mp.get_context("spawn")
+    queue = context.SimpleQueue()
+    mp.spawn(_nccl_rank, args=(free_port(), queue), nprocs=2)
+    return float(queue.get())
+
+
+def _nccl_rank(rank: int, port: int, queue: Any) -> None:
+    import torch
+    import torch.distributed as dist
+
+    torch.cuda.set_device(rank)
+    dist.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    sent = torch.full((1 << 29,), 1 + rank, dtype=torch.bfloat16, device="cuda")
+    dist.broadcast(sent, 0)
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for _ in range(5):
+        dist.broadcast(sent, 0)
+    torch.cuda.synchronize()
+    assert float(sent[-1]) == 1.0
+    if rank == 0:
+        queue.put(5 * sent.nbytes / (time.perf_counter() - begin) / 1e9)
+    dist.destroy_process_group()
+
+
+def ipc(_work: Path) -> Figures:
+    """A tensor read by another process through its handle: CUDA IPC, or shared memory on a CPU."""
+    import torch
+    import torch.multiprocessing as mp
+
+    place = "cuda" if on_gpu() else "cpu"
+    count = 1 << (28 if on_gpu() else 20)
+    tensor = torch.randint(0, 1 << 20, (count,), device=place, dtype=torch.int32)
+    context = mp.get_context("spawn")
+    sent, got = context.SimpleQueue(), context.SimpleQueue()
+    reader = context.Process(target=_read_handle, args=(sent, got))
+    reader.start()
+    begin = time.perf_counter()
+    sent.put(tensor)
+    total = got.get()
+    seconds = time.perf_counter() - begin
+    reader.join(60)
+    assert total == int(tensor.sum()), "the other process read other numbers"
+    assert int(tensor[0]) == -1, "what the other process wrote is not seen here: it had a copy"
+    return {"by": "CUDA IPC" if on_gpu() else "shared memory", "MB": tensor.nbytes / 1e6, "s": seconds}
+
+
+def _read_handle(sent: Any, got: Any) -> None:
+    tensor = sent.get()
+    tensor[0] = -1
+    got.put(int(tensor.sum()))
+
+
+def sleep(work: Path) -> Figures:
+    """A trainer that sleeps frees the device's memory, and wakes with the same bits."""
+    import torch
+
+    role = _role(_model(work), "bf16", trains=True)
+    _train(role, 0)
+    before = {name: tensor.cpu().clone() for name, tensor in role.hf_tensors()}
+    awake, found = _used(), {}
+    for what in ("optimizer", "all"):
+        begin = time.perf_counter()
+        freed = role.sleep(what)
+        found[f"{what}: s to sleep"] = time.perf_counter() - begin
+        assert freed > 0
+        if on_gpu():
+            real = awake - _used()
+            assert real >= 0.9 * freed - (64 << 20), f"{what}: {freed} bytes were to be free, {real} are"
+            found |= {f"{what}: bytes freed": real, f"{what}: bytes said": freed}
+        begin = time.perf_counter()
+        role.wake()
+        found[f"{what}: s to wake"] = time.perf_counter() - begin
+        assert all(torch.equal(before[name], tensor.cpu()) for name, tensor in role.hf_tensors())
+    _train(role, 1)
+    return found
+
+
+def optimizer_offload(work: Path) -> Figures:
+    """Adam on the CPU, with copies beside the computing: 20 steps as without, bytes saved, time."""
+    path = _model(work)
+    plain, plain_s, plain_bytes = _steps(path, {})
+    fields = {"optimizer_cpu_offload": True, "overlap_cpu_optimizer_d2h_h2d": True}
+    hosted, hosted_s, hosted_bytes = _steps(path, fields)
+    gap = max(abs(a - b) for a, b in zip(plain, hosted, strict=True))
+    assert gap <= 0.02, f"losses differ by {gap}"
+    return {
+        "largest gap of 20 losses": gap,
+        "s a step": plain_s,
+        "s a step, offloaded": hosted_s,
+        "bytes saved": plain_bytes - hosted_bytes,
+    }
+
+
+def recompute(work: Path) -> Figures:
+    """Peak bytes of a step with and without recomputation, and the same loss."""
+    import torch
+
+    path, found, losses = _model(work), {}, []
+    for name, fields in (("kept", {}), ("recomputed", RECOMPUTE)):
+        role = _role(path, "bf16", fields, trains=True)
+        _train(role, 0)
+        if on_gpu():
+            torch.cuda.reset_peak_memory_stats()
+            held = torch.cuda.memory_allocated()
+        losses.append(_train(role, 1))
+        if on_gpu():
+            found[f"{name}, bytes"] = torch.cuda.max_memory_allocated() - held
+        del role
+        _used()
+    assert abs(losses[0] - losses[1]) <= 1e-2, f"losses {losses}"
+    assert not on_gpu() or found["recomputed, bytes"] < found["kept, bytes"]
+    return {**found, "losses": losses}
+
+
+def attention(_work: Path) -> Figures:
+    """Packed attention (torch's flash kernel in bf16 on a GPU), forward and gradient, against fp64."""
+    import torch
+    from torch.nn import functional
+
+    from rlcore_megatron.mcore.attention import Pack, causal
+
+    lengths = (700, 33, 1, 1000) if on_gpu() else (70, 3, 1, 20)
+    place, dtype = ("cuda", torch.bfloat16) if on_gpu() else ("cpu", torch.float32)
+    starts = torch.tensor([0, *lengths], device=place).cumsum(0).int()
+    torch.manual_seed(0)
+    q, k, v = (
+        torch.randn(sum(lengths), n, 64, device=place, dtype=dtype).requires_grad_() for n in (8, 2, 2)
+    )
+    out = causal(q, k, v, Pack(starts, max(lengths), sum(lengths)), 64**-0.5)
+    weights = torch.randn_like(out)
+    mine = torch.autograd.grad((out * weights).sum(), (q, k, v))
+    exact = [one.detach().double().requires_grad_() for one in (q, k, v)]
+    pieces = zip(*(one.split(lengths) for one in exact), strict=True)
+    dense = [
+        functional.scaled_dot_product_attention(
+            *(one.transpose(0, 1) for one in piece), is_causal=True, enable_gqa=True
+        ).transpose(0, 1)
+        for piece in pieces
+    ]
+    wanted = torch.cat(dense)
+    theirs = torch.autograd.grad((wanted * weights.double()).sum(), exact)
+    found = {}
+    for name, one, other in zip(("out", "dq", "dk", "dv"), (out, *mine), (wanted, *theirs), strict=True):
+        found[name] = float((one.double() - other).norm() / other.norm())
+        assert found[name] <= (1e-2 if on_gpu() else 1e-5), f"{name}: relative error {found[name]}"
+    return found
+
+
+def fit(work: Path) -> Figures:
+    """The largest Qwen3 that the planner puts on one GPU takes two steps; its peak and the planner's."""
+    import torch
+
+    if not on_gpu():
+        raise NeedsGpuError("needs a GPU: the planner speaks of a GPU's memory")
+    gigabytes = torch.cuda.get_device_properties(0).total_memory / 1e9
+    for name in SIZES:
+        asked = ("--model", name, "--gpus", "1", "--gpu-memory", f"{gigabytes:.1f}", "--micro-batches", "1")
+        plan = _command("plan", *asked, "--tokens-per-rank", str(FIT_TOKENS), "--json")
+        layouts = [one for one in json.loads(plan.stdout or "{}").get("layouts", ()) if one["fits"]]
+        kept = [one for one in layouts if not one["optimizer_on_host"]]
+        if kept:
+            break
+    else:
+        raise AssertionError(f"the planner finds none of {SIZES} for {gigabytes:.1f} GB")
+    recomputes = kept[0]["layout"]["recompute"]
+    role = _role(_published(name, work), "bf16", RECOMPUTE if recomputes else {}, trains=True)
+    torch.cuda.reset_peak_memory_stats()
+    losses = [_train(role, seed, tokens=FIT_TOKENS) for seed in (0, 1)]
+    peak, planned = torch.cuda.max_memory_allocated(), kept[0]["memory"]["total"]
+    return {
+        "model": name,
+        "peak, bytes": peak,
+        "planned, bytes": planned,
+        "ratio": peak / planned,
+        "losses": losses,
+    }
+
+
+def trl(work: Path) -> Figures:
+    """A step beside TRL's GRPOTrainer on the same machine (benchmarks/vs_trl.py)."""
+    if not on_gpu():
+        raise NeedsGpuError("needs a GPU: on a CPU benchmarks/vs_trl.py is the measure")
+    if importlib.util.find_spec("trl") is None:
+        raise NeedsGpuError("TRL is not installed here")
+    script = str(ROOT / "benchmarks" / "vs_trl.py")
+    own = str(Path(sys.executable).parent.parent)
+    done = _call(sys.executable, script, "--dry", "--rounds", "1", "--trl-venv", own, "--work", str(work))
+    return {"table": done.stdout[-3000:]}
+
+
+def sglang(work: Path) -> Figures:
+    """The demo with SGLang, and how far its log-probs are from the trainer's."""
+    python = os.environ.get("RLCORE_SGLANG_PYTHON", sys.executable)
+    if subprocess.run([python, "-c", "import sglang"], capture_output=True).returncode:
+        raise NeedsGpuError(f"SGLang is not installed in {python}")
+    return _run(work, "--engine", "sglang", "--engine.python", python, "--steps", "20" if on_gpu() else "2")
+
+
+# --- what they share -----------------------------------------------------------------------------------
+
+
+def _model(work: Path) -> Path:
+    from rlcore_testing.tiny import make_qwen3
+
+    sizes = {**FULL, **HEADS, "max_position_embeddings": 2048} if on_gpu() else {}
+    return make_qwen3(work / "model", **sizes)
+
+
+def _published(name: str, work: Path) -> Path:
+    """A published size with random weights."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    file = next(Path(str(files("rlcore_qwen"))).rglob(f"{name}.json"))
+    folder = work / name
+    folder.mkdir(exist_ok=True)
+    shutil.copy(file, folder / "config.json")
+    with torch.device("cuda"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.bfloat16)
+    model.save_pretrained(folder)
+    del model
+    _used()
+    return folder
+
+
+def _role(path: Path, dtype: str, fields: dict[str, Any] | None = None, *, trains: bool = False) -> Any:
+    from torch import distributed
+
+    from rlcore.api.optimizer import OptimizerSettings
+    from rlcore.api.part import ModelSpec, Part
+    from rlcore.network import free_port
+    from rlcore_megatron.mcore import parallel
+    from rlcore_megatron.mcore.role import Role
+    from rlcore_qwen.config import QwenConfig
+
+    if not distributed.is_initialized():
+        parallel.start(0, 1, "127.0.0.1", free_port())
+    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+    spec = ModelSpec(path=str(path), bridge=part, fields=fields or {}, dtype=dtype)
+    return Role(spec, OptimizerSettings(lr=1e-5, clip_grad=1.0) if trains else None)
+
+
+def _train(role: Any, seed: int, *, tokens: int | None = None) -> float:
+    from rlcore_testing.tiny import policy_loss, random_batch
+
+    longest = min(SEQUENCE, tokens // 4 if tokens else SEQUENCE) if on_gpu() else 12
+    batch = random_batch(8 if on_gpu() else 4, seed, longest=longest)
+    step = role.train(batch, policy_loss, temperature=1.0, tokens_per_rank=tokens or 4 * longest)
+    assert step.loss == step.loss, "the loss is not a number"
+    return float(step.loss)
+
+
+def _steps(path: Path, fields: dict[str, Any]) -> tuple[list[float], float, int]:
+    """Losses of 20 steps, seconds of one, and the device's bytes after them."""
+    empty = _used()
+    role = _role(path, "bf16", fields, trains=True)
+    losses = [_train(role, 0)]
+    begin = time.perf_counter()
+    losses += [_train(role, seed) for seed in range(1, 20)]
+    seconds = (time.perf_counter() - begin) / 19
+    held = _used() - empty
+    del role
+    _used()
+    return losses, seconds, held
+
+
+def _used() -> int:
+    """Bytes of the device that are not free, without what the allocator keeps for later. 0 on a CPU."""
+    import torch
+
+    gc.collect()
+    if not on_gpu():
+        return 0
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info()
+    return total - free
+
+
+def _run(work: Path, *flags: str) -> Figures:
+    """Figures of `rlcore train`, the preset Qwen3 by default."""
+    folder = work / "run"
+    shutil.rmtree(folder, ignore_errors=True)
+    cluster = ("--ray-address", "none", "--run-dir", str(folder))
+    begin = time.perf_counter()
+    done = _command("train", "--algo", "grpo", "--model", "qwen3", *cluster, *flags)
+    seconds = time.perf_counter() - begin
+    assert not done.returncode, f"exit code {done.returncode}: {done.stderr[-3000:]}"
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rewards = _column(rows, "rollout/reward_mean")
+    found = {"steps": rows[-1]["step"], "s": seconds, "rewards": rewards[:: max(1, len(rewards) // 20)]}
+    gaps = {key: _column(rows, key)[-1] for key in rows[-1] if "gap" in key or "mismatch" in key}
+    return {**found, **gaps}
+
+
+def _column(rows: Iterable[dict[str, Any]], key: str) -> list[float]:
+    return [row[key] for row in rows if key in row]
+
+
+def _command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return _call(str(Path(sys.executable).with_name("rlcore")), *arguments)
+
+
+def _call(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "HF_HUB_OFFLINE": "1"})
+
+
+PIECES: dict[str, Callable[[Path], Figures]] = {
+    piece.__name__: piece
+    for piece in (
+        *(demo, log_probs, broadcast, ipc, sleep, optimizer_offload, recompute, attention, fit, trl, sglang),
+    )
+}

@@ -1,0 +1,43 @@
+"""`scripts/gpu_proof.py` on a CPU: its list, its quickest pieces, what is kept, and what a failure leaves."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import gpu_pieces
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def proof(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "scripts" / "gpu_proof.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+
+
+def test_the_list_names_every_piece() -> None:
+    lines = proof("--list").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == list(gpu_pieces.PIECES)
+    assert "there is no piece 'atention': choose from demo," in proof("atention").stderr
+
+
+def test_pieces_run_here_and_are_kept(tmp_path: Path) -> None:
+    pieces = ("attention", "ipc", "trl")
+    done = proof("--out", tmp_path, *pieces)
+    assert done.returncode == 0, done.stdout
+    found = {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in pieces}
+    assert found["attention"]["figures"]["dq"] < 1e-5
+    if found["ipc"]["machine"]["card"] == "CPU":
+        assert found["ipc"]["figures"]["by"] == "shared memory"
+        assert found["trl"]["status"] == "skipped"
+        assert found["trl"]["why"].startswith("needs a GPU")
+    again = proof("--out", tmp_path, *pieces)
+    assert again.stderr == "", "nothing ran a second time"
+    assert again.stdout == done.stdout == (tmp_path / "summary.md").read_text()
+
+
+def test_a_piece_without_an_end_fails_and_the_next_one_runs(tmp_path: Path) -> None:
+    done = proof("--out", tmp_path, "--seconds", "0.1", "sleep", "trl")
+    assert done.returncode == 1
+    assert done.stdout.count("failed") == 2
+    assert json.loads((tmp_path / "sleep.json").read_text())["why"] == "no end after 0.1 s"
