@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import dist
+from hatch_build import members  # dist puts the root on the path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -60,11 +61,12 @@ done
 sha256sum --check --quiet ../SHA256SUMS
 python=${PYTHON:-python3}
 "$python" -m venv --without-pip "$venv"
-# by a .pth: where the interpreter is of an environment itself, --system-site-packages would look past it
-site=$("$venv/bin/python" -c "import sysconfig; print(sysconfig.get_path('purelib'))")
-"$python" -c "import sysconfig; print(sysconfig.get_path('purelib'))" >"$site/machine.pth"
 # --no-deps: everything is either here or on the machine, and pip must not replace the machine's torch
 "$python" -m pip --python "$venv/bin/python" install --quiet --no-index --no-deps ./*.whl
+# by a .pth: where the interpreter is of an environment itself, --system-site-packages would look past it;
+# and only now, so that pip neither counts on what is there nor removes it
+site=$("$venv/bin/python" -c "import sysconfig; print(sysconfig.get_path('purelib'))")
+"$python" -c "import sysconfig; print(sysconfig.get_path('purelib'))" >"$site/machine.pth"
 cd "$here"
 "$venv/bin/python" scripts/gpu_proof.py --list
 """
@@ -82,7 +84,7 @@ def main() -> None:
     wheels.mkdir(parents=True)
     with TemporaryDirectory() as built:
         dist.main(Path(built))
-        members = [shutil.move(file, wheels / file.name) for file in Path(built).glob("*.whl")]
+        ours = [shutil.move(file, wheels / file.name) for file in Path(built).glob("*.whl")]
     download(sorted(lacking()), wheels, args.python)
     files = sorted(wheels.glob("*.whl"))
     sums = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
@@ -93,14 +95,14 @@ def main() -> None:
     for name in SCRIPTS:
         take(name, folder)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
-    print(f"{folder}: {len(members)} members, {len(files) - len(members)} other wheels, {size:.0f} MB")
+    print(f"{folder}: {len(ours)} members, {len(files) - len(ours)} other wheels, {size:.0f} MB")
 
 
 def lacking() -> set[str]:
     """`name==version` of what the members ask for, directly or not, without what the machine has."""
     seen: set[str] = set()
     found: set[str] = set()
-    asked = ["rlcore-cli", *(f"rlcore-{member.name}" for member in dist.members(dist.ROOT))]
+    asked = ["rlcore-cli", *(f"rlcore-{member.name}" for member in members(dist.ROOT))]
     while asked:
         name = canonicalize_name(asked.pop())
         if name in seen or name in HAS:

@@ -90,7 +90,13 @@ def _nccl() -> float:
 
     context = mp.get_context("spawn")
     queue = context.SimpleQueue()
-    mp.spawn(_nccl_rank, args=(free_port(), queue), nprocs=2)
+    port = free_port()
+    ranks = [context.Process(target=_nccl_rank, args=(rank, port, queue)) for rank in range(2)]
+    for one in ranks:
+        one.start()
+    for one in ranks:
+        one.join()
+        assert one.exitcode == 0, f"a rank of NCCL ended with {one.exitcode}"
     return float(queue.get())
 
 
@@ -221,13 +227,11 @@ def attention(_work: Path) -> Figures:
     weights = torch.randn_like(out)
     mine = torch.autograd.grad((out * weights).sum(), (q, k, v))
     exact = [one.detach().double().requires_grad_() for one in (q, k, v)]
-    pieces = zip(*(one.split(lengths) for one in exact), strict=True)
-    dense = [
-        functional.scaled_dot_product_attention(
-            *(one.transpose(0, 1) for one in piece), is_causal=True, enable_gqa=True
-        ).transpose(0, 1)
-        for piece in pieces
-    ]
+    dense = []
+    for piece in zip(*(one.split(lengths) for one in exact), strict=True):
+        query, key, value = (one.transpose(0, 1) for one in piece)
+        alone = functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+        dense.append(alone.transpose(0, 1))
     wanted = torch.cat(dense)
     theirs = torch.autograd.grad((wanted * weights.double()).sum(), exact)
     found = {}

@@ -31,7 +31,7 @@ PACKAGES = ("rlcore", "torch", "transformers", "megatron-core", "ray", "trl", "s
 
 def main() -> int:
     """See the top."""
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr] # it has one
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("pieces", nargs="*", metavar="PIECE", help="which ones, by name")
     options.add_argument("--list", action="store_true", help="name the pieces and end")
     options.add_argument("--again", action="store_true", help="run what has a result too")
