@@ -264,7 +264,7 @@ SEEN = {
     "curves": "rollout/reward_mean",
     "samples": "4 samples",
     "timeline": "Seconds of each step",
-    "evaluations": "First, best and last",
+    "evaluations": "First, greatest and last",
     "settings": "(hidden)",
     "logs": "ready",
 }
@@ -284,6 +284,45 @@ def test_a_browser_shows_each_tab(folder: Path, tmp_path: Path) -> None:
         assert text in done.stdout, tab
         said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
         assert not [line for line in said if "Failed to fetch" not in line], tab  # it leaves in mid-request
+    thread.join(20)
+
+
+# chooses other samples, and at once another tab
+HURRIED = b"""
+const look = setInterval(() => {
+  const earlier = document.querySelector("[aria-label=Earlier]");
+  if (!earlier) return;
+  clearInterval(look);
+  earlier.click();
+  location.hash = "settings";
+}, 20);
+"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+def test_a_late_answer_does_not_replace_the_tab_that_was_chosen_meanwhile(
+    folder: Path, tmp_path: Path
+) -> None:
+    answers = Answers([folder])
+
+    def late(path: str) -> Json:
+        if path == "run/0/samples/eval-0":
+            time.sleep(0.5)
+        return answers.of(path)
+
+    files = page.files()
+    files["hurried.js"] = HURRIED
+    files["index.html"] = files["index.html"].replace(
+        b"</body>", b'<script src="hurried.js"></script></body>'
+    )
+    server = PageServer(files, late, port=0, idle_s=4)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=1500", "--dump-dom"]
+    options += [f"--user-data-dir={tmp_path / 'profile'}", f"{server.url}#samples"]
+    done = subprocess.run([str(BROWSER), *options], capture_output=True, text=True, timeout=60, check=False)
+    assert "(hidden)" in done.stdout
+    assert "Find in samples" not in done.stdout
     thread.join(20)
 
 

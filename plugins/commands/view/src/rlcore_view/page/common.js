@@ -106,11 +106,11 @@ function choice(label, options, chosen, onchange) {
 }
 
 // The run that a tab of one run shows, kept over its refreshes.
-function runChoice(kept, again) {
+function runChoice(kept) {
   const runs = shown();
   if (!runs.some((run) => run.place === kept.run)) kept.run = runs.length ? runs[0].place : null;
   const options = runs.map((run) => [run.place, run.name]);
-  return runs.length < 2 ? null : choice("Run", options, kept.run, (value) => { kept.run = +value; again(); });
+  return runs.length < 2 ? null : choice("Run", options, kept.run, (value) => { kept.run = +value; refresh(); });
 }
 
 function tip(event, rows) {

@@ -11,8 +11,7 @@ const samples = { run: null, file: null, order: "best", filter: "", row: null, b
 const worth = (row) => (row.score === null || row.score === undefined ? -Infinity : row.score);
 
 samples.show = async (main) => {
-  const again = () => samples.show(main);
-  const chooseRun = runChoice(samples, again);
+  const chooseRun = runChoice(samples);
   if (samples.run === null) return put(main, empty("No run is chosen", "Choose one above."));
   const files = (await load(`run/${samples.run}/samples`)) || [];
   if (!files.length) {
@@ -29,14 +28,14 @@ samples.show = async (main) => {
   const detail = el("div", { class: "card" });
   samples.rows = rows;
   samples.parts = { list, detail };
-  put(main, samples.tools(files, chooseRun, again), ...samples.notes(listed),
+  put(main, samples.tools(files, chooseRun), ...samples.notes(listed),
     el("div", { class: "split" }, list, detail));
   fillList();
 };
 
-samples.tools = (files, chooseRun, again) => {
+samples.tools = (files, chooseRun) => {
   const place = files.findIndex((file) => file.name === samples.file);
-  const go = (by) => { samples.file = files[place + by].name; again(); };
+  const go = (by) => { samples.file = files[place + by].name; refresh(); };
   const search = el("input", {
     type: "search", placeholder: "Find in prompts and responses", value: samples.filter, "aria-label": "Find in samples",
     oninput: () => { samples.filter = search.value; fillList(); },
@@ -44,7 +43,7 @@ samples.tools = (files, chooseRun, again) => {
   const names = files.map((file) => [file.name, `step ${file.step}, ${file.kind === "eval" ? "evaluation" : "rollout"}`]);
   return el("div", { class: "tools" }, chooseRun,
     el("button", { disabled: place <= 0, onclick: () => go(-1), "aria-label": "Earlier" }, "‹"),
-    choice("At", names, samples.file, (value) => { samples.file = value; again(); }),
+    choice("At", names, samples.file, (value) => { samples.file = value; refresh(); }),
     el("button", { disabled: place >= files.length - 1, onclick: () => go(1), "aria-label": "Later" }, "›"),
     choice("Sorted", Object.entries(ORDERS).map(([key, [said]]) => [key, said]), samples.order,
       (value) => { samples.order = value; fillList(); }),
@@ -208,7 +207,8 @@ function scaleOf(column, mask) {
     const versions = [...new Set(column.values)].filter((value) => value !== null).sort((a, b) => a - b);
     const colorOf = (value) => `color-mix(in srgb, ${color(versions.indexOf(value))} 45%, transparent)`;
     return { color: (value) => (value === null ? "transparent" : colorOf(value)),
-      legend: versions.slice(0, 12).map((version) => swatch(colorOf(version), version < 0 ? "recorded" : `version ${version}`)) };
+      legend: [...versions.slice(0, 12).map((version) => swatch(colorOf(version), version < 0 ? "recorded" : `version ${version}`)),
+        ...(versions.length > 12 ? [el("span", {}, `and ${versions.length - 12} more`)] : [])] };
   }
   if (column.kind === "below") {
     const low = Math.min(-1e-9, ...live);

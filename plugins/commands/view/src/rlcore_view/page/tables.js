@@ -5,6 +5,7 @@ const evaluations = { set: null, step: null, filter: "" };
 const dropped = { run: null };
 const settings = { all: true, filter: "" };
 const logs = { run: null, file: null };
+const ANSWERS = 4; // of a run to one prompt that are shown
 
 // --- evaluations ----------------------------------------------------------------------------------------
 
@@ -26,7 +27,7 @@ evaluations.show = async (main) => {
   });
   const answers = el("div", { class: "card" });
   put(main, el("div", { class: "stack" }, el("div", { class: "grid" }, plots),
-    el("div", { class: "card scroll" }, el("h2", {}, "First, best and last"), scoreTable(names)), answers));
+    el("div", { class: "card scroll" }, el("h2", {}, "First, greatest and last"), scoreTable(names)), answers));
   await evaluations.fill(answers, runs);
 };
 
@@ -81,15 +82,15 @@ function answerTable(runs, answers) {
     el("thead", {}, el("tr", {}, el("th", {}, "prompt"), el("th", {}, "label"), runs.map((run) => el("th", {}, dot(run.place), " ", run.name)))),
     el("tbody", {}, answers.map(({ row, runs: some }) => el("tr", {}, el("td", { class: "mono" }, row.prompt),
       el("td", { class: "mono" }, row.label === null ? "–" : text(row.label)),
-      some.map((rows) => el("td", { class: "mono" }, rows.length ? rows.slice(0, 4).map((one) =>
-        el("div", {}, scoreOf(one), " ", one.response || "(empty)")) : "–"))))));
+      some.map((rows) => el("td", { class: "mono" }, rows.length ? rows.slice(0, ANSWERS).map((one) =>
+        el("div", {}, scoreOf(one), " ", one.response || "(empty)")) : "–",
+      rows.length > ANSWERS ? el("div", { class: "muted" }, `and ${rows.length - ANSWERS} more`) : null))))));
 }
 
 // --- dropped --------------------------------------------------------------------------------------------
 
 dropped.show = async (main) => {
-  const again = () => dropped.show(main);
-  const chooseRun = runChoice(dropped, again);
+  const chooseRun = runChoice(dropped);
   if (dropped.run === null) return put(main, empty("No run is chosen", "Choose one above."));
   const found = (await load(`run/${dropped.run}/dropped`)) || {};
   const texts = (await load("metrics")) || {};
@@ -153,8 +154,7 @@ settings.show = async (main) => {
 };
 
 logs.show = async (main) => {
-  const again = () => logs.show(main);
-  const chooseRun = runChoice(logs, again);
+  const chooseRun = runChoice(logs);
   if (logs.run === null) return put(main, empty("No run is chosen", "Choose one above."));
   const names = (await load(`run/${logs.run}/logs`)) || [];
   if (!names.length) {
@@ -165,7 +165,7 @@ logs.show = async (main) => {
   const found = await load(`run/${logs.run}/logs/${logs.file}`);
   const box = el("pre", { class: "card log mono" }, found && found.text ? found.text : "(empty)");
   put(main, el("div", { class: "tools" }, chooseRun,
-    choice("File", names.map((name) => [name, name]), logs.file, (value) => { logs.file = value; again(); }),
+    choice("File", names.map((name) => [name, name]), logs.file, (value) => { logs.file = value; refresh(); }),
     found && found.is_cut ? el("span", { class: "muted" }, "its end") : null), box);
   box.scrollTop = box.scrollHeight;
 };

@@ -4,9 +4,8 @@
 const timeline = { run: null, step: null, follows: true, lanes: "slots" };
 
 timeline.show = async (main) => {
-  const again = () => timeline.show(main);
   const before = timeline.run;
-  const chooseRun = runChoice(timeline, again);
+  const chooseRun = runChoice(timeline);
   if (timeline.run === null) return put(main, empty("No run is chosen", "Choose one above."));
   const bars = (await load(`run/${timeline.run}/trace`)) || [];
   if (!bars.length) {
@@ -48,7 +47,7 @@ timeline.go = (step, last, detail) => {
 function drawOverview(node, legend, bars, chosen) {
   const names = Object.keys(PHASES).filter((name) => bars.some((bar) => bar.seconds[name] > 0));
   put(legend, ...names.map((name) => el("span", {}, el("i", { style: `background:${PHASES[name]}` }), name)));
-  const said = (bar) => (bar.from === bar.to ? `step ${bar.to}` : `steps ${bar.from} to ${bar.to}, mean`);
+  const said = (bar) => (bar.from === bar.to ? `step ${bar.to}` : `steps ${bar.from} to ${bar.to}, mean; slowest ${bar.slowest}`);
   const traces = names.map((name) => ({
     type: "bar", name, marker: { color: PHASES[name] }, x: bars.map((bar) => (bar.from + bar.to) / 2),
     y: bars.map((bar) => bar.seconds[name]), width: bars.map((bar) => Math.max(0.8, (bar.to - bar.from + 1) * 0.9)),
@@ -59,7 +58,7 @@ function drawOverview(node, legend, bars, chosen) {
     margin: { l: 52, r: 10, t: 4, b: 36 },
   });
   node.removeAllListeners("plotly_click");
-  node.on("plotly_click", (event) => chosen(bars[event.points[0].pointIndex].to));
+  node.on("plotly_click", (event) => chosen(bars[event.points[0].pointIndex].slowest));
 }
 
 timeline.fill = async (detail) => {
