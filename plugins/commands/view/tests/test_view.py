@@ -83,6 +83,11 @@ def test_how_far_a_run_is_and_why_it_ended(folder: Path) -> None:
     assert state["reward"] == 0.75
 
 
+def test_a_log_has_a_progress_bar_as_it_ended(folder: Path) -> None:
+    (folder / "logs" / "bar.log").write_bytes(b"begin\r\n 0%\r 50%\r100%\nready\n")
+    assert Answers([folder]).of("run/0/logs/bar.log") == {"text": "begin\n100%\nready\n", "is_cut": False}
+
+
 def test_a_run_of_which_nothing_is_there_yet(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text("steps = 3\n")
     answers = Answers([tmp_path])

@@ -76,7 +76,9 @@ class RunFolder:
             size = path.stat().st_size
             file.seek(max(0, size - LOG_BYTES))
             text = file.read(LOG_BYTES).decode(errors="replace")
-        return {"text": text, "is_cut": size > LOG_BYTES}
+        # of a progress bar what a terminal would show in the end
+        lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
+        return {"text": "\n".join(lines), "is_cut": size > LOG_BYTES}
 
     def _age(self) -> float | None:
         """Seconds since the last row."""
