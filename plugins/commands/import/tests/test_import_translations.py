@@ -105,6 +105,12 @@ CASES: dict[str, dict[str, Any]] = {
     "--rollout-max-context-len 8192 --rollout-max-prompt-len 512": {"max_prompt_tokens": 512},
     "--rollout-stop 42 </s>": {"stop": ["42", "</s>"], "shuffle": False},
     "--rollout-shuffle": {"shuffle": True},
+    "--advantage-estimator ppo --lr 2e-6": {
+        **{"advantage.lam": 1.0, "critic_lr": 2e-6, "whiten_advantages": False, "normalizer": "per_rollout"}
+    },
+    "--advantage-estimator ppo --lambd 0.9 --normalize-advantages --calculate-per-token-loss": {
+        **{"advantage.lam": 0.9, "whiten_advantages": True, "normalizer": "per_token"}
+    },
     "--rollout-external-engine-addrs a:1 http://b:2": {"engine_url": ["http://a:1", "http://b:2"]},
     "--update-weight-buffer-size 536870912 --update-weight-transport disk": {
         **{"engine.bucket_mb": 512, "engine.publish": "disk"},

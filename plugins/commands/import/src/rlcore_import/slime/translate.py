@@ -63,7 +63,9 @@ def _defaults(run: Run) -> dict[str, Any]:
         found["engine.publish"] = "broadcast"  # as slime does, by NCCL
     elif not run.has("debug-rollout-only"):
         found["sleep"] = "all"
-    found |= {**run.clip, **run.engines}
+    found |= {**run.clip, **run.engines, "normalizer": "per_rollout"}
+    if run.estimator == "ppo":  # as slime's critic learns; the recipe has values of its own
+        found |= {"whiten_advantages": False, "advantage.lam": 1.0, "critic_lr": run.real("lr", 1e-6)}
     if run.entry == "train_async.py":
         found["max_staleness"] = 1
     return found
