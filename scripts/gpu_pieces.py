@@ -288,7 +288,8 @@ def sglang(work: Path) -> Figures:
     python = os.environ.get("RLCORE_SGLANG_PYTHON", sys.executable)
     if subprocess.run([python, "-c", "import sglang"], capture_output=True).returncode:
         raise NeedsGpuError(f"SGLang is not installed in {python}")
-    return _run(work, "--engine", "sglang", "--engine.python", python, "--steps", "20" if on_gpu() else "2")
+    steps = "20" if on_gpu() else "2"
+    return _run(work, "--engine.python", python, "--steps", steps, engine="sglang")
 
 
 # --- what they share -----------------------------------------------------------------------------------
@@ -372,11 +373,11 @@ def _used() -> int:
     return total - free
 
 
-def _run(work: Path, *flags: str) -> Figures:
-    """Figures of `rlcore train`, the preset Qwen3 by default."""
+def _run(work: Path, *flags: str, engine: str = "local") -> Figures:
+    """Figures of `rlcore train` with the preset Qwen3. On a GPU the default engine would be SGLang."""
     folder = work / "run"
     shutil.rmtree(folder, ignore_errors=True)
-    cluster = ("--ray-address", "none", "--run-dir", str(folder))
+    cluster = ("--engine", engine, "--ray-address", "none", "--run-dir", str(folder))
     begin = time.perf_counter()
     done = _command("train", "--algo", "grpo", "--model", "qwen3", *cluster, *flags)
     seconds = time.perf_counter() - begin
