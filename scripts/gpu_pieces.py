@@ -29,6 +29,9 @@ FIT_TOKENS = 2048
 LOG_PROB_GAPS = {"fp32": 2e-3, "bf16": 0.3}
 """Against transformers in fp32 on the CPU; TF32 and the order of sums are in the first."""
 
+GAP = "train/kl_engine"
+"""What begins so tells how far the engine's log-probs are from the trainer's."""
+
 Figures = dict[str, Any]
 
 
@@ -387,7 +390,7 @@ def _run(work: Path, *flags: str, engine: str = "local") -> Figures:
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     rewards = _column(rows, "rollout/reward_mean")
     found = {"steps": rows[-1]["step"], "s": seconds, "rewards": rewards[:: max(1, len(rewards) // 20)]}
-    gaps = {key: _column(rows, key)[-1] for key in rows[-1] if "gap" in key or "mismatch" in key}
+    gaps = {key: _column(rows, key)[-1] for key in rows[-1] if key.startswith(GAP)}
     return {**found, **gaps}
 
 
