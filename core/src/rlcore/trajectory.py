@@ -38,18 +38,19 @@ class Trajectory:
     included.
     """
 
-    def __init__(self, ctx: GenerationContext, sample: Sample, used: int = 0) -> None:
+    def __init__(self, ctx: GenerationContext, sample: Sample, used: int = 0, turns: int = 0) -> None:
         """`used`: tokens that count towards the limit already, because the generator has added them to the
-        prompt.
+        prompt. `turns`: answers of the sample's earlier trajectories, where it has several, as of two agents:
+        their requests and seeds must differ.
         """
         self._ctx = ctx
         self._sample = sample
         self._limit = ctx.sampling.max_tokens - used
-        self._turns = 0
+        self._turns = turns
 
     @property
     def turns(self) -> int:
-        """How many times the policy has answered."""
+        """How many times the policy has answered, in earlier trajectories of the sample too."""
         return self._turns
 
     @property

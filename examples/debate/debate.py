@@ -1,0 +1,88 @@
+"""Two agents answer one question, and each is paid for its own answer.
+
+The proposer answers. The critic reads the answer and gives its own. Both are the same policy; the two answers
+are two samples of one rollout. With plain GRPO, samples of one rollout share the mean of their rewards, so
+the critic would be paid for what the proposer did. The advantage `per_agent` compares proposers with
+proposers and critics with critics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from torch import Tensor
+
+from rlcore import (
+    AdvantageConfig,
+    Component,
+    GenerationContext,
+    GenerationStatus,
+    Sample,
+    TrainBatch,
+    Trajectory,
+    group_advantages,
+    hookimpl,
+)
+
+PROPOSER, CRITIC = 0, 1
+AGENTS = 2
+ANSWER_TOKENS = 6
+"""Of each agent: both answers and the comma fit into --max-response-tokens."""
+
+
+async def debate(ctx: GenerationContext, sample: Sample) -> list[Sample]:
+    """The proposer's sample and the critic's.
+
+    The critic's prompt is the question, the proposal and a comma.
+    """
+    proposer = Trajectory(ctx, sample)
+    proposal = await proposer.answer(most=ANSWER_TOKENS)
+    first = proposer.end(_status(proposal.finish_reason), proposal.text, extras={"agent": PROPOSER})
+    ended = proposal.finish_reason == "stop"
+    words = proposal.token_ids[: -1 if ended else None]  # as they were sampled, but for the stop token
+    prompt_ids = (*sample.prompt_ids, *words, *ctx.encode(","))
+    critic = Trajectory(ctx, replace(sample, prompt_ids=prompt_ids), len(words) + 1, proposer.turns)
+    verdict = await critic.answer(most=ANSWER_TOKENS)
+    return [first, critic.end(_status(verdict.finish_reason), verdict.text, extras={"agent": CRITIC})]
+
+
+def _status(finish_reason: str) -> GenerationStatus:
+    return GenerationStatus.COMPLETED if finish_reason == "stop" else GenerationStatus.TRUNCATED
+
+
+class PerAgentConfig(AdvantageConfig):
+    """Settings of `per_agent`: none."""
+
+    min_group_size = 2
+
+
+class PerAgent:
+    """GRPO's advantage within the samples of one group and one agent."""
+
+    def __init__(self, config: PerAgentConfig) -> None:
+        """There are no settings."""
+
+    def estimate(self, batch: TrainBatch) -> Tensor:
+        """Each sample's reward against those of the same agent in its group; float32 [R]."""
+        columns = batch.per_sample
+        agent_and_group_B = columns["group"] * AGENTS + columns["agent"].long()
+        advantage_B = group_advantages(columns["reward"], agent_and_group_B, std=True)
+        return advantage_B[batch.segments].float()
+
+
+@hookimpl
+def rlcore_generators() -> Iterable[Component]:
+    """Chosen by `--generator debate`."""
+    yield Component(name="debate", factory=f"{__name__}:debate", summary="a proposer, then a critic")
+
+
+@hookimpl
+def rlcore_advantages() -> Iterable[Component]:
+    """Chosen by `--advantage per_agent`."""
+    yield Component(
+        name="per_agent",
+        factory=f"{__name__}:PerAgent",
+        config=PerAgentConfig,
+        summary="GRPO within the samples of one agent",
+    )

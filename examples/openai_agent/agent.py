@@ -1,0 +1,32 @@
+"""An agent that knows nothing of rlcore: OpenAI's SDK, two turns, and its own judgement of the result.
+
+It asks the policy to copy a number. Where the answer has another length, it says so by asking again, once.
+rlcore points the client at an endpoint of its own (`--generator session`) and trains on every token that the
+policy samples there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+from openai.types.chat import ChatCompletionMessageParam
+
+
+async def solve(session: Any) -> None:
+    """One task, from its first message to a report. `session`: `rlcore_session.agents.AgentSession`."""
+    messages: list[ChatCompletionMessageParam] = list(session.task["messages"])
+    wanted = str(session.task["metadata"]["number"])
+    async with openai.AsyncOpenAI(base_url=session.openai_url, api_key=session.api_key) as client:
+        answer = await ask(client, messages)
+        if len(answer) != len(wanted):
+            again: ChatCompletionMessageParam = {"role": "user", "content": f",{wanted}="}
+            answer = await ask(client, [*messages, {"role": "assistant", "content": answer}, again])
+    hits = sum(a == b for a, b in zip(answer, wanted, strict=False))
+    session.report(answer=answer, reward=hits / max(len(answer), len(wanted)))
+
+
+async def ask(client: openai.AsyncOpenAI, messages: list[ChatCompletionMessageParam]) -> str:
+    """The next message of the policy."""
+    done = await client.chat.completions.create(model="policy", messages=messages, max_tokens=6)
+    return done.choices[0].message.content or ""
