@@ -64,7 +64,7 @@ def test_a_plugin_may_make_the_rollouts(make: Make, write: Callable[[str], Path]
         ({"producer": "offline"}, "'offline', which does not make the rollouts of a synchronous run"),
         (
             {"producer": "forest"},
-            r"--producer: found 'forest', expected one of asynchronous, offline, synchronous, tree",
+            r"--producer: found 'forest', expected one of tree, asynchronous, offline, synchronous",
         ),
         ({"producer.width": "3"}, r"belongs to producer 'tree', but none is chosen"),
     ],

@@ -277,17 +277,11 @@ class Registry:
         )
 
     def offer(self, kind: Kind) -> str:
-        """`one of a, b`, for errors. Parts of plugin files come first, with their file."""
-        names = self.names(kind)
-        if not names:
+        """`one of a, b`, for errors. Parts of plugin files come first: the user most likely means one of them."""
+        entries = sorted(self.entries(kind), key=lambda entry: (not entry.provider.is_file, entry.record.name))
+        if not entries:
             return f"one that a plugin offers, but no plugin offers any {kind}"
-        files: dict[str, list[str]] = {}
-        for entry in self.entries(kind):
-            if entry.provider.is_file:
-                files.setdefault(entry.provider.origin, []).append(entry.record.name)
-        own = [f"{', '.join(found)} of {file}" for file, found in files.items()]
-        others = [name for name in names if not any(name in found for found in files.values())]
-        return ", or ".join([*own, *([f"one of {', '.join(others)}"] if others else [])])
+        return f"one of {', '.join(entry.record.name for entry in entries)}"
 
     def broken_note(self) -> str:
         """` It may be in a plugin that failed to load: …`, or the empty string."""
