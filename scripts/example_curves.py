@@ -23,7 +23,8 @@ def main() -> None:
     parser.add_argument("--evals", nargs="*", default=[])
     given = parser.parse_args()
     lines = (given.run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    draw([json.loads(line) for line in lines], given.metrics, given.evals, EXAMPLES / given.name / "curve.png")
+    rows = [json.loads(line) for line in lines]
+    draw(rows, given.metrics, given.evals, EXAMPLES / given.name / "curve.png")
 
 
 def draw(rows: list[dict[str, float]], metrics: list[str], evals: list[str], path: Path) -> None:
@@ -37,7 +38,7 @@ def draw(rows: list[dict[str, float]], metrics: list[str], evals: list[str], pat
     for names, style in ((metrics, {"linewidth": 1.6}), (evals, {"marker": "o", "linestyle": ":"})):
         for name in names:
             points = [(row["step"], row[name]) for row in rows if name in row]
-            axes.plot(*zip(*points, strict=True), label=name, **style)  # type: ignore[arg-type] # of any line
+            axes.plot(*zip(*points, strict=True), label=name, **style)
     axes.set(xlabel="step")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
