@@ -277,11 +277,12 @@ class Registry:
         )
 
     def offer(self, kind: Kind) -> str:
-        """`one of a, b`, for errors. Parts of plugin files come first: the user most likely means one of them."""
-        entries = sorted(self.entries(kind), key=lambda entry: (not entry.provider.is_file, entry.record.name))
+        """`one of a, b`, for errors. The parts of plugin files come first: they are most likely meant."""
+        entries = self.entries(kind)
         if not entries:
             return f"one that a plugin offers, but no plugin offers any {kind}"
-        return f"one of {', '.join(entry.record.name for entry in entries)}"
+        names = sorted((not entry.provider.is_file, entry.record.name) for entry in entries)
+        return f"one of {', '.join(name for _, name in names)}"
 
     def broken_note(self) -> str:
         """` It may be in a plugin that failed to load: …`, or the empty string."""
