@@ -10,13 +10,19 @@ from rlcore import Config, Json, RewardConfig
 class EnvironmentConfig(Config):
     """Which environment, and its limits."""
 
-    kind: Literal["class", "gymnasium", "textarena", "verifiers"] = Field(
+    kind: Literal["class", "gymnasium", "openenv", "textarena", "verifiers"] = Field(
         "class",
         description="what `environment` names: a class of one's own, or an environment of that package",
     )
-    environment: str = Field(min_length=1, description="module:Class, or the id in the package's registry")
+    environment: str = Field(
+        min_length=1,
+        description="module:Class, the id in the package's registry, or an OpenEnv server's URL",
+    )
     options: dict[str, Json] = Field(
         default_factory=dict, description="keyword arguments of the class or of the package's make function"
+    )
+    max_environments: int | None = Field(
+        None, ge=1, description="environments at the same time; others wait. None: as many as samples"
     )
     max_turns: int = Field(16, ge=1, description="answers of the policy; then the sample is truncated")
     max_turn_tokens: int | None = Field(

@@ -57,9 +57,15 @@ class EnvironmentGenerator:
         self._config = config
         self._make = factory(config)
         self._logged: set[str] = set()
+        limit = config.max_environments
+        self._places = asyncio.Semaphore(limit) if limit else contextlib.nullcontext()
 
     async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
         """One episode. A crash or a time-out of the environment is a failed sample."""
+        async with self._places:
+            return await self._episode(ctx, sample)
+
+    async def _episode(self, ctx: GenerationContext, sample: Sample) -> Sample:
         environment: Environment | None = None
         try:
             environment = await self._limited(call_in_thread(self._make), self._config.reset_timeout, "reset")

@@ -28,6 +28,11 @@ def factory(config: EnvironmentConfig) -> Callable[[], Environment]:
     if config.kind == "class":
         made = _own(config.environment)
         return lambda: made(**config.options)
+    if config.kind == "openenv":
+        from rlcore_environment.adapters import openenv
+
+        server = openenv.find_server(config.environment, config.options)
+        return lambda: openenv.OpenEnvEnvironment(server)
     if importlib.util.find_spec(config.kind) is None:
         raise MissingPackageError(
             f"--generator.kind {config.kind}: its package is not installed; "
