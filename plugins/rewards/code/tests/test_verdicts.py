@@ -2,13 +2,13 @@
 
 import pytest
 
+from rlcore import ProgramEnd
 from rlcore_code.reward import _verdict
-from rlcore_code.sandbox import Finished
 
 
 @pytest.mark.parametrize("text", ["[true, false]", " [true,\nfalse] "])
 def test_a_verdict_is_a_boolean_for_each_test(text: str) -> None:
-    assert _verdict(Finished(how="ended", code=0, stdout=text, stderr=""), 2) == [True, False]
+    assert _verdict(ProgramEnd(how="ended", code=0, stdout=text, stderr=""), 2) == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -29,10 +29,10 @@ def test_a_verdict_is_a_boolean_for_each_test(text: str) -> None:
     ],
 )
 def test_anything_else_is_a_failed_answer(text: str) -> None:
-    assert _verdict(Finished(how="ended", code=0, stdout=text, stderr=""), 2) == [False, False]
+    assert _verdict(ProgramEnd(how="ended", code=0, stdout=text, stderr=""), 2) == [False, False]
 
 
 @pytest.mark.parametrize(("how", "code"), [("ended", 1), ("ended", 247), ("timeout", 247), ("output", 247)])
 def test_a_judge_that_did_not_end_well_has_said_nothing(how: str, code: int) -> None:
-    done = Finished(how=how, code=code, stdout="[true, true]", stderr="")  # type: ignore[arg-type]  # a str
+    done = ProgramEnd(how=how, code=code, stdout="[true, true]", stderr="")  # type: ignore[arg-type]  # a str
     assert _verdict(done, 2) == [False, False]

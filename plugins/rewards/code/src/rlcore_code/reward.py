@@ -2,15 +2,12 @@
 
 import json
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlcore import ConfigError, Json, Sample, Score
-from rlcore_code import seccomp
+from rlcore import ConfigError, Json, ProgramEnd, Sample, Sandbox, SandboxLimits, Score
 from rlcore_code.config import CodeConfig
-from rlcore_code.sandbox import Finished, Sandbox, SandboxError
 
 _FENCED = re.compile(r"```(?:python|py|python3)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 
@@ -37,7 +34,7 @@ class Asserts:
 class Code:
     """1.0 where a program passes all tests, else 0.0; or the share of them.
 
-    Every program runs in the sandbox (`jail.py`), and what is expected of it stays outside: the output of
+    Every program runs in the sandbox, and what is expected of it stays outside: the output of
     `Streams` is compared here, and `Asserts` run in a process of their own (`judge_process.py`). A program
     that takes too long, writes too much, or answers nonsense has failed: this is the policy's doing, other
     than a failure of the sandbox, which is no score.
@@ -88,25 +85,22 @@ class Code:
 
 def _sandbox(config: CodeConfig) -> Sandbox:
     """A sandbox that works, isolated where the kernel allows it."""
-    if sys.platform != "linux" or not seccomp.supported():
-        raise ConfigError("--reward code needs Linux on x86-64 or ARM64, where programs can be isolated.")
-    reason = ""
+    names = ("seconds", "memory_mib", "processes", "files_mib", "output_kib")
+    limits = SandboxLimits(**{name: getattr(config, name) for name in names})
+    faults: list[str] = []
     for isolated in (True, False) if config.allow_unisolated else (True,):
         try:
-            sandbox = Sandbox(config, isolated=isolated)
-            done = sandbox.run("print(6 * 7)")
-        except SandboxError as error:
-            reason = reason or str(error)
-            continue
-        if done.stdout == "42\n":
+            sandbox = Sandbox(limits, python=config.python, isolated=isolated)
+        except ConfigError as error:
+            raise ConfigError(f"--reward.code.{error}") from error
+        fault = sandbox.fault()
+        if not fault:
             return sandbox
         sandbox.close()
-        reason = (
-            reason or f"a program that prints 42 ended with code {done.code}: {done.stderr.strip()[-200:]}"
-        )
+        faults.append(fault)
     raise ConfigError(
-        f"--reward code: programs of the policy cannot be isolated here ({reason}); run where namespaces are "
-        "allowed (as root with CAP_SYS_ADMIN, or with user namespaces), or add "
+        f"--reward code: programs of the policy cannot be isolated here ({faults[0]}); run where "
+        "namespaces are allowed (as root with CAP_SYS_ADMIN, or with user namespaces), or add "
         "--reward.code.allow-unisolated. With it, the programs may do what you may: read and delete files, "
         "kill processes, those of the run too, and read their environment with its tokens."
     )
@@ -118,7 +112,7 @@ def program_of(text: str) -> str:
     return blocks[-1] if blocks else text
 
 
-def _verdict(done: Finished, tests: int) -> list[bool]:
+def _verdict(done: ProgramEnd, tests: int) -> list[bool]:
     """Which tests passed, as the judge's process says; none where it says anything else."""
     try:
         passed = json.loads(done.stdout) if _succeeded(done) else None
@@ -129,7 +123,7 @@ def _verdict(done: Finished, tests: int) -> list[bool]:
     return passed
 
 
-def _succeeded(done: Finished) -> bool:
+def _succeeded(done: ProgramEnd) -> bool:
     return done.how == "ended" and done.code == 0
 
 

@@ -9,10 +9,15 @@ read-only. Each job gets a process namespace, whose death takes everything with 
 behind, and an empty /tmp of limited size. The program itself has a user id without any privilege, limits, no
 new privileges, a filter of system calls, an empty environment, and no descriptor but its three.
 
-A job is `files`, of which main.py is run, the interpreter's `flags`, and `stdin`; without isolation also the
-`folder` to run in. Or it is a pair, `judge` and `program`: two jobs at the same time, each in a jail of its
-own. Two pipes join them: the descriptors 3 (to read) and 4 (to write) of the judge, and standard input and
-output of the program. The answer is the judge's, and the program dies with it.
+A job is `files`, of which main.py is run, the interpreter's `flags`, and `stdin`; without isolation also
+the `folder` to run in. With `argv` it is a command instead, run in `folder` with the variables of
+`environment`; its `limits` go before the set-up's. Or it is a pair, `judge` and `program`: two jobs at the
+same time, each in a jail of its own. Two pipes join them: the descriptors 3 (to read) and 4 (to write) of
+the judge, and standard input and output of the program. The answer is the judge's, and the program dies
+with it.
+
+The set-up may name `writable` folders (path inside → folder of the machine). Then all jobs have one user
+id, and each finds these folders as the one before left them.
 """
 
 import fcntl
@@ -28,8 +33,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
-    from rlcore_code import namespaces, seccomp
-    from rlcore_code.namespaces import LIBC, check, mount
+    from rlcore.sandbox import namespaces, seccomp
+    from rlcore.sandbox.namespaces import LIBC, check, mount
 else:  # they stand beside this file, which is no part of a package here
     import namespaces
     import seccomp
@@ -57,6 +62,7 @@ def become_program(
     os.closerange(len(inner), faults)  # which closes itself where the program begins
     os.closerange(faults + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     os.chdir(job["folder"])
+    setup = {**setup, **job.get("limits", {})}
     mib = 1 << 20
     limits = {
         resource.RLIMIT_CPU: int(setup["seconds"]) + 1,
@@ -74,17 +80,19 @@ def become_program(
     resource.setrlimit(resource.RLIMIT_NPROC, (setup["processes"], setup["processes"]))
     check(LIBC.prctl(SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
     seccomp.install(LIBC)
+    if "argv" in job:
+        os.execve(job["argv"][0], job["argv"], {**ENVIRONMENT, **job["environment"]})
     argv = [setup["python"], *job["flags"], f"{job['folder']}/main.py"]
     os.execve(setup["python"], argv, ENVIRONMENT)
 
 
 def guard(setup: dict[str, Any], job: dict[str, Any], inner: Sequence[int], faults: int, uid: int) -> int:
     """Starts the program and reaps what is orphaned, until the program itself ends; its exit code."""
-    job["folder"] = "/tmp" if setup["isolated"] else job["folder"]
-    if setup["isolated"]:
+    job["folder"] = "/tmp" if setup["isolated"] and "argv" not in job else job["folder"]
+    if setup["isolated"] and "/tmp" not in setup["writable"]:
         size = f"size={setup['files_mib']}m,nr_inodes=4096,mode=1777"
         mount("tmp", "/tmp", "tmpfs", namespaces.MS_NOSUID | namespaces.MS_NODEV, size)
-    for name, text in job["files"].items():
+    for name, text in job.get("files", {}).items():
         with open(f"{job['folder']}/{name}", "w", encoding="utf-8", errors="surrogatepass") as file:
             file.write(text)
         os.chmod(file.name, 0o644)
@@ -146,7 +154,7 @@ def run(
             os._exit(1)
     for one in (*inner, fault):
         os.close(one)
-    texts, how = collect(reads, setup, init, stop)
+    texts, how = collect(reads, {**setup, **job.get("limits", {})}, init, stop)
     code = os.waitstatus_to_exitcode(os.waitpid(init, 0)[1])
     if texts["faults"]:
         return {"error": texts["faults"]}
@@ -245,7 +253,8 @@ def serve(setup: dict[str, Any]) -> None:
         if not worker:
             try:
                 namespaces.die_with(me)
-                say(run_alone(setup, json.loads(line), FIRST_UID + me % 100_000 * 20 + number % 10 * 2))
+                number = 0 if setup["writable"] else number % 10
+                say(run_alone(setup, json.loads(line), FIRST_UID + me % 100_000 * 20 + number * 2))
                 os._exit(0)
             except BaseException as error:
                 say({"error": str(error)})
@@ -260,7 +269,7 @@ def main() -> None:
     try:
         if setup["isolated"]:
             namespaces.enter_namespaces()
-            namespaces.build_root(setup["folders"])
+            namespaces.build_root(setup["folders"], setup["writable"])
     except OSError as error:
         say({"error": str(error.strerror or error)})
         return

@@ -35,9 +35,9 @@ def mount(source: str, target: str, kind: str | None, flags: int, data: str | No
     check(LIBC.mount(source_b, target_b, kind_b, ctypes.c_ulong(flags), data_b), f"mount {target}")
 
 
-def restrict(path: str, attributes: int) -> None:
-    """Takes rights from a mount and all below it."""
-    wanted = struct.pack("QQQQ", attributes, 0, 0, 0)
+def restrict(path: str, attributes: int, permit: int = 0) -> None:
+    """Takes rights from a mount and all below it; gives back those of `permit`."""
+    wanted = struct.pack("QQQQ", attributes, permit, 0, 0)
     buffer = ctypes.create_string_buffer(wanted, len(wanted))
     size = ctypes.c_size_t(len(wanted))
     done = LIBC.syscall(MOUNT_SETATTR, AT_FDCWD, path.encode(), AT_RECURSIVE, buffer, size)
@@ -60,8 +60,11 @@ def enter_namespaces() -> None:
             file.write(text)
 
 
-def build_root(folders: list[str]) -> None:
-    """A root of its own with `folders`, the devices that do no harm, and an empty /tmp."""
+def build_root(folders: list[str], writable: dict[str, str]) -> None:
+    """A root of its own with `folders`, the devices that do no harm, and an empty /tmp.
+
+    `writable`: path in the new root → folder of the machine.
+    """
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     mount("jail", ROOT, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
     for path in folders:
@@ -72,6 +75,9 @@ def build_root(folders: list[str]) -> None:
             pass
         mount(f"/dev/{device}", f"{ROOT}/dev/{device}", None, MS_BIND)
     os.mkdir(f"{ROOT}/tmp")
+    for path, folder in writable.items():
+        os.makedirs(ROOT + path, exist_ok=True)
+        mount(folder, ROOT + path, None, MS_BIND)
     os.mkdir(f"{ROOT}/old")
     os.chdir(ROOT)
     check(LIBC.pivot_root(b".", b"old"), "pivot_root")
@@ -79,6 +85,8 @@ def build_root(folders: list[str]) -> None:
     check(LIBC.umount2(b"/old", MNT_DETACH), "umount2")
     os.rmdir("/old")
     restrict("/", READ_ONLY | NO_SUID)
+    for path in writable:
+        restrict(path, NO_SUID | NO_DEV, permit=READ_ONLY)
 
 
 def show(path: str) -> None:

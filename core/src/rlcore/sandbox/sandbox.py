@@ -1,4 +1,4 @@
-"""`Sandbox`: runs untrusted Python programs through a keeper (`jail.py`) that outlives them all."""
+"""`Sandbox`: runs untrusted programs through a keeper (`jail.py`) that outlives them all."""
 
 import contextlib
 import json
@@ -8,20 +8,20 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rlcore import ConfigError
-from rlcore_code.config import CodeConfig
+from rlcore.api.errors import ConfigError
+from rlcore.sandbox import seccomp
 
 Files = Mapping[str, str]
 """Names of files and what is in them; main.py is the one that is run."""
 
 _FLAGS = ("-s", "-P", "-B")
 _BARE_FLAGS = ("-I", "-S", "-B")
-_SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/etc/ld.so.cache")
+_SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/etc/ld.so.cache", "/etc/alternatives")
 _ASK = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix]))"
 _JAIL = Path(__file__).with_name("jail.py")
 
@@ -31,7 +31,22 @@ class SandboxError(RuntimeError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finished:
+class SandboxLimits:
+    """What a program may use.
+
+    `seconds`: by the clock. `memory_mib`: address space of each process. `processes`: with threads, at one
+    time. `files_mib`: all of its /tmp, and any file elsewhere. `output_kib`: more ends it.
+    """
+
+    seconds: float = 4.0
+    memory_mib: int = 512
+    processes: int = 4
+    files_mib: int = 16
+    output_kib: int = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramEnd:
     """How a program ended. `how`: by itself, at the time limit, or at the limit of its output.
 
     `code`: its exit code, 256 minus the number of the signal that killed it. `stdout`, `stderr`: as far as
@@ -47,29 +62,40 @@ class Finished:
 class Sandbox:
     """One keeper with its limits. A keeper that died is started anew with the next program.
 
-    Raises `ConfigError` where the config's `python` is no interpreter.
+    A program has no network, sees of the machine's files only the system's and the interpreter's, and runs as
+    a user without rights. `python`: the interpreter of Python programs, by default the one that this
+    environment was made of; raises `ConfigError` where it is none. `isolated=False`: limits and a filter of
+    system calls alone. `folders`: path inside → folder of the machine that programs may change; anybody must
+    be able to write there. Their /tmp is emptied between programs, unless it is one of these.
     """
 
-    def __init__(self, config: CodeConfig, *, isolated: bool = True) -> None:
+    def __init__(
+        self,
+        limits: SandboxLimits,
+        *,
+        python: str | None = None,
+        isolated: bool = True,
+        folders: Mapping[str, str] | None = None,
+    ) -> None:
         self._isolated = isolated
-        python = config.python or os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-        limits = ("seconds", "memory_mib", "processes", "files_mib", "output_kib")
+        python = python or os.path.realpath(getattr(sys, "_base_executable", sys.executable))
         self._setup: dict[str, Any] = {
             "isolated": isolated,
             "python": python,
             "folders": [*_SYSTEM, *_prefixes(python)],
+            "writable": dict(folders or {}),
             "parent": os.getpid(),
-            **{name: getattr(config, name) for name in limits},
+            **asdict(limits),
         }
         self._keeper: subprocess.Popen[str] | None = None
         self._end: Callable[[], object] = lambda: None
 
-    def run(self, source: str, stdin: str = "") -> Finished:
+    def run(self, source: str, stdin: str = "") -> ProgramEnd:
         """The Python program `source`, given `stdin`. Raises `SandboxError` where the sandbox fails."""
         with self._folder(0o777) as folder:
             return self._run({"files": {"main.py": source}, "flags": _FLAGS, "stdin": stdin, **folder})
 
-    def run_pair(self, judge: Files, stdin: str, program: Files) -> Finished:
+    def run_pair(self, judge: Files, stdin: str, program: Files) -> ProgramEnd:
         """How `judge`, given `stdin`, ended beside `program`, to which two pipes join it (`jail.py`).
 
         The judge starts without its interpreter's packages, which is faster.
@@ -81,6 +107,39 @@ class Sandbox:
                     "program": {"files": program, "flags": _FLAGS, **programs},
                 }
             )
+
+    def run_command(
+        self,
+        argv: Sequence[str],
+        *,
+        folder: str,
+        environment: Mapping[str, str] | None = None,
+        seconds: float | None = None,
+        output_kib: int | None = None,
+    ) -> ProgramEnd:
+        """How a command ended that was run in `folder`. Raises `SandboxError` without isolation.
+
+        It has a few variables, PATH and HOME among them, and those of `environment`. `seconds`, `output_kib`:
+        limits of its own.
+        """
+        if not self._isolated:
+            raise SandboxError("commands run in an isolated sandbox alone")
+        own = {"seconds": seconds, "output_kib": output_kib}
+        limits = {name: value for name, value in own.items() if value is not None}
+        job = {"argv": [*argv], "environment": dict(environment or {}), "folder": folder, "stdin": ""}
+        return self._run({**job, "limits": limits})
+
+    def fault(self) -> str:
+        """Why no program can run here; the empty string where one can."""
+        if sys.platform != "linux" or not seccomp.supported():
+            return "it needs Linux on x86-64 or ARM64"
+        try:
+            done = self.run("print(6 * 7)")
+        except SandboxError as error:
+            return str(error)
+        if done.stdout == "42\n":
+            return ""
+        return f"a program that prints 42 ended with code {done.code}: {done.stderr.strip()[-200:]}"
 
     def close(self) -> None:
         """Ends the keeper."""
@@ -116,15 +175,15 @@ class Sandbox:
             yield {}
             return
         with tempfile.TemporaryDirectory(
-            prefix="rlcore-code-", dir=os.environ.get("RLCORE_SCRATCH"), ignore_cleanup_errors=True
+            prefix="rlcore-sandbox-", dir=os.environ.get("RLCORE_SCRATCH"), ignore_cleanup_errors=True
         ) as folder:
             os.chmod(folder, mode)
             yield {"folder": folder}
 
-    def _run(self, job: dict[str, Any]) -> Finished:
+    def _run(self, job: dict[str, Any]) -> ProgramEnd:
         if self._keeper is None or self._keeper.poll() is not None:
             self._start()
-        return Finished(**self._ask(job))
+        return ProgramEnd(**self._ask(job))
 
     def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
         keeper = self._keeper
@@ -149,7 +208,7 @@ def _end(keeper: subprocess.Popen[str]) -> None:
 
 def _prefixes(python: str) -> list[str]:
     """The folders that an interpreter needs: its environment's, and those of the one it was made of."""
-    wrong = f"--reward.code.python: found {python!r}, which is no Python interpreter"
+    wrong = f"python: found {python!r}, which is no Python interpreter"
     if shutil.which(python) is None:
         raise ConfigError(f"{wrong}.")
     done = subprocess.run([python, "-I", "-c", _ASK], capture_output=True, text=True, timeout=60, check=False)

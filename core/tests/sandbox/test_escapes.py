@@ -13,8 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlcore_code.config import CodeConfig
-from rlcore_code.sandbox import Finished, Sandbox
+from rlcore import ProgramEnd, Sandbox, SandboxLimits
 
 SECRET = "RLCORE_TEST_SECRET"
 LIMIT_S = 20.0
@@ -30,21 +29,21 @@ def secret() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def sandbox(secret: None) -> Iterator[Sandbox]:
-    with Sandbox(CodeConfig(seconds=LIMIT_S, memory_mib=256, processes=4, files_mib=4)) as made:
+    with Sandbox(SandboxLimits(seconds=LIMIT_S, memory_mib=256, processes=4, files_mib=4)) as made:
         yield made
 
 
-def run(sandbox: Sandbox, source: str) -> Finished:
+def run(sandbox: Sandbox, source: str) -> ProgramEnd:
     return sandbox.run(textwrap.dedent(source))
 
 
-def refused(done: Finished, *errors: str) -> bool:
+def refused(done: ProgramEnd, *errors: str) -> bool:
     return done.code != 0 and any(error in done.stderr for error in errors)
 
 
 def test_the_sandbox_works(sandbox: Sandbox) -> None:
     done = sandbox.run("import math, json, threading\nprint(input(), math.pi > 3)", "hello")
-    assert done == Finished(how="ended", code=0, stdout="hello True\n", stderr="")
+    assert done == ProgramEnd(how="ended", code=0, stdout="hello True\n", stderr="")
 
 
 def test_no_network(sandbox: Sandbox) -> None:
@@ -84,7 +83,7 @@ def test_a_fork_bomb_stops_at_the_limit(sandbox: Sandbox) -> None:
 
 def test_a_fork_bomb_in_each_child_ends_with_the_program(sandbox: Sandbox) -> None:
     started = time.monotonic()
-    with Sandbox(CodeConfig(seconds=2, processes=8)) as short:
+    with Sandbox(SandboxLimits(seconds=2, processes=8)) as short:
         done = run(short, "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass")
     assert done.how == "timeout"
     assert time.monotonic() - started < 60
@@ -172,7 +171,7 @@ def test_nothing_can_be_traced_or_made_a_namespace(sandbox: Sandbox) -> None:
 
 
 def test_endless_output_is_cut_off() -> None:
-    with Sandbox(CodeConfig(seconds=LIMIT_S, output_kib=64)) as short:
+    with Sandbox(SandboxLimits(seconds=LIMIT_S, output_kib=64)) as short:
         for stream in ("stdout", "stderr"):
             done = run(short, f"import sys\nwhile True: sys.{stream}.write('x' * 1000)")
             assert done.how == "output"
@@ -188,7 +187,7 @@ def test_endless_output_is_cut_off() -> None:
     ],
 )
 def test_what_never_ends_is_ended(source: str) -> None:
-    with Sandbox(CodeConfig(seconds=1)) as short:
+    with Sandbox(SandboxLimits(seconds=1)) as short:
         done = short.run(source)
     assert done.how == "timeout"
 
@@ -242,10 +241,7 @@ def test_the_jail_dies_with_the_process_that_asked_for_it() -> None:
     mark = f"rlcore-orphan-{os.getpid()}"
     again = f"[sys.executable, '-c', 'import time; time.sleep(600)', {mark!r}]"
     program = f"import os, sys\nos.execv(sys.executable, {again})"
-    owner = (
-        "from rlcore_code.config import CodeConfig\nfrom rlcore_code.sandbox import Sandbox\n"
-        f"Sandbox(CodeConfig(seconds=600)).run({program!r})"
-    )
+    owner = f"from rlcore import Sandbox, SandboxLimits\nSandbox(SandboxLimits(seconds=600)).run({program!r})"
     with subprocess.Popen([sys.executable, "-c", owner]) as process:
         eventually(lambda: any(found.pid != process.pid for found in marked(mark)))
         process.kill()
@@ -260,9 +256,8 @@ def eventually(check: Callable[[], bool], limit_s: float = 60) -> None:
 
 
 AS_USER = """
-from rlcore_code.config import CodeConfig
-from rlcore_code.sandbox import Sandbox
-with Sandbox(CodeConfig(seconds=20)) as sandbox:
+from rlcore import Sandbox, SandboxLimits
+with Sandbox(SandboxLimits(seconds=20)) as sandbox:
     found = sandbox.run("import os; print(os.getuid(), os.getpid(), sorted(os.listdir('/tmp')))")
     killed = sandbox.run("import os; os.kill(1, 9); print('alive')")
     print(found.stdout.strip(), sandbox.run("open('/etc/x', 'w')").code, killed.stdout.strip())
@@ -282,8 +277,8 @@ def test_an_ordinary_user_has_a_sandbox_too() -> None:
     not Path("/usr/bin/python3").exists(), reason="needs an interpreter that all users can read"
 )
 def test_without_isolation_the_limits_and_the_filter_remain() -> None:
-    config = CodeConfig(seconds=LIMIT_S, processes=4, python="/usr/bin/python3")
-    with Sandbox(config, isolated=False) as bare:
+    limits = SandboxLimits(seconds=LIMIT_S, processes=4)
+    with Sandbox(limits, python="/usr/bin/python3", isolated=False) as bare:
         assert refused(run(bare, "import socket\nsocket.socket()"), "PermissionError")
         assert refused(run(bare, "x = bytearray(1 << 33)"), "MemoryError")
         assert SECRET not in run(bare, "import os\nprint(os.environ)").stdout

@@ -1,0 +1,1 @@
+"""Programs that nobody trusts, isolated from the machine."""

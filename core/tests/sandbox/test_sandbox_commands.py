@@ -1,0 +1,58 @@
+"""Commands in the sandbox, and the folders that they share."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlcore import ProgramEnd, Sandbox, SandboxError, SandboxLimits
+
+LIMIT_S = 20.0
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
+    folder = tmp_path / "app"
+    folder.mkdir()
+    folder.chmod(0o777)
+    limits = SandboxLimits(seconds=LIMIT_S, processes=16)
+    with Sandbox(limits, folders={"/app": str(folder), "/work/tmp": str(folder)}) as made:
+        yield made
+
+
+def shell(sandbox: Sandbox, command: str, seconds: float | None = None) -> ProgramEnd:
+    return sandbox.run_command(
+        ["/bin/sh", "-c", command], folder="/app", environment={"NAME": "ann"}, seconds=seconds
+    )
+
+
+def test_what_a_command_writes_is_there_for_the_next(sandbox: Sandbox, tmp_path: Path) -> None:
+    assert shell(sandbox, "mkdir deep; echo $NAME > deep/file; pwd").stdout == "/app\n"
+    assert (tmp_path / "app/deep/file").read_text() == "ann\n"
+    assert shell(sandbox, "echo more >> deep/file; cat /work/tmp/deep/file").stdout == "ann\nmore\n"
+    assert shell(sandbox, "touch /tmp/mine; exit 3").code == 3
+    assert shell(sandbox, "ls /tmp").stdout == ""
+
+
+def test_nothing_else_can_be_written(sandbox: Sandbox) -> None:
+    for path in ("/usr/x", "/work/x", "/x", "/etc/x"):
+        done = shell(sandbox, f"echo x > {path}")
+        assert done.code, path
+        assert "Read-only" in done.stderr or "Permission denied" in done.stderr
+
+
+def test_a_command_has_a_limit_of_its_own(sandbox: Sandbox) -> None:
+    assert shell(sandbox, "sleep 60 & sleep 60", seconds=0.3).how == "timeout"
+    assert shell(sandbox, "echo well").stdout == "well\n"
+
+
+def test_no_command_without_isolation() -> None:
+    with Sandbox(SandboxLimits(), isolated=False) as bare, pytest.raises(SandboxError, match="isolated"):
+        bare.run_command(["/bin/true"], folder="/")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only then it can be seen")
+def test_files_belong_to_nobody_of_this_machine(sandbox: Sandbox, tmp_path: Path) -> None:
+    shell(sandbox, "touch file")
+    assert (tmp_path / "app/file").stat().st_uid >= 2_000_000
