@@ -72,5 +72,5 @@ $(MEMBERS): $(PROJECTS) requirements.txt scripts/setup_venv.py
 
 $(READY): $(PROJECTS) requirements.txt requirements-dev.txt requirements-foreign.txt scripts/setup_venv.py
 	$(PYTHON) scripts/setup_venv.py $(VENV) -r requirements-dev.txt
-	$(BIN)/python -m pip install --quiet --no-deps -r requirements-foreign.txt
+	$(BIN)/python -m pip install --quiet --no-deps --ignore-requires-python -r requirements-foreign.txt
 	touch $(MEMBERS) $@

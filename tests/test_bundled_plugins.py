@@ -33,6 +33,7 @@ NEEDS: Mapping[str, Sequence[str]] = {
     "callback reduce_lr": ("--callback.reduce-lr.metric", WATCH[1], "--callback.reduce-lr.patience", "2"),
     "callback stop_at": ("--callback.stop-at.metric", WATCH[1], "--callback.stop-at.above", "0.5"),
     "generator environment": ("--generator.environment", "parts_of_check:Guess"),
+    "generator harbor": ("--task", "harbor", "--source.path", "{folder}/task"),
     "generator replay": ("--generator.path", "{folder}/samples"),
     "generator session": ("--generator.agent", "parts_of_check:agent"),
     "generator tools": ("--generator.function", "parts_of_check:add", "--data", "{folder}/chat.jsonl"),
@@ -43,6 +44,7 @@ NEEDS: Mapping[str, Sequence[str]] = {
     "reward remote": ("--reward.remote.url", "{url}"),
     "source episodes": ("--source.text", "play"),
     "source file": ("--source.path", "{folder}/rows.jsonl"),
+    "source harbor": ("--source.path", "{folder}/task"),
     "tracker wandb": ("--tracker.wandb.mode", "offline"),
 }
 """The settings that have no default, and the prompts of rewards that judge rows of their own."""
@@ -84,6 +86,12 @@ ROW = {
     "label": "B",
     "metadata": {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]},
 }
+TASK = {
+    "task.toml": "",
+    "instruction.md": "Do nothing.",
+    "tests/test.sh": "#!/bin/sh\necho 1 > /logs/verifier/reward.txt\n",
+}
+"""A task of Harbor."""
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -108,6 +116,9 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     (folder / "rows.jsonl").write_text(json.dumps(ROW) + "\n")
     chat = ROW | {"prompt": [{"role": "user", "content": "question"}]}
     (folder / "chat.jsonl").write_text(json.dumps(chat) + "\n")
+    for name, text in TASK.items():
+        (folder / "task" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "task" / name).write_text(text)
     tracker = Jsonl(Config())
     tracker.start(RunInfo(folder=folder, settings={"save_rollouts_every": 1}, plugins={}, step=0))
     asked: dict[str, Any] = {

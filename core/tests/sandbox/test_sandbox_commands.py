@@ -1,6 +1,9 @@
 """Commands in the sandbox, and the folders that they share."""
 
 import os
+import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +36,25 @@ def test_what_a_command_writes_is_there_for_the_next(sandbox: Sandbox, tmp_path:
     assert shell(sandbox, "echo more >> deep/file; cat /work/tmp/deep/file").stdout == "ann\nmore\n"
     assert shell(sandbox, "touch /tmp/mine; exit 3").code == 3
     assert shell(sandbox, "ls /tmp").stdout == ""
+
+
+def test_another_file_system_takes_the_machines_place(tmp_path: Path) -> None:
+    """Made of what `sh` and `ls` need, as an image of a container would be."""
+    system = tmp_path / "system"
+    linked = subprocess.run(["ldd", "/bin/sh", "/bin/ls"], capture_output=True, text=True, check=True).stdout
+    for name in {"/bin/sh", "/bin/ls", *re.findall(r"(/\S+\.so\S*) \(", linked)}:
+        copy = system / name.removeprefix("/")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(name, copy)
+    (system / "mine").write_text("")
+    (system / "app").mkdir()
+    folder = tmp_path / "app"
+    folder.mkdir()
+    with Sandbox(SandboxLimits(), folders={"/app": str(folder)}, system=str(system)) as made:
+        assert made.fault() == ""
+        seen = made.run_command(["/bin/ls", "/"], folder="/app").stdout.split()
+    assert {"mine", "app", "bin", "tmp"} <= {*seen}
+    assert not {"usr", "etc", "home"} & {*seen}
 
 
 def test_nothing_else_can_be_written(sandbox: Sandbox) -> None:

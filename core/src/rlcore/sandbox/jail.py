@@ -269,7 +269,7 @@ def main() -> None:
     try:
         if setup["isolated"]:
             namespaces.enter_namespaces()
-            namespaces.build_root(setup["folders"], setup["writable"])
+            namespaces.build_root(setup["folders"], setup["writable"], setup["system"])
     except OSError as error:
         say({"error": str(error.strerror or error)})
         return

@@ -60,15 +60,16 @@ def enter_namespaces() -> None:
             file.write(text)
 
 
-def build_root(folders: list[str], writable: dict[str, str]) -> None:
-    """A root of its own with `folders`, the devices that do no harm, and an empty /tmp.
+def build_root(folders: list[str], writable: dict[str, str], system: str) -> None:
+    """A root of its own with `folders` of `system`, the devices that do no harm, and an empty /tmp.
 
     `writable`: path in the new root → folder of the machine.
     """
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     mount("jail", ROOT, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
     for path in folders:
-        show(path)
+        if path not in writable:
+            show(path, system)
     os.makedirs(f"{ROOT}/dev")
     for device in DEVICES:
         with open(f"{ROOT}/dev/{device}", "w"):
@@ -89,9 +90,9 @@ def build_root(folders: list[str], writable: dict[str, str]) -> None:
         restrict(path, NO_SUID | NO_DEV, permit=READ_ONLY)
 
 
-def show(path: str) -> None:
-    """Puts one of the machine's folders or files into the new root, read-only; a link stays one."""
-    there = ROOT + path
+def show(path: str, system: str) -> None:
+    """Puts one of `system`'s folders or files into the new root, read-only; a link stays one."""
+    there, path = ROOT + path, system + path
     if os.path.lexists(there) or not os.path.lexists(path):
         return
     os.makedirs(os.path.dirname(there), exist_ok=True)

@@ -62,11 +62,15 @@ class ProgramEnd:
 class Sandbox:
     """One keeper with its limits. A keeper that died is started anew with the next program.
 
+    Use it from one thread: the kernel ends the keeper with the thread that started it.
+
     A program has no network, sees of the machine's files only the system's and the interpreter's, and runs as
     a user without rights. `python`: the interpreter of Python programs, by default the one that this
     environment was made of; raises `ConfigError` where it is none. `isolated=False`: limits and a filter of
     system calls alone. `folders`: path inside → folder of the machine that programs may change; anybody must
-    be able to write there. Their /tmp is emptied between programs, unless it is one of these.
+    be able to write there. Their /tmp is emptied between programs, unless it is one of these. `system`: a
+    folder with another file system, an unpacked image of a container, in place of the machine's; then only
+    commands run.
     """
 
     def __init__(
@@ -76,13 +80,16 @@ class Sandbox:
         python: str | None = None,
         isolated: bool = True,
         folders: Mapping[str, str] | None = None,
+        system: str = "",
     ) -> None:
         self._isolated = isolated
+        self._system = system
         python = python or os.path.realpath(getattr(sys, "_base_executable", sys.executable))
         self._setup: dict[str, Any] = {
             "isolated": isolated,
             "python": python,
-            "folders": [*_SYSTEM, *_prefixes(python)],
+            "folders": _shown(system) if system else [*_SYSTEM, *_prefixes(python)],
+            "system": system,
             "writable": dict(folders or {}),
             "parent": os.getpid(),
             **asdict(limits),
@@ -134,7 +141,10 @@ class Sandbox:
         if sys.platform != "linux" or not seccomp.supported():
             return "it needs Linux on x86-64 or ARM64"
         try:
-            done = self.run("print(6 * 7)")
+            if self._system:
+                done = self.run_command(["/bin/sh", "-c", "echo 42"], folder="/")
+            else:
+                done = self.run("print(6 * 7)")
         except SandboxError as error:
             return str(error)
         if done.stdout == "42\n":
@@ -204,6 +214,11 @@ class Sandbox:
 def _end(keeper: subprocess.Popen[str]) -> None:
     keeper.kill()
     keeper.communicate()
+
+
+def _shown(system: str) -> list[str]:
+    """What of an image programs see; they have devices and a /tmp of their own."""
+    return sorted(f"/{name}" for name in os.listdir(system) if name not in ("dev", "proc", "sys", "tmp"))
 
 
 def _prefixes(python: str) -> list[str]:

@@ -2,12 +2,29 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from rlcore import Config, Json, RewardConfig
+from rlcore import Config, Json, RewardConfig, absolute_path
 
 
-class EnvironmentConfig(Config):
+class TurnsConfig(Config):
+    """The limits of an episode."""
+
+    max_environments: int | None = Field(
+        None, ge=1, description="environments at the same time; others wait. None: as many as samples"
+    )
+    max_turns: int = Field(16, ge=1, description="answers of the policy; then the sample is truncated")
+    max_turn_tokens: int | None = Field(
+        None, ge=1, description="tokens of one answer; none: what is left of --max-response-tokens"
+    )
+    reset_timeout: float = Field(30.0, gt=0, description="seconds that a reset may take")
+    step_timeout: float = Field(30.0, gt=0, description="seconds that a step may take")
+    observation: str = Field(
+        "{observation}", pattern=r"\{observation\}", description="how an observation follows a prompt of text"
+    )
+
+
+class EnvironmentConfig(TurnsConfig):
     """Which environment, and its limits."""
 
     kind: Literal["class", "gymnasium", "openenv", "textarena", "verifiers"] = Field(
@@ -21,17 +38,21 @@ class EnvironmentConfig(Config):
     options: dict[str, Json] = Field(
         default_factory=dict, description="keyword arguments of the class or of the package's make function"
     )
-    max_environments: int | None = Field(
-        None, ge=1, description="environments at the same time; others wait. None: as many as samples"
+
+
+class HarborConfig(TurnsConfig):
+    """The limits of a trial."""
+
+    max_environments: int | None = Field(16, ge=1, description="trials at the same time; others wait")
+    step_timeout: float = Field(
+        600.0, gt=0, description="seconds that the tests may take, where the task does not say fewer"
     )
-    max_turns: int = Field(16, ge=1, description="answers of the policy; then the sample is truncated")
-    max_turn_tokens: int | None = Field(
-        None, ge=1, description="tokens of one answer; none: what is left of --max-response-tokens"
-    )
-    reset_timeout: float = Field(30.0, gt=0, description="seconds that a reset may take")
-    step_timeout: float = Field(30.0, gt=0, description="seconds that a step may take")
-    observation: str = Field(
-        "{observation}", pattern=r"\{observation\}", description="how an observation follows a prompt of text"
+    command_seconds: float = Field(30.0, gt=0, description="seconds that a command may take")
+    memory_mib: int = Field(2048, ge=64, description="address space of each process of a command")
+    processes: int = Field(64, ge=1, description="processes and threads of a command at one time")
+    files_mib: int = Field(256, ge=1, description="size of a file that a command may write")
+    output_chars: int = Field(
+        4000, ge=1, description="characters of a command's output that the policy reads"
     )
 
 
@@ -51,3 +72,22 @@ class EpisodesConfig(Config):
     size: int = Field(10_000, ge=2, le=1_000_000, description="seeds, held-out ones included")
     held_out: int = Field(256, ge=1, description="seeds that are only evaluated")
     first_seed: int = Field(0, ge=0, lt=2**31, description="the smallest seed")
+
+
+class HarborTasksConfig(Config):
+    """Folders of tasks."""
+
+    path: str = Field(min_length=1, description="a task's folder, or a folder with such, at any depth")
+    images: str | None = Field(
+        None,
+        description="folder of unpacked images, by the tasks' names, in place of this machine's system",
+    )
+    held_out: int = Field(0, ge=0, description="tasks that are only evaluated: the last ones by name")
+    how: str = Field(
+        "You work in a Linux shell. Write one command or script at a time, in a block that begins with "
+        "```bash and ends with ```; you then read its output. Each one starts in the same folder. When the "
+        "task is done, answer without a block.",
+        description="what stands before a task's instruction",
+    )
+
+    _absolute = field_validator("path", "images")(absolute_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -21,9 +21,15 @@ from rlcore import (
     render_prompt,
     render_suffix,
 )
-from rlcore_environment.config import EnvironmentConfig
+from rlcore_environment.config import EnvironmentConfig, TurnsConfig
 from rlcore_environment.make import factory
-from rlcore_environment.protocol import TURNS, ClosableEnvironment, Environment, Step
+from rlcore_environment.protocol import (
+    TURNS,
+    ClosableEnvironment,
+    Environment,
+    FinishingEnvironment,
+    Step,
+)
 
 T = TypeVar("T")
 CLOSE_TIMEOUT_S = 10.0
@@ -45,17 +51,27 @@ class Episode:
     def add(self, end: int, step: Step) -> None:
         """A turn whose last token is at `end`."""
         self.turns.append((end, float(step.reward)))
+        self._count(step)
+
+    def amend(self, step: Step) -> None:
+        """What came after the last turn counts as its."""
+        end, reward = self.turns[-1]
+        self.turns[-1] = end, reward + float(step.reward)
+        self._count(step)
+
+    def _count(self, step: Step) -> None:
         for name, value in step.metrics.items():
             self.metrics[name] = self.metrics.get(name, 0.0) + value
 
 
-class EnvironmentGenerator:
+class EpisodeGenerator:
     """One environment for each sample; observations are masked, and nothing is tokenised twice."""
 
-    def __init__(self, config: EnvironmentConfig) -> None:
-        """Raises `ConfigError` or `MissingPackageError` where the settings lead to no environment."""
+    def __init__(self, config: TurnsConfig, make: Callable[[], Environment], name: str) -> None:
+        """`make`: an environment for a sample. `name`: of the kind, for messages."""
         self._config = config
-        self._make = factory(config)
+        self._make = make
+        self._name = name
         self._logged: set[str] = set()
         limit = config.max_environments
         self._places = asyncio.Semaphore(limit) if limit else contextlib.nullcontext()
@@ -90,10 +106,13 @@ class EnvironmentGenerator:
             step = await self._limited(environment.step(done.text), self._config.step_timeout, "step")
             episode.add(trajectory.length - 1, step)
             if step.done:
-                status = GenerationStatus.TRUNCATED if step.truncated else GenerationStatus.COMPLETED
+                cut = step.truncated or (done.finish_reason == "length" and not trajectory.room)
+                status = GenerationStatus.TRUNCATED if cut else GenerationStatus.COMPLETED
                 return _ended(trajectory, episode, status)
             if not talk.observe(done, step.observation):
                 break
+        if isinstance(environment, FinishingEnvironment) and episode.turns:
+            episode.amend(await self._limited(environment.finish(), self._config.step_timeout, "step"))
         return _ended(trajectory, episode, GenerationStatus.TRUNCATED)
 
     async def _limited(self, awaitable: Awaitable[T], limit: float, what: str) -> T:
@@ -111,12 +130,20 @@ class EnvironmentGenerator:
     def _report(self, said: str) -> None:
         if said not in self._logged and len(self._logged) < 100:
             self._logged.add(said)
-            _log.warning("The environment %r failed: %s.", self._config.environment, said)
+            _log.warning("The environment %r failed: %s.", self._name, said)
 
     async def _close(self, environment: ClosableEnvironment) -> None:
         """A fault of the end is told, and costs nothing: the episode is over."""
         with contextlib.suppress(FailedError):
             await self._limited(environment.close(), CLOSE_TIMEOUT_S, "close")
+
+
+class EnvironmentGenerator(EpisodeGenerator):
+    """The environment that the settings name."""
+
+    def __init__(self, config: EnvironmentConfig) -> None:
+        """Raises `ConfigError` or `MissingPackageError` where they lead to none."""
+        super().__init__(config, factory(config), config.environment)
 
 
 class _Talk:

@@ -3,7 +3,13 @@
 from collections.abc import Iterable
 
 from rlcore import Component, Source, hookimpl
-from rlcore_environment.config import EnvironmentConfig, EnvironmentRewardConfig, EpisodesConfig
+from rlcore_environment.config import (
+    EnvironmentConfig,
+    EnvironmentRewardConfig,
+    EpisodesConfig,
+    HarborConfig,
+    HarborTasksConfig,
+)
 
 
 @hookimpl
@@ -13,6 +19,12 @@ def rlcore_generators() -> Iterable[Component]:
         factory="rlcore_environment.generator:EnvironmentGenerator",
         config=EnvironmentConfig,
         summary="turns with an environment: reset, step, rewards",
+    )
+    yield Component(
+        name="harbor",
+        factory="rlcore_environment.adapters.harbor:HarborGenerator",
+        config=HarborConfig,
+        summary="a task of Harbor in a sandbox: commands, then the task's own tests",
     )
 
 
@@ -34,4 +46,11 @@ def rlcore_sources() -> Iterable[Source]:
         config=EpisodesConfig,
         summary="one prompt, with seeds for an environment",
         suggests={"generator": "environment", "reward": "environment"},
+    )
+    yield Source(
+        name="harbor",
+        factory="rlcore_environment.source:HarborTasks",
+        config=HarborTasksConfig,
+        summary="tasks of Harbor, from their folders",
+        suggests={"generator": "harbor", "reward": "environment"},
     )

@@ -53,3 +53,12 @@ class ClosableEnvironment(Protocol):
     async def close(self) -> None:
         """Release it; called once, after a crash or a time-out too."""
         ...
+
+
+@runtime_checkable
+class FinishingEnvironment(Protocol):
+    """An environment that judges what was reached when the policy runs out of turns or tokens."""
+
+    async def finish(self) -> Step:
+        """Its reward and metrics count to the last turn. Not called after a step that was `done`."""
+        ...

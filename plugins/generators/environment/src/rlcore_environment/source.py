@@ -1,9 +1,15 @@
-"""Prompts for environments that begin by a seed."""
+"""Prompts for environments: seeds, and tasks of Harbor."""
 
 from __future__ import annotations
 
-from rlcore import DataError, Messages, Prompt, Prompts
-from rlcore_environment.config import EpisodesConfig
+from pathlib import Path
+
+from rlcore import DataError, Json, Messages, Prompt, Prompts
+from rlcore_environment.config import EpisodesConfig, HarborTasksConfig
+from rlcore_environment.harbor_task import CONFIG, INSTRUCTION, read_task
+
+TASK, IMAGE = "harbor_task", "harbor_image"
+"""In a prompt's metadata: the task's folder; the folder of its unpacked image."""
 
 
 class Episodes:
@@ -24,3 +30,40 @@ class Episodes:
         ]
         kept = config.size - config.held_out
         return Prompts(train=made[:kept], held_out={"episodes": made[kept:]})
+
+
+class HarborTasks:
+    """A prompt for each folder with a `task.toml`, by name."""
+
+    def __init__(self, config: HarborTasksConfig) -> None:
+        self._config = config
+
+    def prompts(self) -> Prompts:
+        """Raises `DataError` where there is no task, or one that a sandbox cannot run."""
+        root = Path(self._config.path)
+        folders = sorted({file.parent for file in root.rglob(CONFIG)})
+        held_out = self._config.held_out
+        if len(folders) <= held_out:
+            raise DataError(
+                f"--source.path {root}: found {len(folders)} folders with a {CONFIG}, expected more "
+                f"than the {held_out} that are held out."
+            )
+        made = [self._prompt(root, folder) for folder in folders]
+        kept = len(made) - held_out
+        return Prompts(train=made[:kept], held_out={"harbor": made[kept:]} if held_out else {})
+
+    def _prompt(self, root: Path, folder: Path) -> Prompt:
+        name = folder.name if folder == root else str(folder.relative_to(root))
+        image = Path(self._config.images) / name if self._config.images else None
+        if image is not None and not image.is_dir():
+            raise DataError(
+                f"--source.images: found no folder {image}, expected the unpacked image of {name}."
+            )
+        read_task(folder, image)
+        try:
+            instruction = (folder / INSTRUCTION).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise DataError(f"{folder}: its {INSTRUCTION} cannot be read: {error}.") from error
+        text = f"{self._config.how}\n\n{instruction}".strip()
+        metadata: dict[str, Json] = {TASK: str(folder), IMAGE: str(image) if image else None}
+        return Prompt(prompt_id=name, text=({"role": "user", "content": text},), metadata=metadata)
