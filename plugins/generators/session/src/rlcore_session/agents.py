@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import psutil
 
@@ -76,8 +77,8 @@ class AgentSession:
     @property
     def environment(self) -> dict[str, str]:
         """The variables that lead the SDKs here, past any proxy."""
-        local = "127.0.0.1"
-        direct = ",".join(filter(None, [os.environ.get("NO_PROXY", os.environ.get("no_proxy")), local]))
+        host = urlsplit(self.openai_url).hostname
+        direct = ",".join(filter(None, [os.environ.get("NO_PROXY", os.environ.get("no_proxy")), host]))
         return {
             "OPENAI_BASE_URL": self.openai_url,
             "OPENAI_API_KEY": self.api_key,

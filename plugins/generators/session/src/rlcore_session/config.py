@@ -1,5 +1,6 @@
 """The settings of the generator `session`."""
 
+from ipaddress import ip_address
 from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -24,6 +25,16 @@ class SessionConfig(Config):
     reward: Literal["run", "agent"] = Field(
         "run", description="who scores: the run's reward, on the final answer, or the agent itself"
     )
+    address: str = Field(
+        "127.0.0.1",
+        description="address that the endpoint listens on; agents on other hosts need another one",
+    )
+    port: int = Field(0, ge=0, le=65535, description="port that the endpoint listens on; 0: a free one")
+    public_url: str = Field(
+        "",
+        pattern=r"^(https?://[^/\s]\S*)?$",
+        description="what agents are told as the endpoint, such as a proxy's https URL; empty: its address",
+    )
     timeout: float = Field(600, gt=0, description="seconds that an agent may take; then it is ended")
     max_agents: int = Field(64, ge=1, description="agents that work at the same time; others wait")
     max_turns: int = Field(100, ge=1, description="answers that an agent may ask for in one trajectory")
@@ -36,6 +47,20 @@ class SessionConfig(Config):
     def _found_again(cls, agent: str) -> str:
         place, colon, name = agent.rpartition(":")
         return f"{absolute_path(place)}{colon}{name}" if place.endswith(".py") else agent
+
+    @field_validator("address")
+    @classmethod
+    def _is_an_address(cls, address: str) -> str:
+        return str(ip_address(address))
+
+    @model_validator(mode="after")
+    def _can_be_asked(self) -> Self:
+        if ip_address(self.address).is_unspecified and not self.public_url:
+            raise ValueError(
+                f"expected --generator.public-url beside --generator.address {self.address}, at which no "
+                "agent can ask"
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_agent(self) -> Self:

@@ -31,10 +31,10 @@ class SessionGenerator:
     """Gives each sample's agent an endpoint of its own, and takes down every token that goes through it."""
 
     def __init__(self, config: SessionConfig) -> None:
-        """Raises `ConfigError` where the agent is not there."""
+        """Raises `ConfigError` where the agent is not there, or the endpoint cannot be."""
         self._config = config
         self._agent = find_agent(config.agent, config.command, config.keep_environment)
-        self._server = SessionServer()
+        self._server = SessionServer(config.address, config.port, config.public_url)
         self._starting: asyncio.Task[None] | None = None
         self._places = asyncio.Semaphore(config.max_agents)
         self._told: set[str] = set()

@@ -1,4 +1,4 @@
-"""`SessionServer`: one HTTP server on loopback for all sessions, told apart by their tokens."""
+"""`SessionServer`: one HTTP server for all sessions, told apart by their tokens."""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from rlcore import KEEPALIVE_S, GenerationContext, SilentConnections, call_in_thread
+from rlcore import (
+    KEEPALIVE_S,
+    ConfigError,
+    GenerationContext,
+    SilentConnections,
+    call_in_thread,
+    listen,
+)
 from rlcore_session import anthropic_api, openai_api
 from rlcore_session.chats import TOO_LONG, ApiError, Ask
 from rlcore_session.session import LONG_BYTES, Session
 
-HOST = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 LARGEST_BODY = 64 * 2**20
 BODY_BYTES, BODY_BYTES_PER_TOKEN = 2**20, 64
 """Of a request: so many, and so many more for each token that a prompt and its response may have."""
@@ -37,22 +44,34 @@ Handler = Callable[["Session", GenerationContext, web.Request], Awaitable[web.St
 
 
 class SessionServer:
-    """Serves the sessions that are `open`; any other token is refused. It belongs to one event loop."""
+    """Serves the sessions that are `open`; any other token is refused. It belongs to one event loop.
 
-    def __init__(self) -> None:
+    `public_url`: where agents reach it, if not at its own address. Raises `ConfigError` where it could not
+    listen.
+    """
+
+    def __init__(self, address: str = LOOPBACK, port: int = 0, public_url: str = "") -> None:
+        try:
+            listen(address, port).close()
+        except OSError as error:
+            raise ConfigError(
+                f"--generator.address {address}, --generator.port {port}: nothing can listen there: "
+                f"{error.strerror}."
+            ) from error
+        self._address, self._port = address, port
         self._sessions: dict[str, tuple[Session, GenerationContext]] = {}
         self._runner: web.AppRunner | None = None
         self._silent = SilentConnections()
         self._watch: asyncio.Task[None] | None = None
-        self._url = ""
+        self._url = public_url.rstrip("/")
 
     @property
     def url(self) -> str:
-        """Where it listens: `http://127.0.0.1:PORT`."""
+        """Where agents find it, by default `http://127.0.0.1:PORT`."""
         return self._url
 
     async def start(self) -> None:
-        """Listens on a free port.
+        """Listens.
 
         What this process holds by now, all modules of the trainer's among it, is taken out of the garbage
         collector's sight: looking through it would stop every session for a tenth of a second at a time.
@@ -78,10 +97,9 @@ class SessionServer:
             shutdown_timeout=SHUTDOWN_S,
         )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, HOST, 0)
-        await site.start()
+        await web.SockSite(self._runner, listen(self._address, self._port)).start()
         host, port = self._runner.addresses[0][:2]
-        self._url = f"http://{host}:{port}"
+        self._url = self._url or f"http://{f'[{host}]' if ':' in host else host}:{port}"
         self._watch = asyncio.create_task(self._silent.watch(self._runner.server))
 
     async def close(self) -> None:
