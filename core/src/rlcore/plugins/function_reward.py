@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -41,17 +42,26 @@ OF_GROUP: Mapping[str, Give] = {
     "responses": lambda sample: sample.text,
     "completions": lambda sample: _completion(sample),
     "completion_ids": lambda sample: list(sample.response_ids),
+    "solution_strs": lambda sample: sample.text,
+    "ground_truths": lambda sample: sample.prompt.label,
+    "extra_infos": lambda sample: sample.prompt.metadata,
+    "data_sources": lambda sample: sample.prompt.metadata.get("data_source"),
 }
 """A function with one of these parameters is called once for each group; then each parameter is a list."""
 
-SLIME = frozenset({"args", "sample"})
+SLIME = (frozenset({"args", "sample"}), frozenset({"args", "samples"}))
+"""Of slime's functions for a sample, and for a group."""
+
+SLIME_TYPES = "slime.utils.types"
+"""Where slime's own samples are, for functions that ask for nothing else."""
 
 TOKENIZER, SPANS = "tokenizer", "token_spans"
 
 
 def asks_for_tokenizer(part: RewardPart) -> bool:
-    """Whether the reward's factory, or the function itself, has a parameter `tokenizer`."""
-    return bool({TOKENIZER, SPANS} & set(inspect.signature(part.load()).parameters))
+    """Whether the reward's factory has a parameter `tokenizer`, or the function itself needs one."""
+    named = set(inspect.signature(part.load()).parameters)
+    return bool({TOKENIZER, SPANS} & named) or any(named >= names for names in SLIME)
 
 
 def build_reward(part: RewardPart, tokenizer: Tokenizer | None = None) -> Reward:
@@ -61,7 +71,7 @@ def build_reward(part: RewardPart, tokenizer: Tokenizer | None = None) -> Reward
     `asks_for_tokenizer`.
     """
     factory: Any = part.load()
-    if inspect.isfunction(factory) and "config" not in inspect.signature(factory).parameters:
+    if not inspect.isclass(factory) and "config" not in inspect.signature(factory).parameters:
         return FunctionReward(factory, tokenizer)
     reward: Reward = part.build(**({TOKENIZER: tokenizer} if asks_for_tokenizer(part) else {}))
     return reward
@@ -90,7 +100,7 @@ class FunctionReward:
         ]
         self._optional = {one.name for one in parameters if one.default is not one.empty}
         self._takes_rest = any(one.kind is one.VAR_KEYWORD for one in parameters)
-        self._is_slime = {*self._names} >= SLIME
+        self._slime = next((names for names in SLIME if {*self._names} >= names), frozenset())
         self._of_group = bool({*self._names} & {*OF_GROUP})
 
     def score(self, samples: Sequence[Sample]) -> list[Score]:
@@ -102,12 +112,14 @@ class FunctionReward:
             }
             if TOKENIZER in columns:
                 columns[TOKENIZER] = self._tokenizer
+            if self._slime:
+                columns["args"] = given[0]["args"]
             [answers] = self._called([columns])
             return list(map(_score, answers))
         return list(map(_score, self._called(given)))
 
     def _called(self, calls: Sequence[Mapping[str, Any]]) -> list[Any]:
-        if not inspect.iscoroutinefunction(self._function):
+        if not _is_coroutine(self._function):
             return [self._function(**arguments) for arguments in calls]
 
         async def together() -> list[Any]:
@@ -121,8 +133,8 @@ class FunctionReward:
         known = {**OF_GROUP, **OF_SAMPLE} if self._of_group else OF_SAMPLE
         given: dict[str, Any] = {}
         for name in self._names:
-            if self._is_slime and name in SLIME:
-                given[name] = SimpleNamespace() if name == "args" else _of_slime(sample)
+            if name in self._slime:
+                given[name] = SimpleNamespace() if name == "args" else self._of_slime(sample)
             elif name in known:
                 given[name] = known[name](sample)
             elif name == TOKENIZER:
@@ -140,6 +152,32 @@ class FunctionReward:
             given = {**{key: value for key, value in metadata.items() if key not in given}, **given}
         return given
 
+    def _of_slime(self, sample: Sample) -> Any:
+        """The sample as slime's own, where the function has imported slime; else with its attributes.
+
+        A chat is the text that the policy read, as slime's template makes it.
+        """
+        prompt: Any = sample.prompt.text
+        if not isinstance(prompt, str) and self._tokenizer is not None:
+            prompt = self._tokenizer.decode(list(sample.prompt_ids), skip_special_tokens=False)
+        fields = {
+            "group_index": sample.group_id,
+            "index": sample.index,
+            "prompt": prompt,
+            "tokens": [*sample.prompt_ids, *sample.response_ids],
+            "response": sample.text,
+            "response_length": len(sample.response_ids),
+            "label": sample.prompt.label,
+            "loss_mask": list(sample.loss_mask),
+            "rollout_log_probs": list(sample.log_probs),
+            "status": sample.status,
+            "metadata": dict(sample.prompt.metadata),
+        }
+        types = sys.modules.get(SLIME_TYPES)
+        if types is None:
+            return SimpleNamespace(**fields)
+        return types.Sample(**{**fields, "status": types.Sample.Status(sample.status.value)})
+
 
 def _completion(sample: Sample) -> Any:
     """The completion as TRL passes it: a text, or messages if the prompt consists of messages."""
@@ -148,17 +186,10 @@ def _completion(sample: Sample) -> Any:
     return [{"role": "assistant", "content": sample.text}]
 
 
-def _of_slime(sample: Sample) -> SimpleNamespace:
-    """The sample with the attributes that slime's reward functions read."""
-    return SimpleNamespace(
-        prompt=sample.prompt.text,
-        response=sample.text,
-        response_length=len(sample.response_ids),
-        tokens=[*sample.prompt_ids, *sample.response_ids],
-        label=sample.prompt.label,
-        metadata=dict(sample.prompt.metadata),
-        group_index=sample.group_id,
-        index=sample.index,
+def _is_coroutine(function: Any) -> bool:
+    """Functions, and objects that are called."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 # its method, not whether it has one
     )
 
 

@@ -12,9 +12,14 @@ from rlcore.api.records import Component, Kind
 
 
 def components(module: ModuleType) -> Iterator[tuple[Kind, Component]]:
-    """The functions with the parameters of a generator or of a reward. Other functions are helpers."""
+    """The functions with the parameters of a generator or of a reward. Other functions are helpers.
+
+    `__all__` names others, which the file imports or makes: TRL's rewards, for example.
+    """
+    named = getattr(module, "__all__", ())
     for name, function in vars(module).items():
-        if not (inspect.isfunction(function) and function.__module__ == module.__name__):
+        own = inspect.isfunction(function) and function.__module__ == module.__name__
+        if not own and not (name in named and callable(function) and not inspect.isclass(function)):
             continue
         kind = _kind(function) if NAME.fullmatch(name) else None
         if kind is not None:

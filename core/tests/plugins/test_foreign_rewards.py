@@ -1,0 +1,153 @@
+"""Reward functions of other frameworks, from the files that their packages ship."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from rlcore.api.part import RewardPart
+from rlcore.api.records import Kind
+from rlcore.api.types import Json, Sample, Score
+from rlcore.plugins.function_reward import build_reward
+from rlcore.plugins.loader import Switches, load
+from rlcore_testing.rewards import sample
+
+CHAT = ({"role": "user", "content": "2 + 2?"},)
+VERL = find_spec("verl")
+needs_verl = pytest.mark.skipif(VERL is None, reason="needs verl")
+
+
+def scores(file: Path, name: str, samples: Sequence[Sample]) -> list[Score]:
+    """As `--reward FILE:NAME` gives them."""
+    plugins = load(Switches(only=(), files=(file,)))
+    factory = plugins.registry.find(Kind.REWARD, name, "--reward").component.factory
+    return [*build_reward(RewardPart(name=name, factory=factory)).score(samples)]
+
+
+def reward_score() -> Path:
+    assert VERL is not None
+    assert VERL.origin is not None
+    return Path(VERL.origin).parent / "utils" / "reward_score"
+
+
+def test_trls_rewards_are_offered_by_a_file_that_names_them(tmp_path: Path) -> None:
+    file = tmp_path / "of_trl.py"
+    file.write_text(
+        "from trl.rewards import accuracy_reward, get_cosine_scaled_reward, think_format_reward\n"
+        "cosine = get_cosine_scaled_reward(max_len=4)\n"
+        '__all__ = ["accuracy_reward", "cosine"]\n'
+    )
+    answers = [
+        sample(r"It is \boxed{4}.", "4", prompt=CHAT, tokens=4),
+        sample("5", "4", prompt=CHAT, tokens=2, index=1),
+    ]
+    assert [one.value for one in scores(file, "accuracy_reward", answers)] == [1, 0]
+    assert [one.value for one in scores(file, "cosine", answers)] == [0.5, -0.75]
+    offered = load(Switches(only=(), files=(file,))).registry.names(Kind.REWARD)
+    assert {*offered} == {"accuracy_reward", "cosine"}
+
+
+@needs_verl
+@pytest.mark.parametrize(
+    ("file", "right", "wrong", "label", "expected"),
+    [
+        ("gsm8k.py", "so #### 72", "so #### 7", "72", [1, 0]),
+        ("math_dapo.py", "Answer: 34", "Answer: 3", "34", [1, -1]),
+        ("math_reward.py", r"\boxed{\frac12}", r"\boxed{2}", r"\frac{1}{2}", [1, 0]),
+        (
+            "search_r1_like_qa_em.py",
+            "<answer>Ann</answer>",
+            "<answer>Bob</answer>",
+            {"target": ["ann"]},
+            [1, 0],
+        ),
+    ],
+)
+def test_verls_own_scores(file: str, right: str, wrong: str, label: Json, expected: list[float]) -> None:
+    answers = [sample(right, label), sample(wrong, label, index=1)]
+    assert [one.value for one in scores(reward_score() / file, "compute_score", answers)] == expected
+
+
+@needs_verl
+def test_verls_score_of_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = ModuleType("reward_score")  # without the rest of verl, which needs a GPU's packages
+    package.__path__ = [str(reward_score())]
+    monkeypatch.setitem(sys.modules, "reward_score", package)
+    file = tmp_path / "of_verl.py"
+    file.write_text(
+        'from reward_score.math_batch import compute_score_batched\n__all__ = ["compute_score_batched"]\n'
+    )
+    answers = [sample(r"\boxed{4}", "4"), sample(r"\boxed{5}", "4", index=1)]
+    assert [one.value for one in scores(file, "compute_score_batched", answers)] == [1, 0]
+
+
+SLIME = """
+from slime.utils.types import Sample
+
+async def of_one(args, sample, **rest):
+    if not isinstance(sample, Sample):
+        raise TypeError("a Sample of slime")
+    done = sample.status is Sample.Status.COMPLETED
+    return {"score": float(sample.response == sample.label and done), "acc": 1.0, "pred": sample.response}
+
+async def of_group(args, samples, **rest):
+    assert all(isinstance(sample, Sample) for sample in samples)
+    return [float(sample.index) + len(sample.tokens) for sample in samples]
+"""
+
+
+@dataclass
+class SlimeSample:
+    """The fields of slime's sample that a reward reads. slime is on no package index."""
+
+    class Status(Enum):
+        PENDING = "pending"
+        COMPLETED = "completed"
+
+    group_index: int
+    index: int
+    prompt: Any
+    tokens: list[int]
+    response: str
+    response_length: int
+    label: Any
+    loss_mask: list[int]
+    rollout_log_probs: list[float]
+    status: Status
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+def test_functions_of_slime_get_slimes_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    types = ModuleType("slime.utils.types")
+    types.Sample = SlimeSample  # type: ignore[attr-defined] # made here
+    for name in ("slime", "slime.utils"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, types.__name__, types)
+    file = tmp_path / "of_slime.py"
+    file.write_text(SLIME)
+    answers = [sample("4", "4", tokens=2), sample("5", "4", index=1, tokens=3)]
+    [right, wrong] = scores(file, "of_one", answers)
+    assert (right.value, right.parts, wrong.value) == (1, {"acc": 1}, 0)
+    assert [one.value for one in scores(file, "of_group", answers)] == [3, 5]
+
+
+def test_a_chat_is_text_to_slime(tmp_path: Path) -> None:
+    class Letters:
+        def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+            return "<user>" * len(token_ids)
+
+    file = tmp_path / "of_slime.py"
+    file.write_text("async def both(args, sample): return len(sample.prompt + sample.response)\n")
+    plugins = load(Switches(only=(), files=(file,)))
+    part = RewardPart(
+        name="both", factory=plugins.registry.find(Kind.REWARD, "both", "--reward").component.factory
+    )
+    tokenizer: Any = Letters()
+    [score] = build_reward(part, tokenizer).score([sample("4", prompt=CHAT)])
+    assert score.value == len("<user>4")
