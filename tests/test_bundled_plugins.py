@@ -45,6 +45,7 @@ NEEDS: Mapping[str, Sequence[str]] = {
     "source episodes": ("--source.text", "play"),
     "source file": ("--source.path", "{folder}/rows.jsonl"),
     "source harbor": ("--source.path", "{folder}/task"),
+    "source verifiers": ("--source.environment", "parts-of-check"),
     "tracker wandb": ("--tracker.wandb.mode", "offline"),
 }
 """The settings that have no default, and the prompts of rewards that judge rows of their own."""
@@ -53,8 +54,13 @@ ELSEWHERE = {
     "reward judge": "it asks a language model",
     "reward reward_model": "it asks a classifier, with the classifier's tokenizer",
 }
-PACKAGES = {"tracker wandb": "wandb", "tracker tensorboard": "tensorboardX", "tracker mlflow": "mlflow"}
-"""Part → the optional package that it writes with."""
+PACKAGES = {
+    "source verifiers": "verifiers",
+    "tracker mlflow": "mlflow",
+    "tracker tensorboard": "tensorboardX",
+    "tracker wandb": "wandb",
+}
+"""Part → the optional package that it needs."""
 PARTS = '''
 async def agent(session):
     import openai
@@ -80,6 +86,10 @@ class Guess:
         from rlcore_environment.protocol import Step
         self.turns += 1
         return Step(observation="no", done=self.turns == 2)
+
+def load_environment():
+    import verifiers
+    return verifiers.ReasoningGymEnv(gym="leg_counting", num_train_examples=4, num_eval_examples=2)
 '''
 ROW = {
     "prompt": "Which one?",

@@ -1,6 +1,8 @@
 """Environments of other packages, each where its package is installed."""
 
 import asyncio
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +12,11 @@ from rlcore.api.types import GenerationStatus, Json, Prompt, Sample, Sampling
 from rlcore.rollout.context import EngineContext
 from rlcore_environment.adapters.gymnasium import GymnasiumEnvironment
 from rlcore_environment.adapters.verifiers import VerifiersEnvironment
-from rlcore_environment.config import EnvironmentConfig
+from rlcore_environment.config import EnvironmentConfig, VerifiersRowsConfig
 from rlcore_environment.generator import EnvironmentGenerator
 from rlcore_environment.protocol import Step
+from rlcore_environment.source import VerifiersRows
+from rlcore_testing.sources import SourceConformance
 from rlcore_testing.token_engine import CountingReward, TokenEngine
 
 
@@ -114,3 +118,53 @@ def test_an_environment_of_verifiers() -> None:
     assert last.metrics["right"] == 1
     assert asyncio.run(play("2", "3"))[-1].reward == 0
     assert len(asyncio.run(play("only one turn"))) == 1, "closing ends what is under way"
+
+
+SUMS = """
+import verifiers as vf
+
+def load_environment(terms=2):
+    sums = [{"name": "chain_sum", "weight": 1.0, "config": {"max_terms": terms}}]
+    return vf.ReasoningGymEnv(gym=sums, num_train_examples=4, num_eval_examples=2)
+"""
+
+
+@pytest.fixture
+def sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A package that loads an environment which verifiers ships."""
+    pytest.importorskip("verifiers")
+    (tmp_path / "sums_of_verifiers.py").write_text(SUMS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "sums-of-verifiers"
+
+
+class TestVerifiersRows(SourceConformance):
+    @pytest.fixture(autouse=True)
+    def _sums(self, sums: str) -> None:
+        self.sums = sums
+
+    def source(self) -> VerifiersRows:
+        return VerifiersRows(VerifiersRowsConfig(environment=self.sums))
+
+
+def test_an_environment_that_verifiers_ships(sums: str) -> None:
+    """Its rows are the prompts, its rubric gives the reward."""
+    found = VerifiersRows(VerifiersRowsConfig(environment=sums, options={"terms": 3})).prompts()
+    assert (len(found.train), len(found.held_out["eval"])) == (4, 2)
+    row = found.train[1]
+    assert [message["role"] for message in row.text if not isinstance(message, str)] == ["system", "user"]
+    question = str(dict(row.text[-1])["content"])  # type: ignore[arg-type] # it is a chat
+    sum_ = sum(int(number) for number in re.findall(r"-?\d+", question.replace("- ", "-")))
+    config = EnvironmentConfig(kind="verifiers", environment=sums, options={"terms": 3})
+
+    def reward(answer: int) -> float:
+        engine = TokenEngine(lambda prompt, seed: f"<answer>{answer}</answer>")
+        ctx = EngineContext(engine, engine.tokenizer, Sampling(max_tokens=60), CountingReward())
+        pending = sample(row.text, row.label, **row.metadata)
+        done = asyncio.run(EnvironmentGenerator(config).generate(ctx, pending))
+        assert done.status is GenerationStatus.COMPLETED, done.failure
+        [turn] = done.metadata["environment_turns"]
+        return float(turn[1])
+
+    assert reward(sum_) == 1
+    assert reward(sum_ + 1) < 0.5

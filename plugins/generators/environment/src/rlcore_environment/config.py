@@ -91,3 +91,12 @@ class HarborTasksConfig(Config):
     )
 
     _absolute = field_validator("path", "images")(absolute_path)
+
+
+class VerifiersRowsConfig(Config):
+    """An environment of verifiers whose rows are asked."""
+
+    environment: str = Field(min_length=1, description="the id of an environment package")
+    options: dict[str, Json] = Field(
+        default_factory=dict, description="keyword arguments of the package's load_environment"
+    )

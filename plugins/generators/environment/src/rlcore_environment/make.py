@@ -9,12 +9,13 @@ from collections.abc import Callable
 from rlcore import ConfigError, MissingPackageError
 from rlcore_environment.config import EnvironmentConfig
 from rlcore_environment.protocol import Environment
+from rlcore_environment.source import VERIFIERS
 
 ADAPTERS = {"gymnasium": "GymnasiumEnvironment", "textarena": "TextArenaEnvironment"}
 PACKAGES = {
     "gymnasium": "gymnasium>=1.0",
     "textarena": "textarena>=0.7",
-    "verifiers": "verifiers>=0.1.14,<0.2",
+    "verifiers": VERIFIERS,
 }
 """Package of a kind → what pip installs."""
 

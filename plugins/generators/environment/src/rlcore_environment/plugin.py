@@ -9,6 +9,7 @@ from rlcore_environment.config import (
     EpisodesConfig,
     HarborConfig,
     HarborTasksConfig,
+    VerifiersRowsConfig,
 )
 
 
@@ -53,4 +54,11 @@ def rlcore_sources() -> Iterable[Source]:
         config=HarborTasksConfig,
         summary="tasks of Harbor, from their folders",
         suggests={"generator": "harbor", "reward": "environment"},
+    )
+    yield Source(
+        name="verifiers",
+        factory="rlcore_environment.source:VerifiersRows",
+        config=VerifiersRowsConfig,
+        summary="the data set of an environment of verifiers",
+        suggests={"generator": "environment", "reward": "environment"},
     )

@@ -1,13 +1,17 @@
-"""Prompts for environments: seeds, and tasks of Harbor."""
+"""Prompts for environments: seeds, tasks of Harbor, rows of verifiers."""
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-from rlcore import DataError, Json, Messages, Prompt, Prompts
-from rlcore_environment.config import EpisodesConfig, HarborTasksConfig
+from rlcore import DataError, Json, Messages, MissingPackageError, Prompt, Prompts
+from rlcore_environment.config import EpisodesConfig, HarborTasksConfig, VerifiersRowsConfig
 from rlcore_environment.harbor_task import CONFIG, INSTRUCTION, read_task
 
+VERIFIERS = "verifiers>=0.1.14,<0.2"
 TASK, IMAGE = "harbor_task", "harbor_image"
 """In a prompt's metadata: the task's folder; the folder of its unpacked image."""
 
@@ -67,3 +71,42 @@ class HarborTasks:
         text = f"{self._config.how}\n\n{instruction}".strip()
         metadata: dict[str, Json] = {TASK: str(folder), IMAGE: str(image) if image else None}
         return Prompt(prompt_id=name, text=({"role": "user", "content": text},), metadata=metadata)
+
+
+class VerifiersRows:
+    """The data set of an environment of verifiers, and its held-out one where it has that."""
+
+    def __init__(self, config: VerifiersRowsConfig) -> None:
+        """Raises `MissingPackageError`; `ConfigError` where the environment cannot be loaded."""
+        if importlib.util.find_spec("verifiers") is None:
+            raise MissingPackageError(
+                f'--task verifiers: its package is not installed; pip install "{VERIFIERS}".'
+            )
+        from rlcore_environment.adapters import verifiers
+
+        self._env = verifiers.load(config.environment, config.options)
+
+    def prompts(self) -> Prompts:
+        """Each row with its messages, its answer as the label, and what its rubric reads as metadata."""
+        train = list(_of_rows(self._env.get_dataset(), "train"))
+        self._env.build_eval_dataset()
+        if self._env.eval_dataset is None:
+            return Prompts(train=train)
+        return Prompts(train=train, held_out={"eval": list(_of_rows(self._env.get_eval_dataset(), "eval"))})
+
+
+def _of_rows(rows: Iterable[Mapping[str, Any]], name: str) -> Iterable[Prompt]:
+    for number, row in enumerate(rows):
+        metadata = {key: row[key] for key in ("info", "task", "example_id") if row.get(key) is not None}
+        text = row["prompt"]
+        yield Prompt(
+            prompt_id=f"{name}:{number}",
+            text=text if isinstance(text, str) else tuple(map(_message, text)),
+            label=row.get("answer"),
+            metadata=metadata,
+        )
+
+
+def _message(message: Mapping[str, Any]) -> Mapping[str, Json]:
+    """Without the keys that a table fills with None."""
+    return {key: value for key, value in message.items() if value is not None}

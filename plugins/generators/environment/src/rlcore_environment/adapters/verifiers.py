@@ -34,8 +34,9 @@ class VerifiersEnvironment:
         row = {
             "prompt": [dict(message) for message in messages],
             "answer": "" if prompt.label is None else str(prompt.label),
-            "info": dict(metadata.get("info") or {}),
+            "info": metadata.get("info") or {},
             "example_id": metadata.get("example_id", sample.group_id),
+            **({"task": metadata["task"]} if "task" in metadata else {}),
         }
         self._seen = len(messages)
         self._task = asyncio.ensure_future(self._rollout(row))
@@ -57,7 +58,7 @@ class VerifiersEnvironment:
         return Step(
             reward=float(state["reward"]),
             done=True,
-            truncated=state.get("stop_condition") == "max_turns_reached",
+            truncated=state.get("stop_condition") == "max_turns_reached" and self._env.max_turns != 1,
             metrics=metrics,
         )
 
@@ -99,13 +100,15 @@ def load(name: str, options: Mapping[str, Json]) -> Any:
     """The environment. Raises `ConfigError` where it cannot be loaded."""
     import verifiers
 
-    if not hasattr(verifiers, "load_environment"):
-        raise ConfigError(
-            f"--generator.kind verifiers: found verifiers {verifiers.__version__}, expected 0.1; "
-            'pip install "verifiers>=0.1.14,<0.2".'
-        )
     try:
-        return verifiers.load_environment(name, **options)
+        make = verifiers.load_environment
+    except AttributeError as error:
+        raise ConfigError(
+            f"--generator.kind verifiers: found verifiers {verifiers.__version__}, which loads no "
+            f'environment ({error}); pip install "verifiers>=0.1.14,<0.2".'
+        ) from error
+    try:
+        return make(name, **options)
     except Exception as error:  # an environment is a package of its own, with faults of its own
         said = " ".join(str(error).split())
         raise ConfigError(f"--generator.environment {name}: verifiers cannot load it: {said}") from error
