@@ -43,8 +43,8 @@ SPELLINGS = {
 """How metadata from before SPDX say it. `BSD`: which one, they do not say."""
 OWN_TERMS = ("nvidia-", "cuda-")
 """The CUDA build of torch brings these."""
-READ = {"zss": "BSD-3-Clause"}
-"""Of packages whose metadata say nothing: what their license file is."""
+READ = {"protobuf-py-ext": "Apache-2.0", "zss": "BSD-3-Clause"}
+"""Of packages whose metadata say nothing: what their license file is, or that of their repository."""
 HEAD = """# Licenses
 
 Made by `python scripts/licenses_page.py` from the metadata of the installed packages.
