@@ -74,6 +74,18 @@ def test_no_command_without_isolation() -> None:
         bare.run_command(["/bin/true"], folder="/")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone may mount it")
+def test_commands_see_their_own_processes_alone(sandbox: Sandbox) -> None:
+    done = shell(
+        sandbox, "readlink /proc/self/exe; ls -d /proc/[0-9]*; ls /proc/1/fd; echo x > /proc/self/comm"
+    )
+    lines = done.stdout.split()
+    assert lines[0] == os.path.realpath(shutil.which("readlink") or "")
+    assert len(lines) < 8
+    assert done.stderr.count("Permission denied") == 1
+    assert "Read-only" in done.stderr
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only then it can be seen")
 def test_files_belong_to_nobody_of_this_machine(sandbox: Sandbox, tmp_path: Path) -> None:
     shell(sandbox, "touch file")

@@ -92,6 +92,8 @@ def guard(setup: dict[str, Any], job: dict[str, Any], inner: Sequence[int], faul
     if setup["isolated"] and "/tmp" not in setup["writable"]:
         size = f"size={setup['files_mib']}m,nr_inodes=4096,mode=1777"
         mount("tmp", "/tmp", "tmpfs", namespaces.MS_NOSUID | namespaces.MS_NODEV, size)
+    if setup["writable"]:
+        namespaces.show_own_processes()
     for name, text in job.get("files", {}).items():
         with open(f"{job['folder']}/{name}", "w", encoding="utf-8", errors="surrogatepass") as file:
             file.write(text)

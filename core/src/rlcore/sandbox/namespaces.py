@@ -1,5 +1,6 @@
 """Namespaces, mounts and the root of the jail's keeper (`jail.py`). Only the standard library."""
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -8,7 +9,7 @@ import struct
 LIBC = ctypes.CDLL(None, use_errno=True)
 NEW_NS, NEW_UTS, NEW_IPC = 0x00020000, 0x04000000, 0x08000000
 NEW_USER, NEW_PID, NEW_NET = 0x10000000, 0x20000000, 0x40000000
-MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 8, 4096, 16384, 1 << 18
 MNT_DETACH, AT_FDCWD, AT_RECURSIVE = 2, -100, 0x8000
 MOUNT_SETATTR = 442
 READ_ONLY, NO_SUID, NO_DEV = 1, 2, 4
@@ -76,6 +77,8 @@ def build_root(folders: list[str], writable: dict[str, str], system: str) -> Non
             pass
         mount(f"/dev/{device}", f"{ROOT}/dev/{device}", None, MS_BIND)
     os.mkdir(f"{ROOT}/tmp")
+    if writable:
+        os.mkdir(f"{ROOT}/proc")
     for path, folder in writable.items():
         os.makedirs(ROOT + path, exist_ok=True)
         mount(folder, ROOT + path, None, MS_BIND)
@@ -106,6 +109,15 @@ def show(path: str, system: str) -> None:
             pass
     mount(path, there, None, MS_BIND | MS_REC)
     restrict(there, READ_ONLY | NO_SUID | NO_DEV)
+
+
+def show_own_processes() -> None:
+    """Mounts /proc for the process namespace, where the kernel allows it: it does for root.
+
+    Commands need it to find the libraries beside a program. It can be read alone, and shows no other process.
+    """
+    with contextlib.suppress(OSError):
+        mount("proc", "/proc", "proc", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
 
 def die_with(parent: int) -> None:

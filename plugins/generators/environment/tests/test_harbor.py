@@ -210,6 +210,8 @@ def test_what_a_sandbox_does_not_have_is_refused(
     folder = write(tmp_path / "task", dockerfile=dockerfile, more=more)
     with pytest.raises(DataError, match=said):
         read_task(folder)
+    if "RUN" in said:
+        assert str(read_task(folder, ignore_run=True).workdir) == "/app"
 
 
 def test_an_image_takes_the_place_of_what_builds_it(tmp_path: Path) -> None:

@@ -82,6 +82,10 @@ class HarborTasksConfig(Config):
         None,
         description="folder of unpacked images, by the tasks' names, in place of this machine's system",
     )
+    ignore_run: bool = Field(
+        False,
+        description="take tasks whose Dockerfile has RUN, and pass it over: this machine has what they need",
+    )
     held_out: int = Field(0, ge=0, description="tasks that are only evaluated: the last ones by name")
     how: str = Field(
         "You work in a Linux shell. Write one command or script at a time, in a block that begins with "

@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -55,8 +55,11 @@ class HarborTask:
         return sorted({"/tests", "/logs", "/tmp", *homes, *(f"/{path.parts[1]}" for path in paths)})
 
 
-def read_task(folder: Path, image: Path | None = None) -> HarborTask:
-    """The task in `folder`. Raises `DataError` where it is none, or needs more than a sandbox."""
+def read_task(folder: Path, image: Path | None = None, *, ignore_run: bool = False) -> HarborTask:
+    """The task in `folder`. Raises `DataError` where it is none, or needs more than a sandbox.
+
+    `ignore_run`: whatever its Dockerfile runs is there already.
+    """
     try:
         config = tomllib.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -66,7 +69,7 @@ def read_task(folder: Path, image: Path | None = None) -> HarborTask:
     if lacking := _beyond(folder, config):
         raise DataError(f"{folder}: the task needs {lacking}, which a sandbox does not have.")
     environment = config.get("environment", {})
-    built = _Dockerfile(folder, image)
+    built = _Dockerfile(folder, image, {*IGNORED, *({"RUN"} if ignore_run else ())})
     workdir = PurePosixPath(environment.get("workdir") or built.workdir)
     verifier = config.get("verifier", {})
     task = HarborTask(
@@ -116,7 +119,7 @@ def _beyond(folder: Path, config: Mapping[str, Any]) -> str:
 class _Dockerfile:
     """What a task's Dockerfile says, as far as it can be had without building an image."""
 
-    def __init__(self, folder: Path, image: Path | None) -> None:
+    def __init__(self, folder: Path, image: Path | None, ignored: Set[str]) -> None:
         self.workdir = PurePosixPath("/app")
         self.environment: dict[str, str] = {}
         self.copies: list[Copy] = []
@@ -133,10 +136,11 @@ class _Dockerfile:
                 self.environment.update(_variables(rest))
             elif image is None and word in ("COPY", "ADD"):
                 self.copies.append(self._copy(f"{file}: {word} {rest}", rest))
-            elif image is None and word not in IGNORED:
+            elif image is None and word not in ignored:
                 raise DataError(
                     f"{file}: found {word} {rest[:60]}, which builds an image: give the unpacked images "
-                    "of such tasks with --source.images."
+                    "of such tasks with --source.images, or add --source.ignore-run where this machine has "
+                    "what it installs."
                 )
 
     def _copy(self, where: str, rest: str) -> Copy:

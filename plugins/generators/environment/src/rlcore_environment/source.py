@@ -12,8 +12,8 @@ from rlcore_environment.config import EpisodesConfig, HarborTasksConfig, Verifie
 from rlcore_environment.harbor_task import CONFIG, INSTRUCTION, read_task
 
 VERIFIERS = "verifiers>=0.1.14,<0.2"
-TASK, IMAGE = "harbor_task", "harbor_image"
-"""In a prompt's metadata: the task's folder; the folder of its unpacked image."""
+TASK, IMAGE, IGNORE_RUN = "harbor_task", "harbor_image", "harbor_ignore_run"
+"""In a prompt's metadata: the task's folder; that of its unpacked image; whether `RUN` is passed over."""
 
 
 class Episodes:
@@ -63,13 +63,17 @@ class HarborTasks:
             raise DataError(
                 f"--source.images: found no folder {image}, expected the unpacked image of {name}."
             )
-        read_task(folder, image)
+        read_task(folder, image, ignore_run=self._config.ignore_run)
         try:
             instruction = (folder / INSTRUCTION).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             raise DataError(f"{folder}: its {INSTRUCTION} cannot be read: {error}.") from error
         text = f"{self._config.how}\n\n{instruction}".strip()
-        metadata: dict[str, Json] = {TASK: str(folder), IMAGE: str(image) if image else None}
+        metadata: dict[str, Json] = {
+            TASK: str(folder),
+            IMAGE: str(image) if image else None,
+            IGNORE_RUN: self._config.ignore_run,
+        }
         return Prompt(prompt_id=name, text=({"role": "user", "content": text},), metadata=metadata)
 
 

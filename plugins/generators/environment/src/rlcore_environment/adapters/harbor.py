@@ -15,7 +15,7 @@ from rlcore_environment.generator import EpisodeGenerator
 from rlcore_environment.harbor_task import HarborTask, read_task
 from rlcore_environment.harbor_trial import HarborTrial
 from rlcore_environment.protocol import Step
-from rlcore_environment.source import IMAGE, TASK
+from rlcore_environment.source import IGNORE_RUN, IMAGE, TASK
 
 T = TypeVar("T")
 FENCE = re.compile(r"```([^\n`]*)\n(.*?)(?:```|\Z)", re.DOTALL)
@@ -36,7 +36,11 @@ class HarborEnvironment:
         if TASK not in metadata:
             raise ValueError("the prompt has no task: expected --task harbor")
         image = metadata.get(IMAGE)
-        task = read_task(Path(str(metadata[TASK])), Path(str(image)) if image else None)
+        task = read_task(
+            Path(str(metadata[TASK])),
+            Path(str(image)) if image else None,
+            ignore_run=bool(metadata.get(IGNORE_RUN)),
+        )
         await self._do(lambda: self._begin(task))
         return ""
 
