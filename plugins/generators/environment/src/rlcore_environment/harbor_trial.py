@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,14 +25,14 @@ class HarborTrial:
     def __init__(self, task: HarborTask, limits: SandboxLimits) -> None:
         self._task = task
         self._root = Path(tempfile.mkdtemp(prefix="rlcore-harbor-", dir=os.environ.get("RLCORE_SCRATCH")))
-        self._root.chmod(0o755)
         try:
             for name in task.writable:
                 self._begin(name)
             for copy in task.copies:
                 self._copy(copy)
             self._inside(str(task.workdir)).mkdir(parents=True, exist_ok=True)
-            _open_to_all(self._root)
+            for name in task.writable:  # but not the folder above, which keeps other users of the machine out
+                _open_to_all(self._inside(name))
             folders = {name: str(self._inside(name)) for name in task.writable}
             self._sandbox = Sandbox(limits, folders=folders, system=str(task.image or ""))
         except BaseException:
@@ -116,16 +117,24 @@ class HarborTrial:
                 shutil.copy(source, place)
 
     def _remove(self) -> None:
+        _unlock(self._root)
         shutil.rmtree(self._root, ignore_errors=True)
 
 
 def _empty(folder: Path) -> None:
     """The folder itself stays: the sandbox holds on to it."""
+    _unlock(folder)
     for entry in os.scandir(folder):
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path)
         else:
             os.unlink(entry.path)
+
+
+def _unlock(folder: Path) -> None:
+    """Commands may have locked what they wrote; an ordinary user could not remove that."""
+    if os.geteuid() != 0:
+        subprocess.run(["chmod", "-R", "u+rwX", str(folder)], capture_output=True, check=False)
 
 
 def _open_to_all(root: Path) -> None:
