@@ -1,12 +1,15 @@
-"""The program that plays environments of verifiers 0.3 and later.
+"""The program that plays environments of verifiers: here of 0.1, which the tests have.
 
-`RLCORE_VERIFIERS_PYTHON` names an interpreter that has such verifiers; their harness needs `uv` on the PATH.
+`RLCORE_VERIFIERS_PYTHON` names an interpreter with verifiers 0.3 or later; their harness needs `uv`.
 """
 
+import importlib.util
 import json
 import os
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +21,7 @@ from rlcore_session.generator import SessionGenerator
 from rlcore_testing.token_engine import CountingReward, TokenEngine
 
 PYTHON = os.environ.get("RLCORE_VERIFIERS_PYTHON", "")
+needs_verifiers = pytest.mark.skipif(importlib.util.find_spec("verifiers") is None, reason="needs verifiers")
 SUMS = """
 import verifiers.v1 as vf
 
@@ -37,15 +41,51 @@ class SumsTaskset(vf.Taskset[SumsTask, vf.TasksetConfig]):
 """
 
 
-async def played(python: str, number: int) -> Sample:
-    engine = TokenEngine(lambda prompt, seed: "it is 6")
-    agent = {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}
-    settings = json.dumps({"taskset": {"id": "sums_of_v1"}, "agent": agent})
-    command = (python, str(verifiers_program.__file__), settings)
+TOOLS = '''
+import verifiers as vf
+from datasets import Dataset
+
+def add(a: int, b: int) -> int:
+    """Add two numbers.
+
+    Args:
+        a: one
+        b: the other
+    """
+    return a + b
+
+async def right(completion, answer, **rest):
+    last = completion[-1]
+    said = last["content"] if isinstance(last, dict) else last.content
+    return float(answer in said)
+
+def load_environment(answer="7"):
+    rows = Dataset.from_list([{"question": "3 + 4?", "answer": answer}])
+    return vf.ToolEnv(dataset=rows, tools=[add], rubric=vf.Rubric(funcs=[right]), max_turns=4)
+'''
+V1 = {
+    "taskset": {"id": "sums_of_v1"},
+    "agent": {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}},
+}
+
+
+def calls_first(prompt: str, seed: int) -> str:
+    call = '{"name": "add", "arguments": {"a": 3, "b": 4}}'
+    return "It is 7." if call in prompt else f"<tool_call>\n{call}\n</tool_call>"
+
+
+async def played(
+    python: str,
+    settings: Mapping[str, Any],
+    number: int,
+    answer: Callable[[str, int], str] = lambda prompt, seed: "it is 6",
+) -> Sample:
+    engine = TokenEngine(answer)
+    command = (python, str(verifiers_program.__file__), json.dumps(settings))
     generator = SessionGenerator(SessionConfig(command=command, reward="agent", timeout=300))
     prompt = Prompt(prompt_id="p", text="play", metadata={"seed": number})
     ctx = EngineContext(
-        engine, engine.tokenizer, Sampling(max_tokens=500), CountingReward(), context_length=4000
+        engine, engine.tokenizer, Sampling(max_tokens=2000), CountingReward(), context_length=8000
     )
     try:
         pending = Sample(prompt=prompt, prompt_ids=(1,), group_id=0, index=0, rollout_id="0.0")
@@ -55,10 +95,38 @@ async def played(python: str, number: int) -> Sample:
     return found
 
 
-async def test_other_verifiers_are_told() -> None:
-    found = await played(sys.executable, 0)
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tools_of_verifiers.py").write_text(TOOLS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+@needs_verifiers
+async def test_an_environment_with_tools(tools: None) -> None:
+    """verifiers' own loop makes the calls that the endpoint has read in the policy's text."""
+    found = await played(sys.executable, {"environment": "tools-of-verifiers"}, 0, calls_first)
+    assert found.status is GenerationStatus.COMPLETED, found.metadata
+    assert (found.text, found.metrics["turns"]) == ("It is 7.", 2)
+    assert found.score is not None
+    assert found.score.value == 1
+    assert found.score.parts["right"] == 1
+    assert found.score.parts["total_tool_calls"] == 1
+
+
+@needs_verifiers
+@pytest.mark.parametrize(
+    ("settings", "number", "said"),
+    [
+        ({"environment": "tools-of-verifiers"}, 1, "no row of number 1"),
+        (V1, 0, "verifiers 0.3 or later is needed in this environment"),
+    ],
+)
+async def test_what_there_is_not_is_told(
+    tools: None, settings: dict[str, Any], number: int, said: str
+) -> None:
+    found = await played(sys.executable, settings, number)
     assert (found.status, found.failure) == (GenerationStatus.FAILED, "crashed")
-    assert "verifiers 0.3 or later is needed in this environment" in found.metadata["agent_error"]
+    assert said in found.metadata["agent_error"]
 
 
 @pytest.mark.skipif(not PYTHON, reason="RLCORE_VERIFIERS_PYTHON names no interpreter")
@@ -67,7 +135,7 @@ async def test_an_episode_is_a_sample_with_the_environments_reward(
 ) -> None:
     (tmp_path / "sums_of_v1.py").write_text(SUMS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    right, wrong, none = [await played(PYTHON, number) for number in (3, 2, 9)]
+    right, wrong, none = [await played(PYTHON, V1, number) for number in (3, 2, 9)]
     assert right.status is GenerationStatus.COMPLETED, right.metadata
     assert right.text == "it is 6"
     assert right.score is not None
