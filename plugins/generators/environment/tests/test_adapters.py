@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ def test_a_game_of_textarena() -> None:
     assert 0 <= last.reward <= 1
 
 
-def test_an_environment_of_verifiers() -> None:
+def test_an_environment_of_verifiers(monkeypatch: pytest.MonkeyPatch) -> None:
     vf = pytest.importorskip("verifiers")
     if not hasattr(vf, "MultiTurnEnv"):
         pytest.skip("the environments of the 0.1 line")
@@ -102,7 +103,9 @@ def test_an_environment_of_verifiers() -> None:
         return float(completion[-1].content == answer)
 
     rows = Dataset.from_list([{"question": "x", "answer": "y"}])
-    environment = Twice(dataset=rows, rubric=vf.Rubric(funcs=[right]), max_turns=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(signal, "signal", lambda *_: None)  # it takes the process's
+        environment = Twice(dataset=rows, rubric=vf.Rubric(funcs=[right]), max_turns=2)
 
     async def play(*answers: str) -> list[Step]:
         made = VerifiersEnvironment("twice", {}, environment)
@@ -149,7 +152,9 @@ class TestVerifiersRows(SourceConformance):
 
 def test_an_environment_that_verifiers_ships(sums: str) -> None:
     """Its rows are the prompts, its rubric gives the reward."""
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     found = VerifiersRows(VerifiersRowsConfig(environment=sums, options={"terms": 3})).prompts()
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
     assert (len(found.train), len(found.held_out["eval"])) == (4, 2)
     row = found.train[1]
     assert [message["role"] for message in row.text if not isinstance(message, str)] == ["system", "user"]

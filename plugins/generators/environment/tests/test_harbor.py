@@ -137,9 +137,9 @@ def test_rewards_as_json(
 def test_commands_and_tests_have_limits(tmp_path: Path) -> None:
     folder = write(tmp_path / "task", test="#!/bin/bash\nsleep 60\n")
     steps = work(
-        folder, "```bash\nsleep 60\n```", "```bash\nseq 9999\n```", command_seconds=0.3, output_chars=5
+        folder, "```bash\nsleep 60\n```", "```bash\nseq 9999\n```", command_seconds=2, output_chars=5
     )
-    assert [step.observation for step in steps] == ["[ended after 0.3 s]", "1\n2\n3\n[cut]\n[exit code 0]"]
+    assert [step.observation for step in steps] == ["[ended after 2 s]", "1\n2\n3\n[cut]\n[exit code 0]"]
     with pytest.raises(RuntimeError, match="timeout"):
         work(folder, "Done.", step_timeout=0.3)
 

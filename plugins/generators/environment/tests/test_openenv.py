@@ -2,7 +2,7 @@
 
 import asyncio
 import importlib.util
-import socket
+import os
 import subprocess
 import sys
 import time
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rlcore import ConfigError, GenerationStatus, Generator, Json, Prompt, Sample, Sampling
+from rlcore import ConfigError, GenerationStatus, Generator, Json, Prompt, Sample, Sampling, free_port
 from rlcore.rollout.context import EngineContext
 from rlcore_environment.adapters.openenv import OpenEnvEnvironment, OpenEnvServer, find_server
 from rlcore_environment.config import EnvironmentConfig
@@ -32,10 +32,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """What `openenv init` makes: an environment that repeats a message, for one session at a time."""
     folder = tmp_path_factory.mktemp("openenv")
     init = [sys.executable, "-m", "openenv.cli", "init", "echo_game", "-o", str(folder)]
-    subprocess.run(init, check=True, capture_output=True, timeout=START_S)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    without_uv = {**os.environ, "PATH": "/usr/bin:/bin"}  # which would look for packages on the network
+    subprocess.run(init, env=without_uv, check=True, capture_output=True, timeout=START_S)
+    port = free_port()
     command = [sys.executable, "-m", "uvicorn", "server.app:app", "--host", "127.0.0.1", "--port", str(port)]
     process = subprocess.Popen(command, cwd=folder / "echo_game", stderr=subprocess.DEVNULL)
     try:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rlcore import ConfigError, Json, Sample
@@ -108,10 +110,24 @@ def load(name: str, options: Mapping[str, Json]) -> Any:
             f'environment ({error}); pip install "verifiers>=0.1.14,<0.2".'
         ) from error
     try:
-        return make(name, **options)
+        with _kept_signals():
+            return make(name, **options)
     except Exception as error:  # an environment is a package of its own, with faults of its own
         said = " ".join(str(error).split())
         raise ConfigError(f"--generator.environment {name}: verifiers cannot load it: {said}") from error
+
+
+@contextlib.contextmanager
+def _kept_signals() -> Iterator[None]:
+    """An environment takes SIGINT and SIGTERM for itself; they are the run's, which ends its environments."""
+    is_main = threading.current_thread() is threading.main_thread()
+    kept = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)} if is_main else {}
+    try:
+        yield
+    finally:
+        for one, handler in kept.items():
+            if handler is not None:  # then it is not Python's
+                signal.signal(one, handler)
 
 
 def bridge(adapter: VerifiersEnvironment) -> Any:
