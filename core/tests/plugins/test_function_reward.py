@@ -78,6 +78,15 @@ def test_trls_own_functions() -> None:
     assert values(get_soft_overlong_punishment(max_completion_len=2, soft_punish_cache=1)) == [-1.0, 0.0]
 
 
+def test_what_a_function_of_trl_logs_is_a_part() -> None:
+    def logs(completions: Any, log_metric: Any, log_extra: Any, **columns: Any) -> list[float]:
+        log_metric("longest", float(max(map(len, completions))))
+        log_extra("said", completions)
+        return [0.0] * len(completions)
+
+    assert [score.parts for score in FunctionReward(logs).score(GROUP)] == [{"longest": 4.0}] * 2
+
+
 def test_a_parameter_that_nothing_fills() -> None:
     def asks(response: str, gold: str) -> float:
         return float(response == gold)

@@ -12,6 +12,7 @@ import asyncio
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,6 +55,9 @@ SLIME = (frozenset({"args", "sample"}), frozenset({"args", "samples"}))
 
 SLIME_TYPES = "slime.utils.types"
 """Where slime's own samples are, for functions that ask for nothing else."""
+
+TRL_LOGS = frozenset({"log_metric", "log_extra"})
+"""Functions that TRL gives: for a number, which becomes a part, and for texts, which go nowhere."""
 
 TOKENIZER, SPANS = "tokenizer", "token_spans"
 
@@ -106,17 +110,19 @@ class FunctionReward:
     def score(self, samples: Sequence[Sample]) -> list[Score]:
         """One score for each sample."""
         given = [self._arguments(sample) for sample in samples]
-        if self._of_group:
-            columns: dict[str, Any] = {
-                name: [one.get(name) for one in given] for one in given for name in one
-            }
-            if TOKENIZER in columns:
-                columns[TOKENIZER] = self._tokenizer
-            if self._slime:
-                columns["args"] = given[0]["args"]
-            [answers] = self._called([columns])
-            return list(map(_score, answers))
-        return list(map(_score, self._called(given)))
+        if not self._of_group:
+            return list(map(_score, self._called(given)))
+        columns: dict[str, Any] = {name: [one.get(name) for one in given] for one in given for name in one}
+        logged: dict[str, float] = {}
+        whole = {
+            TOKENIZER: self._tokenizer,
+            "args": SimpleNamespace(),
+            "log_metric": logged.__setitem__,
+            "log_extra": lambda *_: None,
+        }
+        columns.update({name: value for name, value in whole.items() if name in self._names})
+        [answers] = self._called([columns])
+        return [replace(score, parts={**logged, **score.parts}) for score in map(_score, answers)]
 
     def _called(self, calls: Sequence[Mapping[str, Any]]) -> list[Any]:
         if not _is_coroutine(self._function):
@@ -133,6 +139,8 @@ class FunctionReward:
         known = {**OF_GROUP, **OF_SAMPLE} if self._of_group else OF_SAMPLE
         given: dict[str, Any] = {}
         for name in self._names:
+            if self._of_group and name in TRL_LOGS:
+                continue
             if name in self._slime:
                 given[name] = SimpleNamespace() if name == "args" else self._of_slime(sample)
             elif name in known:
