@@ -150,6 +150,23 @@ def test_answers_become_actions(kind: str, text: str, action: dict[str, Any] | N
     assert OpenEnvServer("", {}, "x", {"type": kind}, "").action(text) == action
 
 
+@pytest.mark.parametrize(
+    ("shown", "told"),
+    [
+        ("", '{"result": {"data": 7, "text": "ü"}, "error": null}'),
+        ("result.text", "ü"),
+        ("result.data", "7"),
+        ("error", ""),
+        ("result.data.deeper", ""),
+    ],
+)
+def test_what_of_an_observation_is_shown(shown: str, told: str) -> None:
+    result = {"result": {"data": 7, "text": "ü"}, "error": None, "metadata": {"x": 1}}
+    server = OpenEnvServer("", {}, "", {}, shown)
+    assert server.observation({"observation": result}) == told
+    assert server.observation({"observation": {"metadata": {}}}) == ""
+
+
 def test_what_leads_to_no_server_is_refused(url: str) -> None:
     for where, options, said in (
         ("echo", {}, "expected the URL"),

@@ -29,7 +29,9 @@ class OpenEnvOptions(Config):
     """`--generator.options` of an OpenEnv server."""
 
     action: str = Field("", description="field of the action that the answer fills; empty: the only one")
-    observation: str = Field("", description="field of the observation that is shown; empty: all, as JSON")
+    observation: str = Field(
+        "", description="field of the observation that is shown, or a.b; empty: all, as JSON"
+    )
     token_env: str = Field("", description="environment variable that holds a bearer token; empty: no token")
 
 
@@ -57,13 +59,13 @@ class OpenEnvServer:
         return None if value is None else {self.field: value}
 
     def observation(self, data: Mapping[str, Any]) -> str:
-        """What the policy reads of an answer."""
-        shown = data["observation"]
-        if self.shown:
-            value = shown[self.shown]
-            return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        told = {name: value for name, value in shown.items() if name != "metadata"}
-        return json.dumps(told, ensure_ascii=False)
+        """What the policy reads of an answer; "" where that says nothing."""
+        value: Any = {name: one for name, one in data["observation"].items() if name != "metadata"}
+        for name in filter(None, self.shown.split(".")):
+            value = value.get(name) if isinstance(value, Mapping) else None
+        if isinstance(value, str):
+            return value
+        return "" if value in (None, {}) else json.dumps(value, ensure_ascii=False)
 
 
 class OpenEnvEnvironment:
@@ -159,7 +161,7 @@ def _fields(actions: Mapping[str, Any], seen: Mapping[str, Any], chosen: OpenEnv
         ("action", chosen.action, actions),
         ("observation", chosen.observation, seen),
     ):
-        if name and name not in names:
+        if name and name.partition(".")[0] not in names:
             offered = ", ".join(sorted({*names} - {"metadata"}))
             raise ConfigError(f"--generator.options: {option}: found {name!r}, expected one of {offered}.")
     fields = [name for name in actions if name != "metadata"]
