@@ -33,3 +33,20 @@ def test_an_environment_beside_a_generator_of_one_function(run: Run, tmp_path: P
         mask = row["trajectory"]["loss_mask"]
         assert mask[:2] == [0, 0], "the first observation"
         assert mask.count(0) == 2 * TURNS, "an observation before each turn"
+
+
+def test_a_task_of_harbor(run: Run, tmp_path: Path) -> None:
+    """The source brings the generator, the sandbox and the reward; the task's own tests give the numbers."""
+    task = tmp_path / "tasks" / "nothing"
+    (task / "tests").mkdir(parents=True)
+    (task / "task.toml").write_text("")
+    (task / "instruction.md").write_text("Do nothing.")
+    (task / "tests/test.sh").write_text("#!/bin/sh\necho 0.25 > /logs/verifier/reward.txt\n")
+    folder = tmp_path / "run"
+    run(
+        *("train", "--algo", "reinforce++", "--model", "qwen3", "--task", "harbor"),
+        *("--source.path", str(tmp_path / "tasks"), "--source.how", "", "--max-prompt-tokens", "100", *SMALL),
+        *("--max-response-tokens", "8", "--steps", "1", "--run-dir", str(folder)),
+    )
+    [step] = rows(folder)[1:]
+    assert (step["generator/reward"], step["rollout/reward_mean"], step["rollout/failed"]) == (0.25, 0.25, 0)
