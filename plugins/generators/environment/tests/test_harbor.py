@@ -191,6 +191,17 @@ def test_prompts_are_instructions(tmp_path: Path) -> None:
         HarborTasks(HarborTasksConfig(path=str(tmp_path / "none"))).prompts()
 
 
+def test_tasks_that_do_not_fit_may_be_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(tmp_path / "a")
+    write(tmp_path / "b", dockerfile="FROM x\nRUN make\n")
+    with pytest.raises(DataError, match="RUN make"):
+        HarborTasks(HarborTasksConfig(path=str(tmp_path))).prompts()
+    found = HarborTasks(HarborTasksConfig(path=str(tmp_path), skip_unfit=True)).prompts()
+    assert [prompt.prompt_id for prompt in found.train] == ["a"]
+    assert "1 of 2 tasks are left out. The first: " in caplog.text
+    assert "RUN make" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("dockerfile", "more", "said"),
     [

@@ -86,6 +86,7 @@ class HarborTasksConfig(Config):
         False,
         description="take tasks whose Dockerfile has RUN, and pass it over: this machine has what they need",
     )
+    skip_unfit: bool = Field(False, description="leave out tasks that need more than a sandbox, and say so")
     held_out: int = Field(0, ge=0, description="tasks that are only evaluated: the last ones by name")
     how: str = Field(
         "You work in a Linux shell. Write one command or script at a time, in a block that begins with "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from rlcore import DataError, Json, Messages, MissingPackageError, Prompt, Prompts
 from rlcore_environment.config import EpisodesConfig, HarborTasksConfig, VerifiersRowsConfig
 from rlcore_environment.harbor_task import CONFIG, INSTRUCTION, read_task
+
+_log = logging.getLogger(__name__)
 
 VERIFIERS = "verifiers>=0.1.14,<0.2"
 TASK, IMAGE, IGNORE_RUN = "harbor_task", "harbor_image", "harbor_ignore_run"
@@ -44,15 +47,23 @@ class HarborTasks:
 
     def prompts(self) -> Prompts:
         """Raises `DataError` where there is no task, or one that a sandbox cannot run."""
-        root = Path(self._config.path)
+        root, held_out = Path(self._config.path), self._config.held_out
         folders = sorted({file.parent for file in root.rglob(CONFIG)})
-        held_out = self._config.held_out
-        if len(folders) <= held_out:
+        made, unfit = [], []
+        for folder in folders:
+            try:
+                made.append(self._prompt(root, folder))
+            except DataError as error:
+                if not self._config.skip_unfit:
+                    raise
+                unfit.append(error)
+        if unfit:
+            _log.warning("%d of %d tasks are left out. The first: %s", len(unfit), len(folders), unfit[0])
+        if len(made) <= held_out:
             raise DataError(
-                f"--source.path {root}: found {len(folders)} folders with a {CONFIG}, expected more "
+                f"--source.path {root}: found {len(made)} folders with a {CONFIG} that fits, expected more "
                 f"than the {held_out} that are held out."
             )
-        made = [self._prompt(root, folder) for folder in folders]
         kept = len(made) - held_out
         return Prompts(train=made[:kept], held_out={"harbor": made[kept:]} if held_out else {})
 
