@@ -71,11 +71,12 @@ def asks_for_tokenizer(part: RewardPart) -> bool:
 def build_reward(part: RewardPart, tokenizer: Tokenizer | None = None) -> Reward:
     """The reward of `part`. Its factory makes the reward, or is itself a function that scores.
 
-    A function with a parameter `config` is a factory; any other function scores. `tokenizer`: given where
-    `asks_for_tokenizer`.
+    A function with a parameter `config` is a factory; any other function scores, and so does an object that
+    is called with what rewards are given. `tokenizer`: given where `asks_for_tokenizer`.
     """
     factory: Any = part.load()
-    if not inspect.isclass(factory) and "config" not in inspect.signature(factory).parameters:
+    is_function = inspect.isfunction(factory) and "config" not in inspect.signature(factory).parameters
+    if is_function or (not inspect.isclass(factory) and scores(factory)):
         return FunctionReward(factory, tokenizer)
     reward: Reward = part.build(**({TOKENIZER: tokenizer} if asks_for_tokenizer(part) else {}))
     return reward
