@@ -3,7 +3,9 @@
 import asyncio
 import importlib.util
 import json
+import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +42,17 @@ def write(
     return folder
 
 
-def sample(folder: Path) -> Sample:
-    prompt = Prompt(prompt_id="p", text="do it", metadata={"harbor_task": str(folder)})
+def sample(folder: Path, image: Path | None = None) -> Sample:
+    metadata = {"harbor_task": str(folder), "harbor_image": str(image or "")}
+    prompt = Prompt(prompt_id="p", text="do it", metadata=metadata)
     return Sample(prompt=prompt, prompt_ids=(1, 2), group_id=0, index=0, rollout_id="0.0")
 
 
-def work(folder: Path, *answers: str, **settings: Any) -> list[Step]:
+def work(folder: Path, *answers: str, image: Path | None = None, **settings: Any) -> list[Step]:
     async def trial() -> list[Step]:
         made = HarborEnvironment(HarborConfig(**settings))
         try:
-            assert await made.reset(sample(folder)) == ""
+            assert await made.reset(sample(folder, image)) == ""
             return [await made.step(answer) for answer in answers]
         finally:
             await made.close()
@@ -234,6 +237,24 @@ def test_an_image_takes_the_place_of_what_builds_it(tmp_path: Path) -> None:
     assert task.writable == ["/logs", "/root", "/srv", "/tests", "/tmp"]
     with pytest.raises(DataError, match="unpacked image of task"):
         HarborTasks(HarborTasksConfig(path=str(folder), images=str(image))).prompts()
+
+
+def test_a_trial_in_an_unpacked_image(tmp_path: Path) -> None:
+    """One of bash and cat alone, with a file that its image has built into the working directory."""
+    image = tmp_path / "image"
+    linked = subprocess.run(["ldd", "/bin/bash", "/bin/cat"], capture_output=True, text=True, check=True)
+    for name in {"/bin/bash", "/bin/cat", *re.findall(r"(/\S+\.so\S*) \(", linked.stdout)}:
+        (image / name[1:]).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(name, image / name[1:])
+    (image / "app").mkdir()
+    (image / "app/built").write_text("of the image")
+    test = "#!/bin/bash\n[ -e /app/mine ] && echo 1 > /logs/verifier/reward.txt\n"
+    folder = write(tmp_path / "task", test=test, dockerfile="FROM x\nRUN make built\nWORKDIR /app\n")
+    steps = work(folder, "```bash\ncat built; echo x > mine; ls\n```", "Done.", image=image)
+    assert steps[0].observation.startswith("of the image")
+    assert "ls: command not found" in steps[0].observation
+    assert steps[1].reward == 1
+    assert not (image / "app/mine").exists(), "each trial has a copy"
 
 
 @pytest.mark.parametrize(
