@@ -135,16 +135,21 @@ class CommandRun:
         return [row for row in self.rows if row["step"] > 0]
 
 
-def command(arguments: Sequence[str], **known: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command that must succeed; its output."""
+def command(
+    arguments: Sequence[str], *, fails: bool = False, **known: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a command that must succeed, or fail if it `fails`; its output."""
     done = subprocess.run(arguments, capture_output=True, text=True, env=_environment(), **known)
-    if done.returncode:
+    if bool(done.returncode) != fails:
         raise SystemExit(f"{' '.join(arguments)}\nexit code {done.returncode}\n{done.stderr[-4000:]}")
     return done
 
 
-def train(run_dir: Path, *flags: str) -> CommandRun:
-    """`rlcore train FLAGS` to its end, through the real command line; `run_dir` is made anew."""
+def train(run_dir: Path, *flags: str, watch: Callable[[int], None] | None = None) -> CommandRun:
+    """`rlcore train FLAGS` to its end, through the real command line; `run_dir` is made anew.
+
+    `watch` is called with the command's process id, every `POLL_S`.
+    """
     shutil.rmtree(run_dir, ignore_errors=True)
     arguments = [str(RLCORE), "train", "--json", "--run-dir", str(run_dir), *flags]
     run_dir.parent.mkdir(parents=True, exist_ok=True)
@@ -159,6 +164,8 @@ def train(run_dir: Path, *flags: str) -> CommandRun:
             while process.poll() is None:
                 if not first and metrics.exists() and metrics.read_text().count("\n") > 1:
                     first = time.perf_counter() - begin
+                if watch:
+                    watch(process.pid)
                 time.sleep(POLL_S)
         finally:
             process.terminate()
