@@ -7,7 +7,7 @@ import pytest
 from command import Command, rows
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-SMALL = ("--steps", "2", "--prompts-per-step", "2", "--group-size", "4", "--eval-prompts", "2")
+SMALL = ("--steps", "2", "--prompts-per-step", "4", "--group-size", "4", "--eval-prompts", "2")
 TEACHER = "teacher.toml"
 METRIC = {
     "math": "reward/math",
