@@ -1,10 +1,11 @@
 """Evaluations on engines of their own: the same results, while training goes on."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Run, rows
+from command import Run, Start, rows, wait_for
 from documented import undocumented
 
 SETTINGS = (
@@ -67,3 +68,46 @@ def test_nothing_to_evaluate_is_refused(run: Run, tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "a.jsonl"), "--reward", "exact_match", "--eval-engines", "2")
     command = run("train", "--algo", "grpo", "--model", "qwen3", *data, code=2)
     assert "--eval-engines: found 2, but nothing is evaluated; leave it out." in command.stderr
+
+
+SLOW = """\
+algo = "grpo"
+model = "qwen3"
+steps = 200
+prompts_per_step = 8
+group_size = 4
+eval_prompts = 4
+eval_every = 2
+eval_first = false
+eval_engines = 1
+plugin = ["slow.py"]
+
+[eval.held_out]
+task = "copy"
+
+[eval.held_out.reward]
+name = "slow"
+"""
+
+SLOW_REWARD = """\
+import time
+
+
+def slow(sample):
+    time.sleep(1)
+    return 1.0
+"""
+
+
+def test_sigterm_waits_for_the_results(start: Start, tmp_path: Path) -> None:
+    """Once the checkpoint is saved: the weights that they are of would be gone after a resume."""
+    (tmp_path / "run.toml").write_text(SLOW)
+    (tmp_path / "slow.py").write_text(SLOW_REWARD)
+    folder = tmp_path / "run"
+    command = start("train", "--config", str(tmp_path / "run.toml"), "--run-dir", str(folder))
+    wait_for(lambda: (folder / "metrics.jsonl").is_file() and len(rows(folder)) > 2, alive=command)
+    command.process.send_signal(signal.SIGTERM)
+    assert command.wait() == 0
+    step = max(row["step"] for row in rows(folder))
+    assert (folder / "checkpoints" / str(step) / "complete.json").is_file()
+    assert rows(folder)[-1]["eval/step"] == 2

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_LAST_RESULTS_SECONDS = 60.0
+"""What a run that is told to end waits for an evaluation beside training."""
+
 
 @dataclass(kw_only=True)
 class Loop:
@@ -94,11 +97,14 @@ class Loop:
             async with self._saver, contextlib.aclosing(rollouts):
                 while rollout := await self._next(rollouts):
                     if reason := await self._finish_step(rollout, await self._step(rollout)):
-                        return reason
+                        break
+                else:
+                    reason = "completed"
+            await self._last_results()
         finally:
             if self.evaluations is not None:
                 await self.evaluations.stop()
-        return "completed"
+        return reason
 
     async def _evaluate_first(self) -> str:
         """Why the run ends before its first step; empty: it begins."""
@@ -260,6 +266,18 @@ class Loop:
             return RunControl()
         self.trackers.metrics({"step": self.state.step, **row})
         return self.callbacks.after_evaluation(int(row[EVAL_STEP]), row)
+
+    async def _last_results(self) -> None:
+        """Wait for the evaluation that SIGTERM found under way, once the checkpoint is safe."""
+        try:
+            async with asyncio.timeout(_LAST_RESULTS_SECONDS):
+                await self._late_results(wait=True)
+        except TimeoutError:
+            _log.warning(
+                "The evaluation beside training did not end within %d seconds of the last checkpoint: its "
+                "results are lost. `rlcore eval` evaluates the checkpoint.",
+                _LAST_RESULTS_SECONDS,
+            )
 
     async def _publish_for_evaluation(self) -> None:
         """The engines that evaluate take up the weights of the present step, which the others have."""
