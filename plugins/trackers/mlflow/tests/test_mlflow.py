@@ -63,6 +63,9 @@ def test_what_mlflow_finds_of_a_run_and_of_its_resumption(
     assert run.data.metrics["eval/easy/avg_8"] == 0.75
     found = {path.name: path for path in tmp_path.glob("mlflow/**/samples/*.json")}
     assert set(found) == {"easy-1.json", "rollout-2.json", "easy-6.json", "rollout-7.json"}
+    pictures = {path.name: path for path in tmp_path.glob("mlflow/**/distribution/*.png")}
+    assert set(pictures) == {"easy-1.png", "rollout-2.png", "easy-6.png", "rollout-7.png"}
+    assert pictures["easy-1.png"].read_bytes().startswith(b"\x89PNG")
     assert json.loads(found["easy-1.json"].read_text())["data"] == [["p", "12", "2<1>", "21", 0.5]]
 
 

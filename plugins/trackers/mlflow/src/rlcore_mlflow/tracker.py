@@ -13,6 +13,7 @@ from rlcore import Json, MissingPackageError, RunInfo, Sample, Tracker
 from rlcore_mlflow.config import MlflowConfig
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from mlflow import MlflowClient
 
 FOLDER = "mlflow"
@@ -31,9 +32,10 @@ class Mlflow(Tracker):
 
     def __init__(self, config: MlflowConfig) -> None:
         """Raises `MissingPackageError` without mlflow."""
-        if importlib.util.find_spec("mlflow") is None:
+        if any(importlib.util.find_spec(name) is None for name in ("mlflow", "matplotlib")):
             raise MissingPackageError(
-                "--tracker mlflow: mlflow is not installed; pip install 'rlcore-mlflow[client]'."
+                "--tracker mlflow: mlflow or matplotlib is not installed; "
+                "pip install 'rlcore-mlflow[client]'."
             )
         self._config = config
         self._client: MlflowClient
@@ -83,14 +85,14 @@ class Mlflow(Tracker):
         self._client.log_batch(self._id, metrics=numbers)
 
     def evaluation(self, step: int, samples: Mapping[str, Sequence[Sample]]) -> None:
-        """The first answers of each set, as a table."""
+        """The first answers of each set as a table, and how its scores and lengths are distributed."""
         for name, of_set in samples.items():
-            self._table(f"{name}-{step}", of_set)
+            self._show(f"{name}-{step}", of_set)
 
     def rollout(self, step: int, samples: Sequence[Sample]) -> None:
-        """Of a saved rollout the first samples, as a table."""
+        """The same of a saved rollout."""
         if samples and SAVED in samples[0].extras:
-            self._table(f"rollout-{step}", samples)
+            self._show(f"rollout-{step}", samples)
 
     def end(self, reason: str) -> None:
         """The run's status is that of its end."""
@@ -98,7 +100,8 @@ class Mlflow(Tracker):
         status = {"failed": "FAILED", "interrupted": "KILLED", "terminated": "KILLED"}.get(reason, "FINISHED")
         self._client.set_terminated(self._id, status)
 
-    def _table(self, name: str, samples: Sequence[Sample]) -> None:
+    def _show(self, name: str, samples: Sequence[Sample]) -> None:
+        self._client.log_figure(self._id, _distributions(samples), f"distribution/{_key(name)}.png")
         if self._config.samples:
             rows = [_row(sample) for sample in samples[: self._config.samples]]
             self._client.log_dict(self._id, {"columns": COLUMNS, "data": rows}, f"samples/{_key(name)}.json")
@@ -107,6 +110,22 @@ class Mlflow(Tracker):
 def _key(name: str) -> str:
     """A name as MLflow takes it: `avg@8` has a character too many."""
     return re.sub(r"[^\w/. :-]", "_", name)
+
+
+def _distributions(samples: Sequence[Sample]) -> Figure:
+    """Histograms of the rewards and of the response lengths."""
+    from matplotlib.figure import Figure
+
+    values = {
+        "reward": [sample.score.value for sample in samples if sample.score is not None],
+        "response_tokens": [len(sample.response_ids) for sample in samples],
+    }
+    figure = Figure(figsize=(8, 3), layout="constrained")
+    for axes, (name, some) in zip(figure.subplots(1, 2), values.items(), strict=True):
+        axes.hist(some, bins=32)
+        axes.set(xlabel=name, ylabel="samples")
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
 
 
 def _row(sample: Sample) -> list[Json]:
