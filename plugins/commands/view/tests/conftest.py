@@ -1,0 +1,55 @@
+"""The folder of a run, as the run's own parts write it."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from rlcore import Json, Prompt, RunInfo, Sample, Score, Span
+from rlcore.api.config import Config
+from rlcore.tracking.jsonl import Jsonl
+from rlcore.tracking.trace import RUN, Trace
+
+EVIL = "</script><script>alert(1)</script>"
+
+
+def sample(index: int, score: float) -> Sample:
+    return Sample(
+        prompt=Prompt(prompt_id="p", text=EVIL, label="21"),
+        prompt_ids=(1, 2),
+        group_id=0,
+        index=index,
+        rollout_id=f"0.{index}",
+        response_ids=(3, 4),
+        loss_mask=(1, 0),
+        log_probs=(-0.5, 0.0),
+        text="2<1>",
+        spans=(Span(start=0, version=2),),
+        score=Score(value=score),
+        extras={"advantages": (0.5, 0.0), "trained_log_probs": (-0.25, 0.0)},
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of a run of three steps, as the run's own parts write it."""
+    folder = tmp_path / "first"
+    (folder / "logs").mkdir(parents=True)
+    (folder / "logs" / "engine 0.log").write_text("ready\n")
+    (folder / "run.toml").write_text('steps = 3\nlr = 0.5\n\n[tracker.post]\ntoken = "hunter2"\n')
+    tracker, trace = Jsonl(Config()), Trace(folder, 2**20)
+    settings: dict[str, Json] = {"save_rollouts_every": 2}
+    tracker.start(RunInfo(folder=folder, settings=settings, plugins={}, step=0, decode=str))
+    with trace.span(RUN, "evaluate", step=0):
+        tracker.evaluation(0, {"easy": [sample(0, 0.5)]})
+    for step in (1, 2, 3):
+        for phase in ("rollout", "train"):
+            with trace.span(RUN, phase, step=step):
+                time.sleep(0.001)
+        tracker.rollout(step, [sample(index, index / 4) for index in range(4)])
+        row = {"step": step, "rollout/reward_mean": step / 4, "time/step_s": 2.0, "eval/easy/score": 0.5}
+        tracker.metrics(step, row | {"rollout/response_tokens": 8})
+        trace.flush()
+    trace.end("completed")
+    tracker.end("completed")
+    return folder

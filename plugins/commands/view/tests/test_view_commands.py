@@ -1,0 +1,84 @@
+"""`rlcore view` and `rlcore report` as commands."""
+
+import json
+import queue
+import re
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlcore_cli.main import run as rlcore
+from rlcore_view import page
+from rlcore_view.answers import Answers
+from rlcore_view.command import open_browser
+from rlcore_view.report import held
+
+EVIL = "</script><script>alert(1)</script>"
+"""The prompt of each sample in `folder`."""
+
+
+def _held(html: str) -> dict[str, Any]:
+    (text,) = re.findall(r'<script id="data" type="application/json">(.*?)</script>', html, re.DOTALL)
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def test_a_report_is_one_file_with_all_that_it_needs(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert rlcore(["report", str(folder)]) == 0
+    assert capsys.readouterr().out.startswith(f"{folder}/report.html (")
+    html = (folder / "report.html").read_text()
+    assert not re.search(r'<(script src|link rel="stylesheet")', html)
+    assert EVIL not in html
+    assert "hunter2" not in html
+    found = _held(html)
+    assert found["runs"][0]["name"] == "first"
+    assert found["run/0/settings"]["settings"]["lr"] == 0.5
+    assert found["run/0/samples/eval-0"]["rows"][0]["prompt"] == EVIL
+    assert found["run/0/samples/rollout-2/3"]["score"] == 0.75
+    assert found["run/0/trace/3"]["spans"]
+    assert "rollout/reward_mean" in found["metrics"]
+    assert not [path for path in found if "logs" in path]
+    assert _held(page.one_file({"run/0/series": 1})) == {"run/0/series": 1}
+
+
+@pytest.mark.parametrize("command", ["view", "report"])
+def test_what_is_no_run_is_refused(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert rlcore([command, str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path}: no run.toml in it, so it is not a run of rlcore.\n"
+    (tmp_path / "run.toml").write_text("")
+    assert rlcore([command, str(tmp_path), f"{tmp_path}/."]) == 2
+    assert "is named twice" in capsys.readouterr().err
+
+
+def test_a_report_that_cannot_be_written_is_one_sentence(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "file").touch()
+    assert rlcore(["report", str(folder), "-o", str(folder / "file" / "a.html")]) == 2
+    assert "a.html could not be written" in capsys.readouterr().err
+
+
+def test_the_slowest_step_of_a_long_run_is_in_the_report(folder: Path) -> None:
+    lines, begin = [], 0
+    for step in range(1, 451):
+        for name, length in (("rollout", 5_000_000 if step == 99 else 1000), ("train", 1000)):
+            about = {"cat": "run", "tid": 0, "name": name, "ts": begin, "dur": length, "args": {"step": step}}
+            lines.append(json.dumps({"ph": "X", "pid": 1, **about}))
+            begin += length
+    (folder / "trace.json").write_text("[\n" + ",\n".join(lines))
+    assert "run/0/trace/99" in held(Answers([folder]))
+
+
+def test_the_browser_gets_a_private_file_and_not_the_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: queue.Queue[str] = queue.Queue()
+    monkeypatch.setattr(webbrowser, "open", opened.put)
+    open_browser("http://127.0.0.1:1/secret/", tmp_path)
+    address = opened.get(timeout=20)
+    assert "secret" not in address
+    assert "url=http://127.0.0.1:1/secret/" in Path(address.removeprefix("file://")).read_text()
