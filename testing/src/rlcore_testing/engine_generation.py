@@ -89,7 +89,7 @@ class GenerationConformance(Abilities):
     async def test_n_samples_of_one_prompt_differ(self, client: EngineClient, references: References) -> None:
         answers = await client.generate(PROMPT, Sampling(max_tokens=16), n=6, seed=5)
         assert len({answer.token_ids for answer in answers}) == 6
-        assert max(gap(references[0], answer) for answer in answers) <= TOLERANCE
+        assert all(gap(references[0], answer) <= TOLERANCE for answer in answers)
 
     async def test_many_requests_at_once_come_back_in_order(
         self, client: EngineClient, references: References

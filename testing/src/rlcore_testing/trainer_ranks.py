@@ -14,7 +14,6 @@ from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.run_config import RunConfig
 from rlcore.api.trainer import (
-    LossResult,
     Models,
     Rendezvous,
     Roles,
@@ -24,9 +23,20 @@ from rlcore.api.trainer import (
     Trainer,
 )
 from rlcore_testing.tiny import random_batch
+from rlcore_testing.trainer_reference import (
+    TEMPERATURE,
+    entropy_of,
+    every_loss,
+    hf_distributions,
+    hf_model,
+    linear_loss,
+    no_number,
+    no_slope,
+    with_given,
+)
 
 SETTINGS = OptimizerSettings(lr=1e-2, adam_eps=1e-4, lr_schedule="linear", total_steps=8, weight_decay=0.1)
-TEMPERATURE, BUDGET = 0.7, 4096
+BUDGET = 4096
 SMALL_BUDGET = 30
 
 
@@ -47,37 +57,6 @@ def policy_of(port: int, part: Part, bridge: Part, path: str) -> TrainedPolicy:
     return policy
 
 
-def linear_loss(outputs: TokenOutputs, batch: TrainBatch) -> LossResult:
-    """Σ weight · advantage · log-prob, whose gradient autograd gives on any model of the same weights."""
-    columns = batch.per_token
-    values = columns["weights"] * columns["advantages"] * outputs.log_probs
-    return LossResult(total=values.sum(), metrics={"tokens": torch.tensor(float(len(values)))})
-
-
-def no_number(outputs: TokenOutputs, batch: TrainBatch) -> LossResult:
-    """A loss that is not finite."""
-    return LossResult(total=outputs.log_probs.sum() * float("nan"))
-
-
-def hf_log_probs(model: Any, batch: TrainBatch) -> Tensor:
-    """Log-probs fp32 [R] of a model of transformers, sample by sample, without padding."""
-    rows, start = [], 0
-    for prompt, response in zip(batch.prompt_lengths.tolist(), batch.response_lengths.tolist(), strict=True):
-        ids = batch.tokens[start : start + prompt + response]
-        start += prompt + response
-        if response:
-            logits = model(input_ids=ids[None]).logits[0, prompt - 1 : -1].float() / TEMPERATURE
-            rows.append(torch.log_softmax(logits, -1).gather(1, ids[prompt:, None])[:, 0])
-    return torch.cat(rows)
-
-
-def hf_model(path: str) -> Any:
-    """The model of transformers in fp32."""
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
-
-
 def _forward(policy: Any, batch: TrainBatch, budget: int = BUDGET, **more: Any) -> dict[str, Tensor]:
     outputs: dict[str, Tensor] = policy.forward(
         batch, temperature=TEMPERATURE, tokens_per_rank=budget, **more
@@ -93,42 +72,61 @@ def _weights(policy: TrainedPolicy) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu().clone() for name, tensor in policy.hf_tensors()}
 
 
+def _apart(one: Tensor, other: Tensor) -> float:
+    """The largest difference, NaN where one is not a number."""
+    assert one.shape == other.shape
+    return float((one - other).abs().max())
+
+
 def _largest(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+    """The largest difference of all, NaN where one is not a number (`max` would pass over it)."""
     assert one.keys() == other.keys()
-    return max(float((one[name] - other[name]).abs().max()) for name in one)
+    return float(torch.tensor([_apart(one[name], other[name]) for name in one]).max())
 
 
 def log_probs(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, float]:
-    """Largest differences to transformers of log-probs, entropy and the likeliest tokens."""
+    """Largest differences to transformers: log-probs, entropy, the likeliest tokens and given tokens."""
     policy, batch = policy_of(port, part, bridge, path), random_batch(8)
-    outputs = _forward(policy, batch, entropy=True, top=3)
-    named = {**batch.per_token, "ids": outputs["top_ids"]}
-    again = _forward(policy, TrainBatch(**{**vars(batch), "per_token": named}), chosen="ids")
     with torch.no_grad():
-        wanted = hf_log_probs(hf_model(path), batch)
+        every, wanted = hf_distributions(hf_model(path), batch)
+    named = with_given(batch)
+    given = named.per_token["given"]
+    outputs = _forward(policy, batch, entropy=True, top=3)
     assert outputs["log_probs"].dtype == torch.float32
     assert outputs["log_probs"].device.type == outputs["top_ids"].device.type == "cpu"
-    assert outputs["top_ids"].shape == outputs["top_log_probs"].shape == (len(wanted), 3)
+    best = every.topk(3).values
     return {
-        "log_probs": float((outputs["log_probs"] - wanted).abs().max()),
-        "below the entropy's bound": float((outputs["entropy"] >= 0).all()),
-        "named": float((again["top_log_probs"] - outputs["top_log_probs"]).abs().max()),
-        "descending": float((outputs["top_log_probs"].diff(dim=1) <= 0).all()),
+        "log_probs": _apart(outputs["log_probs"], wanted),
+        "entropy": _apart(outputs["entropy"], entropy_of(every)),
+        "top_log_probs": _apart(outputs["top_log_probs"], best),
+        "top_ids": _apart(every.gather(1, outputs["top_ids"]), best),  # of equal tokens, any will do
+        "chosen": _apart(_forward(policy, named, chosen="given")["top_log_probs"], every.gather(1, given)),
     }
 
 
 def gradient(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, float]:
-    """Loss and gradient norm of a linear loss, and those of autograd on transformers' model."""
+    """Loss and gradient norm of `every_loss`, and those of autograd on transformers' model."""
     policy, batch, model = policy_of(port, part, bridge, path), random_batch(8), hf_model(path)
-    results = _train(policy, 0)
-    columns = batch.per_token
-    total = (columns["weights"] * columns["advantages"] * hf_log_probs(model, batch)).sum()
+    named = with_given(batch)
+    results = policy.train(
+        named,
+        every_loss,
+        temperature=TEMPERATURE,
+        tokens_per_rank=BUDGET,
+        entropy=True,
+        entropy_grad=True,
+        chosen="given",
+    )
+    every, log_probs = hf_distributions(model, batch)
+    chosen = every.gather(1, named.per_token["given"])
+    outputs = TokenOutputs(log_probs=log_probs, entropy=entropy_of(every), chosen=chosen)
+    total = every_loss(outputs, batch).total
     total.backward()
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     return {
         "loss": abs(results.loss - float(total)),
         "norm": abs(results.grad_norm / float(torch.nn.utils.get_total_norm(gradients)) - 1),
-        "tokens": results.metrics["tokens"] - float(batch.response_lengths.sum()),
+        "tokens": abs(results.metrics["tokens"] - float(batch.response_lengths.sum())),
         "lr": abs(results.lr - SETTINGS.lr),
     }
 
@@ -141,18 +139,28 @@ def split(rank: int, world: int, port: int, part: Part, bridge: Part, path: str,
     return scores, result.loss, result.grad_norm, _weights(policy)
 
 
-def resumed(rank: int, world: int, port: int, part: Part, bridge: Part, path: str, folder: str) -> float:
-    """Three steps in one go; saved after two of them, and the third again from there: the difference."""
+def saved(rank: int, world: int, port: int, part: Part, bridge: Part, path: str, folder: str) -> Any:
+    """Saved after two steps: what the third step and the random numbers are without a break."""
     policy = policy_of(port, part, bridge, path)
     _train(policy, 0), _train(policy, 1)
+    torch.rand(5)  # a new process begins with other random numbers
     staged = policy.stage()
-    third = _train(policy, 2)
+    third = _after(policy, 2)
     staged.write(Path(folder))
-    wanted, noise = _weights(policy), torch.rand(4)
+    return third
+
+
+def resumed(rank: int, world: int, port: int, part: Part, bridge: Part, path: str, folder: str) -> Any:
+    """The same from there, by another process, which has only the folder."""
+    policy = policy_of(port, part, bridge, path)
     policy.load(Path(folder))
-    again = _train(policy, 2)
-    assert (again.loss, again.grad_norm, again.lr) == (third.loss, third.grad_norm, third.lr)
-    return max(_largest(_weights(policy), wanted), float((torch.rand(4) - noise).abs().max()))
+    return _after(policy, 2)
+
+
+def _after(policy: TrainedPolicy, seed: int) -> tuple[tuple[float, float, float], dict[str, Tensor]]:
+    """Loss, norm and learning rate of a step; then the weights, and random numbers."""
+    step = _train(policy, seed)
+    return (step.loss, step.grad_norm, step.lr), {**_weights(policy), "random numbers": torch.rand(4)}
 
 
 def published(rank: int, world: int, port: int, part: Part, bridge: Part, path: str, folder: str) -> Any:
@@ -169,18 +177,27 @@ def published(rank: int, world: int, port: int, part: Part, bridge: Part, path: 
     save_file({name: tensor.contiguous() for name, tensor in after.items()}, out / "model.safetensors")
     batch = random_batch(8, seed=5)
     with torch.no_grad():
-        wanted = hf_log_probs(hf_model(str(out)), batch)
-    gap = float((_forward(policy, batch)["log_probs"] - wanted).abs().max())
+        _, wanted = hf_distributions(hf_model(str(out)), batch)
+    gap = _apart(_forward(policy, batch)["log_probs"], wanted)
     return list(before), list(after), _largest(before, after), gap
 
 
-def not_finite(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, float]:
-    """A step that cannot be taken, and the one after it beside a policy that never saw it."""
+def not_finite(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, Any]:
+    """Two steps, and between them two that cannot be taken."""
     policy = policy_of(port, part, bridge, path)
+    _train(policy, 0)
     before = _weights(policy)
-    result = _train(policy, 0, no_number)
+    bad = [_train(policy, 0, loss) for loss in (no_number, no_slope)]
     moved = _largest(before, _weights(policy))
-    return {"finite": float(result.finite), "moved": moved, "lr": _train(policy, 1).lr - SETTINGS.lr}
+    lr = _train(policy, 1).lr
+    return {"finite": [one.finite for one in bad], "moved": moved, "lr": lr, "weights": _weights(policy)}
+
+
+def undisturbed(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, Any]:
+    """The two steps that `not_finite` takes."""
+    policy = policy_of(port, part, bridge, path)
+    _train(policy, 0)
+    return {"lr": _train(policy, 1).lr, "weights": _weights(policy)}
 
 
 def reference(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, float]:
