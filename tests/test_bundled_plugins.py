@@ -1,6 +1,7 @@
 """Every bundled part, recipe and command passes `rlcore plugins check`.
 
-Engines, trainers and bridges run their suites in their own packages: they start servers and processes.
+Engines and trainers run their suites in their own packages: they start servers and processes. So do bridges;
+here two are checked as a user would check them.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from threading import Thread
 from typing import Any
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
 from rlcore.api.config import Config
-from rlcore.api.records import Kind
+from rlcore.api.part import Part
+from rlcore.api.records import Kind, ModelFamily
 from rlcore.api.tracker import RunInfo
 from rlcore.api.types import Prompt
 from rlcore.plugins.loader import Switches, load
@@ -24,8 +28,12 @@ from rlcore_cli import plugin as cli
 from rlcore_cli.main import run
 from rlcore_cli.naming import Offer, offers
 from rlcore_cli.program import start
+from rlcore_megatron.testing.bridges import BridgeConformance
+from rlcore_testing.conformance import Subject
 from rlcore_testing.filters import scored
 
+MANY = 200_000
+"""Parameters of a model that is not tiny any more."""
 HEAVY = (Kind.ENGINE, Kind.TRAINER, Kind.MODEL)
 WATCH = ("metric", "rollout/reward_mean")
 NEEDS: Mapping[str, Sequence[str]] = {
@@ -148,6 +156,35 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 def bundled() -> list[Offer]:
     found = offers(start(Switches.from_environment(), {"cli": cli}))
     return [one for one in found if one.kind not in HEAVY]
+
+
+def bridges() -> list[Offer]:
+    return [one for one in offers(start(Switches.from_environment(), {"cli": cli})) if one.kind == Kind.MODEL]
+
+
+@pytest.mark.parametrize("offer", bridges(), ids=lambda offer: offer.name)
+def test_the_models_that_a_bridge_is_checked_with_are_tiny(offer: Offer) -> None:
+    assert offer.entry is not None
+    family = offer.entry.record
+    assert isinstance(family, ModelFamily)
+    suite = BridgeConformance.of(Subject(record=family, part=Part(name=family.name, factory=family.factory)))
+    shapes = [*suite.axes["size"], *suite.layout_models.values()]
+    assert len(shapes) > 1
+    for shape in shapes:
+        config = suite.config(**shape)
+        with torch.device("meta"):
+            model: Any = AutoModelForCausalLM.from_config(config)
+        assert sum(one.numel() for one in model.parameters()) < MANY
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ["llama", "deepseek_v3"])
+def test_a_bundled_bridge_passes_its_suite(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plugins", "check", name, "--json"]) == 0
+    [checked] = json.loads(capsys.readouterr().out)["checked"]
+    held = {one["name"] for one in checked["findings"] if one["outcome"] == "ok"}
+    assert {"logits are those of transformers", "layouts agree with one rank"} <= held
 
 
 def test_every_exception_is_a_part() -> None:

@@ -100,6 +100,41 @@ def test_bad_input(
     assert said in capsys.readouterr().err
 
 
+BRIDGE = """
+from collections.abc import Iterable
+from rlcore import ModelFamily, hookimpl
+
+class Bridge:
+    def __init__(self, config):
+        pass
+
+@hookimpl
+def rlcore_models() -> Iterable[ModelFamily]:
+    known = {{"factory": f"{{__name__}}:Bridge", "summary": "x", "architectures": ("MineForCausalLM",)}}
+    yield ModelFamily(name="mine", trainer={trainer!r}, **known)
+"""
+
+
+@pytest.mark.parametrize(
+    ("trainer", "said"),
+    [
+        ("acme", "model 'mine' is a bridge for the trainer 'acme', which is not installed or has no suite"),
+        ("megatron", "model 'mine' has neither `sizes` nor a `preset`, so that no model of it can be made"),
+    ],
+)
+def test_a_bridge_that_cannot_be_checked(
+    trainer: str,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RLCORE_PLUGINS", "megatron")
+    (tmp_path / "bridge.py").write_text(BRIDGE.format(trainer=trainer))
+    assert run(["plugins", "check", "mine", "--plugin", str(tmp_path / "bridge.py")]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_a_kind_that_needs_pytest_says_so(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import importlib.util
-import pickle
+import linecache
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 from rlcore.api.errors import MissingPackageError, PluginError
-from rlcore_testing.conformance import PREFIX, Finding, Outcome, Subject
+from rlcore_testing.conformance import Conformance, Finding, Outcome, said
 
 NEEDED = {"pytest": "pytest", "pytest_asyncio": "pytest-asyncio"}
 """Module → its distribution."""
 SETTINGS = "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
-TEST = """import pickle
-from rlcore.api.part import load
+SUITE: ContextVar[type[Conformance]] = ContextVar("SUITE")
+TEST = """from rlcore_testing.by_pytest import SUITE
 
-TestPart = load({name!r}, "the suite").of(pickle.loads({subject!r}))
+TestPart = SUITE.get()
 """
+"""What pytest collects, in this process."""
 
 
 def require_pytest(kind: str) -> None:
@@ -33,20 +34,23 @@ def require_pytest(kind: str) -> None:
         )
 
 
-def findings_by_pytest(name: str, subject: Subject) -> Iterator[Finding]:
-    """What pytest finds by the suite `name` ("package.module:Class"), which `of` makes of `subject`."""
+def findings_by_pytest(suite: type[Conformance]) -> Iterator[Finding]:
+    """What pytest finds by a suite of a part."""
     import pytest
 
-    record = _Record()
+    record, chosen = _Record(), SUITE.set(suite)
     with tempfile.TemporaryDirectory() as path:
-        settings, file = Path(path) / "pytest.ini", Path(path) / "test_part.py"
+        settings = Path(path) / "pytest.ini"
+        file = Path(path) / f"test_{Path(path).name}.py"  # pytest imports no two modules of one name
         settings.write_text(SETTINGS)
-        kept = pickle.dumps(replace(subject, registry=None, context=None))
-        file.write_text(TEST.format(name=name, subject=kept))
+        file.write_text(TEST)
         quiet = ["-p", "no:terminal", "-p", "no:cacheprovider", "--import-mode=importlib"]
-        pytest.main([str(file), "-c", str(settings), f"--rootdir={path}", *quiet], plugins=[record])
+        try:
+            pytest.main([str(file), "-c", str(settings), f"--rootdir={path}", *quiet], plugins=[record])
+        finally:
+            SUITE.reset(chosen)
     if record.broken:
-        raise PluginError(f"The suite {name} cannot be made of the part: {record.broken}.")
+        raise PluginError(f"{suite.__name__} cannot be asked of the part: {record.broken}.")
     yield from record.findings
 
 
@@ -68,10 +72,9 @@ class _Record:
             return
         outcomes = {"passed": Outcome.HOLDS, "failed": Outcome.FAILS, "skipped": Outcome.SKIPPED}
         test, bracket, parameter = report.nodeid.rpartition("::")[2].partition("[")
-        name = test.removeprefix(PREFIX).replace("_", " ")
         self.findings.append(
             Finding(
-                name=f"{name}, {parameter.removesuffix(']')}" if bracket else name,
+                name=f"{said(test)}, {parameter.removesuffix(']')}" if bracket else said(test),
                 outcome=outcomes[report.outcome],
                 reason=_reason(report),
             )
@@ -83,6 +86,8 @@ def _reason(report: Any) -> str:
         return str(report.longrepr[2]).removeprefix("Skipped: ")
     crash = getattr(report.longrepr, "reprcrash", None)
     text = crash.message if crash is not None else report.longreprtext
+    if crash is not None and text == AssertionError.__name__:  # nothing is said: what is asserted
+        text = linecache.getline(crash.path, crash.lineno)
     return " ".join(str(text).partition("\n\n")[0].split()) if report.failed else ""
 
 

@@ -83,18 +83,22 @@ def properties(suite: type[Conformance]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def said(name: str) -> str:
+    """A property in words, by the name of its test."""
+    return name.removeprefix(PREFIX).replace("_", " ")
+
+
 def findings(suite: type[Conformance]) -> Iterator[Finding]:
     """Asks each property, each of a new instance."""
     for name in properties(suite):
-        said = name.removeprefix(PREFIX).replace("_", " ")
         try:
             getattr(suite(), name)()
         except SkipTest as skipped:
-            yield Finding(name=said, outcome=Outcome.SKIPPED, reason=str(skipped))
+            yield Finding(name=said(name), outcome=Outcome.SKIPPED, reason=str(skipped))
         except Exception as error:
-            yield Finding(name=said, outcome=Outcome.FAILS, reason=why(error))
+            yield Finding(name=said(name), outcome=Outcome.FAILS, reason=why(error))
         else:
-            yield Finding(name=said, outcome=Outcome.HOLDS)
+            yield Finding(name=said(name), outcome=Outcome.HOLDS)
 
 
 def why(error: Exception) -> str:

@@ -81,7 +81,8 @@ def _collect(ends: Sequence[Connection], deadline: float) -> list[Any]:
             except EOFError:
                 raise RuntimeError(f"rank {rank} died without a word") from None
             if not succeeded:
-                raise RuntimeError(f"rank {rank} failed:\n{value}")
+                last = value.strip().splitlines()[-1]
+                raise RuntimeError(f"rank {rank} failed: {last}\n\n{value}")
             results[rank] = value
     return [results[rank] for rank in range(len(ends))]
 
@@ -95,6 +96,8 @@ def _rank_main(end: Connection, place: str, name: str, call: tuple[Any, ...]) ->
         answer = (True, getattr(module, name)(*call))
     except BaseException:
         answer = (False, traceback.format_exc())
+    # Pickle between a process and its own child. `end.send` would share the memory of tensors instead of
+    # copying them, and this process ends.
     end.send_bytes(pickle.dumps(answer))
     end.close()
 

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from rlcore.api.errors import PluginError, RlcoreError
 from rlcore.api.part import load
+from rlcore.api.part_config import TrainerConfig
 from rlcore.api.records import Kind, ModelFamily
+from rlcore_testing.by_pytest import findings_by_pytest, require_pytest
 from rlcore_testing.conformance import Conformance, Finding, Outcome, Subject, findings, needs_pytest, why
 from rlcore_testing.parts import FACTORY, PartConformance
 
@@ -30,7 +32,7 @@ SUITES: Mapping[str, str] = {
     Kind.CALLBACK: "rlcore_testing.callbacks:CallbackConformance",
     COMMAND: "rlcore_testing.commands:CommandConformance",
 }
-"""Kind → its suite. That of model bridges is the trainer's, for which they are written."""
+"""Kind → its suite. That of a model bridge is named by the trainer for which it is written."""
 
 
 def check(kind: str, subject: Subject) -> Iterator[Finding]:
@@ -43,24 +45,38 @@ def check(kind: str, subject: Subject) -> Iterator[Finding]:
         yield from about_part
         if any(one.name == FACTORY and one.outcome is Outcome.FAILS for one in about_part):
             return  # there is nothing to ask
-    if isinstance(subject.record, ModelFamily):
-        raise PluginError(
-            f"model {subject.record.name!r} is a bridge for the trainer {subject.record.trainer!r}, whose "
-            "suite needs models of its family: subclass it in a test of the bridge's package."
-        )
-    name = SUITES[kind]
-    if kind in (Kind.ENGINE, Kind.TRAINER):
-        from rlcore_testing.by_pytest import findings_by_pytest, require_pytest
-
-        require_pytest(kind)
-        yield from findings_by_pytest(name, subject)
-        return
+    base = _suite(kind, subject)
     try:
-        suite: type[Conformance] = load(name, kind).of(subject)
+        suite = base.of(subject)
     except RlcoreError:
         raise
     except Exception as error:
         yield Finding(name="it can be built and asked", outcome=Outcome.FAILS, reason=why(error))
         return
-    assert not needs_pytest(suite), "the other suites are plain"
-    yield from findings(suite)
+    yield from findings_by_pytest(suite) if needs_pytest(suite) else findings(suite)
+
+
+def _suite(kind: str, subject: Subject) -> type[Conformance]:
+    name = _bridge_suite(subject) if isinstance(subject.record, ModelFamily) else SUITES[kind]
+    try:
+        suite: type[Conformance] = load(name, kind)
+    except PluginError:
+        require_pytest(kind)  # a suite that needs it imports it
+        raise
+    if needs_pytest(suite):
+        require_pytest(kind)
+    return suite
+
+
+def _bridge_suite(subject: Subject) -> str:
+    """What the trainer of a bridge holds its bridges to."""
+    assert subject.registry is not None, "the trainer is asked"
+    record = subject.record
+    for entry in subject.registry.entries(Kind.TRAINER):
+        config = entry.config
+        if entry.record.name == record.trainer and issubclass(config, TrainerConfig) and config.bridge_suite:
+            return config.bridge_suite
+    raise PluginError(
+        f"model {record.name!r} is a bridge for the trainer {record.trainer!r}, which is not installed or "
+        "has no suite for bridges (`TrainerConfig.bridge_suite`)."
+    )

@@ -190,6 +190,9 @@ class TrainerConfig(PassingConfig):
     needs_bridge: ClassVar[bool] = True
     """True: it trains models that have a bridge. False: it trains any model that transformers loads."""
 
+    bridge_suite: ClassVar[str] = ""
+    """`package.module:Class` of the suite that its bridges are held to by `rlcore plugins check`."""
+
     sleeps: ClassVar[bool] = False
     """Whether its models can leave the device while engines generate (`rlcore.Sleeper`)."""
 

@@ -39,6 +39,7 @@ class MegatronConfig(TrainerConfig):
     }
     libraries: ClassVar[tuple[str, ...]] = ("megatron-core",)
     preload: ClassVar[tuple[str, ...]] = ("rlcore_megatron.mcore", "rlcore_megatron.mcore.role")
+    bridge_suite: ClassVar[str] = "rlcore_megatron.testing.bridges:BridgeConformance"
     sleeps: ClassVar[bool] = True
     layout_fields: ClassVar[frozenset[str]] = frozenset(
         (

@@ -17,7 +17,7 @@ import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import pytest
 import torch
@@ -26,6 +26,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from rlcore import Part, TrainBatch, free_port
+from rlcore_megatron.testing.family import config_class, has_experts, published, shrunk
 from rlcore_megatron.testing.grid import HEADS, ROPES, TIED, Choice, pairwise
 from rlcore_testing.checkpoints import (
     CARRIED,
@@ -35,6 +36,7 @@ from rlcore_testing.checkpoints import (
     same_shape_pairs,
     tensors_of,
 )
+from rlcore_testing.conformance import Conformance, Subject
 from rlcore_testing.ranks import run_ranks
 
 __all__ = ["EXPERT_LAYOUTS", "HEADS", "LAYOUTS", "ROPES", "TIED", "BridgeConformance", "Choice", "Models"]
@@ -88,7 +90,7 @@ class Models:
         self.inputs = {name: (one.ids, one.mask) for name, one in self.references.items()}
 
 
-class BridgeConformance:
+class BridgeConformance(Conformance):
     """What a bridge is held to. A subclass sets `bridge`, `config_class`, `axes`; the rest has defaults."""
 
     bridge: ClassVar[Part]
@@ -114,6 +116,19 @@ class BridgeConformance:
     """Fields of the models that every layout is tried with."""
     refused: ClassVar[Mapping[str, Choice]] = {}
     """What the refusal says → the fields of config.json that are refused, over those of the first config."""
+
+    @classmethod
+    def of(cls, subject: Subject) -> type[Self]:
+        """With a tiny model of each size that the family's record names, or of its preset."""
+        models = list({json.dumps(shrunk(one)): one for one in published(subject.record).values()}.values())
+        return cls.with_values(
+            bridge=subject.part,
+            config_class=config_class(models[0]),
+            shape={"pad_token_id": None},
+            axes={"size": [shrunk(one) for one in models]},
+            layouts=EXPERT_LAYOUTS if has_experts(models[0]) else LAYOUTS,
+            layout_models={"four layers": shrunk(models[0], layers=4)},
+        )
 
     @classmethod
     def config(cls, **fields: Any) -> PretrainedConfig:
@@ -257,6 +272,8 @@ class BridgeConformance:
                 _assert_equal(found["weights"], alone["weights"], where)
 
     def test_what_would_be_computed_wrongly_is_refused(self, grid: Models, tmp_path: Path) -> None:
+        if not self.refused:
+            pytest.skip("the suite names nothing that the bridge refuses")
         source = grid.root / next(iter(grid.references))
         paths = []
         for number, fields in enumerate(self.refused.values()):

@@ -1,0 +1,100 @@
+"""Tiny models of a family, for a check of its bridge: what its record offers, with small numbers."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import transformers
+
+from rlcore import ModelFamily, Part, PluginError
+from rlcore_megatron.testing.grid import Choice
+
+LAYERS = 2
+SMALL: Choice = {
+    "vocab_size": 99,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 12,
+    "eos_token_id": 1,
+    "pad_token_id": None,
+    "bos_token_id": None,
+    "kv_lora_rank": 16,
+    "q_lora_rank": 20,
+    "qk_nope_head_dim": 12,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 10,
+    "moe_intermediate_size": 24,
+    "num_experts": 8,
+    "num_local_experts": 8,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "num_nextn_predict_layers": 0,
+}
+"""What takes the place of a size of config.json. A null stays: the model has no such matrix."""
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+OTHERS = ("architectures", "model_type", "auto_map", "quantization_config", "dtype", "torch_dtype")
+"""Of config.json, what is no field of the model that a suite makes: it is random, and fp32."""
+
+
+def published(record: ModelFamily) -> dict[str, Mapping[str, Any]]:
+    """Name → config.json of each size that the family says it takes, else that of its preset.
+
+    Raises `PluginError` where it offers neither.
+    """
+    found = {name: one for name, one in _sizes(record) if one["architectures"][0] in record.architectures}
+    if not found and record.preset:
+        with tempfile.TemporaryDirectory() as folder:
+            Part(name=record.name, factory=record.preset).load()(folder, 0)
+            found = {record.name: json.loads((Path(folder) / "config.json").read_text())}
+    if not found:
+        raise PluginError(
+            f"model {record.name!r} has neither `sizes` nor a `preset`, so that no model of it can be made; "
+            "subclass BridgeConformance in a test of its package."
+        )
+    return found
+
+
+def config_class(config: Mapping[str, Any]) -> type[transformers.PretrainedConfig]:
+    """Transformers' class for a config.json."""
+    found: type[transformers.PretrainedConfig]
+    found = getattr(transformers, config["architectures"][0]).config_class
+    return found
+
+
+def shrunk(config: Mapping[str, Any], layers: int = LAYERS) -> dict[str, Any]:
+    """The fields of a tiny model whose kind of layers, heads, norms and positions is that of `config`."""
+    fields = {name: value for name, value in config.items() if name not in OTHERS}
+    for name, value in SMALL.items():
+        if fields.get(name) is not None:
+            fields[name] = value
+    fields["num_hidden_layers"] = layers
+    for name in ("layer_types", "mlp_layer_types"):
+        if name in fields:
+            fields[name] = fields[name][:layers]
+    if fields.get("first_k_dense_replace"):
+        fields["first_k_dense_replace"] = 1
+    if config.get("num_key_value_heads") == config.get("num_attention_heads"):
+        fields["num_key_value_heads"] = SMALL["num_attention_heads"]
+    if fields.get("n_group", 1) > 1:
+        fields |= {"n_group": 4, "topk_group": 2}
+    return fields
+
+
+def has_experts(config: Mapping[str, Any]) -> bool:
+    """Whether some of its layers route tokens to experts."""
+    return any(config.get(name) for name in EXPERTS)
+
+
+def _sizes(record: ModelFamily) -> Iterator[tuple[str, Any]]:
+    if record.sizes is None:
+        return
+    package, _, folder = record.sizes.partition(":")
+    for file in sorted(Path(str(resources.files(package).joinpath(folder))).glob("*.json")):
+        yield file.stem, json.loads(file.read_text())
