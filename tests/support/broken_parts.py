@@ -1,0 +1,48 @@
+"""Plugins that are sound but for one fault, and which properties of a suite find it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlcore_testing.by_pytest import findings_by_pytest
+from rlcore_testing.conformance import Conformance, Outcome, properties, said
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """In `file` of a sound plugin, `old` stands once; with `new` in its place it lacks `missing`.
+
+    `missing`: a property of the suite, as `rlcore plugins check` says it. `reason`: a part of what is said.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    missing: str
+    reason: str = ""
+
+
+def break_package(folder: Path, fault: Fault) -> None:
+    """Put the fault into the package in `folder`."""
+    file = folder / fault.file
+    text = file.read_text()
+    assert text.count(fault.old) == 1, f"{fault.name}: found {text.count(fault.old)} times in {fault.file}"
+    file.write_text(text.replace(fault.old, fault.new))
+
+
+def copy_package(source: Path, folder: Path) -> None:
+    """A copy of the package `source` in the new `folder`, by the name of the folder."""
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in folder.rglob("*.py"):
+        file.write_text(file.read_text().replace(source.name, folder.name))
+
+
+def fails(suite: type[Conformance], asked: str) -> dict[str, str]:
+    """Of the property `asked`, with each of its parameters: what the suite finds missing, and why."""
+    left_out = {name for name in properties(suite) if said(name) != asked}
+    found = list(findings_by_pytest(suite.with_values(**dict.fromkeys(left_out))))
+    assert found, f"the suite has no property {asked!r}"
+    return {one.name.partition(", ")[0]: one.reason for one in found if one.outcome is Outcome.FAILS}
