@@ -1,13 +1,13 @@
-"""rlcore accepts every `rlcore train` of the documentation, beside the files that it names, as a dry run."""
+"""rlcore accepts every command of the documentation: `rlcore train` as a dry run, with the files it names."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
+import pages
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,13 +15,11 @@ import pytest
 from rlcore_cli.main import run
 from rlcore_qwen.tiny import tiny
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-COMMAND = re.compile(r"^\s*(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?rlcore (?=train )(.*)$", re.MULTILINE)
-SKIPPED = re.compile(r"--resume|--reward (brevity|nines)\b|^train …  ")
-"""Of a run that is there already; a part of the package that the reader has just installed; a picture."""
-PRESETS = ("qwen3", "llama", "glm", "deepseek")
+SKIPPED = re.compile(r"--resume|--reward (brevity|nines)\b|\bNAME\b|^…?( *$| +[^-])")
+"""Of a run that is there already; a part of the package that the reader has just installed; no command."""
+INSTALLED = re.compile(r"\b(brevity|nines|NAME)\b")
+"""What `rlcore plugins` is asked about in the pages: a part of the reader's own."""
+PRESETS = ("qwen3", "llama", "glm", "deepseek", "qwen3-8b", "qwen3-32b", "qwen3-235b-a22b")
 OF_MODELS = ("--model", "--teacher-model", "--reference-model", "--critic-model")
 ROW = {
     "prompt": "12",
@@ -37,22 +35,13 @@ ROW = {
 """A row with every key that the pages name."""
 
 
-def commands() -> Iterator[tuple[str, str]]:
-    """(page, arguments) of each `rlcore train` in a code block; `…` stands for flags of the reader's own."""
-    for page in PAGES:
-        for language, body in FENCE.findall(page.read_text()):
-            if language in ("", "sh", "bash"):
-                for line in COMMAND.findall(re.sub(r"\\\n\s*", " ", body)):
-                    if not SKIPPED.search(line):
-                        yield page.relative_to(ROOT).as_posix(), line
-
-
-def blocks() -> dict[str, str]:
-    """The Python files that the pages show: a block that begins with `# name.py`."""
-    texts = [
-        body for page in PAGES for language, body in FENCE.findall(page.read_text()) if language == "python"
-    ]
-    return {match[1]: text for text in texts if (match := re.match(r"# ([\w/]+\.py)\b", text))}
+TRAIN, OTHERS = (
+    sorted({(page, line) for page, line in pages.commands() if line.startswith("train ") == wanted})
+    for wanted in (True, False)
+)
+TRAINED = [(page, line) for page, line in TRAIN if not SKIPPED.search(line.removeprefix("train "))]
+FOR_REAL = re.compile(r"plan --model qwen|import slime --|plugins( show .*)?$|new ")
+"""What is quick and needs nothing. Of other commands, rlcore reads the flags and shows its help."""
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +76,7 @@ def prepared(line: str, model: Path) -> list[str]:
     if "…" in args:
         args = [args[0], "--algo", "grpo", "--model", "qwen3", *(arg for arg in args[1:] if arg != "…")]
     given = {arg.partition("=")[0] for arg in args}
-    args += [] if "--model" in given else ["--model", "qwen3"]
+    args += [] if {"--model", "--config"} & given else ["--model", "qwen3"]
     if any(arg.startswith("--sglang.") for arg in args) and "--engine" not in given:
         args += ["--engine", "sglang"]  # the default where there is a GPU
     for place, arg in enumerate(args):
@@ -102,23 +91,39 @@ def prepared(line: str, model: Path) -> list[str]:
     return args
 
 
-@pytest.mark.parametrize(("page", "line"), sorted(set(commands())))
-def test_a_command_of_the_documentation_is_accepted(
-    page: str,
-    line: str,
-    model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with the Python files that the pages show."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    for name, text in blocks().items():
-        Path(name).parent.mkdir(exist_ok=True)
-        Path(name).write_text(text)
+    for block in pages.blocks("python"):
+        if block.file:
+            Path(block.file).parent.mkdir(exist_ok=True)
+            Path(block.file).write_text(block.text)
+    Path("run.toml").write_text('algo = "grpo"\nmodel = "qwen3"\ntask = "copy"\n')
+    Path("evals.toml").write_text('[eval.math]\ntask = "reverse"\n')
+
+
+@pytest.mark.parametrize(("page", "line"), TRAINED)
+def test_a_run_of_the_documentation_is_accepted(
+    page: str, line: str, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code = run([*prepared(line, model), "--dry-run"])
     assert code == 0, capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("page", "line"), OTHERS)
+def test_another_command_of_the_documentation_is_accepted(
+    page: str, line: str, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if line.startswith("plugins "):
+        line = INSTALLED.sub("exact_match", line)
+    line = line.replace("KIND", "reward").replace("NAME", "brevity")
+    args = prepared(line, model) if line.startswith("eval --") else shlex.split(line, comments=True)
+    code = run(args if FOR_REAL.match(line) else [*args, "--help"])
+    assert code == 0, capsys.readouterr().err
+
+
 def test_the_documentation_has_commands() -> None:
-    assert len(set(commands())) > 40
+    assert len(TRAINED) > 100
+    assert len(OTHERS) > 50

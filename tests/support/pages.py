@@ -1,0 +1,71 @@
+"""The documentation's pages, their blocks of code, and the commands in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_INLINE = re.compile(r"`([^`\n]+)`")
+_COMMAND = re.compile(r"^\s*(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?rlcore (\w.*)$", re.MULTILINE)
+_FILE = re.compile(r"# ([\w/]+\.py)\b(?:: (rlcore .*))?")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of `page`. `language`: what stands behind the fence, "" where nothing does."""
+
+    page: str
+    language: str
+    text: str
+
+    @property
+    def file(self) -> str:
+        """The file that a block of Python begins with, as in `# reward.py`; "" where there is none."""
+        match = _FILE.match(self.text)
+        return match[1] if match and self.language == "python" else ""
+
+
+def blocks(*languages: str) -> list[Block]:
+    """Those of `languages`, page by page."""
+    return [
+        Block(page.relative_to(ROOT).as_posix(), language, text)
+        for page in PAGES
+        for language, text in _FENCE.findall(page.read_text())
+        if language in languages
+    ]
+
+
+def prose(page: Path) -> str:
+    """The page without its blocks."""
+    return _FENCE.sub("", page.read_text())
+
+
+def inline(page: Path) -> list[str]:
+    """What stands between backticks on the page, its blocks aside."""
+    return _INLINE.findall(prose(page))
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """(page, arguments) of each `rlcore …`, each once: in a block, whole between backticks, or behind the
+    name of the file that a block of Python is.
+    """
+    texts = [(block.page, re.sub(r"\\\n\s*", " ", block.text)) for block in blocks("")]
+    texts += [
+        (block.page, match[2] or "") for block in blocks("python") if (match := _FILE.match(block.text))
+    ]
+    texts += [(page.relative_to(ROOT).as_posix(), one) for page in PAGES for one in inline(page)]
+    return iter(
+        dict.fromkeys((page, line.strip()) for page, text in texts for line in _COMMAND.findall(text))
+    )
+
+
+def languages(page: Path) -> set[str]:
+    """Those of the page's blocks."""
+    return {language for language, _ in _FENCE.findall(page.read_text())}
