@@ -130,7 +130,7 @@ def test_critic_and_reference_are_counted(judged: Any) -> None:
 def test_what_sleeps_is_gone_while_engines_generate(sleep: str, items: int) -> None:
     machines = Machines(gpus=8, memory=80 * GB)
     engines = Engines(count=1, sequences=8, tokens=4096, tensor=8)
-    job = Run(work=Workload(), roles=Roles(reference="resident"), engines=engines, sleep=sleep)
+    job = Run(work=Workload(), roles=Roles(reference="resident"), engines=(engines,), sleep=sleep)
     layout = Layout(world=8, tensor=8, sequence=True, recompute=True)
     found = needs(DENSE, layout, job, machines)
     held = {name for name, size in found.phases[-1].items.items() if size}
@@ -159,7 +159,7 @@ def test_an_engines_bytes_are_divided_as_sglang_divides_them() -> None:
     assert sequence_cache(DENSE, replace(one, cache_bytes=1), "bf16") * 2 == sequence_cache(
         DENSE, one, "bf16"
     )
-    grouped = weights(LATENT, replace(one, tensor=32, groups=8), "bf16")
+    grouped = weights(LATENT, replace(one, tensor=32, parts=8), "bf16")
     assert (
         weights(LATENT, replace(one, tensor=32), "bf16")
         < grouped

@@ -1,6 +1,7 @@
 """The plan against the trainer: bytes of real models on real ranks, and of what autograd saves."""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from rlcore.api.batch import TrainBatch
 from rlcore.api.model_facts import ModelFacts
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
+from rlcore.api.trainer import LossResult
 from rlcore.compose.models import find
 from rlcore.plugins.loader import load
 from rlcore_megatron.mcore import parallel
@@ -105,6 +107,16 @@ def _measure(
     os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
     parallel.start(rank, world, "127.0.0.1", port, **split(megatron).layout)
     role = Role(ModelSpec(path=path, bridge=part, fields=megatron, dtype=dtype), OptimizerSettings(lr=1e-3))
+    kept = _kept(
+        role, lambda: role.train(_batch(), policy_loss, temperature=1.0, tokens_per_rank=TOKENS + SAMPLES)
+    )
+    stage = parallel.pipeline_rank()
+    parallel.stop()
+    return stage, _states(role), kept
+
+
+def _kept(role: Role, step: Callable[[], object]) -> int:
+    """Bytes that `step` saves for the backward pass, beside the weights."""
     own = {param.untyped_storage().data_ptr() for model in role.models for param in model.parameters()}
     kept: dict[int, torch.Tensor] = {}
 
@@ -116,10 +128,8 @@ def _measure(
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        role.train(_batch(), policy_loss, temperature=1.0, tokens_per_rank=TOKENS + SAMPLES)
-    stage = parallel.pipeline_rank()
-    parallel.stop()
-    return stage, _states(role), sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+        step()
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
 
 
 def _states(role: Role) -> tuple[int, int, int]:
@@ -236,15 +246,22 @@ def test_states_in_host_memory_and_narrow_ones(
     assert (planned.optimizer, planned.hosted) == max(found)
 
 
-def _others(rank: int, world: int, port: int, path: str, part: Part) -> tuple[int, tuple[int, int, int], int]:
-    """This rank's stage; the states of a critic; the bytes of a frozen model."""
+def _square(values: torch.Tensor, batch: TrainBatch) -> LossResult:
+    return LossResult(total=(values * values).sum(), metrics={})
+
+
+def _others(
+    rank: int, world: int, port: int, path: str, part: Part
+) -> tuple[int, tuple[int, int, int], int, int]:
+    """This rank's stage; of a critic the states, and what it saves in a step; the bytes of a frozen model."""
     parallel.start(rank, world, "127.0.0.1", port, **split(PIPELINE).layout)
     spec = ModelSpec(path=path, bridge=part, fields=PIPELINE, dtype="bf16")
     critic, frozen = Critic(spec, OptimizerSettings(lr=1e-3)), Role(spec, None)
     resident = sum(param.nbytes for model in frozen.models for param in model.parameters())
+    kept = _kept(critic, lambda: critic.fit(_batch(), _square, tokens_per_rank=TOKENS + SAMPLES))
     stage = parallel.pipeline_rank()
     parallel.stop()
-    return stage, _states(critic), resident
+    return stage, _states(critic), kept, resident
 
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3 tied", "deepseek_v3"])
@@ -252,10 +269,12 @@ def test_a_critic_and_a_reference(models: dict[str, tuple[Path, Part]], name: st
     path, part = models[name]
     facts = read_facts(str(path), load().registry)
     layout, work = Layout(world=2, pipeline=2), Workload(tokens=TOKENS)
-    for stage, measured, resident in run_ranks(_others, 2, str(path), part):
+    batch = Batch(tokens=TOKENS, rows=ROWS, bytes=BYTES["bf16"], on_cpu=True)
+    for stage, measured, kept, resident in run_ranks(_others, 2, str(path), part):
         critic = states(facts, layout, "bf16", stage, values=True)
         assert measured == (critic.weights, critic.gradients, critic.optimizer)
-        beside = of_stage(facts, layout, work, stage, roles=Roles(critic=True, reference="resident"))
+        assert abs(saved(facts, layout, batch, stage, values=True) - kept) <= WITHIN * kept
+        beside = of_stage(facts, layout, work, stage, roles=Roles(critic=Optimizer(), reference="resident"))
         assert (beside.roles, beside.role_states) == (measured[0] + resident, measured[1] + measured[2])
         swapped = of_stage(facts, layout, work, stage, roles=Roles(reference="swapped"))
         assert (swapped.roles, swapped.host) == (0, 2 * resident)

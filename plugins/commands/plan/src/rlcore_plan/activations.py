@@ -36,8 +36,8 @@ class Batch:
         return GATED_ON_CPU if self.on_cpu and self.bytes == FLOAT else GATED
 
 
-def saved(facts: ModelFacts, layout: Layout, batch: Batch, stage: int) -> int:
-    """Bytes of one micro-batch on a rank of pipeline stage `stage`."""
+def saved(facts: ModelFacts, layout: Layout, batch: Batch, stage: int, *, values: bool = False) -> int:
+    """Bytes of one micro-batch on a rank of pipeline stage `stage`. `values`: of a critic."""
     each = [_layer(facts, layout, batch, number) for number in layout.layers(facts, stage)]
     if layout.recompute:
         # the inputs of all layers, and one layer at a time as it is computed again
@@ -46,17 +46,17 @@ def saved(facts: ModelFacts, layout: Layout, batch: Batch, stage: int) -> int:
         total = sum(each)
     total += _tables(facts, batch)
     if stage == layout.pipeline - 1:
-        total += _head(facts, layout, batch)
+        total += _values(facts, layout, batch) if values else _head(facts, layout, batch)
     return total
 
 
-def workspace(facts: ModelFacts, layout: Layout, batch: Batch, stage: int) -> int:
-    """Bytes of what exists for a moment: the gradient of the logits.
+def workspace(facts: ModelFacts, layout: Layout, batch: Batch, stage: int, *, values: bool = False) -> int:
+    """Bytes of what exists for a moment: the gradient of the logits, which a critic (`values`) has not.
 
     Where the logits are made in chunks, the output matrix's gradient in fp32, and of a chunk the logits, the
     log-probs and their gradient.
     """
-    if stage != layout.pipeline - 1:
+    if values or stage != layout.pipeline - 1:
         return 0
     if _in_chunks(facts, layout, batch):
         return _columns(facts, layout) * (facts.hidden + CHUNKS * ROWS_AT_ONCE) * FLOAT
@@ -119,6 +119,12 @@ def _head(facts: ModelFacts, layout: Layout, batch: Batch) -> int:
         gathered = batch.rows if in_chunks else split
         return total + gathered * facts.hidden * batch.bytes + batch.rows * LONG
     return total + batch.rows * (facts.hidden * batch.bytes + LONG)
+
+
+def _values(facts: ModelFacts, layout: Layout, batch: Batch) -> int:
+    """The last norm, and the hidden states of all tokens, which the head of a critic reads."""
+    hidden = batch.tokens * facts.hidden * batch.bytes
+    return _split(layout, batch) * _norm(facts.hidden, batch, output=False) + hidden
 
 
 def _logits(facts: ModelFacts, layout: Layout, batch: Batch) -> int:

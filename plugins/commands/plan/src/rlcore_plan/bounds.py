@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rlcore import ModelFacts
 from rlcore_plan.engines import Engines, sequence_cache, weights as engine_weights
 from rlcore_plan.memory import BYTES
-from rlcore_plan.phases import Needs, Run
+from rlcore_plan.phases import CACHE, Needs, Run
 from rlcore_plan.weights import parameters
 
 
@@ -21,7 +21,7 @@ class Bandwidth:
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """Seconds at least; None where it is not known. `tokens`: most tokens a second of an engine."""
+    """Seconds at least; None where it is not known. `tokens`: most tokens a second of the slowest engines."""
 
     rollout: float | None = None
     tokens: float | None = None
@@ -29,28 +29,29 @@ class Bounds:
 
 
 def bounds(facts: ModelFacts, run: Run, found: Needs, bandwidth: Bandwidth, per_node: int) -> Bounds:
-    """Of a run with engines."""
-    engines = run.engines
-    if engines is None:
-        return Bounds()
+    """Of a run with engines. The group that is slowest binds; one that only prefills makes no tokens."""
+    makers = [engines for engines in run.engines if engines.total]
     tokens = rollout = publication = None
-    if bandwidth.memory and not engines.is_drafting:  # a draft's tokens are checked several at a reading
-        held = _held(found, facts, engines, run.work.dtype)
-        experts = facts.experts
-        share = min(1.0, held * engines.groups * experts.active / experts.count) if experts else 1.0
-        read = engine_weights(facts, engines, run.work.dtype, share)
-        # a cache is half full on average
-        read += held * sequence_cache(facts, engines, run.work.dtype) // 2
-        tokens = held * engines.groups * bandwidth.memory / read
-        rollout = engines.total / (tokens * engines.count)
-    if bandwidth.network:
-        hosts = max(1, engines.gpus // per_node)
+    # a draft's tokens are checked several at a reading
+    if bandwidth.memory and makers and not any(engines.is_drafting for engines in makers):
+        speeds = [_tokens(facts, engines, run, found, bandwidth.memory) for engines in makers]
+        rollout, tokens = max(
+            (one.total / (speed * one.count), speed) for one, speed in zip(makers, speeds, strict=True)
+        )
+    if bandwidth.network and run.engines:
+        hosts = max(1, min(engines.gpus for engines in run.engines) // per_node)
         # each host of an engine receives its part of the weights
         publication = parameters(facts) * BYTES[run.work.dtype] / hosts / bandwidth.network
     return Bounds(rollout=rollout, tokens=tokens, publication=publication)
 
 
-def _held(found: Needs, facts: ModelFacts, engines: Engines, dtype: str) -> int:
-    """Sequences that a GPU's cache holds at once."""
-    cache = found.phases[-1].items["KV cache"]
-    return max(1, cache // sequence_cache(facts, engines, dtype))
+def _tokens(facts: ModelFacts, engines: Engines, run: Run, found: Needs, bandwidth: int) -> float:
+    """A second, of one engine."""
+    cache = next(phase.items[CACHE] for phase in found.phases if phase.name == engines.phase)
+    one = sequence_cache(facts, engines, run.work.dtype)
+    held = max(1, cache // one)  # sequences of a GPU
+    experts = facts.experts
+    share = min(1.0, held * engines.parts * experts.active / experts.count) if experts else 1.0
+    # a cache is half full on average
+    read = engine_weights(facts, engines, run.work.dtype, share) + held * one // 2
+    return held * engines.parts * bandwidth / read

@@ -15,7 +15,8 @@ from rlcore_plan.bounds import Bandwidth, Bounds, bounds
 from rlcore_plan.memory import Workload
 from rlcore_plan.phases import Machines, Run
 from rlcore_plan.published import read_facts
-from rlcore_plan.run_file import File, gpus_beside, layout_of, run_of
+from rlcore_plan.run_file import File, layout_of
+from rlcore_plan.run_servers import gpus_beside, run_of
 from rlcore_plan.search import FLAGS, GB, judge, nearest, search
 
 POSITIVE = click.IntRange(min=1)
@@ -105,7 +106,7 @@ def _judge(
     """The layout of the file, and where it does not fit, the nearest one that does."""
     layout = layout_of(file, facts)
     run = run_of(file, facts, layout)
-    others = gpus_beside(file, run, layout)
+    others = gpus_beside(file, run)
     if gpus is not None and gpus < layout.world + sum(others.values()):
         beside = "".join(f", and {count} for {name}" for name, count in others.items())
         raise ConfigError(

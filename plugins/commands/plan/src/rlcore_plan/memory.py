@@ -49,11 +49,24 @@ class Optimizer:
 
 @dataclass(frozen=True, kw_only=True)
 class Roles:
-    """The models beside the policy on its ranks. `reference`: "none", "resident" or "swapped"."""
+    """The models beside the policy on its ranks. `critic`: its optimizer; None: there is none there.
 
-    critic: bool = False
+    `reference`: "none", "resident" or "swapped".
+    """
+
+    critic: Optimizer | None = None
     reference: str = "none"
     teacher: ModelFacts | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Critic:
+    """A critic on ranks of its own, with a layout of its own."""
+
+    facts: ModelFacts
+    layout: Layout
+    work: Workload
+    optimizer: Optimizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +85,7 @@ class Memory:
     """Bytes of one rank of pipeline stage `stage`.
 
     `roles`: weights of the models beside the policy; `role_states`: a critic's gradients and optimizer.
-    `host`: in host memory.
+    `waiting`: micro-batches whose activations wait for their backward pass. `host`: in host memory.
     """
 
     stage: int
@@ -83,6 +96,7 @@ class Memory:
     workspace: int
     roles: int = 0
     role_states: int = 0
+    waiting: float = 1
     host: int = field(default=0, compare=False)
 
     @property
@@ -128,20 +142,23 @@ def of_stage(
     stage: int,
     optimizer: Optimizer | None = None,
     roles: Roles | None = None,
+    *,
+    values: bool = False,
 ) -> Memory:
-    """The memory of a rank of `stage`."""
-    own = states(facts, layout, work.dtype, stage, optimizer)
-    others = _others(facts, layout, work, stage, optimizer, roles or Roles())
-    batch = work.batch(layout)
+    """The memory of a rank of `stage`. `values`: of a critic."""
+    own = states(facts, layout, work.dtype, stage, optimizer, values=values)
+    others = _others(facts, layout, work, stage, roles or Roles())
+    batch, waiting = work.batch(layout), _open_batches(layout, work, stage)
     return Memory(
         stage=stage,
         weights=own.weights,
         gradients=own.gradients,
         optimizer=own.optimizer,
-        activations=int(saved(facts, layout, batch, stage) * _open_batches(layout, work, stage)),
-        workspace=workspace(facts, layout, batch, stage),
+        activations=int(saved(facts, layout, batch, stage, values=values) * waiting),
+        workspace=workspace(facts, layout, batch, stage, values=values),
         roles=others.weights,
         role_states=others.gradients + others.optimizer,
+        waiting=waiting,
         host=own.hosted + own.copies + others.hosted + others.copies,
     )
 
@@ -157,13 +174,11 @@ def _open_batches(layout: Layout, work: Workload, stage: int) -> float:
     return min(ahead, work.micro_batches * layout.virtual) / layout.virtual
 
 
-def _others(
-    facts: ModelFacts, layout: Layout, work: Workload, stage: int, optimizer: Optimizer | None, roles: Roles
-) -> States:
+def _others(facts: ModelFacts, layout: Layout, work: Workload, stage: int, roles: Roles) -> States:
     """The models beside the policy, together."""
     critic = States(weights=0, gradients=0, optimizer=0)
-    if roles.critic:
-        critic = states(facts, layout, work.dtype, stage, optimizer, values=True)
+    if roles.critic is not None:
+        critic = states(facts, layout, work.dtype, stage, roles.critic, values=True)
     plain = _plain(weights_of_stage(facts, layout, stage), work.dtype)
     resident = plain if roles.reference == "resident" else 0
     if roles.teacher is not None:
@@ -185,9 +200,11 @@ def largest(
     work: Workload,
     optimizer: Optimizer | None = None,
     roles: Roles | None = None,
+    *,
+    values: bool = False,
 ) -> Memory:
     """The memory of the stage that needs most: the first one, the last one or one between them."""
     last = layout.pipeline - 1
     stages = sorted({0, min(1, last), max(0, last - 1), last})
-    found = [of_stage(facts, layout, work, stage, optimizer, roles) for stage in stages]
+    found = [of_stage(facts, layout, work, stage, optimizer, roles, values=values) for stage in stages]
     return max(found, key=lambda memory: memory.total)

@@ -6,13 +6,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rlcore import ModelFacts
-from rlcore_plan.engines import Engines, sequence_cache, sequences_asked, weights as engine_weights
+from rlcore_plan.engines import (
+    Engines,
+    Frozen,
+    sequence_cache,
+    sequences_asked,
+    weights as engine_weights,
+)
 from rlcore_plan.layout import Layout
-from rlcore_plan.memory import BYTES, Memory, Optimizer, Roles, Workload, largest
+from rlcore_plan.memory import BYTES, Critic, Memory, Optimizer, Roles, Workload, largest
 from rlcore_plan.weights import whole
 
 MARGIN = 0.1
 """Share of a GPU that is left to CUDA, NCCL and fragmentation."""
+SERVED, CACHE = "engine's weights", "KV cache"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,14 +41,16 @@ class Machines:
 class Run:
     """What a run does with the GPUs, whatever its layout.
 
-    `sleep`: as `--sleep`. `bucket`: bytes of one message of a publication. `engines` None: nothing generates,
-    or it is not planned.
+    `critic`: one with ranks of its own. `engines`: of each group; empty: nothing generates, or it is not
+    planned. `sleep`: as `--sleep`. `bucket`: bytes of one message of a publication.
     """
 
     work: Workload
     optimizer: Optimizer = field(default_factory=Optimizer)
     roles: Roles = field(default_factory=Roles)
-    engines: Engines | None = None
+    critic: Critic | None = None
+    engines: tuple[Engines, ...] = ()
+    frozen: tuple[Frozen, ...] = ()
     is_colocated: bool = True
     sleep: str = "none"
     bucket: int = 0
@@ -78,40 +87,67 @@ def needs(facts: ModelFacts, layout: Layout, run: Run, machines: Machines) -> Ne
     """What `run` needs under `layout`."""
     memory = largest(facts, layout, run.work, run.optimizer, run.roles)
     phases = tuple(_phases(facts, memory, run, machines))
-    asleep = run.is_colocated and run.engines is not None
+    asleep = run.is_colocated and bool(run.engines)
     host = memory.host + (_slept(memory, run.sleep) if asleep else 0)
     return Needs(memory=memory, phases=phases, host=host * min(machines.per_node, layout.world))
 
 
 def _phases(facts: ModelFacts, memory: Memory, run: Run, machines: Machines) -> Iterator[Phase]:
-    trainer = _awake(memory, "none")
-    training = {**trainer, "activations": memory.activations, "work": memory.workspace}
-    yield Phase(name="train", items=training, limit=machines.usable)
-    if run.engines is None:
-        return
-    served = {"engine's weights": engine_weights(facts, run.engines, run.work.dtype)}
-    message = {"publication": run.bucket + _largest_tensor(facts) * BYTES[run.work.dtype]}
-    if run.is_colocated:
-        held = trainer if run.sleep == "none" else _awake(memory, "optimizer")
-        yield Phase(name="publish", items={**held, **message, **served}, limit=machines.usable)
-        yield _generation(facts, {**_awake(memory, run.sleep), **served}, run.engines, run, machines)
-    else:
-        yield Phase(name="publish", items={**trainer, **message}, limit=machines.usable)
-        yield _generation(facts, served, run.engines, run, machines)
+    yield _training("train", memory, machines)
+    if run.critic is not None:
+        own = run.critic
+        fullest = largest(own.facts, own.layout, own.work, own.optimizer, values=True)
+        yield _training("train the critic", fullest, machines)
+    if run.engines:
+        yield _publication(facts, memory, run, machines)
+    for engines in run.engines:
+        held = _awake(memory, run.sleep) if run.is_colocated else {}
+        yield _generation(facts, held, engines, run, machines)
+    for frozen in run.frozen:
+        yield _serving(frozen, run.work.dtype, machines)
+
+
+def _training(name: str, memory: Memory, machines: Machines) -> Phase:
+    work = {"activations": memory.activations, "work": memory.workspace}
+    return Phase(name=name, items={**_awake(memory, "none"), **work}, limit=machines.usable)
+
+
+def _publication(facts: ModelFacts, memory: Memory, run: Run, machines: Machines) -> Phase:
+    dtype = run.work.dtype
+    held = _awake(memory, "none" if run.sleep == "none" or not run.is_colocated else "optimizer")
+    items = {**held, "publication": run.bucket + _largest_tensor(facts) * BYTES[dtype]}
+    if run.is_colocated:  # a GPU has an engine of one group
+        items[SERVED] = max(engine_weights(facts, engines, dtype) for engines in run.engines)
+    return Phase(name="publish", items=items, limit=machines.usable)
 
 
 def _generation(
-    facts: ModelFacts, held: Mapping[str, int], engines: Engines, run: Run, machines: Machines
+    facts: ModelFacts, trainer: Mapping[str, int], engines: Engines, run: Run, machines: Machines
 ) -> Phase:
     """With the cache of as many sequences as are asked for, or as there is room for: one at least."""
+    held = {**trainer, SERVED: engine_weights(facts, engines, run.work.dtype)}
     one, asked = sequence_cache(facts, engines, run.work.dtype), sequences_asked(engines)
     room = machines.usable - sum(held.values())
     if engines.share is not None:
-        room = min(room, int(engines.share * machines.memory) - held["engine's weights"])
+        room = min(room, int(engines.share * machines.memory) - held[SERVED])
     count = max(1, min(asked, room // one))
     note = f"the KV cache holds {count} of {asked} sequences of {engines.tokens} tokens at once"
     limit = sum(held.values()) + room
-    return Phase(name="generate", items={**held, "KV cache": count * one}, limit=limit, note=note)
+    return Phase(name=engines.phase, items={**held, CACHE: count * one}, limit=limit, note=note)
+
+
+def _serving(frozen: Frozen, dtype: str, machines: Machines) -> Phase:
+    """A model that is not trained, with the cache of one sequence; a classifier keeps none."""
+    engines, facts, name = frozen.engines, frozen.facts, f"serve {frozen.name}"
+    if facts is None:
+        note = "not counted: rlcore plans for no such model"
+        return Phase(name=name, items={}, limit=machines.usable, note=note)
+    cache = {} if engines.is_classifier else {CACHE: sequence_cache(facts, engines, dtype)}
+    limit = machines.usable
+    if engines.share is not None:
+        limit = min(limit, int(engines.share * machines.memory))
+    items = {SERVED: engine_weights(facts, engines, dtype), **cache}
+    return Phase(name=name, items=items, limit=limit)
 
 
 def _slept(memory: Memory, sleep: str) -> int:

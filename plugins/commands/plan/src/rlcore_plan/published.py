@@ -49,7 +49,11 @@ def read_config(model: str, registry: Registry) -> Mapping[str, Any]:
 
 def read_facts(model: str, registry: Registry) -> ModelFacts:
     """Of the same. ModelError; PluginError where the family's plugin cannot be loaded."""
-    config, at = read_config(model, registry), f"--model {model}"
+    return facts_of(read_config(model, registry), f"--model {model}", registry)
+
+
+def facts_of(config: Mapping[str, Any], at: str, registry: Registry) -> ModelFacts:
+    """Of a config; `at`: where it comes from. ModelError and PluginError as `read_facts`."""
     family = claimant(config, registry, at).record
     assert isinstance(family, ModelFamily)
     plannable = [one.name for one in families(registry) if one.facts]

@@ -63,6 +63,10 @@ def _candidate(one: Candidate) -> dict[str, Any]:
         "fits": one.fits,
         "reason": one.reason or None,
         "optimizer_on_host": one.run.optimizer.on_host,
+        "engines": [
+            {"group": engines.group, "count": engines.count, "gpus": engines.gpus}
+            for engines in one.run.engines
+        ],
         "memory": memory,
         "phases": phases,
         "host_bytes_per_node": one.needs.host if one.needs else None,

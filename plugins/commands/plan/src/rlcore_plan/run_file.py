@@ -19,19 +19,52 @@ from rlcore import (
     TrainsOn,
     read_settings,
 )
-from rlcore_plan.engines import Engines
 from rlcore_plan.layout import Layout
-from rlcore_plan.memory import Optimizer, Roles, Workload
+from rlcore_plan.memory import Critic, Optimizer, Roles, Workload
 from rlcore_plan.phases import Run
 from rlcore_plan.published import read_facts
 
 MEGABYTE = 10**6
 BUCKET_MB = 256
 """Of the engines' own settings, where the file says nothing."""
-SHARE = 0.4
-"""Of a GPU's memory, what SGLang takes beside a trainer where nothing says it."""
 NARROW = 2
 """Bytes of a moment in bf16 or fp16."""
+CRITIC = "critic"
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Settings by the names that follow `table` in the file at `path`."""
+
+    path: Path
+    table: str
+    values: Mapping[str, Any]
+
+    def number(self, name: str, default: float = 1) -> float:
+        """ConfigError."""
+        return _number(self.path, f"{self.table}.{name}", self.values.get(name, default))
+
+    def size(self, name: str, default: float = 1) -> int:
+        """A whole number. ConfigError."""
+        return int(self.number(name, default))
+
+    def is_on(self, name: str) -> bool:
+        """A switch."""
+        return str(self.values.get(name, False)).lower() == "true"
+
+    def text(self, name: str, default: str = "") -> str:
+        return str(self.values.get(name, default))
+
+    def with_own(self, own: Fields) -> Fields:
+        """These, with `own` in their place."""
+        return Fields(self.path, self.table, {**self.values, **own.values})
+
+
+def _number(path: Path, name: str, found: Any) -> float:
+    try:
+        return float(found)
+    except (TypeError, ValueError):
+        raise ConfigError(f"--config {path}: {name}: found {found!r}, expected a number.") from None
 
 
 @dataclass(frozen=True)
@@ -59,21 +92,35 @@ class File:
         """A setting of the run."""
         return self.settings.get(name, self._recipe_settings.get(name, RunConfig().values().get(name)))
 
-    def number(self, name: str, default: float = 1) -> float:
-        """A number of a table. ConfigError."""
-        found = self.settings.get(name, default)
-        try:
-            return float(found)
-        except (TypeError, ValueError):
-            raise ConfigError(f"--config {self.path}: {name}: found {found!r}, expected a number.") from None
+    def fields(self, table: str) -> Fields:
+        """Those of a table."""
+        prefix = f"{table}."
+        found = {
+            key.removeprefix(prefix): item for key, item in self.settings.items() if key.startswith(prefix)
+        }
+        return Fields(self.path, table, found)
 
-    def size(self, name: str) -> int:
-        """A parallel size of the trainer."""
-        return int(self.number(f"megatron.{name}"))
+    @property
+    def trainer(self) -> TrainerConfig:
+        """The trainer's own. ConfigError where there is none of the name."""
+        entry = self.registry.default(Kind.TRAINER)
+        if "trainer" in self.settings or entry is None:
+            name = str(self.settings.get("trainer"))
+            entry = self.registry.find(Kind.TRAINER, name, f"--config {self.path}: trainer")
+        config = entry.config()
+        assert isinstance(config, TrainerConfig)
+        return config
 
-    def is_on(self, name: str) -> bool:
-        """A switch of a table."""
-        return str(self.settings.get(name, False)).lower() == "true"
+    def role(self, name: str) -> Fields:
+        """The trainer's fields of a role; empty: of the policy."""
+        table = self.trainer.table
+        policy = self.fields(table)
+        return policy.with_own(self.fields(f"{name}.{table}")) if name else policy
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sample."""
+        return int(self.value("max_prompt_tokens") + self.value("max_response_tokens"))
 
     @property
     def recipe(self) -> Algorithm | None:
@@ -101,134 +148,76 @@ class File:
         return not (is_given or self.value("engine_url"))
 
 
-def _trainer(file: File) -> TrainerConfig:
-    entry = file.registry.default(Kind.TRAINER)
-    if "trainer" in file.settings or entry is None:
-        name = str(file.settings.get("trainer"))
-        entry = file.registry.find(Kind.TRAINER, name, f"--config {file.path}: trainer")
-    config = entry.config()
-    assert isinstance(config, TrainerConfig)
-    return config
-
-
-def _fields(file: File, table: str) -> dict[str, Any]:
-    prefix = f"{table}."
-    return {key.removeprefix(prefix): item for key, item in file.settings.items() if key.startswith(prefix)}
-
-
-def gpus_beside(file: File, run: Run, layout: Layout) -> dict[str, int]:
-    """GPUs that the run takes beside those of the policy's workers, by what they are for. ConfigError."""
-    found = {}
-    if file.has_critic and file.value("critic_workers") == "separate":
-        config = _trainer(file)
-        policy, own = _fields(file, config.table), _fields(file, f"critic.{config.table}")
-        copies = layout.world // config.model_ranks(policy)
-        found["the critic"] = int(file.value("critic_ranks")) or copies * config.model_ranks(policy | own)
-    if run.engines and not run.is_colocated:
-        found["engines"] = run.engines.count * run.engines.gpus
-        if any(name.startswith("eval.") for name in file.settings):
-            found["evaluations"] = int(file.value("eval_engines")) * run.engines.gpus
-    return {name: count for name, count in found.items() if count}
-
-
 def layout_of(file: File, facts: ModelFacts) -> Layout:
-    """The file's own, as its trainer reads it. ConfigError."""
-    config = _trainer(file)
-    fields = _fields(file, config.table)
-    chunks = config.stage_layers(fields, facts.layers)
+    """The policy's own, as its trainer reads it. ConfigError."""
+    fields = file.role("")
+    ranks = file.settings.get("ranks", file.trainer.model_ranks(fields.values))
+    return _layout(file, fields, facts, int(_number(file.path, "ranks", ranks)))
+
+
+def _layout(file: File, fields: Fields, facts: ModelFacts, world: int) -> Layout:
+    chunks = file.trainer.stage_layers(fields.values, facts.layers)
     stages = tuple(sum(each) for each in chunks)
-    tensor = file.size("tensor_model_parallel_size")
-    granularity = file.settings.get("megatron.recompute_granularity", "full")  # a GPU's default
+    tensor = fields.size("tensor_model_parallel_size")
     return Layout(
-        world=int(file.number("ranks", config.model_ranks(fields))),
+        world=world,
         tensor=tensor,
         pipeline=len(chunks),
-        context=file.size("context_parallel_size"),
-        expert=file.size("expert_model_parallel_size"),
-        sequence=tensor > 1 and file.is_on("megatron.sequence_parallel"),
-        recompute=granularity == "full",
+        context=fields.size("context_parallel_size"),
+        expert=fields.size("expert_model_parallel_size"),
+        sequence=tensor > 1 and fields.is_on("sequence_parallel"),
+        recompute=fields.text("recompute_granularity", "full") == "full",  # a GPU's default
         stages=stages if len(set(stages)) > 1 else (),
         virtual=len(chunks[0]),
     )
 
 
-def run_of(file: File, facts: ModelFacts, layout: Layout) -> Run:
-    """What the run does beside it. ConfigError."""
+def critic_of(file: File, facts: ModelFacts, layout: Layout) -> Critic | None:
+    """A critic that has workers of its own. ConfigError."""
+    if not file.has_critic or file.value("critic_workers") != "separate":
+        return None
+    fields = file.role(CRITIC)
+    each = file.trainer.model_ranks(fields.values)
+    copies = layout.world // file.trainer.model_ranks(file.role("").values)
+    model = file.value("critic_model")
+    own = read_facts(model, file.registry) if model else facts
+    found = _layout(file, fields, own, int(file.value("critic_ranks")) or copies * each)
+    return Critic(facts=own, layout=found, work=workload(file, found), optimizer=_optimizer(fields))
+
+
+def trained_by(file: File, facts: ModelFacts, layout: Layout) -> Run:
+    """What the run's trainer does, without engines. ConfigError."""
     teacher = file.value("teacher_model")
+    beside = file.has_critic and file.value("critic_workers") == "same"
     return Run(
-        work=_workload(file, layout),
-        optimizer=_optimizer(file),
+        work=workload(file, layout),
+        optimizer=_optimizer(file.role("")),
         roles=Roles(
-            critic=file.has_critic and file.value("critic_workers") == "same",
+            critic=_optimizer(file.role(CRITIC)) if beside else None,
             reference=file.value("reference_placement") if file.value("kl_coef") else "none",
             teacher=read_facts(teacher, file.registry) if teacher else None,
         ),
-        engines=_engines(file) if file.generates else None,
+        critic=critic_of(file, facts, layout),
         is_colocated=file.value("placement") == "colocate",
         sleep=str(file.settings.get("sleep", "none")),
-        bucket=int(file.number("engine.bucket_mb", BUCKET_MB) * MEGABYTE),
+        bucket=int(file.fields("engine").number("bucket_mb", BUCKET_MB) * MEGABYTE),
     )
 
 
-def _workload(file: File, layout: Layout) -> Workload:
-    tokens, longest = int(file.value("tokens_per_rank")), _longest(file)
+def workload(file: File, layout: Layout) -> Workload:
+    """Of each optimizer step under `layout`."""
+    tokens = int(file.value("tokens_per_rank"))
     samples = file.value("prompts_per_step") * file.value("group_size") / file.value("minibatches")
-    batches = math.ceil(samples / max(1, layout.data) * longest / tokens)
+    batches = math.ceil(samples / max(1, layout.data) * file.longest / tokens)
     dtype = file.value("dtype")
     return Workload(dtype="fp32" if dtype == "fp32" else "bf16", tokens=tokens, micro_batches=max(1, batches))
 
 
-def _optimizer(file: File) -> Optimizer:
-    on_host = file.is_on("megatron.optimizer_cpu_offload")
-    narrow = [
-        str(file.settings.get(f"megatron.{name}", "fp32")) for name in ("exp_avg_dtype", "exp_avg_sq_dtype")
-    ]
+def _optimizer(fields: Fields) -> Optimizer:
+    on_host = fields.is_on("optimizer_cpu_offload")
+    narrow = [fields.text(name, "fp32") for name in ("exp_avg_dtype", "exp_avg_sq_dtype")]
     return Optimizer(
         moments=sum(4 if dtype == "fp32" else NARROW for dtype in narrow),
-        on_host=file.number("megatron.optimizer_offload_fraction") if on_host else 0.0,
-        owns_masters=on_host or file.is_on("megatron.use_precision_aware_optimizer"),
-    )
-
-
-def _longest(file: File) -> int:
-    return int(file.value("max_prompt_tokens") + file.value("max_response_tokens"))
-
-
-def _count(file: File) -> int:
-    """Engines, in groups or not. ConfigError."""
-    groups = file.value("engine_group")
-    sizes = [str(group).partition("=")[2] for group in groups]
-    if not all(size.isdecimal() for size in sizes):
-        raise ConfigError(f"--config {file.path}: engine_group: found {groups}, expected NAME=N each.")
-    return sum(map(int, sizes)) if groups else int(file.value("engines"))
-
-
-def _engines(file: File) -> Engines:
-    """Fields of the engine's library by SGLang's names; other engines compute on one GPU."""
-    count = _count(file)
-    groups = file.value("prompts_per_step") * max(1.0, file.value("over_sample"))
-    asked = math.ceil(groups * file.value("group_size") / count)
-    most = min(file.value("engine_concurrency"), int(file.number("sglang.max_running_requests", asked)))
-    default = SHARE if file.value("placement") == "colocate" and file.value("engine") == "sglang" else None
-    share = file.settings.get("sglang.mem_fraction_static", default)
-    tensor = int(file.number("sglang.tp_size"))
-    parallel = int(file.number("sglang.dp_size")) if file.is_on("sglang.enable_dp_attention") else 1
-    if tensor % parallel:
-        raise ConfigError(
-            f"--config {file.path}: sglang.dp_size: found {parallel}, expected a divisor of sglang.tp_size "
-            f"({tensor})."
-        )
-    return Engines(
-        count=count,
-        sequences=max(1, min(asked, most)),
-        tokens=_longest(file),
-        tensor=tensor,
-        pipeline=int(file.number("sglang.pp_size")),
-        groups=parallel,
-        share=float(share) if share is not None else None,
-        cache_bytes=1 if str(file.settings.get("sglang.kv_cache_dtype", "")).startswith("fp8") else None,
-        is_drafting="sglang.speculative_algorithm" in file.settings,
-        total=int(
-            file.value("prompts_per_step") * file.value("group_size") * file.value("max_response_tokens")
-        ),
+        on_host=fields.number("optimizer_offload_fraction") if on_host else 0.0,
+        owns_masters=on_host or fields.is_on("use_precision_aware_optimizer"),
     )

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from rlcore import ModelFacts
 from rlcore_plan.bounds import Bounds
-from rlcore_plan.engines import sequence_cache
-from rlcore_plan.memory import BYTES, GRADIENT, Memory, of_stage
+from rlcore_plan.explanation import explain_rank
+from rlcore_plan.memory import of_stage
 from rlcore_plan.phases import Machines, Needs, Run
 from rlcore_plan.search import GB, Candidate, cache_bytes, publication_bytes
-from rlcore_plan.weights import active_parameters, parameters, stage as weights_of_stage
+from rlcore_plan.weights import active_parameters, parameters
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,7 +49,7 @@ def show_layouts(
         console.print(_stages(facts, best))
         console.print(f"rlcore train … {flags(best)}", highlight=False, soft_wrap=True)
         if explain:
-            _explain(console, facts, best)
+            explain_rank(console, facts, best)
     else:
         console.print(f"[bold]No layout fits[/] into {_usable(machines)}.")
     if others:
@@ -85,8 +85,10 @@ def show_judged(
     """The layout of a file."""
     console = _console()
     _summary(console, model, facts, found.run)
-    engines = found.run.engines
-    served = f", {_counted(engines.count, 'engine')} of {_counted(engines.gpus, 'GPU')}" if engines else ""
+    served = "".join(
+        f", {_counted(engines.count, f'{engines.group} engine'.strip())} of {_counted(engines.gpus, 'GPU')}"
+        for engines in found.run.engines
+    )
     verdict = "[bold green]it fits[/]" if found.fits else f"[bold red]it does not fit[/]: {found.reason}"
     console.print(
         f"{found.layout.name} on {_counted(found.layout.world, 'GPU')}{served}: {verdict}.", highlight=False
@@ -98,10 +100,11 @@ def show_judged(
     for line in _bounds(best):
         console.print(line, highlight=False)
     if explain and found.needs is not None:
-        _explain(console, facts, found)
+        explain_rank(console, facts, found)
     if near is not None:
         console.print(f"Nearest that fits: {_name(near)}", highlight=False)
-        console.print(f"rlcore train … {flags(near)}", highlight=False, soft_wrap=True)
+        told = f"{flags(near)}{_engine_flags(near, found, machines.per_node)}"
+        console.print(f"rlcore train … {told}", highlight=False, soft_wrap=True)
     elif not found.fits:
         console.print(f"No layout of {machines.gpus} GPUs fits.")
 
@@ -123,6 +126,15 @@ def flags(one: Candidate) -> str:
     if not layout.recompute:  # a GPU's default
         told += ["--megatron.recompute-granularity none"]
     return " ".join(told)
+
+
+def _engine_flags(near: Candidate, found: Candidate, per_node: int) -> str:
+    """Where other engines are what fits."""
+    if near.run.engines == found.run.engines:
+        return ""
+    (engines,) = near.run.engines
+    nodes = f" --sglang.nnodes {engines.gpus // per_node}" if engines.gpus > per_node else ""
+    return f" --engines {engines.count} --sglang.tp-size {engines.tensor}{nodes}"
 
 
 def _console() -> Console:
@@ -220,34 +232,3 @@ def _empty(first: str, *numbers: str) -> Table:
     for title in numbers:
         table.add_column(title, justify="right", no_wrap=True)
     return table
-
-
-def _explain(console: Console, facts: ModelFacts, one: Candidate) -> None:
-    assert one.needs is not None
-    console.print(f"The fullest rank is of pipeline stage {one.needs.memory.stage}:", highlight=False)
-    for line in _reasons(facts, one, one.needs.memory):
-        console.print(f"  {line}", highlight=False, soft_wrap=True)
-
-
-def _reasons(facts: ModelFacts, one: Candidate, memory: Memory) -> Iterator[str]:
-    layout, run = one.layout, one.run
-    held = sum(weight.numel for weight in weights_of_stage(facts, layout, memory.stage))
-    size, state = BYTES[run.work.dtype], run.optimizer.state(run.work.dtype)
-    yield f"weights {memory.weights / GB:.2f} GB: {held / 1e9:.3f} B parameters × {size} bytes, padded"
-    yield f"gradients {memory.gradients / GB:.2f} GB: as many × {GRADIENT} bytes"
-    where = f", {run.optimizer.on_host:.0%} of them in host memory" if run.optimizer.on_host else ""
-    yield (
-        f"optimizer {memory.optimizer / GB:.2f} GB: × {state} bytes{where}, over {layout.shards} ranks "
-        f"({layout.expert_shards} of experts)"
-    )
-    batch = run.work.batch(layout)
-    layers = len(layout.layers(facts, memory.stage))
-    kept = "the inputs of" if layout.recompute else "all of"
-    yield (
-        f"activations {memory.activations / GB:.2f} GB: {kept} {layers} layers, {batch.tokens} tokens, "
-        f"micro-batches that wait for their backward pass: {layout.pipeline - memory.stage} at most"
-    )
-    yield f"work {memory.workspace / GB:.2f} GB: logits of a micro-batch, on the last stage alone"
-    if run.engines is not None:
-        each = sequence_cache(facts, run.engines, run.work.dtype)
-        yield f"KV cache: {each / GB:.3f} GB for a sequence of {run.engines.tokens} tokens"

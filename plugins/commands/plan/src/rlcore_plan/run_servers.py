@@ -1,0 +1,172 @@
+"""From the TOML of a run to its servers: engines, in groups or not, and models that it never trains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rlcore import CLASSIFIER_HEAD, REWARD_HEAD, ConfigError, ModelError, ModelFacts, classifier_of
+from rlcore_plan.engines import Engines, Frozen
+from rlcore_plan.layout import Layout
+from rlcore_plan.phases import Run
+from rlcore_plan.published import facts_of, read_config
+from rlcore_plan.run_file import Fields, File, trained_by
+
+ENGINE, GROUP, FROZEN = "sglang", "engine_group", "frozen"
+SHARE = 0.4
+"""Of a GPU's memory, what SGLang takes beside a trainer where nothing says it."""
+CAUSAL = "ForCausalLM"
+FOUR, EIGHT = ("fp4", "int4", "awq", "gptq"), ("fp8", "int8")
+"""What names of quantizations hold, by the bits of a weight."""
+
+
+def run_of(file: File, facts: ModelFacts, layout: Layout) -> Run:
+    """What the run does beside training. ConfigError."""
+    run = trained_by(file, facts, layout)
+    engines = tuple(_engines(file)) if file.generates else ()
+    return replace(run, engines=engines, frozen=tuple(_frozen(file)))
+
+
+def gpus_beside(file: File, run: Run) -> dict[str, int]:
+    """GPUs that the run takes beside those of the policy's workers, by what they are for. ConfigError."""
+    found = {"the critic": run.critic.layout.world if run.critic else 0}
+    if run.engines and not run.is_colocated:
+        found["engines"] = sum(engines.count * engines.gpus for engines in run.engines)
+        if any(name.startswith("eval.") for name in file.settings):
+            found["evaluations"] = int(file.value("eval_engines")) * _server(file, file.fields(ENGINE)).gpus
+    found |= {f"the frozen {frozen.name}": frozen.engines.gpus for frozen in run.frozen}
+    return {name: count for name, count in found.items() if count}
+
+
+def quantized_bits(method: Any) -> int | None:
+    """Bits of a linear layer's weight under a quantization of this name; None: as it is without one."""
+    name = str(method or "").lower()
+    for bits, words in ((4, FOUR), (8, EIGHT)):
+        if any(word in name for word in words):
+            return bits
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What engines are asked for: samples of a rollout, and the tokens of each."""
+
+    samples: float
+    prompt: int
+    response: int
+
+    @classmethod
+    def of(cls, file: File) -> _Asked:
+        groups = file.value("prompts_per_step") * max(1.0, file.value("over_sample"))
+        return cls(
+            samples=groups * file.value("group_size"),
+            prompt=int(file.value("max_prompt_tokens")),
+            response=int(file.value("max_response_tokens")),
+        )
+
+
+def _engines(file: File) -> Iterator[Engines]:
+    """Each group. Fields of the engine's library by SGLang's names; other engines compute on one GPU."""
+    groups = _named(file, GROUP)
+    counts = {name: _count(file, count) for name, count in groups.items()} or {"": int(file.value("engines"))}
+    asked, trained = _Asked.of(file), file.value("prompts_per_step") * file.value("group_size")
+    roles = {name: _of_group(file, name).text("disaggregation_mode") for name in counts}
+    beside = file.value("placement") == "colocate" and file.value("engine") == "sglang"
+    for name, count in counts.items():
+        # a server that prefills hands over to one that decodes: each half gets all requests
+        half = sum(counts[other] for other, role in roles.items() if role == roles[name])
+        prefills, requests = roles[name] == "prefill", math.ceil(asked.samples / half)
+        yield replace(
+            _server(file, _of_group(file, name), requests=requests, share=SHARE if beside else None),
+            group=name,
+            count=count,
+            tokens=asked.prompt if prefills else asked.prompt + asked.response,
+            total=0 if prefills else int(trained * asked.response * count / half),
+        )
+
+
+def _of_group(file: File, name: str) -> Fields:
+    shared = file.fields(ENGINE)
+    return shared.with_own(file.fields(f"{GROUP}.{name}")) if name else shared
+
+
+def _server(file: File, fields: Fields, *, requests: int = 1, share: float | None = None) -> Engines:
+    """One engine with these fields, which is asked for `requests` of the longest samples. ConfigError.
+
+    `share`: of a GPU's memory, where no field says it.
+    """
+    concurrency = file.value("engine_concurrency")
+    most = min(concurrency, fields.size("max_running_requests", concurrency))
+    tensor = fields.size("tp_size")
+    parts = fields.size("dp_size") if fields.is_on("enable_dp_attention") else 1
+    if tensor % parts:
+        raise ConfigError(
+            f"--config {file.path}: sglang.dp_size: found {parts}, expected a divisor of sglang.tp_size "
+            f"({tensor})."
+        )
+    is_given = "mem_fraction_static" in fields.values
+    return Engines(
+        count=1,
+        sequences=max(1, min(requests, most)),
+        most=most,
+        tokens=file.longest,
+        tensor=tensor,
+        pipeline=fields.size("pp_size"),
+        parts=parts,
+        share=fields.number("mem_fraction_static") if is_given else share,
+        cache_bytes=1 if fields.text("kv_cache_dtype").startswith("fp8") else None,
+        weight_bits=quantized_bits(fields.values.get("quantization")),
+        is_drafting="speculative_algorithm" in fields.values,
+    )
+
+
+def _frozen(file: File) -> Iterator[Frozen]:
+    """Each model, with the fields of its own server. ConfigError, ModelError."""
+    for name, model in _named(file, FROZEN).items():
+        fields = file.fields(f"{FROZEN}.{name}")
+        config = read_config(model, file.registry)
+        engines = _server(file, fields)
+        method = (config.get("quantization_config") or {}).get("quant_method")
+        yield Frozen(
+            name=name,
+            facts=_facts(config, file),
+            engines=replace(
+                engines,
+                weight_bits=engines.weight_bits or quantized_bits(method),
+                is_classifier=classifier_of(config) is not None,
+            ),
+        )
+
+
+def _facts(config: Mapping[str, Any], file: File) -> ModelFacts | None:
+    """None: of a family that has no plan. A classifier has the layers of the decoder of its name."""
+    scorer = classifier_of(config) or ""
+    for head in (CLASSIFIER_HEAD, REWARD_HEAD):
+        if scorer.endswith(head):
+            config = {**config, "architectures": [scorer.removesuffix(head) + CAUSAL]}
+    try:
+        return facts_of(config, f"--config {file.path}", file.registry)
+    except ModelError:
+        return None
+
+
+def _named(file: File, table: str) -> Mapping[str, str]:
+    """`NAME=VALUE` of a list, and `NAME = VALUE` of a table. ConfigError."""
+    listed = file.value(table)
+    pairs = [str(one).partition("=") for one in ([listed] if isinstance(listed, str) else listed)]
+    if not all(name and equals and value for name, equals, value in pairs):
+        raise ConfigError(f"--config {file.path}: {table}: found {listed}, expected NAME=VALUE each.")
+    direct = {
+        name: str(value)
+        for name, value in file.fields(table).values.items()
+        if "." not in name and name not in {one for one, _, _ in pairs}
+    }
+    return {name: value for name, _, value in pairs} | direct
+
+
+def _count(file: File, text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise ConfigError(f"--config {file.path}: {GROUP}: found {text!r}, expected a number of engines.")
+    return int(text)
