@@ -16,6 +16,9 @@ MEMBERS = sorted(
 FOREIGN = {"site", "templates"}
 """Folders of these names are on the path of another Python, or of none."""
 
+MODULE_OF = {"pyyaml": "yaml"}
+"""Distributions whose module has another name."""
+
 Graph = dict[str, set[str]]
 
 
@@ -114,7 +117,7 @@ def test_a_member_imports_only_what_it_depends_on(src: Path) -> None:
     texts = [project["name"], *project.get("dependencies", ())]
     texts += project.get("optional-dependencies", {}).get("testing", ())
     required = [re.match(r"[\w-]+", text) for text in texts]
-    allowed = {found[0].replace("-", "_") for found in required if found}
+    allowed = {MODULE_OF.get(found[0], found[0].replace("-", "_")) for found in required if found}
     found = {name.partition(".")[0] for file in modules(src).values() for name in imports(file, typing=True)}
     assert found <= allowed
 

@@ -3,16 +3,18 @@
 from pathlib import Path
 
 import pytest
-from slime_runs import RUNS, SIZES, translated
-from slime_table import PAGE, row
+from slime_runs import RUNS, SIZES, translated, write_inputs
+from slime_table import CHANGES, PAGE, row
 
+from rlcore import dump_settings
 from rlcore.plugins.loader import load
+from rlcore_cli.main import run
 from rlcore_import.translation import Verdict
 
 REGISTRY = load().registry
 NO_BRIDGE = {
     "glm5-744B-A40B": {"--spec"},
-    "glm5.2-744B-A40B": {"--spec", "--sglang-config"},
+    "glm5.2-744B-A40B": {"--spec"},
     "mimo-7B-rl-eagle": {"--enable-mtp-training"},
     "minimax-m2": {"--spec"},
     "qwen3-next-80B-A3B": {"--spec"},
@@ -31,7 +33,7 @@ NO_FIT = {
     **dict.fromkeys(("kimi-k2-Instruct", "kimi-k2-Thinking"), "for engine's weights"),
     "glm4.7-30B-A3B": "EP × PP = 16 does not divide 8 GPUs",
 }
-"""Kimi-K2 in bf16 takes 128 GB of each of an engine's 16 GPUs; slime's engines hold it in FP8."""
+"""Kimi-K2 in bf16 takes 139 GB of each of an engine's 16 GPUs; slime's engines hold it in FP8."""
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -50,3 +52,22 @@ def test_its_dry_run_and_plan_are_those_of_the_documentation(name: str, tmp_path
     if name in SIZES:
         assert REFUSED.get(name, "| passes |") in found
         assert NO_FIT.get(name, "| fits: train ") in found
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_does_not_run_here_runs_with_the_changes_of_the_documentation(name: str, tmp_path: Path) -> None:
+    assert name in NO_FIT
+    found = row(name, REGISTRY, tmp_path, CHANGES[name])
+    assert found in PAGE.read_text().splitlines(), "run scripts/slime_runs_table.py"
+    assert "| passes | fits: train " in found
+
+
+@pytest.mark.parametrize(("memory", "fits"), [(80, False), (141, True)])
+def test_fp8_engines_of_kimi_k2_fit_where_slime_runs_them(memory: int, fits: bool, tmp_path: Path) -> None:
+    """In FP8 the weights take 70 GB of a GPU, of which the script gives its engines 0.7."""
+    found = translated("kimi-k2-Thinking", REGISTRY).settings
+    write_inputs(tmp_path, "kimi-k2-Thinking", found, REGISTRY)
+    (tmp_path / "run.toml").write_text(dump_settings({**found, "sglang.quantization": "fp8"}))
+    model = str(tmp_path / found["model"])
+    arguments = ("--config", str(tmp_path / "run.toml"), "--model", model, "--gpu-memory", str(memory))
+    assert run(["plan", *arguments]) == (0 if fits else 1)

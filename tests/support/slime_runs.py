@@ -22,6 +22,9 @@ RUNS: Mapping[str, list[str]] = {
 }
 """Script → its program, and its arguments as words; those of the model, which config.json says here, last."""
 
+GROUPS, GROUPS_NAME = Path(__file__).with_name("slime_groups.yaml"), "groups.yaml"
+"""What `--sglang-config` of glm5.2-744B-A40B names."""
+
 SIZES: Mapping[str, str] = {
     "deepseek-r1": "deepseek-v3",
     "glm4-9B": "glm-4-9b",
@@ -43,9 +46,13 @@ SIZES: Mapping[str, str] = {
 """Script → the published size that it trains, where rlcore has the family."""
 
 
-def translated(name: str, registry: Registry) -> Translation[Run]:
-    """What `rlcore import slime` makes of the script, where the files that it names are not there."""
-    return translate(of_words(RUNS[name]), registry)
+def translated(name: str, registry: Registry, more: str = "") -> Translation[Run]:
+    """What `rlcore import slime` makes of the script and the flags `more`.
+
+    Of the files that it names, the server groups alone are there.
+    """
+    words = [str(GROUPS) if word == GROUPS_NAME else word for word in RUNS[name]]
+    return translate(of_words([*words, *more.split()]), registry)
 
 
 def write_inputs(folder: Path, name: str, settings: Mapping[str, Any], registry: Registry) -> None:

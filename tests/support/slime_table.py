@@ -11,7 +11,7 @@ import io
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,19 +37,29 @@ COLUMNS = (
 VERDICTS = (Verdict.TRANSLATED, Verdict.IMPLIED, Verdict.IDLE, Verdict.IMPOSSIBLE)
 
 
+CHANGES: Mapping[str, str] = {
+    "glm4.7-30B-A3B": "--expert-model-parallel-size 4",
+    **dict.fromkeys(
+        ("kimi-k2-Instruct", "kimi-k2-Thinking"), "--rollout-num-gpus-per-engine 64 --sglang-ep-size 64"
+    ),
+}
+"""Scripts that do not run here as they are → the flags with which they do, behind their own."""
+
+
 def rows(registry: Registry) -> Iterator[str]:
-    """A row of the table for each script."""
+    """A row of the table for each script, and one for each that runs with changes."""
     for name in RUNS:
-        with tempfile.TemporaryDirectory() as folder:
-            yield row(name, registry, Path(folder))
+        for more in ("", *([CHANGES[name]] if name in CHANGES else ())):
+            with tempfile.TemporaryDirectory() as folder:
+                yield row(name, registry, Path(folder), more)
 
 
-def row(name: str, registry: Registry, folder: Path) -> str:
-    """Of one script, whose files are made in `folder`."""
-    found = translated(name, registry)
+def row(name: str, registry: Registry, folder: Path, more: str = "") -> str:
+    """Of one script with the flags `more`, whose files are made in `folder`."""
+    found = translated(name, registry, more)
     counts = Counter(one.said.verdict for one in found.rows)
     cells = [
-        f"`{name}`",
+        f"with `{more}`" if more else f"`{name}`",
         str(found.settings["ranks"]),
         ", ".join(str(counts[verdict]) for verdict in VERDICTS),
     ]
@@ -61,7 +71,7 @@ def row(name: str, registry: Registry, folder: Path) -> str:
         code, _, error = _said("train", "--config", "run.toml", "--dry-run")
         dry = "passes" if code == 0 else error.removeprefix("error: ").strip()
         _, planned, _ = _said("plan", "--config", "run.toml", "--gpu-memory", str(MEMORY), "--json")
-    return _joined([*cells, dry, _plan(json.loads(planned)), _trained(name)])
+    return _joined([*cells, dry, _plan(json.loads(planned)), "" if more else _trained(name)])
 
 
 def written(page: str, table: list[str]) -> str:

@@ -158,8 +158,8 @@ class BatchColumns(Protocol):
     def batch_columns(self, batch: TrainBatch) -> Mapping[str, Tensor]:
         """Columns [R] under names of the part's own, which it later finds in `inputs.batch.per_token`.
 
-        Called once a step with the whole batch, on the CPU, before any update. The batch has the advantages in
-        `per_token["advantages"]`, the mini-batch of each sample in `per_sample["minibatch"]`, and the columns
-        that the part's config `needs`.
+        Called once a step with the whole batch, on the CPU, before any update. The batch has the advantages
+        in `per_token["advantages"]`, the mini-batch of each sample in `per_sample["minibatch"]`, and the
+        columns that the part's config `needs`.
         """
         ...

@@ -1,10 +1,12 @@
 """What flags of slime mean together."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rlcore.api.errors import ConfigError
 from rlcore.plugins.loader import load
 from rlcore_import.arguments import of_words
 from rlcore_import.slime.translate import translate
@@ -159,10 +161,72 @@ def test_nothing_is_set_where_nothing_is_meant() -> None:
         ("--update-weights-interval 4", "--update-weights-interval"),
         ("--lr-decay-style WSD", "--lr-decay-style"),
         ("--actor-num-nodes $NODES --lr 1", "--actor-num-nodes"),
+        ("--sglang-config absent.yaml", "--sglang-config"),
     ],
 )
 def test_what_cannot_be_is_said(text: str, flag: str) -> None:
     assert verdict(text, flag) is Verdict.IMPOSSIBLE
+
+
+DEFAULT = {"name": "default"}
+PREFILL = {"worker_type": "prefill", "num_gpus": 8, "num_gpus_per_engine": 8}
+DECODE = {**PREFILL, "worker_type": "decode", "num_gpus": 24}
+
+
+def _groups(folder: Path, *models: dict[str, Any]) -> str:
+    (folder / "groups.yaml").write_text(json.dumps({"sglang": models}))  # YAML takes JSON
+    return f"--sglang-config {folder / 'groups.yaml'} --rollout-num-gpus 32 --rollout-num-gpus-per-engine 8"
+
+
+def test_server_groups_are_engine_groups(tmp_path: Path) -> None:
+    own = {**DECODE, "overrides": {"cuda_graph_max_bs": 12, "mem_fraction_static": 0.8}}
+    found = settings(_groups(tmp_path, {**DEFAULT, "server_groups": [PREFILL, own]}))
+    wanted = {
+        "engine_group": ["prefill=1", "decode=3"],
+        "engine_group.prefill.disaggregation_mode": "prefill",
+        "engine_group.decode.disaggregation_mode": "decode",
+        "engine_group.decode.cuda_graph_max_bs_decode": 12,
+        "engine_group.decode.mem_fraction_static": 0.8,
+        "router": "cache_aware",
+        "sglang.tp_size": 8,
+    }
+    assert wanted.items() <= found.items()
+    assert "engines" not in found
+    plain = {"worker_type": "regular", "num_gpus": 16}
+    alike = settings(_groups(tmp_path, {**DEFAULT, "server_groups": [plain, plain]}))
+    assert alike["engine_group"] == ["regular1=2", "regular2=2"]
+    assert "router" not in alike
+
+
+@pytest.mark.parametrize(
+    ("models", "said"),
+    [
+        ([{**DEFAULT, "server_groups": [PREFILL]}, {"name": "judge"}], "it serves judge too"),
+        ([{**DEFAULT, "server_groups": [{**PREFILL, "worker_type": "encoder"}]}], "of the kinds encoder"),
+        ([DEFAULT], "of the kinds none"),
+        ([{**DEFAULT, "server_groups": [PREFILL, {**DECODE, "num_gpus_per_engine": 4}]}], "several sizes"),
+    ],
+)
+def test_server_groups_that_have_no_counterpart_are_said(
+    models: list[dict[str, Any]], said: str, tmp_path: Path
+) -> None:
+    rows = translate(of_words(_groups(tmp_path, *models).split()), REGISTRY).rows
+    assert (rows[0].said.verdict, said in rows[0].said.text) == (Verdict.IMPOSSIBLE, True)
+    assert settings(_groups(tmp_path, *models))["engines"] == 4, "as without the file"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sglang: [", "found no YAML"),
+        ("other: 1", "a list of models under `sglang`"),
+        ("sglang: [{server_groups: [{num_gpus: 3, num_gpus_per_engine: 2}]}]", "3 GPUs for servers of 2"),
+    ],
+)
+def test_a_broken_file_of_server_groups_is_one_sentence(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "groups.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        settings(f"--sglang-config {tmp_path / 'groups.yaml'}")
 
 
 def test_a_function_of_a_file_is_the_reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -248,9 +248,12 @@ EAGLE = {"speculative-algorithm": "EAGLE", "speculative_num_steps": "3"}
             {},
             "--sglang.speculative-draft-model-path: found d, but",
         ),
+        ({"quantization": "fp8"}, {}, "--sglang.quantization: found fp8, but SGLang takes new weights into"),
+        ({"quantization": "fp8", "load-format": "flash_rl"}, {}, None),
+        ({"quantization": "fp8"}, {"only": "rollout"}, None),
     ],
 )
-def test_what_speculation_would_not_keep_exact(
+def test_what_would_not_stay_the_policy(
     fields: dict[str, Any], run: dict[str, Any], said: str | None
 ) -> None:
     complaints = [*SglangConfig().complaints(RunConfig.of(**run), fields)]

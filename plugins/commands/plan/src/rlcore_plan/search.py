@@ -68,27 +68,23 @@ def search(
 
 
 def nearest(facts: ModelFacts, machines: Machines, run: Run, wanted: Layout) -> Candidate | None:
-    """The layout that fits and differs least from `wanted`; None: none fits these GPUs.
-
-    Where none does, fewer engines that are larger are tried.
-    """
-    for way in _with_engines(facts, run):
-        found = [one for one in _around(facts, machines, way, wanted) if one.fits]
-        if found:
-            return min(found, key=lambda one: (_distance(one, wanted, run), _rank(one)))
-    return None
-
-
-def _around(facts: ModelFacts, machines: Machines, run: Run, wanted: Layout) -> Iterator[Candidate]:
-    yield judge(facts, wanted, run, machines)
-    for context in _powers(min(MOST_CONTEXT, machines.gpus)):
-        if context >= wanted.context:
-            yield from search(facts, machines, run, {"context": context}, None)
+    """What fits and differs least from `wanted`: larger engines, or another layout. None: nothing does."""
+    for larger in _with_larger_engines(facts, run):
+        same = judge(facts, wanted, larger, machines)
+        if same.fits:
+            return same
+    contexts = [size for size in _powers(min(MOST_CONTEXT, machines.gpus)) if size >= wanted.context]
+    found = [
+        one
+        for context in contexts
+        for one in search(facts, machines, run, {"context": context}, None)
+        if one.fits
+    ]
+    return min(found, key=lambda one: (_distance(one, wanted, run), _rank(one)), default=None)
 
 
-def _with_engines(facts: ModelFacts, run: Run) -> Iterator[Run]:
-    """`run`, and with a half, a quarter, … of its engines, which have all its engines' GPUs."""
-    yield run
+def _with_larger_engines(facts: ModelFacts, run: Run) -> Iterator[Run]:
+    """`run` with a half, a quarter, … of its engines, which have the GPUs of all; not of engine groups."""
     if len(run.engines) != 1:
         return
     (engines,) = run.engines

@@ -85,13 +85,10 @@ def show_judged(
     """The layout of a file."""
     console = _console()
     _summary(console, model, facts, found.run)
-    served = "".join(
-        f", {_counted(engines.count, f'{engines.group} engine'.strip())} of {_counted(engines.gpus, 'GPU')}"
-        for engines in found.run.engines
-    )
     verdict = "[bold green]it fits[/]" if found.fits else f"[bold red]it does not fit[/]: {found.reason}"
     console.print(
-        f"{found.layout.name} on {_counted(found.layout.world, 'GPU')}{served}: {verdict}.", highlight=False
+        f"{found.layout.name} on {_counted(found.layout.world, 'GPU')}{_served(found.run)}: {verdict}.",
+        highlight=False,
     )
     if found.needs is not None:
         console.print(_phases(found.needs))
@@ -102,11 +99,20 @@ def show_judged(
     if explain and found.needs is not None:
         explain_rank(console, facts, found)
     if near is not None:
-        console.print(f"Nearest that fits: {_name(near)}", highlight=False)
+        served = "" if near.run.engines == found.run.engines else _served(near.run)
+        console.print(f"Nearest that fits: {_name(near)}{served}", highlight=False)
         told = f"{flags(near)}{_engine_flags(near, found, machines.per_node)}"
         console.print(f"rlcore train … {told}", highlight=False, soft_wrap=True)
     elif not found.fits:
         console.print(f"No layout of {machines.gpus} GPUs fits.")
+
+
+def _served(run: Run) -> str:
+    """`, 2 engines of 8 GPUs`."""
+    return "".join(
+        f", {_counted(engines.count, f'{engines.group} engine'.strip())} of {_counted(engines.gpus, 'GPU')}"
+        for engines in run.engines
+    )
 
 
 def flags(one: Candidate) -> str:

@@ -11,6 +11,8 @@ from rlcore import Diagnosis, EngineConfig, RunConfig, absolute_path
 SPECULATES = "speculative_algorithm"
 DISAGGREGATES, PREFILL, DECODE = "disaggregation_mode", "prefill", "decode"
 BOOTSTRAP_PORT = "disaggregation_bootstrap_port"
+QUANTIZES, RELOADS = "quantization", "flash_rl"
+"""Full weights that SGLang quantizes as it loads them. Without that load format it does so once (0.5.23)."""
 _THRESHOLDS = ("speculative_accept_threshold_single", "speculative_accept_threshold_acc")
 _OWN_DRAFT = ("speculative_draft_model_path", "speculative_draft_model")
 
@@ -86,6 +88,12 @@ class SglangConfig(EngineConfig):
             yield (
                 f"--sglang.{DISAGGREGATES.replace('_', '-')}: found {given[DISAGGREGATES]}, but only a "
                 "router asks servers for prefill and for decode together; add --router cache_aware."
+            )
+        if given.get(QUANTIZES) and given.get("load_format") != RELOADS and run.debug.only != "rollout":
+            yield (
+                f"--sglang.{QUANTIZES}: found {given[QUANTIZES]}, but SGLang takes new weights into "
+                f"quantized ones of Qwen2 and Qwen3 alone, and with --sglang.load-format {RELOADS}; add "
+                f"that, or leave --sglang.{QUANTIZES} out."
             )
         if SPECULATES not in given:
             return

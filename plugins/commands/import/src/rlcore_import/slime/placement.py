@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rlcore import ModelError, claimant, read_config_file
 from rlcore_import.slime.run import Run, Settings
+from rlcore_import.slime.server_groups import SGLANG_CONFIG, engine_groups
 from rlcore_import.translation import Said, idle, implied, impossible, single
 
 BRIDGED = ("slime_plugins.models.glm4",)
@@ -29,7 +30,8 @@ def placement(run: Run, _: str) -> Settings:
 def engines(run: Run, _: str) -> Said | Settings:
     if run.trains_on_given:
         return implied("no engine is started")
-    grouped = {"engines": None} if run.has("prefill-num-servers") else {}
+    has_file = run.has(SGLANG_CONFIG) and not isinstance(engine_groups(run), Said)
+    grouped = {"engines": None} if has_file or run.has("prefill-num-servers") else {}
     return {**run.engines, **grouped}
 
 
@@ -99,8 +101,8 @@ def sglang(run: Run, name: str) -> Said | Settings:
     return {name.replace("sglang-", "sglang.", 1).replace("-", "_"): single(run.flags[name])}
 
 
-def sglang_config(run: Run, _: str) -> Said:
-    return impossible("write its server groups as --engine-group, and its frozen models as --frozen")
+def sglang_config(run: Run, _: str) -> Said | Settings:
+    return engine_groups(run)
 
 
 def prefill(run: Run, name: str) -> Said | Settings:
