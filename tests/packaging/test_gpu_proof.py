@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import gpu_pieces
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,11 +23,13 @@ def test_the_list_names_every_piece() -> None:
 
 
 def test_pieces_run_here_and_are_kept(tmp_path: Path) -> None:
-    pieces = ("attention", "ipc", "trl")
+    pieces = ("attention", "ipc", "recompute", "trl")
     done = proof("--out", tmp_path, *pieces)
     assert done.returncode == 0, done.stdout
     found = {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in pieces}
     assert found["attention"]["figures"]["dq"] < 1e-5
+    kept = found["recompute"]["figures"]
+    assert kept["saved, bytes"] == pytest.approx(kept["saved, planned bytes"], rel=0.05)
     if found["ipc"]["machine"]["card"] == "CPU":
         assert found["ipc"]["figures"]["by"] == "shared memory"
         assert found["trl"]["status"] == "skipped"
@@ -41,3 +44,25 @@ def test_a_piece_without_an_end_fails_and_the_next_one_runs(tmp_path: Path) -> N
     assert done.returncode == 1
     assert done.stdout.count("failed") == 2
     assert json.loads((tmp_path / "sleep.json").read_text())["why"] == "no end after 0.1 s"
+
+
+TABLE = """noise
+| case | trainer | s a step |
+| --- | --- | --- |
+| tiny: 32 prompts | TRL, 4 micro-batches | 1.2 |
+| tiny: 32 prompts | rlcore | 0.6 |
+"""
+
+
+def _done(code: int, out: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.CompletedProcess(["vs_trl.py"], code, out, "SystemExit: no wheel")
+
+
+def test_a_benchmark_that_fails_or_says_nothing_fails_its_piece() -> None:
+    assert len(gpu_pieces._table(_done(0, TABLE))) == 4
+    with pytest.raises(AssertionError, match="exit code 1: SystemExit: no wheel"):
+        gpu_pieces._table(_done(1, TABLE))
+    with pytest.raises(AssertionError, match="no table of both sides"):
+        gpu_pieces._table(_done(0, TABLE.replace("| rlcore", "| TRL")))
+    with pytest.raises(AssertionError, match="no table of both sides"):
+        gpu_pieces._table(_done(0, "noise"))
