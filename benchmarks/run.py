@@ -20,6 +20,7 @@ MEASURED = {
     "demo": ALL,
     "rollout": (f"{CORE}/rollout", f"{CORE}/engines", LOCAL),
     "driver": (f"{CORE}/rollout", f"{CORE}/engines", "plugins/generators/single_turn/src"),
+    "rollout_workers": (f"{CORE}/rollout", f"{CORE}/runtime", TOOLS),
     "publication": (f"{CORE}/engines", f"{CORE}/runtime", LOCAL, MEGATRON),
     "sessions": (SESSION, f"{CORE}/engines"),
     "attack": (SESSION,),

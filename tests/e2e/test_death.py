@@ -48,6 +48,15 @@ def test_death_ends_the_run_with_its_reason(start: Start, tmp_path: Path, ray: b
     gone(processes)
 
 
+def test_a_rollout_worker_that_dies_ends_the_run(start: Start, tmp_path: Path) -> None:
+    command, processes = _started(start, tmp_path / "run", "--rollout-workers", "2")
+    os.kill(_find(processes[::-1], "RolloutWorker").pid, signal.SIGKILL)
+    assert command.wait(60) == 1
+    assert re.search(r"Rollout worker [01] died: SIGKILL ended its process\.", command.stderr)
+    assert "Traceback" not in command.stderr
+    gone(processes)
+
+
 @pytest.mark.daily
 def test_an_engine_is_replaced_as_often_as_it_may_be(start: Start, tmp_path: Path) -> None:
     folder = tmp_path / "run"

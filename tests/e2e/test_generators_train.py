@@ -1,9 +1,11 @@
 """Generators beyond `single_turn`, through the command line."""
 
+import contextlib
 import json
 from pathlib import Path
 
-from command import SMALL, Run, rows
+import psutil
+from command import SMALL, Run, Start, rows, untimed, wait_for
 
 HERE = Path(__file__).parent
 TURNS = 3
@@ -33,6 +35,35 @@ def test_an_environment_beside_a_generator_of_one_function(run: Run, tmp_path: P
         mask = row["trajectory"]["loss_mask"]
         assert mask[:2] == [0, 0], "the first observation"
         assert mask.count(0) == 2 * TURNS, "an observation before each turn"
+
+
+def test_rollout_workers_change_no_number(start: Start, run: Run, tmp_path: Path) -> None:
+    """An environment that crashes for some, and evaluations by a function of a file; in Ray too."""
+    source = ("--task", "episodes", "--source.text", "copy", "--source.held-out", "20")
+    game = ("--generator.environment", "copy_game:CopyGame", "--generator.max-turn-tokens", "2")
+    own = ("--plugin", str(HERE / "copy_game.py"), "--eval", "plain=copy", "--eval.plain.generator", "own")
+    flags = ("train", "--algo", "reinforce++", "--model", "qwen3", *source, *game, *own, *SMALL)
+    # One sequence at a time: when a turn comes decides the engine's batches, and these the last bits.
+    flags = (*flags, "--max-response-tokens", "24", "--steps", "2", "--engine.max-batch", "1")
+    env = {"PYTHONPATH": str(HERE)}
+    plain, processes, actors = (tmp_path / name for name in ("plain", "processes", "actors"))
+    run(*flags, "--ray-address", "none", "--run-dir", str(plain), env=env)
+    workers = ("--rollout-workers", "2", "--run-dir")
+    command = start(*flags, "--ray-address", "none", *workers, str(processes), env=env)
+    wait_for(lambda: _names(command.descendants()).count("RolloutWorker") == 2, alive=command)
+    assert command.wait() == 0, command.stderr
+    run(*flags, *workers, str(actors), env=env)
+    assert rows(plain)[1]["rollout/failed"] > 0, "the test is about them too"
+    assert untimed(processes) == untimed(plain)
+    assert untimed(actors) == untimed(plain)
+
+
+def _names(processes: list[psutil.Process]) -> list[str]:
+    names = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            names.append(process.name())
+    return names
 
 
 def test_a_task_of_harbor(run: Run, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ FREE = {
     "keep_checkpoints",
     "engine_concurrency",
     "engine_timeout",
+    "rollout_workers",
     "reward_workers",
     "reward_timeout",
     "reward_memory_gib",

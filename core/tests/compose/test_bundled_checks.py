@@ -66,6 +66,27 @@ def resolved(algo: str, **given: Any) -> Resolved:
             {"rank_reward": ["token_match"], "group_size": 2},
             r"--rank-reward: found .*a greedy response",
         ),
+        (
+            "grpo",
+            {
+                "generator": "session",
+                "generator__command": ["true"],
+                "generator__port": 8000,
+                "rollout_workers": 2,
+            },
+            r"--rollout-workers: found 2 with --generator\.port, .*expected at most 1",
+        ),
+        (
+            "grpo",
+            {
+                "eval": ["own=copy"],
+                "eval__own__generator": "session",
+                "eval__own__generator__command": ["true"],
+                "eval__own__generator__public_url": "https://agents.example",
+                "rollout_workers": 2,
+            },
+            r"--rollout-workers: found 2 with --generator\.public-url",
+        ),
         ("grpo", {"filter": ["staleness"]}, r"'staleness', but no sample is stale; add --max-staleness"),
         *(
             (

@@ -136,6 +136,8 @@ SPLIT = {"placement": "split"}
         ({"ranks": 2, "engines": 2, "critic_workers": "separate"}, "ppo", 0, 8, 4),
         ({}, "grpo", 2, 6, 3),
         ({**SPLIT, "ranks": 2, "engines": 2, "sglang.tp_size": "2"}, "grpo", 1, 5, 7),
+        ({"ranks": 2, "rollout_workers": 3}, "grpo", 1, 9, 3),
+        ({"ranks": 2, "rollout_workers": 3}, "sft", 0, 2, 2),
     ],
 )
 def test_a_machine_with_as_many_gpus_has_room(
@@ -144,7 +146,7 @@ def test_a_machine_with_as_many_gpus_has_room(
     """Of the layouts that one command may ask for, Ray's own cluster takes each whole."""
     bundles = bundles_of(on_gpus(prepared, flags, algorithm, frozen))
     assert sum(bundle["CPU"] for bundle in bundles) == cpus < cpus_of(bundles)
-    assert sum(bundle["GPU"] for bundle in bundles) == gpus
+    assert sum(bundle.get("GPU", 0) for bundle in bundles) == gpus
 
 
 @pytest.mark.parametrize(
@@ -202,6 +204,14 @@ def test_engines_have_the_gpus_of_neighbors(prepared: Prepared) -> None:
     assert [(slot.host, slot.devices, slot.gpus) for slot in found.workers[:4]] == [
         (HERE, (number,), 1) for number in ("0", "1", "2", "11")
     ]
+
+
+def test_rollout_workers_may_be_anywhere(prepared: Prepared) -> None:
+    on = [(HERE, 0), (HERE, 1), (HERE, 2), (THERE, 0), (HERE, 0)]
+    flags = {"ranks": 2, "rollout_workers": 2, "engine.publish": "broadcast"}
+    found = place(cast("Cluster", Hosts(on)), on_gpus(prepared, flags, frozen=1))
+    assert [slot.host for slot in found.rollouts] == [HERE, THERE]
+    assert [slot.gpus for slot in (*found.rollouts, *found.workers, *found.frozen)] == [0, 0, 1, 1, 1]
 
 
 def test_an_engine_of_64_gpus_on_nodes_of_8(prepared: Prepared) -> None:

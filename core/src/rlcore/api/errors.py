@@ -73,7 +73,7 @@ class EngineError(RunError):
 
 
 class WorkerError(RunError):
-    """A train worker that died or did not answer in time."""
+    """A train or rollout worker that died or did not answer in time."""
 
 
 class DeltaError(EngineError):

@@ -1,8 +1,9 @@
 """What a part's config tells core about the part.
 
 A config class derives from the base class of its kind. The kinds without a base here (generator, model,
-source, tracker) derive from `rlcore.Config`. What holds for every setting of the part is a class variable.
-What depends on settings is a method or a property, which a config overrides.
+source, tracker) derive from `rlcore.Config`, or from `PartConfig` where they may object to a run. What holds
+for every setting of the part is a class variable. What depends on settings is a method or a property, which a
+config overrides.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

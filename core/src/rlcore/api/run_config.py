@@ -303,7 +303,7 @@ class DebugOptions(Config):
 
 
 class ServingOptions(Config):
-    """The engines of a run, and the frozen models beside them."""
+    """The engines of a run, the frozen models beside them, and the processes that ask the engines."""
 
     engines: int = Field(1, ge=1, le=1024, description="engines to start")
     engine_group: tuple[str, ...] = Field(
@@ -341,6 +341,13 @@ class ServingOptions(Config):
     engine_health_limit: float = Field(
         60, gt=0, description="seconds an engine may take for a health check before it counts as dead"
     )
+    rollout_workers: int = Field(
+        0,
+        ge=0,
+        le=1024,
+        description="processes that run generators: chat templates, tools, environments, agents; 0: the "
+        "command's own process does",
+    )
 
 
 class RewardOptions(Config):
@@ -370,7 +377,9 @@ class LimitOptions(Config):
         3600, gt=0, description="seconds that a generator may take for one sample, or its group"
     )
     worker_health_limit: float = Field(
-        60, gt=0, description="seconds without a sign of life after which a train worker counts as dead"
+        60,
+        gt=0,
+        description="seconds without a sign of life after which a train or rollout worker counts as dead",
     )
 
 

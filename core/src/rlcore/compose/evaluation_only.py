@@ -18,6 +18,7 @@ from rlcore.compose.evals import EVAL
 from rlcore.compose.flags import Flag, flags, of_config
 from rlcore.compose.frozen_checks import frozen_complaints
 from rlcore.compose.lookup import find_entry, listed, reward_weights, several, text_of
+from rlcore.compose.part_checks import complaints_of
 from rlcore.compose.resolve import (
     pass_through,
     passed_to,
@@ -53,6 +54,7 @@ OF_RUN = (
     *(
         "engine_concurrency",
         "engine_timeout",
+        "rollout_workers",
         "reward_workers",
         "reward_timeout",
         "reward_memory_gib",
@@ -141,7 +143,8 @@ def resolve_evaluation(
         plugins=selection.providers(),
         plugin_files=tuple(plugin_files),
     )
-    for sentence in (*eval_complaints(inference), *frozen_complaints(inference)):
+    own = complaints_of([inference.generator], inference.run)
+    for sentence in (*own, *eval_complaints(inference), *frozen_complaints(inference)):
         raise ConfigError(sentence)
     return inference
 

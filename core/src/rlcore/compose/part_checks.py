@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rlcore.api.config import flag_name
 from rlcore.api.inputs import Input, TrainsOn
 from rlcore.api.part import Part
 from rlcore.api.part_config import GroupConfig, Neighbor, PartConfig
+from rlcore.api.run_config import RunConfig
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.sentences import said, unread
 
@@ -56,9 +57,14 @@ def own_complaints(resolved: Resolved) -> Iterator[str]:
     chosen += [("filter", part) for part in resolved.filters]
     neighbors = [Neighbor(kind=kind, name=part.name, config=part.config) for kind, part in chosen]
     others = (resolved.generator, *resolved.model_hooks, *resolved.trackers, *resolved.callbacks)
-    for part in (*(part for _, part in chosen), *others):
+    yield from complaints_of((*(part for _, part in chosen), *others), resolved.run, neighbors)
+
+
+def complaints_of(parts: Iterable[Part], run: RunConfig, neighbors: Sequence[Neighbor] = ()) -> Iterator[str]:
+    """What the configs of `parts` object to, those that may."""
+    for part in parts:
         if isinstance(part.config, PartConfig):
-            yield from part.config.complaints(part.name, resolved.run, neighbors)
+            yield from part.config.complaints(part.name, run, neighbors)
 
 
 def group_complaints(resolved: Resolved) -> Iterator[str]:

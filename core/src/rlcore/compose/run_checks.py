@@ -22,6 +22,7 @@ from rlcore.compose.model_checks import check_model
 from rlcore.compose.models import read_config
 from rlcore.compose.part_checks import (
     advantage_complaints,
+    complaints_of,
     correction_complaints,
     given_complaints,
     group_complaints,
@@ -218,7 +219,8 @@ def _asynchrony_complaints(run: RunConfig) -> Iterator[str]:
 
 
 def eval_complaints(chosen: Inference) -> Iterator[str]:
-    """Evaluations whose settings contradict each other."""
+    """Evaluations whose settings contradict each other, and what their generators object to."""
+    yield from complaints_of([one.generator for one in chosen.evals if one.generator], chosen.run)
     for evaluation in chosen.evals:
         config, at = evaluation.config, f"--eval.{evaluation.name}".replace("_", "-")
         if config.samples > 1 and config.temperature == 0:

@@ -25,6 +25,9 @@ class RefusedError(EngineError):
         super().__init__(message)
         self.status = status
 
+    def __reduce__(self) -> tuple[type[RefusedError], tuple[str, int]]:
+        return type(self), (str(self), self.status)
+
 
 class UnreachableError(EngineError):
     """The server did not answer, or not in time."""

@@ -131,28 +131,13 @@ class Engines:
         ]
 
 
-class EngineContext:
-    """The `GenerationContext` of one group. One engine answers all its requests, and may share prefixes.
+class TokenizerContext:
+    """The half of a `GenerationContext` that asks nobody."""
 
-    If it was made with a `gate`, call `close` once the group is generated.
-    """
-
-    def __init__(
-        self,
-        client: GenerationClient,
-        tokenizer: Tokenizer,
-        sampling: Sampling,
-        scorer: GroupScorer,
-        gate: StartBarrier | None = None,
-        *,
-        context_length: int = UNBOUNDED,
-    ) -> None:
-        self._client = client
-        self._context_length = context_length
-        self._scorer = scorer
+    def __init__(self, tokenizer: Tokenizer, sampling: Sampling, context_length: int) -> None:
         self._tokenizer = tokenizer
         self._sampling = sampling
-        self._gate = gate
+        self._context_length = context_length
 
     @property
     def sampling(self) -> Sampling:
@@ -168,6 +153,36 @@ class EngineContext:
     def tokenizer(self) -> Tokenizer:
         """The model's."""
         return self._tokenizer
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Token ids of plain text, without special tokens."""
+        return tuple(text_ids(self._tokenizer, text))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids, special tokens left out."""
+        return self._tokenizer.decode(ids, skip_special_tokens=True)
+
+
+class EngineContext(TokenizerContext):
+    """The `GenerationContext` of one group. One engine answers all its requests, and may share prefixes.
+
+    If it was made with a `gate`, call `close` once the group is generated.
+    """
+
+    def __init__(
+        self,
+        client: GenerationClient,
+        tokenizer: Tokenizer,
+        sampling: Sampling,
+        scorer: GroupScorer,
+        gate: StartBarrier | None = None,
+        *,
+        context_length: int = UNBOUNDED,
+    ) -> None:
+        super().__init__(tokenizer, sampling, context_length)
+        self._client = client
+        self._scorer = scorer
+        self._gate = gate
 
     async def complete(
         self, prompt_ids: Sequence[int], *, n: int = 1, seed: int, rid: str, sampling: Sampling | None = None
@@ -188,14 +203,6 @@ class EngineContext:
     async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         """The samples of one group, scored by the run's reward."""
         return await self._scorer.score(samples)
-
-    def encode(self, text: str) -> tuple[int, ...]:
-        """Token ids of plain text, without special tokens."""
-        return tuple(text_ids(self._tokenizer, text))
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of token ids, special tokens left out."""
-        return self._tokenizer.decode(ids, skip_special_tokens=True)
 
 
 def greedy(sampling: Sampling) -> Sampling:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rlcore.api.errors import PluginError, RlcoreError
@@ -24,6 +26,11 @@ class Generators:
         for part in parts:
             if not any(known == part for known, _ in self._built):
                 self._built.append((part, build_generator(part)))
+
+    @property
+    def parts(self) -> list[Part]:
+        """Those that one was built for."""
+        return [part for part, _ in self._built]
 
     def of(self, part: Part) -> Generator:
         """The generator of one of the parts."""
@@ -71,6 +78,27 @@ def build_generator(part: Part) -> Generator:
         said = f"{type(error).__name__}: {error}"
         raise PluginError(f"The generator {part.name!r} cannot be built: {said}.") from error
     return generator
+
+
+def name_of(generator: Generator) -> str:
+    """What errors call it."""
+    return str(getattr(generator, "name", type(generator).__name__))
+
+
+@contextmanager
+def blamed(name: str) -> Iterator[None]:
+    """Errors of the generator `name` become `PluginError`; so does a cancellation that did not come from this
+    task's end.
+    """
+    try:
+        yield
+    except RlcoreError:
+        raise
+    except (Exception, asyncio.CancelledError) as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
+        raise PluginError(f"The generator {name} failed: {type(error).__name__}: {error}.") from error
 
 
 def check_generated(name: str, trajectories: Sequence[Sequence[Sample]], asked: Sequence[Sample]) -> None:

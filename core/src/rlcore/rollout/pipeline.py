@@ -6,11 +6,10 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from rlcore.api.errors import DataError, PluginError, RlcoreError, RunError, faults_of
+from rlcore.api.errors import DataError, PluginError, RunError, faults_of
 from rlcore.api.generation import GenerationContext, Generator, GroupGenerator, GroupScorer
 from rlcore.api.producer import PromptEncoder
 from rlcore.api.run_config import RunConfig
@@ -22,7 +21,7 @@ from rlcore.rollout.baseline import with_baseline
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.columns import check_metadata
 from rlcore.rollout.context import EngineContext
-from rlcore.rollout.generators import check_generated
+from rlcore.rollout.generators import blamed, check_generated, name_of
 from rlcore.rollout.group import CRASHED, UNFIT, UNUSABLE, GroupOutcome, Versions, new_samples
 from rlcore.rollout.metrics import Tally
 from rlcore.rollout.prompt_queue import PromptQueue
@@ -44,7 +43,7 @@ class GroupPipeline:
         self._run = run
         self._encoder = encoder
         self._generator = generator
-        self._name = getattr(generator, "name", type(generator).__name__)
+        self._name = name_of(generator)
         self._group_generator = generator if isinstance(generator, GroupGenerator) else None
         self.scorer = rewards
 
@@ -172,7 +171,7 @@ class GroupPipeline:
             return [part[0] for part in parts], next((part[1] for part in parts if part[1]), None)
         try:
             async with asyncio.timeout(self._run.limits.generator_timeout):
-                with self._blamed():
+                with blamed(self._name):
                     made = await self._group_generator.generate_group(ctx, samples)
         except RefusedError as error:
             return [[_failed(sample, "refused")] for sample in samples], error
@@ -184,29 +183,12 @@ class GroupPipeline:
         check_generated(self._name, generated, samples)
         return generated, None
 
-    @contextmanager
-    def _blamed(self) -> Iterator[None]:
-        """Errors of the generator become `PluginError`; so does a cancellation that did not come from this
-        task's end.
-        """
-        try:
-            yield
-        except RlcoreError:
-            raise
-        except (Exception, asyncio.CancelledError) as error:
-            task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                raise
-            raise PluginError(
-                f"The generator {self._name} failed: {type(error).__name__}: {error}."
-            ) from error
-
     async def _generate_one(
         self, ctx: GenerationContext, sample: Sample
     ) -> tuple[list[Sample], RefusedError | None]:
         try:
             async with asyncio.timeout(self._run.limits.generator_timeout):
-                with self._blamed():
+                with blamed(self._name):
                     generated = await self._generator.generate(ctx, sample)
         except RefusedError as error:
             return [_failed(sample, "refused")], error

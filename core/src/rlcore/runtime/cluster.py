@@ -14,10 +14,10 @@ from rlcore.api.errors import WorkerError
 if TYPE_CHECKING:
     from rlcore.runtime.reaper import Reaper
 
-THREADS = {"watch": 1, "write": 1, "broadcast": 4}
+THREADS = {"watch": 1, "write": 1, "take": 1, "broadcast": 4}
 """Of each actor, beside that of its other calls; one broadcast may wait for an engine that hangs."""
 
-Thread = Literal["watch", "write", "broadcast"]
+Thread = Literal["watch", "write", "take", "broadcast"]
 Bundle = Mapping[str, float]
 """What is reserved at once, on one host: `CPU` and `GPU`."""
 

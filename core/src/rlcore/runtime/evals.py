@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rlcore.api.sources import Prompts
     from rlcore.api.types import Prompt
     from rlcore.compose.resolved import Inference, Resolved
-    from rlcore.rollout.generators import Generators
+    from rlcore.runtime.rollout_workers import RolloutWorkers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ async def evaluations(
     chosen: Inference,
     sets: Sequence[PreparedEval],
     pools: Sequence[tuple[tuple[RewardPart, ...], GroupScorer]],
-    generators: Generators,
+    generators: RolloutWorkers,
     stack: AsyncExitStack,
     tokenizer: str,
 ) -> list[Evaluation]:

@@ -25,6 +25,7 @@ from rlcore.runtime.prepare import prepare_served
 from rlcore.runtime.prepared import Served
 from rlcore.runtime.process_cluster import NO_RAY
 from rlcore.runtime.reaper import scratch
+from rlcore.runtime.rollout_workers import RolloutWorkers
 from rlcore.runtime.run_folder import run_folder
 from rlcore.runtime.signals import signals_raise
 from rlcore.tracking.jsonl import SAMPLES, write_samples
@@ -84,21 +85,30 @@ async def _evaluate(served: Served, cluster: Cluster, console: Display) -> dict[
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(scratch(cluster.reaper))
         console.phase("Starting the engines")
-        own, others = place_engines(cluster, served)
-        engines = EngineGroup(cluster, own, served)
+        placement = place_engines(cluster, served)
+        engines = EngineGroup(cluster, placement.engines, served)
         stack.push_async_callback(engines.stop)
-        frozen = FrozenGroup(cluster, others, served, engines.spares)
+        frozen = FrozenGroup(cluster, placement.frozen, served, engines.spares)
         stack.push_async_callback(frozen.stop)
         chosen, evals = frozen.told(chosen), frozen.told_evals(served.evals)
         stack.push_async_callback(served.generators.close)
-        sets = await evaluations(chosen, evals, [], served.generators, stack, served.model.path)
-        await together([engines.start(), frozen.start()])
+        generators = RolloutWorkers(
+            cluster,
+            placement.rollouts,
+            served.generators,
+            files=chosen.plugin_files,
+            tokenizer=served.model.path,
+            limits=chosen.run.limits,
+        )
+        stack.push_async_callback(generators.stop)
+        sets = await evaluations(chosen, evals, [], generators, stack, served.model.path)
+        await together([engines.start(), frozen.start(), generators.start()])
         console.phase(f"Evaluating {', '.join(one.name for one in sets)}")
         encoder: PromptTokenizer = served.encoder
         evaluator = Evaluator(run=chosen.run, encoder=encoder, clients=engines.clients, sets=sets)
         version = await engines.clients[0].weight_version()
         main = asyncio.ensure_future(evaluator.evaluate(version))
-        watcher = asyncio.ensure_future(together([engines.watch(), frozen.watch()]))
+        watcher = asyncio.ensure_future(together([engines.watch(), frozen.watch(), generators.watch()]))
         try:
             await asyncio.wait({main, watcher}, return_when=asyncio.FIRST_COMPLETED)
             if watcher.done():

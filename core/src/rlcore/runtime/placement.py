@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlcore.api.errors import ConfigError
 from rlcore.runtime.trainer import BundleSlot
@@ -23,18 +23,19 @@ Nodes = tuple[BundleSlot, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """A slot for each train worker, each worker that has only a critic and each frozen model; those of each
-    engine."""
+    """A slot for each train worker, each worker that has only a critic, each frozen model and each rollout
+    worker; those of each engine."""
 
-    workers: list[BundleSlot]
-    critics: list[BundleSlot]
+    workers: list[BundleSlot] = field(default_factory=list)
+    critics: list[BundleSlot] = field(default_factory=list)
     engines: list[Nodes]
     frozen: list[BundleSlot]
+    rollouts: list[BundleSlot] = field(default_factory=list)
 
 
 def bundles_of(prepared: Prepared) -> list[Bundle]:
-    """What the run takes: of its frozen models, then of its workers, those with a critic alone and, where
-    these have devices of their own, the nodes of its engines.
+    """What the run takes: of its frozen models, then of its workers, those with a critic alone, where these
+    have devices of their own, the nodes of its engines, and its rollout workers.
 
     On GPUs a worker takes one, and so does one that has only a critic; `colocate` puts an engine of k GPUs on
     those of k workers, `split` gives it devices of its own (as many as it has ranks, divided among its
@@ -48,7 +49,7 @@ def bundles_of(prepared: Prepared) -> list[Bundle]:
     if not _is_colocated(prepared):
         a_worker: dict[str, float] = {"CPU": 1, "GPU": 1} if prepared.gpu else {"CPU": 1}
         nodes = engines * _nodes(prepared)
-        return _beside_frozen(prepared, [a_worker] * workers + [_node(prepared)] * nodes)
+        return _with_others(prepared, [a_worker] * workers + [_node(prepared)] * nodes)
     if prepared.eval_engines:
         raise ConfigError(
             f"--eval-engines: found {prepared.eval_engines} with --placement colocate, but engines that work "
@@ -66,13 +67,14 @@ def bundles_of(prepared: Prepared) -> list[Bundle]:
             f"--placement colocate puts engines on the GPUs of the train workers: engines of {gpus} GPUs do "
             f"not divide --ranks {ranks}; use a multiple of {gpus}, or --placement split."
         )
-    return _beside_frozen(prepared, [{"CPU": 2, "GPU": 1}] * workers)
+    return _with_others(prepared, [{"CPU": 2, "GPU": 1}] * workers)
 
 
 def served_bundles(served: Served) -> list[Bundle]:
-    """What engines without a trainer take: their frozen models, then the nodes of each."""
+    """What engines without a trainer take: their frozen models, then the nodes of each, and the rollout
+    workers."""
     nodes = served.resolved.run.serving.engines * _nodes(served)
-    return _beside_frozen(served, [_node(served)] * nodes)
+    return _with_others(served, [_node(served)] * nodes)
 
 
 def cpus_of(bundles: Sequence[Bundle]) -> int:
@@ -89,8 +91,7 @@ def place(cluster: Cluster, prepared: Prepared) -> Placement:
             "cluster's, or hide the GPUs from one of them with CUDA_VISIBLE_DEVICES."
         )
     if not prepared.trains:
-        engine_slots, frozen = place_engines(cluster, prepared)
-        return Placement(workers=[], critics=[], engines=engine_slots, frozen=frozen)
+        return place_engines(cluster, prepared)
     placement = _reserved(cluster, prepared)
     if placement.engines:
         check_ways(cluster, placement, prepared.resolved)
@@ -148,19 +149,16 @@ def _reserved(cluster: Cluster, prepared: Prepared) -> Placement:
     ranks, workers = run.ranks, run.ranks + critic_ranks(run)
     is_colocated = _is_colocated(prepared)
     what = "The train workers" if is_colocated else "The train workers and engines"
-    frozen, slots = _slots_beside(cluster, prepared, bundles_of(prepared), what, numbered=is_colocated)
-    if not is_colocated:
-        return Placement(
-            workers=slots[:ranks],
-            critics=slots[ranks:workers],
-            engines=_by_engine(slots[workers:], _nodes(prepared)),
-            frozen=frozen,
-        )
+    found = _slots_beside(cluster, prepared, bundles_of(prepared), what, numbered=is_colocated)
+    slots = found.own
     return Placement(
         workers=slots[:ranks],
-        critics=slots[ranks:],
-        engines=_over_workers(slots[:ranks], prepared),
-        frozen=frozen,
+        critics=slots[ranks:workers],
+        engines=_over_workers(slots[:ranks], prepared)
+        if is_colocated
+        else _by_engine(slots[workers:], _nodes(prepared)),
+        frozen=found.frozen,
+        rollouts=found.rollouts,
     )
 
 
@@ -193,34 +191,47 @@ def _is_colocated(prepared: Prepared) -> bool:
     return is_asked and _engine_gpus(prepared) > 0
 
 
-def place_engines(cluster: Cluster, served: Served) -> tuple[list[Nodes], list[BundleSlot]]:
+def place_engines(cluster: Cluster, served: Served) -> Placement:
     """The devices of engines without a trainer beside them, whose weights are those of the model's files; and
-    those of frozen models.
+    those of frozen models and rollout workers.
     """
     if _engine_gpus(served) and not cluster.gpus:
         raise ConfigError(
             f"--ray-address {cluster.address}: that cluster offers no GPUs, but torch finds some where this "
             "command runs; hide them with CUDA_VISIBLE_DEVICES, or name another cluster."
         )
-    frozen, slots = _slots_beside(cluster, served, served_bundles(served), "The engines")
-    check_frozen(cluster, frozen)
-    return _by_engine(slots, _nodes(served)), frozen
+    found = _slots_beside(cluster, served, served_bundles(served), "The engines")
+    check_frozen(cluster, found.frozen)
+    return Placement(
+        engines=_by_engine(found.own, _nodes(served)), frozen=found.frozen, rollouts=found.rollouts
+    )
 
 
-def _beside_frozen(served: Served, bundles: Sequence[Bundle]) -> list[Bundle]:
-    """Those of the frozen models, which come first since they must be here, and `bundles`."""
+def _with_others(served: Served, bundles: Sequence[Bundle]) -> list[Bundle]:
+    """Those of the frozen models, which come first since they must be here, `bundles`, and those of the
+    rollout workers, which may be anywhere.
+    """
     cpus, gpus = bundles[0]["CPU"], [_gpus(served, model.fields) for model in served.frozen]
     frozen: list[Bundle] = [{"CPU": cpus, "GPU": own} if own else {"CPU": cpus} for own in gpus]
-    return [*frozen, *bundles]
+    rollouts: list[Bundle] = [{"CPU": 1}] * served.rollout_workers
+    return [*frozen, *bundles, *rollouts]
+
+
+class _Slots(NamedTuple):
+    frozen: list[BundleSlot]
+    own: list[BundleSlot]
+    rollouts: list[BundleSlot]
 
 
 def _slots_beside(
     cluster: Cluster, served: Served, bundles: Sequence[Bundle], what: str, *, numbered: bool = False
-) -> tuple[list[BundleSlot], list[BundleSlot]]:
-    """Slots of the frozen models, and those of the other `bundles`."""
-    frozen = len(served.frozen)
-    slots = _slots(cluster, bundles, f"{what}, with frozen models," if frozen else what, numbered=numbered)
-    return slots[:frozen], slots[frozen:]
+) -> _Slots:
+    """Slots of `bundles`, by who has added them (`_with_others`)."""
+    frozen, end = len(served.frozen), len(bundles) - served.rollout_workers
+    others = ["frozen models"] * bool(frozen) + ["rollout workers"] * bool(served.rollout_workers)
+    what = f"{what}, with {' and '.join(others)}," if others else what
+    slots = _slots(cluster, bundles, what, numbered=numbered)
+    return _Slots(frozen=slots[:frozen], own=slots[frozen:end], rollouts=slots[end:])
 
 
 def _slots(cluster: Cluster, bundles: Sequence[Bundle], what: str, *, numbered: bool) -> list[BundleSlot]:

@@ -73,6 +73,11 @@ class Served:
         return fields
 
     @property
+    def rollout_workers(self) -> int:
+        """Processes to start that run generators."""
+        return self.resolved.run.serving.rollout_workers
+
+    @property
     def engine_urls(self) -> tuple[str, ...]:
         """Engines of others that are used instead of ones that are started."""
         return ()
@@ -154,6 +159,11 @@ class Prepared(Served):
         if run.serving.engine_url or self._is_idle:
             return 0
         return self.eval_engines + (0 if self._is_given and self.eval_engines else run.serving.engines)
+
+    @property
+    def rollout_workers(self) -> int:
+        """Processes to start that run generators: none where nothing is generated."""
+        return 0 if self._is_idle else super().rollout_workers
 
     @property
     def eval_engines(self) -> int:

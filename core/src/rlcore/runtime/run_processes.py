@@ -32,6 +32,7 @@ from rlcore.runtime.placement import Placement, senders
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.reaper import scratch
 from rlcore.runtime.rollout_loop import RolloutLoop
+from rlcore.runtime.rollout_workers import RolloutWorkers
 from rlcore.runtime.saved_rollouts import SavedRollouts
 from rlcore.runtime.setup import cpu_threads, critic_setups, saved_roles, worker_setups
 from rlcore.runtime.signals import StopSignals
@@ -62,6 +63,7 @@ class RunProcesses:
     cluster: Cluster
     placement: Placement
     console: Display
+    generators: RolloutWorkers = field(init=False)
     steps: int = field(init=False)
     scores: Mapping[str, float] = field(default_factory=dict)
 
@@ -109,6 +111,15 @@ class RunProcesses:
                     limits=resolved.run.limits,
                 )
                 stack.callback(trainer.kill)
+            self.generators = RolloutWorkers(
+                self.cluster,
+                placement.rollouts,
+                prepared.generators,
+                files=resolved.plugin_files,
+                tokenizer=prepared.model.path,
+                limits=resolved.run.limits,
+            )
+            stack.push_async_callback(self.generators.stop)
             rewards: GroupScorer = NoReward()
             if resolved.rewards and not prepared.rollouts:
                 pool = RewardPool(
@@ -144,7 +155,12 @@ class RunProcesses:
                     loop.evaluations = Evaluations(evaluator, loop.trackers, trace, beside=beside)
             if not prepared.rollouts:
                 loop.teacher = await self._teacher(frozen, stack)
-            watched = [engines.watch(), frozen.watch(), *([trainer.watch()] if trainer else [])]
+            watched = [
+                engines.watch(),
+                frozen.watch(),
+                self.generators.watch(),
+                *([trainer.watch()] if trainer else []),
+            ]
             with self._told(loop, stop) as ended:
                 stop.can_save = True
                 settle_heap()
@@ -159,6 +175,8 @@ class RunProcesses:
     ) -> None:
         """All at the same time; before a trainer that sleeps, the engines, which size up the memory."""
         early = {"the engines": engines.start()}
+        if self.placement.rollouts:
+            early["the rollout workers"] = self.generators.start()
         if self.prepared.frozen:
             early["the frozen models"] = frozen.start()
         if trainer is not None and self.prepared.resolved.run.sleep != "none":
@@ -283,7 +301,7 @@ class RunProcesses:
             run=resolved.run,
             encoder=prepared.encoder,
             clients=clients,
-            sets=await evaluations(resolved, evals, pools, prepared.generators, stack, prepared.model.path),
+            sets=await evaluations(resolved, evals, pools, self.generators, stack, prepared.model.path),
             in_step=not resolved.run.asynchrony.is_asynchronous,
         )
 
@@ -300,7 +318,7 @@ class RunProcesses:
             cursor=cursor_of(prepared.prompts.train, resolved.run, resolved.source.build()),
             encoder=prepared.encoder,
             clients=clients,
-            generator=prepared.generators.of(resolved.generator),
+            generator=self.generators.of(resolved.generator),
             rewards=rewards,
             filters=[part.build() for part in resolved.filters],
             version=self.state.version,

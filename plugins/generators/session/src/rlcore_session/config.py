@@ -1,14 +1,15 @@
 """The settings of the generator `session`."""
 
+from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
 from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from rlcore import Config, ToolFormat, absolute_path
+from rlcore import Neighbor, PartConfig, RunConfig, ToolFormat, absolute_path
 
 
-class SessionConfig(Config):
+class SessionConfig(PartConfig):
     """Which agent, and how far it may go."""
 
     agent: str = Field(
@@ -73,3 +74,13 @@ class SessionConfig(Config):
                 "keep_environment is of a program; a function runs in rlcore's process and has all of it"
             )
         return self
+
+    def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:
+        """A port or a URL belongs to one endpoint, and each rollout worker has its own."""
+        workers = run.serving.rollout_workers
+        if workers > 1 and (self.port or self.public_url):
+            given = "--generator.port" if self.port else "--generator.public-url"
+            yield (
+                f"--rollout-workers: found {workers} with {given}, but each of them has an endpoint and a "
+                f"port of its own; expected at most 1, or no {given}."
+            )

@@ -1,0 +1,214 @@
+"""`RolloutWorker`: the actor that runs generators in an event loop of its own.
+
+It has neither engines nor rewards: the driver, which has them, answers its requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import pickle
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+from rlcore.api.errors import PluginError, RlcoreError, faults_of
+from rlcore.api.generation import GroupGenerator
+from rlcore.api.packed import PackedInts
+from rlcore.heap import settle_heap
+from rlcore.rollout.context import TokenizerContext
+from rlcore.rollout.generators import Generators, blamed, name_of
+from rlcore.runtime.cluster import BEAT_SECONDS
+from rlcore.runtime.rollout_messages import FromWorker, Message, changed, changes_of
+
+if TYPE_CHECKING:
+    from rlcore.api.generation import Completion, Generator
+    from rlcore.api.part import Part
+    from rlcore.api.plugin_file import PluginFile
+    from rlcore.api.tokens import Tokenizer
+    from rlcore.api.types import Sample, Sampling
+
+TAKE_SECONDS = 1.0
+"""`take` waits this long for a message."""
+
+
+class RolloutWorker:
+    """`put` and `take` carry messages. `take` and `watch` have threads of their own."""
+
+    def __init__(self, plugin_files: Sequence[PluginFile]) -> None:
+        from rlcore.api.plugin_file import install_plugin_files
+
+        # Classes of file plugins must be importable before anything that holds them is unpickled.
+        install_plugin_files(plugin_files)
+        self._loop = asyncio.new_event_loop()
+        self._messages: list[Message] = []
+        self._arrived = threading.Condition()
+        self._numbers = itertools.count()
+        self._requests: dict[int, asyncio.Future[Any]] = {}
+        self._calls: dict[int, asyncio.Task[None]] = {}
+
+    def start(self, parts: Sequence[Part], tokenizer: str) -> None:
+        """Build the generators of `parts`. `tokenizer`: its directory. Raises `UserError`."""
+        from rlcore.api.tokens import load_tokenizer
+
+        self._tokenizer: Tokenizer = load_tokenizer(tokenizer)
+        self._generators = Generators(parts)
+        self._built = [self._generators.of(part) for part in parts]
+        logging.getLogger().addHandler(_Forwarding(self))
+        settle_heap()
+        threading.Thread(target=self._run, daemon=True, name="generators").start()
+
+    def put(self, messages: Sequence[Message]) -> None:
+        """What the driver says; returns at once."""
+        self._loop.call_soon_threadsafe(self._read, messages)
+
+    def take(self) -> list[Message]:
+        """What the driver has not been told yet. Waits for it, but not for ever."""
+        with self._arrived:
+            self._arrived.wait_for(lambda: self._messages, TAKE_SECONDS)
+            messages, self._messages = self._messages, []
+        return messages
+
+    def watch(self) -> None:
+        """A sign of life (see `watched`)."""
+        time.sleep(BEAT_SECONDS)
+
+    def stop(self) -> None:
+        """End all calls, and have the generators release what they hold."""
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+
+    def send(self, what: FromWorker, number: int, content: bytes = b"") -> None:
+        """Tell the driver. Thread-safe."""
+        with self._arrived:
+            self._messages.append(Message(what, number, content))
+            self._arrived.notify()
+
+    async def ask(self, what: FromWorker, *content: Any) -> Any:
+        """What the driver answers to a request."""
+        number, answer = next(self._numbers), self._loop.create_future()
+        self._requests[number] = answer
+        self.send(what, number, _pickled(content))
+        try:
+            message: Message = await answer
+        except asyncio.CancelledError:
+            self.send("withdraw", number)
+            raise
+        finally:
+            del self._requests[number]
+        value = pickle.loads(message.content)
+        if message.what == "failure":
+            raise value
+        return value
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_forever()
+        finally:
+            # A generator has raised SystemExit: nobody would answer the driver any more.
+            os._exit(1)
+
+    def _read(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            if message.what == "generate":
+                call = self._loop.create_task(self._generate(message.number, message.content))
+                self._calls[message.number] = call
+            elif message.what == "cancel":
+                if (task := self._calls.get(message.number)) is not None:
+                    task.cancel()
+            elif (answer := self._requests.get(message.number)) is not None and not answer.done():
+                answer.set_result(message)
+
+    async def _generate(self, number: int, content: bytes) -> None:
+        name = ""
+        try:
+            with faults_of("A rollout worker"):
+                place, by_group, sampling, context_length, samples = pickle.loads(content)
+            generator, name = self._built[place], name_of(self._built[place])
+            ctx = DriverContext(self, number, samples, self._tokenizer, sampling, context_length)
+            with blamed(name):
+                made = _pickled(await _made(generator, ctx, samples, by_group=by_group))
+            self.send("made", number, made)
+        except (RlcoreError, asyncio.CancelledError) as error:
+            self.send("failed", number, pickled_error(error, name))
+        finally:
+            del self._calls[number]
+
+    async def _end(self) -> None:
+        calls = list(self._calls.values())
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        await self._generators.close()
+
+
+async def _made(
+    generator: Generator, ctx: DriverContext, samples: Sequence[Sample], *, by_group: bool
+) -> tuple[bool, list[Any]]:
+    """What the generator makes of `samples`, as changes of them; and whether it is a list."""
+    if by_group:
+        made: Any = await cast(GroupGenerator, generator).generate_group(ctx, samples)
+    else:
+        made = await generator.generate(ctx, samples[0])
+    return isinstance(made, list), changes_of(made if isinstance(made, list) else [made], samples)
+
+
+class DriverContext(TokenizerContext):
+    """The `GenerationContext` of a call, whose requests the driver answers."""
+
+    def __init__(
+        self,
+        worker: RolloutWorker,
+        call: int,
+        samples: Sequence[Sample],
+        tokenizer: Tokenizer,
+        sampling: Sampling,
+        context_length: int,
+    ) -> None:
+        super().__init__(tokenizer, sampling, context_length)
+        self._worker = worker
+        self._call = call
+        self._samples = samples
+
+    async def complete(
+        self, prompt_ids: Sequence[int], *, n: int = 1, seed: int, rid: str, sampling: Sampling | None = None
+    ) -> Sequence[Completion]:
+        """`n` completions of one prompt."""
+        own = None if sampling is self.sampling else sampling
+        found: Sequence[Completion] = await self._worker.ask(
+            "complete", self._call, PackedInts(prompt_ids), n, seed, rid, own
+        )
+        return found
+
+    async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        """The samples of one group, scored by the run's reward."""
+        changes = await self._worker.ask("score", self._call, changes_of(samples, self._samples))
+        return changed(changes, samples)
+
+
+class _Forwarding(logging.Handler):
+    """What a generator logs, the driver logs."""
+
+    def __init__(self, worker: RolloutWorker) -> None:
+        super().__init__()
+        self._worker = worker
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._worker.send("log", 0, _pickled((record.name, record.levelno, self.format(record))))
+
+
+def pickled_error(error: BaseException, name: str) -> bytes:
+    """Of what the generator `name` raised; one that cannot travel is a `PluginError` with its text."""
+    content = b""
+    with suppress(Exception):
+        content = _pickled(error)
+        pickle.loads(content)  # as of a class with arguments of its own
+        return content
+    return _pickled(PluginError(f"The generator {name} failed: {type(error).__name__}: {error}."))
+
+
+def _pickled(value: Any) -> bytes:
+    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
