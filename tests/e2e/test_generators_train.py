@@ -39,12 +39,12 @@ def test_an_environment_beside_a_generator_of_one_function(run: Run, tmp_path: P
 
 def test_rollout_workers_change_no_number(start: Start, run: Run, tmp_path: Path) -> None:
     """An environment that crashes for some, and evaluations by a function of a file; in Ray too."""
-    source = ("--task", "episodes", "--source.text", "copy", "--source.held-out", "20")
+    source = ("--task", "episodes", "--source.text", "copy", "--source.size", "31", "--source.held-out", "20")
     game = ("--generator.environment", "copy_game:CopyGame", "--generator.max-turn-tokens", "2")
     own = ("--plugin", str(HERE / "copy_game.py"), "--eval", "plain=copy", "--eval.plain.generator", "own")
-    flags = ("train", "--algo", "reinforce++", "--model", "qwen3", *source, *game, *own, *SMALL)
     # One sequence at a time: when a turn comes decides the engine's batches, and these the last bits.
-    flags = (*flags, "--max-response-tokens", "24", "--steps", "2", "--engine.max-batch", "1")
+    few = ("--max-response-tokens", "24", "--steps", "2", "--engine.max-batch", "1", *SMALL)
+    flags = ("train", "--algo", "reinforce++", "--model", "qwen3", *source, *game, *own, *few)
     env = {"PYTHONPATH": str(HERE)}
     plain, processes, actors = (tmp_path / name for name in ("plain", "processes", "actors"))
     run(*flags, "--ray-address", "none", "--run-dir", str(plain), env=env)
@@ -53,7 +53,7 @@ def test_rollout_workers_change_no_number(start: Start, run: Run, tmp_path: Path
     wait_for(lambda: _names(command.descendants()).count("RolloutWorker") == 2, alive=command)
     assert command.wait() == 0, command.stderr
     run(*flags, *workers, str(actors), env=env)
-    assert rows(plain)[1]["rollout/failed"] > 0, "the test is about them too"
+    assert sum(row["rollout/failed"] for row in rows(plain)[1:]) > 0, "the test is about them too"
     assert untimed(processes) == untimed(plain)
     assert untimed(actors) == untimed(plain)
 

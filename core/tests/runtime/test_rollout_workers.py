@@ -343,7 +343,7 @@ async def test_errors_are_told_as_by_the_driver(placed: Place, encoder: PromptTo
         "p7": OddError("lost", "it"),
     }
     for count in (0, 1):
-        engine, found = Engine(encoder.tokenizer), []
+        engine, found = Engine(encoder.tokenizer), list[tuple[type, str]]()
         engine.errors = {**errors}
         async with placed("failing", count) as (generator, _):
             pipeline = producer(encoder, engine, generator)._pipeline
