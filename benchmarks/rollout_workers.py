@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+import psutil
 from common import Row, machine, parser, publish, say, table
 
 from rlcore.api.generation import Completion
@@ -40,9 +41,8 @@ from rlcore.runtime.trainer import BundleSlot
 from rlcore_testing.chat import save_chat_tokenizer
 from rlcore_tools.config import ToolsConfig
 
-TURNS = 4
 THOUGHT = "I should look at the shelf before I say how many pages its thickest book has. " * 6
-LONGEST = 16384
+LONGEST = 2**17
 PRELOAD = ("rlcore.runtime.actor_process", "transformers", "rollout_workers_agent")
 
 
@@ -51,6 +51,7 @@ class Scripted:
     """Calls the tool in each turn but the last, in which it answers."""
 
     tokenizer: Any
+    turns: int
     known: dict[int, Completion] = field(default_factory=dict)
 
     async def generate(
@@ -67,7 +68,7 @@ class Scripted:
         turn = int(rid.rpartition(".")[2])
         if turn not in self.known:
             call = f'<tool_call>\n{{"name": "look", "arguments": {{"shelf": "shelf {turn}"}}}}\n</tool_call>'
-            text = f"{THOUGHT}{call if turn + 1 < TURNS else 'The answer is 25.'}"
+            text = f"{THOUGHT}{call if turn + 1 < self.turns else 'The answer is 25.'}"
             ids = [*self.tokenizer.encode(text, add_special_tokens=False), self.tokenizer.eos_token_id]
             self.known[turn] = Completion(
                 token_ids=PackedInts(ids),
@@ -125,7 +126,7 @@ async def measure(server: ForkServer, model: Path, count: int, args: argparse.Na
     part = Part(
         name="agent",
         factory="rollout_workers_agent:Agent",
-        config=ToolsConfig(function=("rollout_workers_agent:look",), max_result_chars=2000),
+        config=ToolsConfig(function=("rollout_workers_agent:look",), max_turns=args.turns),
     )
     cluster = CountingCluster(ProcessCluster(server, 0, cast("Any", None)))
     slots = [BundleSlot(bundle=([[]], 0), gpus=0, host="", is_here=True)] * count
@@ -143,7 +144,7 @@ async def measure(server: ForkServer, model: Path, count: int, args: argparse.Na
         pipeline = GroupPipeline(
             run=RunConfig(), encoder=encoder, generator=workers.of(part), rewards=NoReward()
         )
-        engine = Scripted(encoder.tokenizer)
+        engine = Scripted(encoder.tokenizer, args.turns)
         ctx = EngineContext(engine, encoder.tokenizer, Sampling(max_tokens=LONGEST), NoReward())
         prompt = Prompt(prompt_id="p", text=[{"role": "user", "content": "How thick is the thickest book?"}])
         ids, versions = encoder.encode(prompt), Versions(oldest=0, newest=0)
@@ -156,9 +157,10 @@ async def measure(server: ForkServer, model: Path, count: int, args: argparse.Na
         await together(made(number) for number in range(2 * max(count, 1)))  # templates are compiled
         settle_heap()
         before = sum(actor.bytes for actor in cluster.actors)
-        wall, cpu = time.perf_counter(), time.process_time()
+        wall, cpu, away = time.perf_counter(), time.process_time(), children_cpu(server)
         outcomes = await together(made(number) for number in range(args.groups))
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+        away = children_cpu(server) - away
     finally:
         await workers.stop()
     samples = [sample for one in outcomes for sample in one.group.samples]
@@ -170,9 +172,16 @@ async def measure(server: ForkServer, model: Path, count: int, args: argparse.Na
         "groups/s": args.groups / wall,
         "driver's CPU, µs a sample": 1e6 * cpu / len(samples),
         "driver's CPU, µs a token": 1e6 * cpu / tokens,
+        "workers' CPU, µs a sample": 1e6 * away / len(samples),
         "bytes moved a token": moved / tokens,
         "tokens a sample": tokens / len(samples),
     }
+
+
+def children_cpu(server: ForkServer) -> float:
+    """CPU seconds of what the server has forked and still runs."""
+    found = [child.cpu_times() for child in psutil.Process(server.pid).children()]
+    return float(sum(times.user + times.system for times in found))
 
 
 def check(samples: Sequence[Sample], args: argparse.Namespace) -> None:
@@ -180,7 +189,8 @@ def check(samples: Sequence[Sample], args: argparse.Namespace) -> None:
     if len(samples) != args.groups * args.samples:
         raise SystemExit("samples were lost on the way")
     for sample in samples:
-        if len(sample.metadata["tool_calls"]) != TURNS - 1 or sample.score is None or sample.score.value != 1:
+        calls, score = len(sample.metadata["tool_calls"]), sample.score
+        if calls != args.turns - 1 or score is None or score.value != 1:
             raise SystemExit(f"another sample was expected: {sample}")
 
 
@@ -189,6 +199,7 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--groups", type=int, default=32, help="prompts of a round")
     options.add_argument("--samples", type=int, default=8, help="samples of each")
+    options.add_argument("--turns", type=int, default=8, help="answers of a sample, 4 to 40")
     options.add_argument("--workers", type=int, nargs="+", default=[0, 1, 2], help="rollout workers")
     options.add_argument("--rounds", type=int, default=3, help="rounds of all of them")
     args = options.parse_args()
