@@ -16,6 +16,8 @@ from rlcore.api import types
 ROOT = Path(__file__).resolve().parents[2]
 API = ROOT / "core/src/rlcore/api"
 PLUGINS = sorted(ROOT.glob("plugins/*/*/src"))
+CONTRACT_LINES = 2200
+"""More than a person reads in an hour. Tools that plugins share, and need not implement, stand beside it."""
 COMMANDS = {"rlcore_cli.program"}
 """A plugin with a command may know what its context holds."""
 
@@ -135,6 +137,27 @@ def test_the_contract_imports_nothing_else_of_rlcore() -> None:
     found = {module for file in API.glob("*.py") for module, _ in imported(file)}
     assert "rlcore.api.types" in found
     assert not [module for module in found if not module.startswith("rlcore.api.")]
+
+
+def code_lines(file: Path) -> int:
+    """Lines of code: no blank line, comment or docstring, of a field either."""
+    text = file.read_text()
+    told = [
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if isinstance(node.value.value, str)
+    ]
+    docstrings = {line for node in told for line in range(node.lineno, (node.end_lineno or 0) + 1)}
+    lines = [line.strip() for at, line in enumerate(text.splitlines(), 1) if at not in docstrings]
+    return len([line for line in lines if line and not line.startswith("#")])
+
+
+def test_the_contract_can_be_read_in_an_hour(tmp_path: Path) -> None:
+    example = tmp_path / "example.py"
+    example.write_text('"""A\nB."""\n\n# C\nclass D:\n    e: str = "f"  # G\n    """H."""\n')
+    assert code_lines(example) == 2
+    assert sum(map(code_lines, API.glob("*.py"))) <= CONTRACT_LINES
 
 
 def test_the_names_of_a_plugin_module_load_neither_torch_nor_ray() -> None:

@@ -213,13 +213,6 @@ from .api.tokens import (
     template_text as template_text,
     token_spans as token_spans,
 )
-from .api.tool_calls import (
-    ParsedToolCalls as ParsedToolCalls,
-    ToolCall as ToolCall,
-    ToolFormat as ToolFormat,
-    parse_tool_calls as parse_tool_calls,
-    tool_format as tool_format,
-)
 from .api.tracker import (
     RunInfo as RunInfo,
     Tracker as Tracker,
@@ -432,11 +425,18 @@ from .silent_connections import (
     KEEPALIVE_S as KEEPALIVE_S,
     SilentConnections as SilentConnections,
 )
-
-__all__: list[str]
-__version__: str
+from .tool_calls import (
+    ParsedToolCalls as ParsedToolCalls,
+    ToolCall as ToolCall,
+    ToolFormat as ToolFormat,
+    parse_tool_calls as parse_tool_calls,
+    tool_format as tool_format,
+)
 from .trajectory import (
     Trajectory as Trajectory,
     answered as answered,
     turn_seed as turn_seed,
 )
+
+__all__: list[str]
+__version__: str

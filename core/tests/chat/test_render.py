@@ -10,7 +10,7 @@ from jinja2 import Environment
 from rlcore.api.chat import compile_template, render_prompt, render_suffix
 from rlcore.api.errors import DataError
 from rlcore.api.tokens import load_tokenizer
-from rlcore.api.tool_calls import ToolFormat
+from rlcore.tool_calls import ToolFormat
 from rlcore_testing.chat import END, TEMPLATES, save_chat_tokenizer
 
 USER = {"role": "user", "content": "add 1 and 2"}

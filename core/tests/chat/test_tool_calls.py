@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rlcore.api.errors import ModelError
-from rlcore.api.tool_calls import ParsedToolCalls, ToolCall, ToolFormat, parse_tool_calls, tool_format
+from rlcore.tool_calls import ParsedToolCalls, ToolCall, ToolFormat, parse_tool_calls, tool_format
 from rlcore_testing.chat import TEMPLATES
 
 LOOK = ToolCall(name="look", arguments={"where": "Rome", "days": 3})

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlcore.api.tool_calls import ToolFormat
+from rlcore.tool_calls import ToolFormat
 from rlcore_testing.chat import END, save_chat_tokenizer
 from rlcore_testing.tiny import make_qwen3
 

@@ -6,6 +6,5 @@ Read it in this order:
 2. `hookspecs`, `records`: what a plugin registers; `config`, `part_config`: its settings.
 3. The interface of each kind: `sources`, `generation`, `scoring` (rewards, filters), `producer`, `training`
    (advantages, losses, corrections), `trainer`, `engine`, `model_hook`, `tracker`, `callback`.
-4. What several plugins need: `maths`, `trajectory`, `chat`, `tool_calls`, `tokens`, `model_facts`,
-   `optimizer`.
+4. What several plugins need: `maths`, `chat`, `tokens`, `model_facts`, `optimizer`.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -88,13 +88,10 @@ class TrainBatch:
         self, per_token: Mapping[str, Tensor] | None = None, per_sample: Mapping[str, Tensor] | None = None
     ) -> TrainBatch:
         """A copy with more (or replaced) columns."""
-        return TrainBatch(
-            tokens=self.tokens,
-            prompt_lengths=self.prompt_lengths,
-            response_lengths=self.response_lengths,
+        return replace(
+            self,
             per_token={**self.per_token, **(per_token or {})},
             per_sample={**self.per_sample, **(per_sample or {})},
-            per_input=self.per_input,
         )
 
     def select(self, rows: Sequence[int]) -> TrainBatch:

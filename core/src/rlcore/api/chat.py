@@ -14,11 +14,13 @@ from typing import Any
 
 from rlcore.api.errors import DataError
 from rlcore.api.tokens import Tokenizer, template_text, text_ids
-from rlcore.api.tool_calls import DEEPSEEK_BEGIN
 from rlcore.api.types import Json, Messages, parse_json
 
 Tools = Sequence[Mapping[str, Json]]
 """JSON schemas as chat templates take them: `{"type": "function", "function": {"name": …, …}}`."""
+
+DEEPSEEK_BEGIN = "<｜tool▁call▁begin｜>"
+"""How DeepSeek's models begin a tool call. Their templates take the arguments of a call as JSON text."""
 
 _SEAM = "rlcoreseam"
 """Stands where the sampled text would: what the template writes behind it is the suffix."""

@@ -37,17 +37,12 @@ class AdvantageEstimator(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LossInputs:
-    """One micro-batch of whole samples, response tokens only.
+class CorrectionInputs:
+    """What a correction sees of a micro-batch: whole samples, response tokens only, and no gradient.
 
-    `log_probs` [R] carries the gradient. `old_log_probs` [R]: the trainer's before the update.
+    `log_probs` [R]: the trainer's now. `old_log_probs` [R]: the trainer's before the update.
     `rollout_log_probs` [R]: the engine's. `advantages` [R]. `mask` [R]: 0 or 1. `segments` int64 [R]: the
-    sample of each token. `samples` = B. `entropy` [R]: if the run asks for it. `top_log_probs` [R, K], with
-    gradient: if the loss's config has `top_tokens`. `batch`: every further column.
-
-    For responses that the data give, old and rollout log-probs are `log_probs` without gradient, and the
-    advantages are 0. For pairs, `batch.per_sample["chosen"]` int64 [B] is 1 for the chosen response of a
-    `group` and 0 for the rejected one.
+    sample of each token. `samples` = B. `batch`: every further column.
     """
 
     log_probs: Tensor
@@ -57,8 +52,22 @@ class LossInputs:
     mask: Tensor
     segments: Tensor
     samples: int
-    entropy: Tensor | None
     batch: TrainBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossInputs(CorrectionInputs):
+    """What a loss sees of a micro-batch: the same columns, and more.
+
+    Here `log_probs` [R] carries the gradient. `entropy` [R]: if the run asks for it. `top_log_probs` [R, K],
+    with gradient: if the loss's config has `top_tokens`.
+
+    For responses that the data give, old and rollout log-probs are `log_probs` without gradient, and the
+    advantages are 0. For pairs, `batch.per_sample["chosen"]` int64 [B] is 1 for the chosen response of a
+    `group` and 0 for the rejected one.
+    """
+
+    entropy: Tensor | None
     top_log_probs: Tensor | None = None
 
 
@@ -104,25 +113,6 @@ class ValueLoss(Protocol):
     """
 
     def __call__(self, inputs: ValueInputs) -> LossOutput: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class CorrectionInputs:
-    """One micro-batch of whole samples, response tokens only; nothing here carries a gradient.
-
-    `log_probs` [R] are the trainer's now, `old_log_probs` [R] the trainer's before the update,
-    `rollout_log_probs` [R] the engine's; `advantages` [R]; `mask` [R] 0 or 1; `segments` int64 [R] the
-    sample of each token; `samples` = B. `batch` holds every further column.
-    """
-
-    log_probs: Tensor
-    old_log_probs: Tensor
-    rollout_log_probs: Tensor
-    advantages: Tensor
-    mask: Tensor
-    segments: Tensor
-    samples: int
-    batch: TrainBatch
 
 
 @dataclass(frozen=True, kw_only=True)

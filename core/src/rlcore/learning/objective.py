@@ -7,6 +7,7 @@ The tokens' weights already contain the denominators (`rlcore.learning.preparati
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from rlcore.api.inputs import Input
 from rlcore.api.maths import importance_ratio, kl, where_live
 from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import LossResult, TokenOutputs
-from rlcore.api.training import Correction, CorrectionInputs, Loss, LossInputs
+from rlcore.api.training import Correction, Loss, LossInputs
 from rlcore.learning.outputs import check_outputs, name_of
 
 PLACE = "place"
@@ -137,16 +138,7 @@ class Objective:
         Adds their metrics to `named`; names in `taken` are refused.
         """
         assert "rollout_log_probs" in inputs.batch.per_token, "a correction needs the engine's log-probs"
-        seen = CorrectionInputs(
-            log_probs=inputs.log_probs.detach(),
-            old_log_probs=inputs.old_log_probs,
-            rollout_log_probs=inputs.rollout_log_probs,
-            advantages=inputs.advantages,
-            mask=inputs.mask,
-            segments=inputs.segments,
-            samples=inputs.samples,
-            batch=inputs.batch,
-        )
+        seen = replace(inputs, log_probs=inputs.log_probs.detach(), entropy=None, top_log_probs=None)
         weight_R = torch.ones_like(seen.log_probs)
         for correction in self._corrections:
             weighed = correction.weigh(seen)

@@ -21,10 +21,10 @@ from rlcore.api.chat import render_prompt
 from rlcore.api.errors import DataError
 from rlcore.api.generation import Completion, GenerationContext
 from rlcore.api.tokens import load_tokenizer
-from rlcore.api.tool_calls import ToolFormat
 from rlcore.api.types import GenerationStatus, Prompt, Sample, Sampling
 from rlcore.engines.client_wire import completion
 from rlcore.rollout.context import EngineContext
+from rlcore.tool_calls import ToolFormat
 from rlcore_local.testing import Local
 from rlcore_session import anthropic_api, openai_api, server
 from rlcore_session.chats import ApiError, Ask

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from rlcore.api.chat import DEEPSEEK_BEGIN
 from rlcore.api.errors import ModelError
 from rlcore.api.types import Json, parse_json
 
@@ -50,7 +51,6 @@ class ParsedToolCalls:
     malformed: tuple[str, ...] = ()
 
 
-DEEPSEEK_BEGIN = "<｜tool▁call▁begin｜>"
 _MARKS: Mapping[ToolFormat, tuple[str, ...]] = {
     ToolFormat.DEEPSEEK: (DEEPSEEK_BEGIN,),
     ToolFormat.GLM: ("<arg_key>",),
