@@ -432,6 +432,9 @@ from .tool_calls import (
     parse_tool_calls as parse_tool_calls,
     tool_format as tool_format,
 )
+from .tracking.trace import (
+    TRACE_FILES as TRACE_FILES,
+)
 from .trajectory import (
     Trajectory as Trajectory,
     answered as answered,

@@ -19,9 +19,8 @@ from rlcore.api.types import Json, Sample, Sampling
 
 _log = logging.getLogger(__name__)
 
-TRACE = "trace.json"
-PREVIOUS = "trace.previous.json"
-"""The older half of the trace, moved here when `TRACE` was full."""
+TRACE_FILES = PREVIOUS, TRACE = "trace.previous.json", "trace.json"
+"""The files of a trace in a run's folder, the older first: `TRACE` becomes `PREVIOUS` when it is full."""
 RUN, REWARDS = "run", "rewards"
 """Tracks for the phases of the loop, and for the groups being scored. Each engine has a track of its own."""
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rlcore import Json, parse_json
+from rlcore import TRACE_FILES, Json, parse_json
 
-FILES = ("trace.previous.json", "trace.json")
 MOST_BARS = 200
 """Bars of the overview; of more steps, each bar is the mean of several."""
 MOST_SPANS = 20_000
@@ -109,7 +108,7 @@ class Trace:
     def _read(self) -> list[tuple[Path, _File]]:
         """The files there are, the older first."""
         found = []
-        for path in map(self._folder.joinpath, FILES):
+        for path in map(self._folder.joinpath, TRACE_FILES):
             try:
                 stat = path.stat()
             except OSError:
