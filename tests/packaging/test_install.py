@@ -12,7 +12,7 @@ pytestmark = pytest.mark.full  # every member is built and installed
 ROOT = Path(__file__).resolve().parents[2]
 MEMBERS = [
     path.parent
-    for folder in ("core", "testing", "cli", "plugins/*/*")
+    for folder in ("core", "sandbox", "testing", "cli", "plugins/*/*")
     for path in ROOT.glob(f"{folder}/pyproject.toml")
 ]
 
@@ -38,7 +38,7 @@ def test_the_root_installs_the_whole_of_every_member(tmp_path: Path, third_party
         assert dist.metadata["License-Expression"] == "Apache-2.0"
         assert dist.metadata["Description-Content-Type"] == "text/markdown"
     listed, broken = offered(tmp_path / "env")
-    assert listed == set(installed) - {"rlcore-workspace", "rlcore-testing"}
+    assert listed == set(installed) - {"rlcore-workspace", "rlcore-sandbox", "rlcore-testing"}
     assert not broken
 
 

@@ -415,12 +415,6 @@ from .rollout.producers import (
     offline_producer as offline_producer,
     synchronous_producer as synchronous_producer,
 )
-from .sandbox.sandbox import (
-    ProgramEnd as ProgramEnd,
-    Sandbox as Sandbox,
-    SandboxError as SandboxError,
-    SandboxLimits as SandboxLimits,
-)
 from .silent_connections import (
     KEEPALIVE_S as KEEPALIVE_S,
     SilentConnections as SilentConnections,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rlcore import ProgramEnd
 from rlcore_code.reward import _verdict
+from rlcore_sandbox import ProgramEnd
 
 
 @pytest.mark.parametrize("text", ["[true, false]", " [true,\nfalse] "])

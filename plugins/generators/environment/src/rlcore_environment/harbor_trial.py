@@ -11,8 +11,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from rlcore import ProgramEnd, Sandbox, SandboxLimits
 from rlcore_environment.harbor_task import TEST_SCRIPT, TESTS, Copy, HarborTask
+from rlcore_sandbox import ProgramEnd, Sandbox, SandboxLimits
 
 TEST_OUTPUT_KIB = 16 * 1024
 REWARD_BYTES = 1 << 16

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlcore import ConfigError, Json, ProgramEnd, Sample, Sandbox, SandboxLimits, Score
+from rlcore import ConfigError, Json, Sample, Score
 from rlcore_code.config import CodeConfig
+from rlcore_sandbox import ProgramEnd, Sandbox, SandboxLimits
 
 _FENCED = re.compile(r"```(?:python|py|python3)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 

@@ -9,13 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from rlcore import ConfigError, ProgramEnd, Sample, Sandbox, SandboxLimits
+from rlcore import ConfigError, Sample
 from rlcore_environment.config import HarborConfig
 from rlcore_environment.generator import EpisodeGenerator
 from rlcore_environment.harbor_task import HarborTask, read_task
 from rlcore_environment.harbor_trial import HarborTrial
 from rlcore_environment.protocol import Step
 from rlcore_environment.source import IGNORE_RUN, IMAGE, TASK
+from rlcore_sandbox import ProgramEnd, Sandbox, SandboxLimits
 
 T = TypeVar("T")
 FENCE = re.compile(r"```([^\n`]*)\n(.*?)(?:```|\Z)", re.DOTALL)

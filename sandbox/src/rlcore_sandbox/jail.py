@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
-    from rlcore.sandbox import namespaces, seccomp
-    from rlcore.sandbox.namespaces import LIBC, check, mount
+    from rlcore_sandbox import namespaces, seccomp
+    from rlcore_sandbox.namespaces import LIBC, check, mount
 else:  # they stand beside this file, which is no part of a package here
     import namespaces
     import seccomp

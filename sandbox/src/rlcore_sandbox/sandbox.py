@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rlcore.api.errors import ConfigError
-from rlcore.sandbox import seccomp
+from rlcore import ConfigError
+from rlcore_sandbox import seccomp
 
 Files = Mapping[str, str]
 """Names of files and what is in them; main.py is the one that is run."""

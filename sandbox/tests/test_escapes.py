@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlcore import ProgramEnd, Sandbox, SandboxLimits
+from rlcore_sandbox import ProgramEnd, Sandbox, SandboxLimits
 
 SECRET = "RLCORE_TEST_SECRET"
 LIMIT_S = 20.0
@@ -241,7 +241,8 @@ def test_the_jail_dies_with_the_process_that_asked_for_it() -> None:
     mark = f"rlcore-orphan-{os.getpid()}"
     again = f"[sys.executable, '-c', 'import time; time.sleep(600)', {mark!r}]"
     program = f"import os, sys\nos.execv(sys.executable, {again})"
-    owner = f"from rlcore import Sandbox, SandboxLimits\nSandbox(SandboxLimits(seconds=600)).run({program!r})"
+    run = f"Sandbox(SandboxLimits(seconds=600)).run({program!r})"
+    owner = f"from rlcore_sandbox import Sandbox, SandboxLimits\n{run}"
     with subprocess.Popen([sys.executable, "-c", owner]) as process:
         eventually(lambda: any(found.pid != process.pid for found in marked(mark)))
         process.kill()
@@ -256,7 +257,7 @@ def eventually(check: Callable[[], bool], limit_s: float = 60) -> None:
 
 
 AS_USER = """
-from rlcore import Sandbox, SandboxLimits
+from rlcore_sandbox import Sandbox, SandboxLimits
 with Sandbox(SandboxLimits(seconds=20)) as sandbox:
     found = sandbox.run("import os; print(os.getuid(), os.getpid(), sorted(os.listdir('/tmp')))")
     killed = sandbox.run("import os; os.kill(1, 9); print('alive')")

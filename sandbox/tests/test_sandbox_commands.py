@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlcore import ProgramEnd, Sandbox, SandboxError, SandboxLimits
+from rlcore_sandbox import ProgramEnd, Sandbox, SandboxError, SandboxLimits
 
 LIMIT_S = 20.0
 

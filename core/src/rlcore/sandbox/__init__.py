@@ -1,1 +1,0 @@
-"""Programs that nobody trusts, isolated from the machine."""
