@@ -19,7 +19,7 @@ from rlcore.engines.stream import Piece
 from rlcore.network import LOOPBACK
 
 Call = Literal["open", "join", "send", "close"]
-"""What the driver asks of the trainer's `BroadcastSender`."""
+"""The calls that the driver makes to the trainer's `BroadcastSender`."""
 
 
 @dataclass(kw_only=True)
@@ -38,8 +38,9 @@ class Link:
 class BroadcastPublisher(StreamPublisher):
     """For engines whose host reaches the trainer's.
 
-    The driver asks the server to receive a bucket. Meanwhile the trainer's copy of this broadcasts it, by its
-    `BroadcastSender`. `backend`: nccl or gloo. `limit_s`: for a server to join, and for a bucket.
+    The driver asks the server to receive a bucket. Meanwhile the trainer's copy of this publisher broadcasts
+    it by its `BroadcastSender`. `backend`: nccl or gloo. `limit_s`: the most seconds for a server to join,
+    and for each bucket.
     """
 
     backend: str
@@ -52,7 +53,7 @@ class BroadcastPublisher(StreamPublisher):
         self.link.ask, self.link.here = ask, here
 
     def answer(self, call: str, *arguments: Any) -> Any:
-        """A call of the `BroadcastSender`."""
+        """Call the `BroadcastSender`."""
         return getattr(self.sender, call)(*arguments)
 
     def _keep(self, tensors: Sequence[tuple[str, Tensor]]) -> None:
@@ -79,7 +80,7 @@ class BroadcastPublisher(StreamPublisher):
         await together([receiving, self._ask("send", name)])
 
     async def _join(self, client: EngineClient) -> str:
-        """A group of the trainer (rank 0) and the server, whose name nothing else has."""
+        """Make a group of the trainer (rank 0) and the server, under a unique name."""
         name = f"rlcore-{uuid4().hex[:12]}"
         size = 1 + (await client.capabilities()).tensor_ranks
         engine = urlsplit(client.url).hostname
@@ -94,7 +95,7 @@ class BroadcastPublisher(StreamPublisher):
         return name
 
     async def _leave(self, client: EngineClient) -> None:
-        """The next publication meets the server anew."""
+        """Forget the group. The next publication makes a new one."""
         await self._ask("close", self.link.groups.pop(client))
 
     async def _ask(self, call: Call, *arguments: Any) -> Any:

@@ -24,9 +24,9 @@ _c10d: Any = dist  # torch offers its parts without saying so to a type checker
 
 
 class BroadcastGroup:
-    """One rank. Each call blocks, for at most `limit_s`: UnreachableError where the others take no part.
+    """One rank. Each call blocks for at most `limit_s`: UnreachableError if the others do not take part.
 
-    The rest of a group whose call has failed is of no use.
+    After a call has failed, the group can't be used any more.
     """
 
     def __init__(

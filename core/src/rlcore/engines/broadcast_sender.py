@@ -14,8 +14,7 @@ from rlcore.network import listen, own_address
 class BroadcastSender:
     """Keeps one bucket, and broadcasts it to engines, each in a group of its own.
 
-    Of groups of their own, an engine that dies breaks none of the others'. `hold` is called by one thread,
-    the rest by any.
+    An engine that dies breaks its own group and no other. One thread calls `hold`, any thread the rest.
     """
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ _OF_ONE_MATRIX = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Bucket:
-    """What a bucket holds, in its order. `dtypes`: torch's names, without `torch.`."""
+    """The tensors in a bucket, in their order. `dtypes`: torch's names, without `torch.`."""
 
     names: tuple[str, ...]
     dtypes: tuple[str, ...]
@@ -28,7 +28,7 @@ class Bucket:
 
 
 def grouped(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[list[T]]:
-    """Runs of `items` whose sizes add up to at most `limit`; a larger one is alone."""
+    """Split `items` into runs whose sizes add up to at most `limit`; a larger item is alone."""
     bucket: list[T] = []
     total = 0
     for item in items:
@@ -46,7 +46,7 @@ def bucketed(
 ) -> Iterator[list[tuple[str, Tensor]]]:
     """Named tensors as they come, in runs of at most `limit` bytes, by the `size` of each.
 
-    Tensors of which SGLang makes one matrix are never apart: such a pair that is larger is alone.
+    Two tensors of which SGLang makes one matrix stay together. If the pair exceeds `limit`, it is alone.
     """
     for run in grouped(_pairs(tensors), lambda some: sum(size(*one) for one in some), limit):
         yield [one for some in run for one in some]
@@ -66,7 +66,7 @@ def _pairs(tensors: Iterable[tuple[str, Tensor]]) -> Iterator[list[tuple[str, Te
 
 
 def bucket_of(tensors: Sequence[tuple[str, Tensor]]) -> Bucket:
-    """What `tensors` are, in their order."""
+    """Describe `tensors`, in their order."""
     return Bucket(
         names=tuple(name for name, _ in tensors),
         dtypes=tuple(str(tensor.dtype).removeprefix("torch.") for _, tensor in tensors),

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 CLASSIFIER_HEAD = "ForSequenceClassification"
-"""Of transformers: one layer behind the last token."""
+"""The suffix that transformers gives such an architecture: one layer behind the last token."""
 REWARD_HEAD = "ForRewardModel"
-"""What some engines serve beside it: two layers, with one score."""
+"""The suffix of another head that some engines serve: two layers and one score."""
 DEFAULT_LABELS = 2
-"""Of transformers, for a config.json that names none."""
+"""How many labels transformers assumes where config.json names none."""
 
 
 def classifier_of(hf_config: Mapping[str, Any]) -> str | None:
-    """The architecture that config.json names, where it is a sequence classifier."""
+    """The architecture in config.json if it is a sequence classifier, else None."""
     named = hf_config.get("architectures")
     first = str(named[0]) if isinstance(named, list) and named else ""
     return first if first.endswith((CLASSIFIER_HEAD, REWARD_HEAD)) else None

@@ -31,11 +31,11 @@ from rlcore.engines.tally import EngineTally
 
 _log = logging.getLogger(__name__)
 ROUTING_HEADER = "X-SMG-Routing-Key"
-"""By which sglang-router keeps requests together under `consistent_hashing`."""
+"""The header by which sglang-router keeps requests together under `consistent_hashing`."""
 FLUSH_TRIES = 50
 FLUSH_WAIT_S = 0.1
 CANCEL_AGAIN_S = 15.0
-"""A task may swallow that it was cancelled; or it tidies up, for no longer."""
+"""Seconds until a cancelled task is cancelled again: it may have swallowed that, or still tidy up."""
 
 T = TypeVar("T")
 PauseMode = Literal["abort", "in_place", "retract"]
@@ -77,7 +77,7 @@ class EngineClient:
         routed_experts: bool = False,
         capabilities: Capabilities | None = None,
     ) -> None:
-        """`capabilities`: of the servers behind a router, which has none to be asked for."""
+        """`capabilities`: those of the servers behind a router, since a router can't be asked for its own."""
         self._http = Http(url, token)
         self._timeout_s = timeout_s
         self._control_s = control_timeout_s
@@ -439,7 +439,7 @@ class EngineClient:
         return session
 
     async def _joined(self, session: JointRequests, body: Mapping[str, Any]) -> list[Any]:
-        """As `_answered`, in company."""
+        """Like `_answered`, for a request that is sent together with others."""
         member = session.join(body)
         try:
             return await session.answers(member)
@@ -447,7 +447,7 @@ class EngineClient:
             self._forget(session)
 
     def _forget(self, session: JointRequests) -> None:
-        """The session, unless requests are still to come."""
+        """Forget the session, unless requests are still to come."""
         if not session.takes_more and self._sessions.get(session.name) is session:
             del self._sessions[session.name]
 

@@ -27,7 +27,7 @@ LONG = 1 << 16
 T = TypeVar("T")
 OUTPUT, INPUT = "output_token_logprobs", "input_token_logprobs"
 PACKED = {OUTPUT: "output_packed", INPUT: "input_packed"}
-"""Where `local` puts them if it is asked for `packed`: base64 of little-endian int32 and float64."""
+"""The keys of packed rows, which `local` sends if asked: base64 of little-endian int32 and float64."""
 # A quote within a text of JSON has a backslash before it, so this matches keys alone.
 _ROWS = re.compile(rb'"(?:output_ids|(output_token_logprobs|input_token_logprobs))":\s*\[\s*')
 _TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
@@ -80,7 +80,7 @@ class _Cutter:
         return True
 
     def rest(self) -> Any:
-        """The JSON, in which each of the tables has its place."""
+        """The rest of the JSON, with each table back in its place."""
         answers = _loaded(b"".join((*self._parts, self._body[self._place :])))
         for one in answers if isinstance(answers, list) else [answers]:
             meta = one.get("meta_info") or {}
@@ -131,14 +131,14 @@ def _end_of_rows(body: bytes, start: int) -> int:
 
 
 def _table(rows: bytes) -> TokenLogProbs:
-    """Of rows of equally many numbers: one flat list is read twice as fast as a list of lists."""
+    """Parse rows of equal length. One flat list is read twice as fast as a list of lists."""
     flat = _loaded(b"[%b]" % rows.translate(None, b"[]"))
     width = rows[: rows.index(b"]")].count(b",") + 1
     return TokenLogProbs(PackedInts(flat[1::width]), _floats(flat[::width]))
 
 
 def _columns(rows: Iterable[Sequence[Any]]) -> TokenLogProbs:
-    """Of `[log-prob, token id, …]`."""
+    """Parse rows `[log-prob, token id, …]`."""
     rows = list(rows)
     return TokenLogProbs(PackedInts([row[1] for row in rows]), _floats([row[0] for row in rows]))
 

@@ -12,7 +12,7 @@ from rlcore.api.errors import EngineError
 
 MESSAGE_CHARS = 600
 KEPT_S = 2.0
-"""For a connection without a request. Uvicorn, SGLang's server, closes it after 5 s."""
+"""Seconds to keep an idle connection. Uvicorn, SGLang's server, closes it after 5 s."""
 JSON = {"Content-Type": "application/json"}
 LINES = {"Accept": "application/x-ndjson"}
 MAX_EVENT_BYTES = 1 << 26  # an event of a stream is one line that holds all tokens so far
@@ -76,7 +76,7 @@ class Http:
         timeout_s: float,
         headers: Mapping[str, str] | None = None,
     ) -> bytes:
-        """As `post`, the answer as it came."""
+        """Like `post`, but returns the answer's bytes."""
         return await self._answer("POST", path, body, timeout_s, headers)
 
     async def lines(

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 FILE = "delta.safetensors"
 _KEY = "rlcore"
 _LEVEL = 1
-"""Of zstd: the fastest, and higher ones gain little on noise."""
+"""Level of zstd: the fastest. Higher levels gain little, because the changes are mostly noise."""
 
 
 class Change(BaseModel):
-    """Of one tensor. `digest`: of the compressed bytes; `checksum`: `rlcore.checksums`, of the new tensor."""
+    """The change of one tensor. `digest` covers the compressed bytes, `checksum` the new tensor."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -43,7 +43,7 @@ class Change(BaseModel):
 
 
 class Changes(BaseModel):
-    """What a file turns into what: the tensors of version `base` into those of `version`."""
+    """The metadata of a file, which turns the tensors of version `base` into those of `version`."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -78,7 +78,7 @@ def write(
 
 
 def read_changes(file: Path) -> Changes:
-    """What `file` says of itself. DeltaError where it is none of ours."""
+    """Read the metadata of `file`. DeltaError if rlcore did not write the file."""
     try:
         with safe_open(file, framework="pt") as opened:
             return Changes.model_validate_json((opened.metadata() or {}).get(_KEY, ""))

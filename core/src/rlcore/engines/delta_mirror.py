@@ -16,8 +16,8 @@ from rlcore.engines.publish_file import FILE, WeightsLocation, discard, save_who
 class Mirror:
     """Makes directories for engines that load nothing but whole models. For one event loop.
 
-    Each version is made of the one before where that is here, else of the last whole one and all changes
-    since.
+    It makes each version from the one before. If that is missing, it starts from the last whole version and
+    applies all changes since.
     """
 
     _at: tuple[int, Path] | None = None

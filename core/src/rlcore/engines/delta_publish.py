@@ -19,7 +19,7 @@ from rlcore.engines.publish_file import WeightsLocation, discard, ready, save_wh
 DELTA_COPIES = 6
 """Whole versions that the folder has room for: two with their changes, and two of the mirror."""
 MOST_CHANGES = 64
-"""After which a whole version is written, as a new engine takes all changes since the last one."""
+"""Then a whole version is written: a new engine has to load all changes since the last one."""
 _MIRROR = "mirror"
 _REFUSED = 400
 _log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class _Last:
-    """The version that was written last, by value; `spare_bytes`: of changes that may follow it."""
+    """The version that was written last. `spare_bytes`: how many bytes of changes may still follow it."""
 
     location: WeightsLocation
     tensors: dict[str, Tensor]
@@ -46,7 +46,7 @@ class _Last:
 
 @dataclass(kw_only=True)
 class Chain:
-    """Of the train worker: writes versions by what has changed, for which it holds the last one in memory."""
+    """The train worker's side: keeps the last version in memory, and writes what has changed since."""
 
     _last: _Last | None = None
 
@@ -95,9 +95,9 @@ class Chain:
 class DeltaPublisher(FilePublisher):
     """For engines on the host that sees `root`: a whole version, then the changes from each to the next.
 
-    `local` applies them to the weights that it holds. For others a mirror applies them to the directory that
-    the engine loads. An engine that is new, or refuses changes, gets a whole version; DeltaError where the
-    changes cannot give it.
+    `local` applies the changes to the weights that it holds. For other engines, a mirror applies them to the
+    directory that the engine loads. An engine that is new, or refuses changes, gets a whole version.
+    DeltaError if the changes cannot make one.
     """
 
     model_path: Path

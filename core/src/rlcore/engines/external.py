@@ -33,7 +33,7 @@ def token() -> str | None:
 
 
 Asks = Callable[..., EngineClient]
-"""As `rlcore.Engine.client`."""
+"""Makes the client for a URL, like `rlcore.Engine.client`."""
 
 
 def check_all(urls: Sequence[str], wanted: Wanted, client: Asks, *, limit_s: float) -> None:
@@ -59,7 +59,7 @@ async def _check_one(url: str, wanted: Wanted, client: Asks, limit_s: float) -> 
 def _differences(
     info: Mapping[str, Any], model: Mapping[str, Any], wanted: Wanted
 ) -> list[tuple[str, object, object]]:
-    """What is served otherwise than wanted, where the server tells: name, found, wanted."""
+    """Settings that differ from what the run needs, as far as the server tells: name, found, wanted."""
     served, length = info.get("dtype"), info.get("context_length")
     dtype = DTYPE_OF_NAME.get(str(served), served)
     differences: list[tuple[str, object, object]] = []
@@ -73,10 +73,10 @@ def _differences(
 
 
 class ExternalLauncher:
-    """A server that others look after (a `supervised_engine.Launcher`): waited for, and left alone."""
+    """A launcher for a server that somebody else runs: waits for it, and never starts or stops it."""
 
     def __init__(self, client: EngineClient, *, limit_s: float) -> None:
-        """`limit_s`: for a server that is lost to be back."""
+        """`limit_s`: how long to wait for a lost server to come back."""
         self._client = client
         self._limit_s = limit_s
 
@@ -98,5 +98,5 @@ class ExternalLauncher:
         return str(await asyncio.Event().wait())
 
     async def stop(self) -> None:
-        """The server is not the run's to end."""
+        """Does nothing: the server belongs to somebody else."""
         await self._client.close()

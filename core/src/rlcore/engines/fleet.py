@@ -1,4 +1,4 @@
-"""`Fleet`: all engines of a run. What a server that is lost leaves undone is asked of another one."""
+"""`Fleet`: all engines of a run. If a server is lost, another one answers its requests."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Fleet:
     async def answer(
         self, home: int, session: str | None, ask: Callable[[EngineClient, str | None], Awaitable[T]]
     ) -> T:
-        """What `ask` gets of a server, that of engine `home` if possible, under the session's name there."""
+        """Call `ask` with a server, preferably that of engine `home`, and the session's name there."""
         engine, server, name = await self._placed(home, session)
         while True:
             with contextlib.suppress(LostError):
                 return await engine.once(server, ask(server.client, name))
-            # The others of its session are answered already, or are asked again by themselves too.
+            # The other requests of its session have been answered, or are asked again just like this one.
             engine, server = await self._serving(home)
             name = None
 
@@ -110,7 +110,7 @@ class FleetEngine:
         rid: str,
         session: str | None,
     ) -> list[Completion]:
-        """As `EngineClient.generate`, of whichever server lives to answer."""
+        """Like `EngineClient.generate`, by whichever server is alive."""
 
         async def ask(client: EngineClient, name: str | None) -> list[Completion]:
             return await client.generate(input_ids, sampling, n=n, seed=seed, rid=rid, session=name)
@@ -118,7 +118,7 @@ class FleetEngine:
         return await self._fleet.answer(self._home, session, ask)
 
     async def abort(self) -> None:
-        """Ends every request that is under way at this engine, those of others too."""
+        """End every request in progress at this engine, also those that it answers for another one."""
         await self._engine.abort()
 
     async def weight_version(self) -> int:

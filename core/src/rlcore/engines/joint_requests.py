@@ -89,7 +89,7 @@ class JointRequests:
             self._sending.add_done_callback(self._sent)
 
     async def answers(self, member: JointMember) -> list[Any]:
-        """Those to the samples of one request. Raises EngineError."""
+        """The answers to the samples of one request. Raises EngineError."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await member.answers
@@ -142,7 +142,7 @@ class JointRequests:
             member.answers.set_result(line["answers"])
 
     def _sent(self, task: asyncio.Task[None]) -> None:
-        """Those without an answer get none."""
+        """Fail the requests that got no answer."""
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, EngineError):
             error = EngineError(f"The requests to the engine at {self._http.url} failed: {error!r}.")

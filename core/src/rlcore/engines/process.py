@@ -148,7 +148,7 @@ class ServerProcess:
 
 
 def _kill_session(session: int) -> None:
-    """What a guard that was itself killed could not end: the rest of its session."""
+    """Kill the rest of the session, which a guard leaves behind if it was killed itself."""
     for process in psutil.process_iter():
         with contextlib.suppress(ProcessLookupError, PermissionError, psutil.NoSuchProcess):
             if os.getsid(process.pid) == session:

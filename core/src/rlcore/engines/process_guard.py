@@ -125,7 +125,7 @@ def guard(grace_s: float, start: Callable[[], subprocess.Popen[bytes] | _Module]
 
 
 def guard_module(grace_s: float, name: str, *rest: Any) -> int:
-    """As `python process_guard.py GRACE_S python -m NAME ARGV…`, in a process that has the imports.
+    """Do what `python process_guard.py GRACE_S python -m NAME ARGV…` does, but with the imports done.
 
     `rest`: ARGV, and last the descriptor that stands for stdin.
     """

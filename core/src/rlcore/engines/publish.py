@@ -34,7 +34,7 @@ _BUCKET = "bucket"
 
 
 Ask = Callable[..., Awaitable[Any]]
-"""`ask(call, *arguments)`: has the first train worker's publisher `answer` it, beside training."""
+"""`ask(call, *arguments)` runs `answer` of the first train worker's publisher, beside training."""
 
 
 class Publisher(Protocol):
@@ -50,7 +50,7 @@ class Publisher(Protocol):
     ) -> WeightsLocation:
         """In the train worker: stores all weights, by Hugging Face name, as `version`.
 
-        `whole`: so that nothing which was written before is needed to load it.
+        `whole`: write it so that an engine can load it without any earlier version.
         """
         ...
 
@@ -59,10 +59,10 @@ class Publisher(Protocol):
     ) -> None:
         """In the driver: one engine takes the weights up; requests under way go on with them.
 
-        `keep_cache`: with the keys and values that the old weights made, where they otherwise are computed
-        anew. Raises EngineError where the engine fails, and then leaves it paused; StaleWeightsError where it
-        reports another version or, if it is asked for checksums, a tensor that is not the trainer's;
-        DeltaError where it has to be written whole.
+        `keep_cache`: keep the keys and values that the old weights made; otherwise they are computed anew.
+        Raises EngineError if the engine fails, and leaves it paused; StaleWeightsError if the engine reports
+        another version, or a checksum that is not the trainer's; DeltaError if the version must be written
+        whole.
         """
         ...
 
@@ -78,7 +78,7 @@ class Publisher(Protocol):
         ...
 
     def answer(self, call: str, *arguments: Any) -> Any:
-        """In the first train worker: what `ask` gets."""
+        """In the first train worker: answer a call of `ask`."""
         ...
 
     def pieces(
@@ -98,7 +98,7 @@ class Publisher(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class FilePublisher:
-    """What most ways have in common: a folder that trainer and engine both see, and the engine's dtype."""
+    """The base of most ways: a folder that trainer and engine both see, and the engine's dtype."""
 
     is_streamed: ClassVar[bool] = False
     is_by_host: ClassVar[bool] = False
@@ -107,7 +107,7 @@ class FilePublisher:
     dtype: str
 
     def connect(self, ask: Ask, here: str | None = None) -> None:
-        """Nothing is asked: what was written says all."""
+        """Does nothing: the files say everything."""
 
     def answer(self, call: str, *arguments: Any) -> Any:
         raise NotImplementedError
@@ -118,7 +118,7 @@ class FilePublisher:
         raise NotImplementedError
 
     def clean(self) -> None:
-        """The folder goes with the run."""
+        """Does nothing: the end of the run removes the folder."""
 
     def write(
         self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
@@ -161,7 +161,7 @@ class StreamPublisher(FilePublisher):
     def write(
         self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
     ) -> WeightsLocation:
-        """Nothing, unless `whole`: `pieces` are made when the engines ask for them."""
+        """Write nothing, unless `whole`: `pieces` are made when the engines ask for them."""
         if whole:
             return super().write(tensors, version, whole=whole)
         return WeightsLocation(directory=str(self.root / str(version)), version=version, checksums={})
@@ -192,7 +192,7 @@ class StreamPublisher(FilePublisher):
             self._drop()
 
     def clean(self) -> None:
-        """Another host than the driver's may have a folder of buckets too."""
+        """Remove the folder of buckets, which hosts other than the driver's have too."""
         shutil.rmtree(self.root, ignore_errors=True)
 
     async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
@@ -204,20 +204,20 @@ class StreamPublisher(FilePublisher):
         return checksums
 
     def _keep(self, tensors: Sequence[tuple[str, Tensor]]) -> Any:
-        """In a train worker: keeps a bucket for the engines; `Piece.content`."""
+        """In a train worker: keep a bucket for the engines, and return the `Piece.content`."""
         raise NotImplementedError
 
     def _drop(self) -> None:
-        """In a train worker: nothing is kept any more."""
+        """In a train worker: drop the bucket."""
 
     async def _take(self, client: EngineClient, piece: Piece, version: int | None) -> None:
-        """In the driver: an engine takes up the bucket; `version`: of the last one."""
+        """In the driver: an engine takes up the bucket. `version` is given with the last one."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharedMemoryPublisher(StreamPublisher):
-    """For `local` on the host of a train worker: a file in memory that the server maps."""
+    """A file in memory that the server maps, for `local` on the host of a train worker."""
 
     is_by_host: ClassVar[bool] = True
 
@@ -248,7 +248,7 @@ class SharedMemoryPublisher(StreamPublisher):
 
 @dataclass(frozen=True, kw_only=True)
 class DiskPublisher(FilePublisher):
-    """For any engine that sees `root`: a whole model directory."""
+    """A whole model directory, for any engine that sees `root`."""
 
     model_path: Path
 
@@ -270,7 +270,7 @@ async def publish(
     *,
     keep_cache: bool = False,
 ) -> WeightsLocation:
-    """Writes and loads in one process; where the weights then lie, with their checksums."""
+    """Write and load in one process. Returns where the weights lie, with their checksums."""
     named = list(tensors)
     location = await asyncio.to_thread(publisher.write, named, version, whole=publisher.is_streamed)
     if publisher.is_streamed:

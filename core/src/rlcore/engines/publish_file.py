@@ -24,9 +24,9 @@ FILE = "model.safetensors"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 DTYPE_NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 Layout = list[tuple[str, str, list[int], int]]
-"""Of tensors in a file: name, dtype, shape and byte offset of each."""
+"""The tensors in a file: name, dtype, shape and byte offset of each."""
 FP32_SUFFIX = "e_score_correction_bias"
-"""Of weights that transformers and engines hold in fp32 whatever the model's dtype."""
+"""How names of weights end that are fp32 in every engine, whatever the model's dtype."""
 KEPT_VERSIONS = 2
 """The version that engines may still be reading, and the one that is being written."""
 
@@ -35,11 +35,11 @@ KEPT_VERSIONS = 2
 class WeightsLocation:
     """Where the weights of one version lie, and what they are. Travels from the train worker to the driver.
 
-    `directory`, named by a version, holds that version's `model.safetensors` (and config and tokenizer where
-    they were asked for). `chain`: files of changes (`rlcore.engines.delta`), the oldest first, that make
-    `version` of it; none where it is that of `version`. `stream`: in the driver, where it comes from the
-    trainer's memory instead; `pieces`: of it, for the engine that loads it. `checksums`: Hugging Face name →
-    `rlcore.checksum`, of the values as written.
+    `directory`, named by a version, holds the `model.safetensors` of that version, and config and tokenizer
+    if they were asked for. `chain`: files of changes (`rlcore.engines.delta`) that turn it into `version`,
+    the oldest first; empty if the directory already is `version`. `stream`: the source in the driver, for
+    weights that come from the trainer's memory; `pieces`: those of the stream, for the engine that loads
+    them. `checksums`: Hugging Face name → `rlcore.checksum` of the values as written.
     """
 
     directory: str
@@ -72,7 +72,7 @@ def write_version(
 ) -> WeightsLocation:
     """Writes `root/<version>/`, complete or not at all, and removes versions that nobody reads any more.
 
-    `tensors`: by Hugging Face name; what is written of them is what `ready` makes.
+    `tensors`: by Hugging Face name; they are written as `ready` makes them.
     `model_path`: the directory whose config and tokenizer are copied beside the weights.
     """
     values = ready(tensors, dtype)
@@ -83,14 +83,14 @@ def write_version(
 
 
 def save_whole(folder: Path, values: Mapping[str, Tensor], model_path: Path | None = None) -> None:
-    """`values` in `folder`; beside them config and tokenizer of `model_path`, where that is given."""
+    """Write `values` into `folder`, and beside them the config and tokenizer of `model_path`, if given."""
     if model_path is not None:
         copy_side_files(model_path, folder)
     save_file(dict(values), folder / FILE, metadata={"format": "pt"})
 
 
 def summed(values: Mapping[str, Tensor]) -> dict[str, str]:
-    """The checksum of each."""
+    """Name → checksum."""
     return {name: checksum(value) for name, value in values.items()}
 
 
@@ -124,9 +124,9 @@ def tensor_layout(file: str) -> Layout:
 
 
 def ready(tensors: Iterable[tuple[str, Tensor]], dtype: str) -> dict[str, Tensor]:
-    """As engines get them: on the CPU, cast to `dtype` ("fp32" or "bf16"), `FP32_SUFFIX` aside.
+    """The tensors as engines get them: on the CPU, cast to `dtype` ("fp32" or "bf16"), except `FP32_SUFFIX`.
 
-    They may share memory with those given.
+    They may share memory with `tensors`.
     """
     return {name: _ready(name, tensor, DTYPES[dtype]) for name, tensor in tensors}
 
@@ -136,12 +136,12 @@ def _ready(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def wire_dtype(name: str, dtype: torch.dtype) -> torch.dtype:
-    """That in which the engine wants the tensor `name`; `dtype`: its own."""
+    """The dtype in which the engine wants the tensor `name`. `dtype`: the engine's."""
     return torch.float32 if name.endswith(FP32_SUFFIX) else dtype
 
 
 def copy_side_files(model_path: Path, target: Path) -> None:
-    """Config and tokenizer of `model_path`, so that `target` can be loaded as a model."""
+    """Copy config and tokenizer of `model_path`, so that `target` can be loaded as a model."""
     for file in model_path.iterdir():
         if file.suffix in (".json", ".jinja", ".txt", ".model") and not file.name.endswith(".index.json"):
             shutil.copyfile(file, target / file.name)

@@ -25,9 +25,9 @@ def publisher_of(
 ) -> Publisher:
     """The one that `publish` names: disk, delta, shared_memory or broadcast.
 
-    `root`: where versions lie; `model_path`: with config and tokenizer; `dtype`, `on_gpu`: of the engine;
-    `bucket_mb`: of what is not written whole; `limit_s`: of a broadcast. `checks`: the engine tells checksums
-    of its tensors.
+    `root`: where versions lie. `model_path`: the directory with config and tokenizer. `dtype`, `on_gpu`: the
+    engine's. `bucket_mb`: size of a bucket, for ways that stream. `limit_s`: time limit of a broadcast.
+    `checks`: the engine tells the checksums of its tensors.
     """
     from rlcore.engines.broadcast import BroadcastPublisher
     from rlcore.engines.delta_publish import DeltaPublisher
@@ -52,16 +52,16 @@ def publisher_of(
 
 
 def far_ways(offered: Sequence[str], *, spanning: bool) -> list[str]:
-    """Of these ways those that reach an engine on another host; `spanning`: on several.
+    """The ways of `offered` that reach an engine on another host. `spanning`: an engine on several hosts.
 
-    That is by a group of trainer and engine (`broadcast`), which listens where the trainer reaches the
-    engine's first host, and perhaps no other.
+    Only `broadcast` does, for an engine on one host: its group listens where the trainer reaches the engine's
+    first host, and perhaps no other.
     """
     return [way for way in offered if way == "broadcast" and not spanning]
 
 
 def room(publish: str, size: int, bucket_mb: int) -> int:
-    """Bytes that the folder of `publish` holds at most, of weights of `size` bytes."""
+    """The most bytes that the folder of `publish` holds, for weights of `size` bytes."""
     from rlcore.engines.delta_publish import DELTA_COPIES
     from rlcore.engines.publish_file import KEPT_VERSIONS
 

@@ -122,10 +122,9 @@ class Listing:
 class RoutedEngine:
     """A client of a run (`rlcore.GenerationClient`) whose requests any of the engines may answer.
 
-    All requests of a group, whose `rid` begins with "GROUP.", bear its name as the routing key, so that
-    `consistent_hashing` sends them to one engine. Where an engine is lost, the requests that the router then
-    fails are made again, of the engines that are left, as soon as the router knows. Sessions are none of the
-    router's: they are passed over.
+    All requests of a group, whose `rid` begins with "GROUP.", have its name as the routing key, so that
+    `consistent_hashing` sends them to one engine. If an engine is lost, the router fails its requests. They
+    are sent again as soon as the router knows that the engine is gone. A router has no sessions.
     """
 
     def __init__(
@@ -146,7 +145,7 @@ class RoutedEngine:
         rid: str,
         session: str | None,
     ) -> list[Completion]:
-        """As `EngineClient.generate`. A router takes no batches, as SGLang's samples with seeds need them."""
+        """Like `EngineClient.generate`, but no batches: a router takes none, so each sample is a request."""
         if n > 1 and not (await self._client.capabilities()).seeds_siblings:
             alone = [self._one(input_ids, sampling, 1, seed + i, f"{rid}+{i}") for i in range(n)]
             return [found for (found,) in await together(alone)]
@@ -170,7 +169,7 @@ class RoutedEngine:
                 await first(engine.serving() for engine in self._engines)
 
     async def weight_version(self) -> int:
-        """Of its own engine."""
+        """The version of its own engine."""
         return await self._engine.weight_version()
 
     async def abort(self) -> None:
@@ -179,6 +178,6 @@ class RoutedEngine:
 
 
 def _of_the_server(error: EngineError) -> bool:
-    """Whether a server may be lost, rather than the request wrong."""
+    """Whether the error may mean a lost server, and not a wrong request."""
     is_fault = isinstance(error, RefusedError) and error.status >= SERVER_FAULT
     return is_fault or isinstance(error, UnreachableError)

@@ -15,8 +15,8 @@ from rlcore.engines.bucket import Bucket
 class Piece:
     """One bucket of a version.
 
-    `content`: what the way of publication made of its tensors, for the driver. `checksums`: Hugging Face
-    name → `rlcore.checksum`, where the engine tells its own. `is_last`: no other follows.
+    `content`: how the publisher passes the tensors on, for the driver. `checksums`: Hugging Face name →
+    `rlcore.checksum`, if the engine tells its own. `is_last`: no other piece follows.
     """
 
     bucket: Bucket
@@ -35,8 +35,8 @@ class OutdatedError(EngineError):
 class WeightStream:
     """One version of the trainer's weights. `source` begins to make its pieces anew at each call.
 
-    Engines that load it at the same time take `share`s: each piece is made once, when all have taken up the
-    one before it, so that there is never more than one. A single engine takes it `alone`.
+    Engines that load it at the same time take a `share` each. A piece is made once, after all engines have
+    taken up the one before, so that at most one piece exists. A single engine takes the stream `alone`.
     """
 
     def __init__(self, source: Callable[[], Pieces], shares: int) -> None:
@@ -52,11 +52,11 @@ class WeightStream:
         return self._source()
 
     def share(self) -> Share:
-        """Of one of the engines."""
+        """The share of one engine."""
         return Share(self)
 
     async def close(self) -> None:
-        """Nothing more is made. Called when every share is closed."""
+        """Make no more pieces. Called when every share is closed."""
         if self._making is not None:
             self._making.cancel()
             await asyncio.gather(self._making, return_exceptions=True)
@@ -103,7 +103,7 @@ class Share:
         self._is_open = True
 
     async def pieces(self) -> AsyncIterator[Piece]:
-        """In their order. The next is made when every share has asked for it."""
+        """The pieces in order. The next one is made once every share has asked for it."""
         while self._is_open:
             self._asked = self._stream._ask()
             piece = await asyncio.shield(self._asked)
@@ -112,7 +112,7 @@ class Share:
             yield piece
 
     def close(self) -> None:
-        """The others wait for it no longer. May be called again."""
+        """Leave: the other shares no longer wait for this one. May be called again."""
         if self._is_open:
             self._is_open = False
             self._stream._leave(self._asked)

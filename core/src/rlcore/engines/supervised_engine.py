@@ -20,11 +20,11 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 SERVER_FAULT = 500
 REASON_S = 2.0
-"""For the watcher of a process to say why it died, once its absence is felt."""
+"""Seconds to wait for a watcher to say why a process died, once the death has been noticed."""
 
 
 class Launcher(Protocol):
-    """How the servers of one slot come and go. Calls come one after another, `died` beside them."""
+    """Starts and stops the servers of one engine. One call at a time, except `died`."""
 
     async def start(self) -> EngineClient:
         """A new server that answers, by its client. RunError where there is none in time."""
@@ -71,7 +71,7 @@ class Spares:
 class Health:
     """Every `every_s` seconds the server is asked, and has `limit_s` to answer.
 
-    It is its scheduler that has to; while that loads weights, the process that takes requests.
+    Its scheduler must answer. While the scheduler loads weights, the process that takes requests must.
     """
 
     every_s: float
@@ -79,11 +79,11 @@ class Health:
 
 
 class LostError(EngineError):
-    """A server's time ended before it had answered."""
+    """The server was lost before it answered."""
 
 
 class RunningServer:
-    """One server's time in a slot. `ended`: why it ended."""
+    """One server of an engine, from its start to its loss. `ended`: why it ended."""
 
     def __init__(self, client: EngineClient) -> None:
         self.client = client
@@ -97,11 +97,11 @@ class RunningServer:
 
 
 class SupervisedEngine:
-    """Loads weights as an `EngineClient` does, whatever becomes of the server.
+    """Loads weights as an `EngineClient` does, also if the server dies meanwhile.
 
-    A server that dies, or does not answer within the limit of its health check, is ended and replaced; its
-    replacement gets the newest weights before it serves. Where the spares are used up, everything raises the
-    same EngineError. What was asked of the lost server is for `rlcore.engines.fleet` to ask again.
+    A server that dies, or does not answer a health check in time, is ended and replaced. The replacement gets
+    the newest weights before it serves. Once the spares are used up, every call raises the same EngineError.
+    `rlcore.engines.fleet` repeats the requests of the lost server.
 
     `changes`: how often a server came to serve, or ceased to.
     """
@@ -117,10 +117,10 @@ class SupervisedEngine:
         registry: ServerRegistry | None = None,
         lags: bool = False,
     ) -> None:
-        """`publisher`: None where weights stay those of the server's start; then nothing is loaded.
+        """`publisher`: None if the server keeps the weights of its start; then nothing is loaded.
 
-        `registry`: is told of each server, before it serves and after. `lags`: it keeps its weights while the
-        trainer goes on, so that a replacement may find them gone, which is an EngineError.
+        `registry`: hears of each server before it serves and after. `lags`: the engine keeps its weights
+        while the trainer goes on. A replacement may find these weights gone, which is an EngineError.
         """
         self._lags = lags
         self._shares = False
@@ -177,7 +177,7 @@ class SupervisedEngine:
         return await asyncio.shield(self._serving)
 
     async def once(self, server: RunningServer, asked: Awaitable[T]) -> T:
-        """What was `asked` of that server; LostError where its time ends first."""
+        """The result of `asked`, a request to that server. LostError if the server is lost first."""
         work = asyncio.ensure_future(asked)
         try:
             both: set[asyncio.Future[Any]] = {work, server.ended}
@@ -194,7 +194,7 @@ class SupervisedEngine:
         raise self._lost(server)
 
     async def abort(self) -> None:
-        """As `EngineClient.abort`; a server that is gone has no requests."""
+        """Like `EngineClient.abort`. Does nothing if the server is gone."""
         server = self._server
         if server is None or server.ended.done():
             return
@@ -205,17 +205,17 @@ class SupervisedEngine:
                 raise
 
     async def drain(self) -> None:
-        """Returns when the server, of which nobody asks anything any more, has nothing left to do.
+        """Returns when the server, which gets no more requests, has nothing left to do.
 
-        Done before `release`, and as that only where the server can give its memory back.
+        Call it before `release`. Like that, it does nothing if the server can't give its memory back.
         """
         await self._asked(self._drain)
 
     async def release(self, *tags: MemoryTag) -> None:
-        """The idle server gives the memory of `tags` back, or all of it, until it is taken again.
+        """The idle server gives the memory of `tags` back, or all of it.
 
-        That of the weights by `load`, the rest by `resume`. A server that is lost meanwhile is replaced when
-        `resume` makes room for it. Nothing is done where the server cannot do it.
+        `load` takes the memory of the weights again, `resume` the rest. A server that is lost meanwhile is
+        replaced once `resume` makes room. Does nothing if the server can't give its memory back.
         """
         await self._asked(lambda server: self._release(server, tags or get_args(MemoryTag)))
         self._shares = True
@@ -227,9 +227,9 @@ class SupervisedEngine:
         await self._asked(lambda server: self._resume(server, *get_args(MemoryTag)))
 
     async def load(self, location: WeightsLocation, *, keep_cache: bool = False) -> None:
-        """As `Publisher.load`. What replaces the server from now on begins with `location`.
+        """Like `Publisher.load`. From now on a replacement of the server begins with `location`.
 
-        Where it is lost, and there is no room for another one before `resume`, nobody is waited for.
+        If the server is lost and there is no room for another one before `resume`, this returns at once.
         """
         self._location = location
         self._newer.set()
@@ -246,7 +246,7 @@ class SupervisedEngine:
             self._loading -= 1
 
     async def _load_with_others(self, location: WeightsLocation, keep_cache: bool) -> bool:
-        """Whether the server that is there now has taken `location` up, as the others do at the same time."""
+        """Whether the present server has taken up `location`, at the same time as the others."""
         share = location.stream.share() if location.stream is not None else None
         mine = replace(location, pieces=share.pieces()) if share is not None else location
         try:
@@ -267,11 +267,11 @@ class SupervisedEngine:
             await self._give(server, replace(location, pieces=pieces), keep_cache)
 
     async def check(self, ask: Callable[[EngineClient], Awaitable[None]]) -> None:
-        """As `with_client`; but where `load` would wait for nobody, nobody is asked."""
+        """Like `with_client`, but does nothing where `load` would return at once."""
         await self._beside_training(lambda server: ask(server.client))
 
     async def with_client(self, ask: Callable[[EngineClient], Awaitable[T]]) -> T:
-        """What `ask` makes of the server that lives; asked again of its replacement, should it die."""
+        """The result of `ask` with the live server. If that dies, its replacement is asked again."""
         self._loading += 1
         try:
             return await self._asked(lambda server: ask(server.client))
@@ -279,7 +279,7 @@ class SupervisedEngine:
             self._loading -= 1
 
     async def settle(self) -> None:
-        """Returns when its server has answered, or, being lost, is sent nothing more."""
+        """Returns when the server has answered, or is lost and gets no more requests."""
         server = self._server
         assert server is not None, "asked after its start"
         if not server.ended.done() and (reason := await self._silence(server)) is not None:
@@ -294,7 +294,7 @@ class SupervisedEngine:
     # --- within ----------------------------------------------------------------------------------------
 
     async def _asked(self, ask: Callable[[RunningServer], Awaitable[T]]) -> T:
-        """The answer of the first server that lives to give it."""
+        """The answer of the first server that lives long enough to give it."""
         while True:
             server = await self.serving()
             try:
@@ -303,7 +303,7 @@ class SupervisedEngine:
                 continue
 
     async def _beside_training(self, ask: Callable[[RunningServer], Awaitable[None]]) -> None:
-        """As `_asked`, unless no server is there nor can be: then a trainer has its memory."""
+        """Like `_asked`. Does nothing while a trainer has the memory, so that no server can start."""
         self._loading += 1
         try:
             while self.server is not None or self._has_room.is_set():
@@ -329,7 +329,7 @@ class SupervisedEngine:
         return server.ended.done()
 
     def _end(self, server: RunningServer, reason: str) -> None:
-        """The server serves no longer; who asks now waits for the next. The first reason counts."""
+        """Mark the server as lost; whoever asks now waits for the next. The first reason counts."""
         if not server.ended.done():
             server.ended.set_result(reason)
             if self.server is not None:
@@ -354,7 +354,7 @@ class SupervisedEngine:
             server.released = tuple(tag for tag in server.released if tag not in wanted)
 
     async def _give(self, server: RunningServer, location: WeightsLocation, keep_cache: bool) -> None:
-        """The memory of the keys and values comes later: the trainer still holds much."""
+        """Load the weights. Keys and values get their memory later: the trainer still holds much."""
         await self._resume(server, "weights")
         assert self._publisher is not None, "weights are given to who takes them"
         if server.location != location:  # a replacement may have begun with it
@@ -366,7 +366,7 @@ class SupervisedEngine:
         return await _complaint(server.client.ping(timeout_s=self._health.limit_s))
 
     async def _silence(self, server: RunningServer) -> str | None:
-        """As `_fault`; while it loads weights its scheduler has no time, and its process is asked."""
+        """Like `_fault`. While the scheduler loads weights it can't answer, so the process is asked."""
         fault = None if self._loading else await self._fault(server)
         if self._loading:  # from the start, or since it was asked
             fault = await _complaint(server.client.reach(timeout_s=self._health.limit_s))
@@ -443,7 +443,7 @@ class SupervisedEngine:
                 await self._newer.wait()
 
     async def _bring(self, server: RunningServer, location: WeightsLocation) -> None:
-        """As `_give`, to a server that does not serve yet; LostError where its time ends first."""
+        """Like `_give`, for a server that does not serve yet. LostError if the server is lost first."""
         self._loading += 1
         end = asyncio.create_task(self._end_of(server))
         try:
@@ -461,7 +461,7 @@ class SupervisedEngine:
         await self._resume(server, "kv_cache", "cuda_graph")
 
     async def _delist(self, server: RunningServer) -> None:
-        """Nothing more is sent to it."""
+        """Make sure that nothing more is sent to the server."""
         if server.delisted.is_set():
             return
         try:
@@ -483,7 +483,7 @@ class SupervisedEngine:
 
 
 async def _complaint(asked: Awaitable[None]) -> str | None:
-    """Why what was `asked` of a server failed, if it did."""
+    """Why `asked`, a request to a server, failed; None if it did not."""
     try:
         await asked
     except EngineError as error:

@@ -1,4 +1,4 @@
-"""What an engine has done since it was last asked: from its answers, and from how busy it says it is."""
+"""Counts what an engine has done: from its answers, and from how busy it says it is."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EngineTally:
     waiting: list[int] = field(default_factory=list)
 
     def note(self, meta: Mapping[str, Any]) -> None:
-        """An answer."""
+        """Count an answer."""
         self.prompt += int(meta.get("prompt_tokens") or 0)
         self.cached += int(meta.get("cached_tokens") or 0)
         if verified := int(meta.get("spec_verify_ct") or 0):
@@ -31,7 +31,7 @@ class EngineTally:
             self.drafted += int(meta.get("completion_tokens") or 0)
 
     def look(self, running: int, waiting: int) -> None:
-        """Requests that the server computes, and that wait there."""
+        """Note how many requests run and wait at the server."""
         self.running.append(running)
         self.waiting.append(waiting)
 

@@ -32,7 +32,7 @@ class Pickled:
         self._content = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
 
     def value(self) -> Any:
-        """It, in the process that was called."""
+        """The argument itself, in the process that was called."""
         return pickle.loads(self._content)
 
 
@@ -64,7 +64,7 @@ class Link:
         threading.Thread(target=self._read, daemon=True).start()
 
     def construct(self, cls: type, arguments: Sequence[Any]) -> None:
-        """Make the object of the actor; the first that is asked of it. A failure is that of all calls."""
+        """Make the actor's object: the first call. If it fails, all other calls fail with it."""
         self._send(pickle.dumps((cls, tuple(arguments)), pickle.HIGHEST_PROTOCOL))
 
     def call(self, method: str, arguments: Sequence[Any], thread: Thread | None = None) -> Future[Any]:
@@ -138,7 +138,7 @@ def main(name: str, key: str, listener: int) -> int:
 
 
 def _accepted(listener: socket.socket, key: str) -> Connection | None:
-    """The next connection; None where who is there doesn't have the key."""
+    """The next connection; None if the other side doesn't have the key."""
     connection = Connection(listener.accept()[0].detach())
     try:
         if hmac.compare_digest(connection.recv_bytes(len(key)), bytes.fromhex(key)):
@@ -157,7 +157,7 @@ def _accept_others(listener: socket.socket, key: str, server: _Server) -> None:
 
 
 class _Server:
-    """Answers calls: those of a named thread there, the others one after another in the main thread."""
+    """Answers calls: in their named thread, or else one after another in the main thread."""
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
@@ -170,7 +170,7 @@ class _Server:
             self._main.get()()
 
     def read(self, connection: Connection, owns: bool) -> None:
-        """Take the calls of a connection; with that of the owner, this process ends."""
+        """Take the calls of a connection. When the owner's connection ends, this process ends."""
         lock = threading.Lock()
         while True:
             try:
@@ -209,7 +209,7 @@ def _pickled(number: int, succeeded: bool, value: Any) -> bytes:
 
 
 def _telling(error: Exception) -> Exception:
-    """What the caller is told: rlcore's own errors as they are, of others where they came from."""
+    """The error for the caller: rlcore's own unchanged; for any other, a text with its origin."""
     if isinstance(error, RlcoreError):
         return error
     told = CallFailed(f"failed: {type(error).__name__}: {error}.")

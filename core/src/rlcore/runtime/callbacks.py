@@ -1,4 +1,4 @@
-"""`Callbacks`: what the callbacks of a run ask for, taken together."""
+"""`Callbacks`: calls the callbacks of a run, and combines what they ask for."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class Callbacks:
 
     @property
     def scales(self) -> Scales:
-        """What settings of the next step are multiplied by."""
+        """The factors on settings of the next step."""
         asked = self._scales.values()
         return Scales(lr=math.prod(one.lr for one in asked), kl=math.prod(one.kl for one in asked))
 
     def after_step(self, step: int, metrics: Mapping[str, Json]) -> RunControl:
-        """What all of them ask for after `step`."""
+        """Call all of them after `step`; their wishes, taken together."""
         return self._ask(lambda callback: callback.after_step(step, dict(metrics)))
 
     def after_evaluation(self, step: int, metrics: Mapping[str, Json]) -> RunControl:
-        """What all of them ask for after the evaluation of `step`."""
+        """Call all of them after the evaluation of `step`; their wishes, taken together."""
         return self._ask(lambda callback: callback.after_evaluation(step, dict(metrics)))
 
     def state(self) -> dict[str, Json]:

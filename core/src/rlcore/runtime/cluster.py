@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from rlcore.runtime.reaper import Reaper
 
 THREADS = {"watch": 1, "write": 1, "take": 1, "broadcast": 4}
-"""Of each actor, beside that of its other calls; one broadcast may wait for an engine that hangs."""
+"""An actor's threads, beside that of its other calls. A broadcast may wait for an engine that hangs."""
 
 Thread = Literal["watch", "write", "take", "broadcast"]
 Bundle = Mapping[str, float]
-"""What is reserved at once, on one host: `CPU` and `GPU`."""
+"""How much `CPU` and `GPU` to reserve together on one host."""
 
 BEAT_SECONDS = 2.0
-"""A process that is watched says so often that it lives."""
+"""Seconds between two signs of life of a watched process."""
 _TICK_SECONDS = 0.5
 
 T = TypeVar("T")
 
 
 class CallFailed(Exception):  # noqa: N818 - says what became of a call, as `within` tells it
-    """A call to an actor that has no answer; its text goes on after the actor's name."""
+    """A call to an actor got no answer. The text continues a sentence that begins with the actor's name."""
 
 
 class Actor(Protocol):
@@ -43,7 +43,7 @@ class Actor(Protocol):
         ...
 
     def ask(self, method: str, *arguments: Any, limit_s: float) -> Any:
-        """As `call`, from code that is not asynchronous, in another actor."""
+        """Like `call`, for code in another actor that is not asynchronous."""
         ...
 
     def kill(self) -> None:
@@ -56,12 +56,12 @@ class Cluster(Protocol):
 
     @property
     def address(self) -> str | None:
-        """What the user calls it; None: it is the run's own, on this machine."""
+        """The address that the user gave; None: the run's own cluster, on this machine."""
         ...
 
     @property
     def gpus(self) -> int:
-        """Of the whole cluster."""
+        """GPUs in the whole cluster."""
         ...
 
     @property
@@ -71,7 +71,7 @@ class Cluster(Protocol):
 
     @property
     def reaper(self) -> Reaper:
-        """What cleans up after this process."""
+        """The reaper, which cleans up after this process."""
         ...
 
     def place(self, bundles: Sequence[Bundle], what: str) -> Any:
@@ -125,7 +125,7 @@ async def watched(actor: Actor, limit_s: float, flag: str) -> None:
 
 
 async def watch_processes(processes: Mapping[str, int], limit_s: float) -> None:
-    """As `Cluster.watch`, of `processes`: what each is called, and its pid."""
+    """`Cluster.watch` for `processes`: name → pid."""
     watched_ones = {name: psutil.Process(pid) for name, pid in processes.items()}
     stopped = dict.fromkeys(processes, 0.0)
     while True:
@@ -148,7 +148,7 @@ async def within(
 ) -> T:
     """The call's result; `WorkerError` where it fails or takes over `seconds` (None: no limit).
 
-    `late`: what `what` did then; `flag`: which sets the limit.
+    `late`: what the sentence says that `what` did then. `flag`: the flag that sets the limit.
     """
     try:
         async with asyncio.timeout(seconds):

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from rlcore.runtime.cluster import Cluster
 
 PRELOAD = ("rlcore.runtime.worker", "rlcore.learning.learner", "rlcore.engines.process")
-"""What the processes of every run import."""
+"""Modules that the processes of every run import."""
 
 
 @contextlib.contextmanager
 def connect(
     address: str | None, *, gpus: int, parts: Sequence[Part[PassingConfig]]
 ) -> Iterator[Callable[[int], Cluster]]:
-    """A function that gives the cluster, once the CPUs are known that the run needs of one of its own.
+    """A function that makes the cluster. Call it with the number of CPUs that a cluster of the run's needs.
 
-    `address`: of a Ray cluster; None: one for this run; `none`: processes without Ray, which import what
-    `parts` need meanwhile. `gpus`: of this machine. At the end everything is stopped.
+    `address`: of a Ray cluster; None: one for this run; `none`: processes without Ray, which meanwhile import
+    what `parts` need. `gpus`: of this machine. At the end everything is stopped.
     """
     with contextlib.ExitStack() as stack:
         if address == NO_RAY:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Round:
-    """Shares by the policy's data-parallel ranks, what each of them gets, and how many were told."""
+    """One round: shares and results by data-parallel rank of the policy, and how many have their result."""
 
     offered: dict[int, TrainBatch] = field(default_factory=dict)
     answers: dict[int, Any] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class CriticWorker(RankWorker):
         self._rounds.setdefault(number, _Round()).offered[source] = batch
 
     def answer(self, number: int, source: int, method: str, *arguments: Any) -> Any:
-        """What round `number` gives `source`. The first to ask lets this rank work, once."""
+        """The result of round `number` for `source`. The first call of a round makes this rank work."""
         this = self._rounds[number]
         if not this.answered:
             this.answers = getattr(self, f"_{method}")(this, *arguments)
@@ -65,12 +65,12 @@ class CriticWorker(RankWorker):
         return this.answers[source]
 
     def _values(self, this: _Round, tokens_per_rank: int) -> dict[int, Tensor]:
-        """As `ValueModel.values`, of each share."""
+        """`ValueModel.values` for each share."""
         values = self._critic.values(this.batch(), tokens_per_rank=tokens_per_rank)
         counts = [int(this.offered[source].response_lengths.sum()) for source in sorted(this.offered)]
         return dict(zip(sorted(this.offered), values.split(counts), strict=True))
 
     def _fit(self, this: _Round, loss: ValueFunction, tokens_per_rank: int) -> dict[int, StepResult]:
-        """As `ValueModel.fit`, of all shares together."""
+        """`ValueModel.fit` on all shares together."""
         result = self._critic.fit(this.batch(), loss, tokens_per_rank=tokens_per_rank)
         return dict.fromkeys(this.offered, result)

@@ -31,13 +31,13 @@ _log = logging.getLogger(__name__)
 def check_answered(
     generators: Generators, chosen: Inference, evals: Sequence[PreparedEval], encoder: PromptTokenizer
 ) -> None:
-    """The generator of each evaluation can answer its prompts."""
+    """Check that the generator of each evaluation can answer its prompts."""
     for one in evals:
         generators.check(one.settings.generator or chosen.generator, one.prompts, encoder.tokenizer)
 
 
 def train_sets(resolved: Resolved, train: Sequence[Prompt]) -> dict[str, Sequence[Prompt]]:
-    """What is trained on, by a name for errors: each source of a mix."""
+    """The prompts to train on, by a name for errors: one set for each source of a mix."""
     from rlcore.data.source_mix import SourceMix
 
     if isinstance(train, SourceMix):
@@ -46,12 +46,12 @@ def train_sets(resolved: Resolved, train: Sequence[Prompt]) -> dict[str, Sequenc
 
 
 def named(evals: Sequence[PreparedEval]) -> dict[str, Sequence[Prompt]]:
-    """What is evaluated on, by a name for errors."""
+    """The prompts of each evaluation, by a name for errors."""
     return {f"held-out set {one.name!r}": one.prompts for one in evals}
 
 
 def check_prompts(encoder: PromptTokenizer, run: RunConfig, sets: Mapping[str, Sequence[Prompt]]) -> None:
-    """Each prompt, and each response, fits. Raises `DataError` naming the set."""
+    """Check that each prompt and each response fits. Raises `DataError` naming the set."""
     from rlcore.data.responses import ResponseEncoder
 
     given = ResponseEncoder(encoder, run.sampling.max_response_tokens)
@@ -71,7 +71,7 @@ def check_prompts(encoder: PromptTokenizer, run: RunConfig, sets: Mapping[str, S
 
 
 def check_columns(run: RunConfig, sets: Mapping[str, Sequence[Prompt]]) -> None:
-    """The prompts to train on have what --metadata-columns asks for. Raises `DataError` naming the set."""
+    """Check that the prompts have the numbers of --metadata-columns. Raises `DataError` naming the set."""
     for where, rows in sets.items():
         try:
             check_metadata(islice(rows, CHECKED_AHEAD), run.data.metadata_columns)
@@ -82,12 +82,12 @@ def check_columns(run: RunConfig, sets: Mapping[str, Sequence[Prompt]]) -> None:
 def judged(
     chosen: Inference, evals: Sequence[PreparedEval]
 ) -> list[tuple[tuple[RewardPart, ...], Sequence[Prompt]]]:
-    """Of each evaluation the rewards and the prompts that they score."""
+    """For each evaluation, its rewards and the prompts that they score."""
     return [(one.settings.judged_by(chosen.rewards), one.prompts) for one in evals]
 
 
 def check_rewards(judged: Sequence[tuple[tuple[RewardPart, ...], Sequence[Prompt]]]) -> None:
-    """Whether this machine has what rewards need, and prompts name no others than are there."""
+    """Check that this machine has what rewards need, and that prompts name known rewards only."""
     for rewards, prompts in judged:
         for part in rewards:
             check_machine(part)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_external(prepared: Prepared) -> None:
-    """The servers of `--engine-url` answer, with the run's model."""
+    """Check that the servers of `--engine-url` answer and have the run's model."""
     if not prepared.engine_urls:
         return  # spares the driver aiohttp's import
     from rlcore.engines.external import Wanted, check_all
@@ -34,7 +34,7 @@ def check_external(prepared: Prepared) -> None:
 
 
 def check_router(chosen: Inference) -> None:
-    """What `--router` runs is installed."""
+    """Check that the program of `--router` is installed."""
     if chosen.run.serving.router is not None:
         from rlcore.engines.router import require_router
 
@@ -42,7 +42,7 @@ def check_router(chosen: Inference) -> None:
 
 
 def check_ports(first: int | None, engines: int) -> None:
-    """`--engine.port` and those after it can be listened on."""
+    """Check that `--engine.port` and the ports after it are free."""
     from rlcore.network import is_free
 
     for port in range(first, first + engines) if first else ():
@@ -54,7 +54,7 @@ def check_ports(first: int | None, engines: int) -> None:
 
 
 def checked_engine(chosen: Inference) -> Mapping[str, Any]:
-    """The fields of the engine's server, which knows them all and is installed."""
+    """The fields of the engine's server, after checking that it is installed and knows them."""
     engine = chosen.engine.build()
     fields = chosen.engine_fields
     for sentence in ability_complaints(chosen, engine):
@@ -75,7 +75,7 @@ def checked_engine(chosen: Inference) -> Mapping[str, Any]:
 
 
 def _check_groups(resolved: Resolved, engine: Engine[Any]) -> None:
-    """The servers of engine groups: known fields, equal sizes, and nobody who waits for another role."""
+    """Check the groups of engines: known fields, equal sizes, and every role that another one waits for."""
     groups = engine_groups(resolved.run)
     fields = {name: group_fields(name, resolved) for name in groups}
     for name, own in fields.items():
@@ -103,7 +103,7 @@ def _check_groups(resolved: Resolved, engine: Engine[Any]) -> None:
 
 
 def ability_complaints(chosen: Inference, engine: Engine[Any]) -> Iterator[str]:
-    """What the run asks of its engine, and the engine cannot do."""
+    """Sentences about what the run needs and its engine can't do."""
     run, name = chosen.run, engine.name
     if not engine.serves_frozen and run.serving.frozen:
         yield f"--frozen: the engine {name!r} serves no frozen models; name their servers by URL."
@@ -131,7 +131,7 @@ def ability_complaints(chosen: Inference, engine: Engine[Any]) -> Iterator[str]:
 
 
 def check_placement(resolved: Resolved, gpu: bool) -> None:
-    """`split` gives engines devices of their own: there must be devices, and an engine that uses them."""
+    """Check that `split` has devices to give to engines, and an engine that uses them."""
     if resolved.run.placement == "colocate" or (
         gpu and resolved.engine.build().devices(resolved.engine_fields)
     ):

@@ -41,7 +41,7 @@ class EngineGroup:
     """The supervised engines, and the weights' way into all of them."""
 
     def __init__(self, cluster: Cluster, places: Sequence[Nodes], prepared: Served) -> None:
-        """`places`: of the engines that are started."""
+        """`places`: where each engine starts that this run starts itself."""
         from rlcore.engines import external
         from rlcore.engines.external import ExternalLauncher
         from rlcore.engines.fleet import Fleet
@@ -88,7 +88,7 @@ class EngineGroup:
 
     @property
     def clients(self) -> Sequence[FleetEngine | RoutedEngine]:
-        """The engines, in their order; where a router chooses among them, what asks it."""
+        """A client for each engine, in order. With a router, each client asks the router."""
         return self._clients
 
     @property
@@ -97,7 +97,7 @@ class EngineGroup:
         return self.spares.used
 
     def connect(self, trainer: TrainerGroup) -> None:
-        """Before the first publication: who has the weights."""
+        """Connect the publisher to the trainer, before the first publication."""
         self._trainer = trainer
         self.publisher.connect(trainer.broadcast, None if trainer.is_here else self._here)
 
@@ -134,7 +134,7 @@ class EngineGroup:
         await together(engine.resume() for engine in self._engines)
 
     async def publish_for_evaluation(self, location: WeightsLocation) -> None:
-        """The engines that evaluate load the weights, as `publish` has the others do it."""
+        """Like `publish`, for the engines that evaluate."""
         await self._publish(self._evaluating, location, keep_cache=False, check=False)
 
     async def publish(self, location: WeightsLocation, *, keep_cache: bool = False) -> None:
@@ -170,20 +170,20 @@ class EngineGroup:
             ) from None
 
     def take_metrics(self) -> dict[str, float]:
-        """What the engines have done since the last call; of a server that was lost meanwhile, nothing."""
+        """What the engines have done since the last call, without servers that were lost meanwhile."""
         from rlcore.engines.tally import tally_metrics
 
         return tally_metrics(client.take_tally() for client in self._serving)
 
     @property
     def _serving(self) -> list[EngineClient]:
-        """Of the servers that serve now; and of all of them together behind a router."""
+        """The clients of the servers that serve now, and of the router if there is one."""
         servers = [engine.server.client for engine in self._every if engine.server is not None]
         return servers if self._asking is None else [*servers, self._asking]
 
     @contextlib.asynccontextmanager
     async def _streamed(self, location: WeightsLocation, engines: int) -> AsyncIterator[WeightsLocation]:
-        """`location`, with the trainer's pieces of it where they come from its memory, for `engines`."""
+        """`location`, with a stream of pieces for `engines` if they come from the trainer's memory."""
         from rlcore.engines.stream import WeightStream
 
         if not self.publisher.is_streamed:
@@ -211,7 +211,7 @@ class EngineGroup:
         await asyncio.gather(*watched, self._look(), *(engine.watch() for engine in self._every))
 
     async def _look(self) -> None:
-        """See from time to time how busy the servers are; one that does not answer has its watcher."""
+        """Note every second how busy the servers are. Servers that do not answer are left to `watch`."""
         while True:
             await asyncio.sleep(LOOKS_S)
             looks = [client.look() for client in self._serving if client is not self._asking]
@@ -233,7 +233,7 @@ class EngineGroup:
         return self._servers.launcher(f"Engine {index}", nodes, launches, self._client)
 
     def _role(self, index: int) -> Mapping[str, Any]:
-        """What the router is told of an engine."""
+        """The role of an engine, for the router."""
         if self._prepared.engine_urls:
             return {}
         role: Mapping[str, Any] = self._part.build().router_role(self._prepared.fields_of(index))

@@ -32,7 +32,7 @@ class PreparedEval:
 
     @property
     def name(self) -> str:
-        """As its metrics call it."""
+        """Its name in metrics."""
         return self.settings.name
 
 
@@ -61,13 +61,13 @@ def asked_for(chosen: Inference, taken: Sequence[PreparedEval] = ()) -> tuple[Pr
 
 
 def asked(source: Part, ask: Callable[[Any], Prompts]) -> Prompts:
-    """What `ask` says of the built source, which is a plugin: its faults are told as such."""
+    """The prompts that `ask` gets from the built source. Its faults are told as those of a plugin."""
     with faults_of(f"The source {source.name!r}"):
         return ask(source.build())
 
 
 def _prepared(eval_set: EvalSet, chosen: Inference) -> PreparedEval:
-    """Its held-out prompts where the source has such, else all."""
+    """The evaluation with the held-out prompts of its source; all prompts, if none is held out."""
     found = asked(eval_set.source, lambda source: source.prompts())
     rows = next(iter(found.held_out.values()), found.train)[
         : eval_set.config.prompts or chosen.run.evaluation.eval_prompts

@@ -29,7 +29,7 @@ class _UnderWay:
 
 
 class Evaluations:
-    """`beside`: they have engines of their own, which nobody else waits for. `scores`: of the last one."""
+    """`beside`: evaluations have engines of their own. `scores`: those of the last evaluation."""
 
     def __init__(self, evaluator: Evaluator, trackers: Trackers, trace: Trace, *, beside: bool) -> None:
         self._evaluator, self._trackers, self._trace = evaluator, trackers, trace
@@ -43,16 +43,16 @@ class Evaluations:
         return self._told(step, await self._results(step, version), begin)
 
     def begin(self, step: int, version: int) -> None:
-        """The same beside training. The last one must have ended; `late` gives the metrics."""
+        """Begin the same beside training. The last one must have ended; `late` gives the metrics."""
         assert self._under_way is None, "one at a time"
         results = asyncio.create_task(self._results(step, version))
         begin = time.perf_counter()
         self._under_way = _UnderWay(step=step, version=version, begin=begin, results=results)
 
     async def late(self, *, wait: bool) -> dict[str, float]:
-        """The metrics of the evaluation that was begun, with its step; none where it is not at its end.
+        """The metrics of the evaluation that was begun, with its step; empty while it goes on.
 
-        `wait`: until it is.
+        `wait`: wait for its end.
         """
         one = self._under_way
         if one is None or not (wait or one.results.done()):
@@ -62,7 +62,7 @@ class Evaluations:
         return {"weight_version": one.version, EVAL_STEP: one.step, **scores}
 
     async def stop(self) -> None:
-        """Nobody waits for what is under way: it ends, and what became of it is of no interest."""
+        """Cancel the evaluation in progress, and ignore its outcome."""
         if self._under_way is not None:
             self._under_way.results.cancel()
             await asyncio.gather(self._under_way.results, return_exceptions=True)

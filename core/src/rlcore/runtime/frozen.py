@@ -33,10 +33,10 @@ PartT = TypeVar("PartT", bound="Part[Any]")
 
 
 class FrozenGroup:
-    """A supervised engine for each frozen model. Its address outlives its servers: rewards know no other."""
+    """A supervised engine for each frozen model. A replaced server keeps the address that rewards know."""
 
     def __init__(self, cluster: Cluster, slots: Sequence[BundleSlot], served: Served, spares: Spares) -> None:
-        """`spares`: those of the whole run."""
+        """`spares`: the spares of the whole run."""
         self._served = served
         self._token = secrets.token_urlsafe(32)
         self._servers = Servers(cluster, served.resolved, self._token, spares)
@@ -46,11 +46,11 @@ class FrozenGroup:
         }
 
     def told(self, chosen: ChosenT) -> ChosenT:
-        """`chosen`, whose rewards ask where it says `frozen:NAME` the servers of this group."""
+        """`chosen` with the URL of the server in place of each `frozen:NAME` of its rewards."""
         return replace(chosen, rewards=tuple(map(self._placed, chosen.rewards)))
 
     def told_evals(self, evals: Sequence[PreparedEval]) -> tuple[PreparedEval, ...]:
-        """The same of evaluations that have a reward of their own."""
+        """The same for the rewards of evaluations."""
         return tuple(
             one
             if one.settings.reward is None
@@ -59,7 +59,7 @@ class FrozenGroup:
         )
 
     def engine(self, name: str) -> FrozenEngine:
-        """What asks the model `name`, whichever server stands for it."""
+        """A client for the model `name`, whichever server runs it at the moment."""
         from rlcore.engines.fleet import Fleet
 
         return FrozenEngine(Fleet([self._engines[name]]))
@@ -115,7 +115,7 @@ class FrozenGroup:
 
 
 class FrozenEngine:
-    """A frozen model, whatever becomes of its server (`rlcore.rollout.teacher.TokenScorer`)."""
+    """A client for a frozen model that survives its servers (`rlcore.rollout.teacher.TokenScorer`)."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def prepare_frozen(chosen: Inference, policy: Path) -> tuple[FrozenModel, ...]:
-    """The models of `--frozen`, found and fit for what asks them. `UserError` where one is not.
+    """Find the models of `--frozen`, and check that they fit their users. `UserError` if one does not.
 
     `policy`: the directory of the run's model, whose tokens a teacher must know.
     """
@@ -55,7 +55,7 @@ def _prepared(name: str, given: str, chosen: Inference, policy: Path, asked: lis
 
 
 def _is_templated(use: FrozenUse) -> bool:
-    """Whether the chat template of the model is used: a teacher gets tokens."""
+    """Whether the use needs the model's chat template. A teacher does not: it gets tokens."""
     return not use.config.template if isinstance(use.config, AsksScores) else use.config is not None
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class State(StrEnum):
-    """What happens on the devices. A step goes through all of them, from `GENERATE` on and back to it."""
+    """What happens on the devices. A step goes through all states, from `GENERATE` back to `GENERATE`."""
 
     GENERATE = "generate"
     DRAIN = "drain"
@@ -44,11 +44,11 @@ NEXT: Mapping[State, frozenset[State]] = {
     State.SLEEP: frozenset({State.RESUME}),
     State.RESUME: frozenset({State.GENERATE}),
 }
-"""What may follow. `TRAIN` leads to `SLEEP` after a checkpoint, which changes no weights; and to the `DRAIN`
-of the next step in a run whose responses are given, which publishes before evaluations alone."""
+"""State → the states that may follow. `TRAIN` leads to `SLEEP` after a checkpoint, which changes no weights.
+It leads to the next step's `DRAIN` in a run on given responses, which publishes only before evaluations."""
 
 _HANDED = (State.DRAIN, State.RELEASE, State.WAKE, State.SLEEP, State.RESUME)
-"""Neither generated nor trained nor published: what taking turns costs."""
+"""The states that cost time without generating, training or publishing."""
 MEGABYTE = 1e6
 Sleep = Literal["none", "optimizer", "all"]
 
@@ -77,18 +77,18 @@ class Handover:
         self.state, self._since = state, now
 
     async def to_trainer(self) -> None:
-        """From the last answer to the training step."""
+        """Go from the last answer to the training step."""
         await self._release()
 
     async def publish(self, location: WeightsLocation, *, keep_cache: bool) -> None:
-        """Engines take up `location`; what the trainer does not need for it makes room."""
+        """Have the engines load `location`. The trainer first frees what it does not need for that."""
         self.enter(State.PUBLISH)
         if self._sleep != "none":
             await self._trainer.sleep("optimizer")
         await self._engines.publish(location, keep_cache=keep_cache)
 
     async def to_engines(self) -> None:
-        """From the publication to the next answer."""
+        """Go from the publication to the next answer."""
         self.enter(State.SLEEP)
         if self._sleep != "none":
             self._freed = await self._trainer.sleep(self._sleep)
@@ -108,7 +108,7 @@ class Handover:
             await self.to_engines()
 
     def take_metrics(self) -> dict[str, float]:
-        """Of a trainer that sleeps: seconds since the last time, and what a rank gives back."""
+        """Seconds in these states since the last call, and the memory freed. Empty if no trainer sleeps."""
         found, self._seconds = self._seconds, {}
         if self._sleep == "none":
             return {}

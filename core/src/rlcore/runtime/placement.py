@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rlcore.runtime.prepared import Prepared, Served
 
 Nodes = tuple[BundleSlot, ...]
-"""Of one engine: a slot for each of its nodes, the first being asked."""
+"""The slots of one engine, one for each of its nodes. Requests go to the first node."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +34,13 @@ class Placement:
 
 
 def bundles_of(prepared: Prepared) -> list[Bundle]:
-    """What the run takes: of its frozen models, then of its workers, those with a critic alone, where these
-    have devices of their own, the nodes of its engines, and its rollout workers.
+    """The bundles of a run: first its frozen models, then its workers, then workers that have only a critic,
+    then the nodes of its engines, if engines have devices of their own. Its rollout workers come last.
 
-    On GPUs a worker takes one, and so does one that has only a critic; `colocate` puts an engine of k GPUs on
-    those of k workers, `split` gives it devices of its own (as many as it has ranks, divided among its
-    nodes), which a frozen model always has. Without a GPU there are only CPUs to count. `ConfigError` where
-    engines do not fit on the devices of workers.
+    With GPUs, each worker takes one. `colocate` puts an engine of k GPUs on those of k workers. `split` gives
+    it devices of its own, one for each of its ranks, divided among its nodes. A frozen model always has
+    devices of its own. Without a GPU only CPUs count. `ConfigError` if engines do not fit on the devices of
+    workers.
     """
     if not prepared.trains:
         return served_bundles(prepared)
@@ -71,8 +71,9 @@ def bundles_of(prepared: Prepared) -> list[Bundle]:
 
 
 def served_bundles(served: Served) -> list[Bundle]:
-    """What engines without a trainer take: their frozen models, then the nodes of each, and the rollout
-    workers."""
+    """The bundles of engines without a trainer: first the frozen models, then the nodes of each engine, then
+    the rollout workers.
+    """
     nodes = served.resolved.run.serving.engines * _nodes(served)
     return _with_others(served, [_node(served)] * nodes)
 
@@ -100,7 +101,7 @@ def place(cluster: Cluster, prepared: Prepared) -> Placement:
 
 
 def check_frozen(cluster: Cluster, slots: Sequence[BundleSlot]) -> None:
-    """`ConfigError` where a frozen model would not be where it is asked: here, on the loopback."""
+    """`ConfigError` if a frozen model would run elsewhere: rewards ask it on the loopback."""
     for slot in slots:
         if not slot.is_here:
             raise ConfigError(
@@ -111,10 +112,10 @@ def check_frozen(cluster: Cluster, slots: Sequence[BundleSlot]) -> None:
 
 
 def check_ways(cluster: Cluster, placement: Placement, resolved: Resolved) -> None:
-    """`ConfigError` where new weights would not reach an engine.
+    """`ConfigError` if new weights would not reach an engine.
 
-    What is written whole lies beside this command, where both the first rank and the engines must be. Buckets
-    come from the memory of the ranks, wherever these are; some ways need one on the host of each engine.
+    Whole versions lie on the host of this command, where the first rank and the engines must be too. Buckets
+    come from the memory of the ranks, wherever those are; some ways need a rank on the host of each engine.
     """
     engine = resolved.engine.build()
     way, found = engine.config.publish, f"--ray-address {cluster.address}"
@@ -163,9 +164,9 @@ def _reserved(cluster: Cluster, prepared: Prepared) -> Placement:
 
 
 def _over_workers(workers: Sequence[BundleSlot], prepared: Prepared) -> list[Nodes]:
-    """Engines on the devices of `workers`: a node has those of neighbors on one host.
+    """The slots of engines on the devices of `workers`. A node takes neighboring workers of one host.
 
-    Its supervisor is beside the first of them and counts for no GPU: that is the worker's.
+    Its supervisor runs beside the first of these workers and reserves no GPU: the worker has it.
     """
     nodes, gpus = _nodes(prepared), _engine_gpus(prepared) // _nodes(prepared)
     by_host = [(host, list(slots)) for host, slots in groupby(workers, lambda slot: slot.host)]
@@ -192,8 +193,8 @@ def _is_colocated(prepared: Prepared) -> bool:
 
 
 def place_engines(cluster: Cluster, served: Served) -> Placement:
-    """The devices of engines without a trainer beside them, whose weights are those of the model's files; and
-    those of frozen models and rollout workers.
+    """The slots of engines without a trainer, which keep the weights of the model's files, and those of
+    frozen models and rollout workers.
     """
     if _engine_gpus(served) and not cluster.gpus:
         raise ConfigError(
@@ -208,8 +209,8 @@ def place_engines(cluster: Cluster, served: Served) -> Placement:
 
 
 def _with_others(served: Served, bundles: Sequence[Bundle]) -> list[Bundle]:
-    """Those of the frozen models, which come first since they must be here, `bundles`, and those of the
-    rollout workers, which may be anywhere.
+    """The bundles of the frozen models, then `bundles`, then those of the rollout workers. Frozen models come
+    first: they must be here. Rollout workers may be anywhere.
     """
     cpus, gpus = bundles[0]["CPU"], [_gpus(served, model.fields) for model in served.frozen]
     frozen: list[Bundle] = [{"CPU": cpus, "GPU": own} if own else {"CPU": cpus} for own in gpus]
@@ -235,9 +236,9 @@ def _slots_beside(
 
 
 def _slots(cluster: Cluster, bundles: Sequence[Bundle], what: str, *, numbered: bool) -> list[BundleSlot]:
-    """A slot for each of `bundles`. Among equal ones those here come first, and those of a host together.
+    """A slot for each of `bundles`. Among equal ones, those of this host come first, and hosts stay together.
 
-    `numbered`: with their devices, in the order of which those of a host are.
+    `numbered`: the slots name their devices, and those of one host are in the order of their devices.
     """
     group, here = cluster.place(bundles, what), cluster.here
     devices = cluster.devices(group) if numbered else [()] * len(bundles)
@@ -255,12 +256,12 @@ def _slots(cluster: Cluster, bundles: Sequence[Bundle], what: str, *, numbered: 
 
 
 def _place(slot: BundleSlot) -> tuple[bool, str, list[tuple[int, str]]]:
-    """What slots are sorted by; devices by their numbers, or names of equal length."""
+    """The key that slots are sorted by. Devices sort by number, or by name at equal length."""
     return not slot.is_here, slot.host, [(len(device), device) for device in slot.devices]
 
 
 def _node(served: Served) -> dict[str, float]:
-    """What one node of an engine takes."""
+    """The bundle of one node of an engine."""
     gpus = _engine_gpus(served)
     return {"CPU": 1, "GPU": gpus / _nodes(served)} if gpus else {"CPU": 1}
 
@@ -298,6 +299,6 @@ def _gpus(served: Served, fields: Mapping[str, Any]) -> int:
 
 
 def _nodes(served: Served) -> int:
-    """Of one engine."""
+    """Nodes of one engine."""
     nodes: int = served.resolved.engine.build().nodes(served.resolved.engine_fields)
     return nodes

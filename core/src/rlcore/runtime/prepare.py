@@ -1,4 +1,4 @@
-"""Everything that can be refused before a process is started, and what the run needs of it."""
+"""Checks a run before any process starts, and collects what it needs."""
 
 from __future__ import annotations
 
@@ -172,13 +172,13 @@ def _counted(resolved: Resolved, prompts: Sequence[Prompt]) -> int:
 
 
 def built(part: Part, kind: str) -> Any:
-    """The object of a part that the driver builds before anything starts. Its faults are told as such."""
+    """The object of a part. The driver builds it before anything starts; its faults are told as its own."""
     with faults_of(f"The {kind} {part.name!r}"):
         return part.build()
 
 
 def prepare_served(chosen: Inference, run_dir: Path) -> Served:
-    """The same for an evaluation alone: of the model as it is. Trainer and bridge are not loaded."""
+    """The same for an evaluation alone, of the model as it is. Loads neither trainer nor bridge."""
     import torch
 
     for part in chosen.parts():
@@ -214,19 +214,19 @@ def prepare_served(chosen: Inference, run_dir: Path) -> Served:
 
 
 def _generators(chosen: Inference) -> Generators:
-    """The run's, and those of evaluations that have their own."""
+    """The generators of the run and of its evaluations."""
     return Generators([chosen.generator, *(one.generator for one in chosen.evals if one.generator)])
 
 
 def _check_bridge(chosen: Resolved, path: Path) -> None:
-    """The bridge knows what it cannot do with a model of its family."""
+    """Ask the bridge whether it can work with this model of its family."""
     refuse = getattr(chosen.model.bridge.load(), "refuse", None)
     if refuse is not None:
         refuse(str(path))
 
 
 def _checked_encoder(chosen: Inference, path: Path, hf_config: Mapping[str, Any]) -> PromptTokenizer:
-    """The tokenizer of the model, whose weights are there and fit."""
+    """The model's tokenizer, after checking that the weights are there and fit."""
     from rlcore.data.prompt_tokenizer import PromptTokenizer
 
     check_weights(path, shapes=chosen.model.path is not None)
@@ -240,7 +240,7 @@ def _dtype(run: RunConfig, gpu: bool) -> str:
 
 
 def left_out(hf_config: Mapping[str, Any]) -> str | None:
-    """What of the model takes no part in a run, as a sentence."""
+    """A sentence about parts of the model that the run does not use; None: it uses all."""
     layers = hf_config.get("num_nextn_predict_layers")
     if not layers:
         return None

@@ -1,4 +1,4 @@
-"""What a run needs once everything that can be refused has been: a `Prepared` run, a `Served` model."""
+"""A run that has passed every check: `Prepared`, or `Served` where nothing is trained."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ class Served:
 
     @property
     def routing_shape(self) -> tuple[int, int] | None:
-        """Layers of the model and experts of a token, where the engine's choice of them is replayed."""
+        """Layers of the model and experts per token, if the run replays the engine's choice of experts."""
         if not self.resolved.run.loss.replay_routing:
             return None
         return int(self.hf_config["num_hidden_layers"]), int(self.hf_config[TOP_EXPERTS])
 
     def fields_of(self, engine: int) -> Mapping[str, Any]:
-        """The fields of the server of engine number `engine`: those of its group, where it is in one."""
+        """The server fields of engine number `engine`: those of its group, if it is in one."""
         group = group_of(engine, self.resolved.run)
         own = {} if group is None else group_fields(group, self.resolved)
         fields: Mapping[str, Any] = self.resolved.engine.build().fields_of(
@@ -84,7 +84,7 @@ class Served:
 
     @property
     def eval_engines(self) -> int:
-        """Of the engines, those that evaluate beside training."""
+        """How many of the engines evaluate beside training."""
         return 0
 
     @property
@@ -134,7 +134,7 @@ class Prepared(Served):
         return every > 0 and step % every == 0
 
     def batch_of(self, groups: Sequence[Group], version: int) -> TrainBatch:
-        """What training reads of a rollout's `groups`, which is trained on with the weights `version`."""
+        """The batch for training on a rollout's `groups` with the weights `version`."""
         from rlcore.rollout.batch import to_batch  # imports torch, which a check of settings needs not
 
         run = self.resolved.run
@@ -154,7 +154,7 @@ class Prepared(Served):
 
     @property
     def engines(self) -> int:
-        """Engines to start, those of evaluations last: none where others' are used, or none is needed."""
+        """How many engines to start, those of evaluations last; 0: others' are used, or none is needed."""
         run = self.resolved.run
         if run.serving.engine_url or self._is_idle:
             return 0
@@ -167,7 +167,7 @@ class Prepared(Served):
 
     @property
     def eval_engines(self) -> int:
-        """Of `engines`, those that evaluate and do nothing else."""
+        """How many of `engines` evaluate and do nothing else."""
         return self.resolved.run.evaluation.eval_engines if self.evals else 0
 
     @property
@@ -177,7 +177,7 @@ class Prepared(Served):
 
     @property
     def _is_idle(self) -> bool:
-        """Whether responses are given, or rollouts, and nothing is evaluated."""
+        """Whether no engine has work: responses or rollouts are given, and nothing is evaluated."""
         return self._is_given and not self.evals
 
     @property

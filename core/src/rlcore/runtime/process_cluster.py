@@ -22,7 +22,7 @@ from rlcore.runtime.reaper import Reaper
 NO_RAY = "none"
 """The address of this machine without Ray."""
 _END_SECONDS = 5.0
-"""Time for a process to end once its connection has."""
+"""Seconds that a process may take to end after its connection has ended."""
 
 
 class ProcessActor:
@@ -90,7 +90,7 @@ class ProcessCluster:
         await watch_processes({"The fork server": self.server.pid}, limit_s)
 
     def place(self, bundles: Sequence[Bundle], what: str) -> list[list[str]]:
-        """As `Cluster.place`: the GPUs of each bundle. Nobody else's use of this machine is counted."""
+        """See `Cluster.place`. Returns the GPUs of each bundle; ignores what else uses this machine."""
         need = sum(int(bundle.get("GPU", 0)) for bundle in bundles)
         if need > self.gpus:
             raise ConfigError(
@@ -112,7 +112,7 @@ class ProcessCluster:
     def actor(
         self, cls: type, *arguments: Any, gpus: float, bundle: tuple[list[list[str]], int]
     ) -> ProcessActor:
-        """As `Cluster.actor`; with the GPUs of its bundle where it takes a part of them."""
+        """See `Cluster.actor`. It sees all GPUs of its bundle, unless `gpus` is 0."""
         group, index = bundle
         return ProcessActor.start(self.server, cls, arguments, group[index] if gpus else ())
 

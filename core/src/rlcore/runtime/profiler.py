@@ -1,4 +1,4 @@
-"""What a train worker does in chosen steps, as torch's profiler sees it."""
+"""Profiles chosen steps of a train worker by torch's profiler."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from torch.profiler import profile
 
 PROFILE = "profile"
-"""The folder in a run's."""
+"""The folder of profiles in a run's folder."""
 
 _EVENTS = 100_000
-"""Allocations that a memory snapshot goes back."""
+"""How many allocations a memory snapshot remembers."""
 
 
 class StepProfiler:

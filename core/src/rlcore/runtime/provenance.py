@@ -1,4 +1,4 @@
-"""What a run was made with beside its settings: `provenance.jsonl`, with a line for each of its starts."""
+"""The versions and data behind a run: `provenance.jsonl`, with a line for each start of the run."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Provenance:
 
     @staticmethod
     def of_start(folder: Path, step: int) -> Provenance | None:
-        """Of the start that made the checkpoint of `step` in the run `folder`; None where there is no file.
+        """The record of the start that made the checkpoint of `step` in `folder`; None: there is no file.
 
         Raises `CheckpointError` where it cannot be read.
         """
@@ -91,14 +91,14 @@ class Provenance:
             draft.write_bytes(b"".join(line + b"\n" for line in (*lines, added)))
 
     def changed_plugin_files(self, then: Provenance) -> Iterator[str]:
-        """Names of the plugin files whose content is another than `then`."""
+        """Names of the plugin files whose content has changed since `then`."""
         for name, info in self.plugins.items():
             before = then.plugins.get(name, info)
             if is_file(info["version"]) and before["version"] != info["version"]:
                 yield name
 
     def changes(self, then: Provenance) -> str | None:
-        """What computes other numbers than `then`, as a sentence; None where nothing does."""
+        """A sentence about changes since `then` that may change numbers; None: there are none."""
         changes = [
             f"{name} {before}, now {after}" if before != after else f"the code of {name}"
             for name, before, after in self._changes(then)
@@ -111,7 +111,7 @@ class Provenance:
         )
 
     def _changes(self, then: Provenance) -> Iterator[tuple[str, str, str]]:
-        """Name, version before and now; of changed code no versions."""
+        """Name, version before, version now; both versions are empty where only code has changed."""
         now, before = self._by_version(), then._by_version()
         yield from (
             (name, before[name], now.get(name, "gone"))

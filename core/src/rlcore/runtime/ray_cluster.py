@@ -46,7 +46,7 @@ _TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]", "::1")
 _OBJECT_STORE_BYTES = 512 * 2**20
 _HEAD = ("gcs_server", "raylet")
-"""The processes without which a local cluster is none."""
+"""The processes that a local cluster can't do without."""
 _START_SECONDS = 120.0
 _CONNECT_SECONDS = 10.0
 
@@ -145,7 +145,7 @@ class RayCluster:
         return [host_of[nodes[index]] for index in range(len(nodes))]
 
     def devices(self, group: Any) -> list[tuple[str, ...]]:
-        """As `Cluster.devices`: a task in each bundle is told them by Ray, which knows before CUDA does."""
+        """See `Cluster.devices`. Ray tells them to a task in each bundle, before CUDA is there."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         asked = [
@@ -189,7 +189,7 @@ def connect_ray(address: str | None, *, cpus: int, gpus: int, reaper: Reaper) ->
 
 
 def _head_processes() -> dict[str, int]:
-    """What the local cluster cannot be without."""
+    """Name → pid of the processes that a local cluster can't do without."""
     children = [(child.name(), child.pid) for child in psutil.Process().children()]
     return {f"Ray's process {name!r}": pid for name, pid in children if name in _HEAD}
 
@@ -216,7 +216,7 @@ def _own_folder(address: str | None, reaper: Reaper) -> Iterator[Path | None]:
 
 @contextlib.contextmanager
 def _connected(address: str | None, cpus: int, gpus: int, folder: Path | None) -> Iterator[Any]:
-    """`folder`: of a local cluster."""
+    """Connect to Ray. `folder`: where a local cluster keeps its files."""
     if address is None:
         os.environ |= _LOOPBACK_ONLY  # read when Ray is imported
         # Without a token, every user of the machine could run code here.
@@ -299,7 +299,7 @@ def _require_server(address: str) -> None:
 
 
 def _own_devices() -> tuple[str, ...]:
-    """In a task: the GPUs that Ray has set apart for it."""
+    """Called in a task: the GPUs that Ray has reserved for it."""
     import ray
 
     return tuple(ray.get_runtime_context().get_accelerator_ids()["GPU"])
@@ -312,7 +312,7 @@ async def _answer(reference: Awaitable[Any]) -> Any:
 
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
-    """An actor's error as `Actor.call` tells it."""
+    """Raise an actor's error the way `Actor.call` promises."""
     import ray.exceptions
 
     try:

@@ -1,4 +1,4 @@
-"""What a driver started does not outlive it: `python reaper.py PID CHILDREN`, run by path, imports no rlcore.
+"""Ends what a dead driver leaves behind: `python reaper.py PID CHILDREN`, run by path, imports no rlcore.
 
 The driver holds the write end of this process's stdin and writes folders to it, a line each. While it lives,
 its descendants are noted; when it is gone, SIGKILL included, those that are left are ended and the folders
@@ -42,7 +42,7 @@ class Reaper:
             self._process.stdin.flush()
 
     def close(self) -> None:
-        """This process has ended what it started; what is left nevertheless is ended now."""
+        """Call it once this process has ended what it started. Whatever is left is ended now."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # somebody ended it
             self._process.stdin.close()

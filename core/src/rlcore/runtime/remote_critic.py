@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from rlcore.runtime.cluster import Actor
 
 Peers = Sequence[Sequence["Actor"]]
-"""Of each data-parallel rank of the critic that serves one of the policy: the workers that this one asks."""
+"""For each data-parallel rank of the critic that a train worker asks: the critic workers to ask."""
 
 
 def peers_of(policy: Sequence[int], critic: Sequence[int]) -> list[list[list[int]]]:
     """The critic's ranks that each of the policy's asks, as `Peers` has them.
 
-    `policy`, `critic`: the data-parallel rank of each of their ranks. Each rank of the critic is asked by one
-    of the policy at least, and each of the policy asks one at least of every data-parallel rank that serves
-    its own.
+    `policy`, `critic`: the data-parallel rank of each of their ranks. At least one rank of the policy asks
+    each rank of the critic. Each rank of the policy asks at least one rank of every data-parallel rank of the
+    critic that serves its own.
     """
     shares, own = max(policy) + 1, max(critic) + 1
     assert shares % own == 0 or own % shares == 0, "checked before the run"
@@ -59,7 +59,7 @@ class RemoteCritic:
         self._peers = peers
 
     def values(self, batch: TrainBatch, *, tokens_per_rank: int) -> Tensor:
-        """As `ValueModel.values`."""
+        """See `ValueModel.values`."""
         import torch
 
         shares = self._shares(batch)
@@ -72,7 +72,7 @@ class RemoteCritic:
         return whole
 
     def fit(self, batch: TrainBatch, loss: ValueFunction, *, tokens_per_rank: int) -> StepResult:
-        """As `ValueModel.fit`; the loss travels with the call."""
+        """See `ValueModel.fit`. The loss travels with the call."""
         result: StepResult = self._round_of(batch, self._shares(batch), "fit", loss, tokens_per_rank)[0]
         return result
 
@@ -85,7 +85,7 @@ class RemoteCritic:
     def _round_of(
         self, batch: TrainBatch, shares: Sequence[Sequence[int]], method: str, *arguments: Any
     ) -> list[Any]:
-        """What the critic gives for each of `shares`. Collective over `group`."""
+        """The critic's result for each of `shares`. Collective over `group`."""
         import torch.distributed as dist
 
         self._round += 1

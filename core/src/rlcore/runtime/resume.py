@@ -1,4 +1,4 @@
-"""Where a run begins: at its first step, or at a checkpoint that fits it."""
+"""The state that a run begins with: the first one, or that of a checkpoint that fits."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def newest_checkpoint(run_dir: Path) -> tuple[Path | None, str | None]:
 
 
 def first_state(prepared: Prepared) -> RunState:
-    """Of a new run."""
+    """The state of a new run."""
     return RunState(step=0, version=0, producer={}, model=_identity(prepared))
 
 
 def resumed_state(prepared: Prepared, checkpoint: Path) -> RunState:
-    """Of `checkpoint`. Raises `CheckpointError` where it fits the run no more."""
+    """The state in `checkpoint`. Raises `CheckpointError` if it no longer fits the run."""
     state = RunState.read(checkpoint)
     model = _identity(prepared)
     for key in sorted(set(model) | set(state.model)):
@@ -51,10 +51,9 @@ def resumed_state(prepared: Prepared, checkpoint: Path) -> RunState:
 
 
 def compared(now: Provenance, run_dir: Path, step: int) -> str | None:
-    """A note where the run may go on to other numbers than those of the start that made its checkpoint.
+    """A note if the resumed run may give other numbers than the one that made the checkpoint.
 
-    `step`: of the checkpoint. Raises `CheckpointError` where the content of its data, or of a plugin file, is
-    no longer the same.
+    `step`: of the checkpoint. Raises `CheckpointError` if the data or a plugin file have changed since.
     """
     then = Provenance.of_start(run_dir, step)
     if then is None:

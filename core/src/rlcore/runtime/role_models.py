@@ -44,8 +44,7 @@ def role_model(resolved: Resolved, setting: str, model: ModelSpec, hf_config: Ma
 def teacher_model(resolved: Resolved, model: ModelSpec, hf_config: Mapping[str, Any]) -> ModelSpec | None:
     """The model of `--teacher-model`, a model directory or a run's checkpoint; None where there is none.
 
-    `UserError` where its tokenizer is not that of `model`: tokens would be compared that stand for different
-    texts.
+    `UserError` if its tokenizer is not that of `model`: the same token would stand for different texts.
     """
     given = resolved.run.teacher.teacher_model
     if not given:
@@ -103,7 +102,7 @@ def check_same(
 
 
 def _check_shapes(flag: str, path: Path, own: Path, why: str) -> None:
-    """Where the weights of one are copied into the other, both must have the same tensors."""
+    """Check that both models have the same tensors: weights of one are copied into the other."""
     theirs, ours = shapes_in(path), shapes_in(own)
     for name in sorted(theirs.keys() | ours.keys()):
         if theirs.get(name) != ours.get(name):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class RolloutLoop:
     """One consumer of rollouts. The engines keep the weights of the model's directory.
 
-    `state`: whose `version` they are. `teacher`: one behind a URL. `scores`: of evaluations: none.
+    `state`: its `version` is that of these weights. `teacher`: one behind a URL. `scores`: always empty.
     """
 
     prepared: Prepared
@@ -55,7 +55,7 @@ class RolloutLoop:
         return "completed"
 
     async def _write(self, rollout: Rollout) -> None:
-        """Samples, the batch that training would read, and a row of metrics."""
+        """Write samples, the batch that training would read, and a row of metrics."""
         step = rollout.step
         groups = rollout.groups if self.teacher is None else await self.teacher.score(rollout.groups)
         if groups and self.prepared.saves_rollout(step):

@@ -1,4 +1,4 @@
-"""The folder of a run: what it is called in there, and how it is made and written."""
+"""The folder of a run: the names in it, and how it is made and written."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from rlcore.runtime.provenance import Provenance
 
 RUN_TOML = "run.toml"
-"""Its settings."""
+"""The file with the run's settings."""
 
 MODEL_DIR = "model"
-"""Its preset's model, where it started from one."""
+"""The folder with the model of a preset, if the run started from one."""
 
 CHECKPOINTS = "checkpoints"
 PLUGINS = "plugins"
@@ -57,9 +57,9 @@ def run_folder(run_dir: Path, resume: bool) -> Iterator[Path]:
 
 
 def check_folder(folder: Path, before: os.stat_result) -> None:
-    """`RunError` where `folder` of a run that goes on is no longer what it was `before`.
+    """`RunError` if the `folder` of a running run is no longer the one that it was `before`.
 
-    What is written meanwhile may have made another of its name.
+    Somebody may have removed it, and the next write then made a new one.
     """
     if not (folder.is_dir() and os.path.samestat(folder.stat(), before)):
         raise RunError(
@@ -69,9 +69,9 @@ def check_folder(folder: Path, before: os.stat_result) -> None:
 
 
 def write_settings(folder: Path, resolved: Resolved, provenance: Provenance, step: int) -> None:
-    """The run's own copy of its plugin files, its settings, which name those by their place in `folder`, and
+    """Write the run's copy of its plugin files, its settings, which name these copies, and its provenance.
 
-    what it is made with. A resumed run's settings are replaced whole or not at all. `step`: of the start.
+    A resumed run's settings are replaced whole or not at all. `step`: the step of this start.
     """
     file, copies = folder / RUN_TOML, folder / PLUGINS
     flat = resolved.flat()

@@ -49,14 +49,14 @@ if TYPE_CHECKING:
 STOPPING = "Stopping what was started"
 
 _REASON_SECONDS = 5.0
-"""Time for a watcher to say why a process died, once its absence is felt."""
+"""Seconds to wait for a watcher to say why a process died, once the death has been noticed."""
 _CLUSTER_SECONDS = 1.0
-"""Time for the cluster's."""
+"""The same for the cluster's watcher."""
 
 
 @dataclass(kw_only=True)
 class RunProcesses:
-    """`steps`, `scores`: how far the run came, and what its last evaluation found."""
+    """`steps`: how many the run has taken; `scores`: those of its last evaluation."""
 
     prepared: Prepared
     state: RunState
@@ -173,7 +173,7 @@ class RunProcesses:
     async def _start(
         self, engines: EngineGroup, frozen: FrozenGroup, trainer: TrainerGroup | None, threads: int
     ) -> None:
-        """All at the same time; before a trainer that sleeps, the engines, which size up the memory."""
+        """Start all at the same time. If the trainer sleeps, engines start first: they measure the memory."""
         early = {"the engines": engines.start()}
         if self.placement.rollouts:
             early["the rollout workers"] = self.generators.start()
@@ -191,7 +191,7 @@ class RunProcesses:
         await self._shown(early)
 
     async def _shown(self, starting: Mapping[str, Awaitable[None]]) -> None:
-        """All of them, and meanwhile on the screen those that are not ready yet."""
+        """Wait for all, and show which of them are not ready yet."""
         left = list(starting)
 
         async def start(name: str, awaitable: Awaitable[None]) -> None:
@@ -205,7 +205,7 @@ class RunProcesses:
     def _rollout_loop(
         self, engines: EngineGroup, producer: Producer, trace: Trace, stop: StopSignals
     ) -> RolloutLoop:
-        """Of engines that keep the weights of the model's directory."""
+        """The loop for engines that keep the weights of the model's directory."""
         return RolloutLoop(
             prepared=self.prepared,
             producer=producer,
@@ -249,7 +249,7 @@ class RunProcesses:
 
     @contextlib.contextmanager
     def _told(self, loop: Loop | RolloutLoop, stop: StopSignals) -> Iterator[list[str]]:
-        """The trackers are told of the beginning and the end, whose reason comes into the list."""
+        """Tell the trackers of the beginning and the end. The caller puts the reason into the list."""
         prepared, resolved = self.prepared, self.prepared.resolved
         ended: list[str] = []
         try:
@@ -272,7 +272,7 @@ class RunProcesses:
             loop.trackers.end(reason)
 
     async def _teacher(self, frozen: FrozenGroup, stack: contextlib.AsyncExitStack) -> TeacherEngine | None:
-        """Those that are engines."""
+        """The teachers that are engines; None: there are none."""
         run = self.prepared.resolved.run
         engines: dict[str, TokenScorer] = {}
         for name, url in run.teacher.teachers:
@@ -292,7 +292,7 @@ class RunProcesses:
         evals: Sequence[PreparedEval],
         stack: contextlib.AsyncExitStack,
     ) -> Evaluator | None:
-        """`resolved`, `evals`: whose rewards know where the frozen models are."""
+        """`resolved`, `evals`: their rewards already have the URLs of the frozen models."""
         prepared = self.prepared
         if not evals:
             return None
@@ -340,10 +340,10 @@ class RunProcesses:
                 and not main.cancelled()
                 and isinstance(main.exception(), EngineError | WorkerError)
             ):
-                # What died says why; what was waiting for it does not.
+                # The process that died says why; those that were waiting for it don't know.
                 await asyncio.wait(watchers, timeout=_REASON_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if any(watcher.done() for watcher in watchers):
-                # The cluster's own end has many consequences; it is told instead of them.
+                # If the cluster itself ended, that is the reason, and everything else a consequence.
                 await asyncio.wait([cluster], timeout=_CLUSTER_SECONDS)
             for watcher in watchers:
                 if watcher.done() and not watcher.cancelled():

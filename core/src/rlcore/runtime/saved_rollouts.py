@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from rlcore.api.types import Json
 
 ROLLOUTS = "rollouts"
-"""Their folder in a run's."""
+"""The folder of saved rollouts in a run's folder."""
 
 _SUFFIX = ".safetensors"
 
 
 def save_rollout(run_dir: Path, rollout: Rollout, batch: TrainBatch) -> None:
-    """`rollouts/STEP.safetensors`: `batch`, which is what `rollout` became."""
+    """Write `batch`, made from `rollout`, as `rollouts/STEP.safetensors`."""
     metrics = {name: value for name, value in rollout.metrics.items() if not name.startswith("time/")}
     save_batch(
         batch,
@@ -57,7 +57,7 @@ def rollout_files(given: str) -> tuple[Path, ...]:
 class SavedRollouts:
     """A producer that samples nothing: step n trains on the n-th of `files`, and the last one ends the run.
 
-    `minibatches`: optimizer steps for each. `vocabulary`: of the model, which tokens must be below.
+    `minibatches`: optimizer steps for each file. `vocabulary`: size of the model's; tokens must be below it.
     """
 
     files: Sequence[Path]
@@ -89,10 +89,10 @@ class SavedRollouts:
         return {}
 
     def load(self, state: Mapping[str, Json]) -> None:
-        """Nothing: see `state`."""
+        """Does nothing: see `state`."""
 
     def _rollout(self, step: int) -> Rollout:
-        """Tokens of other weights than those of the step are not fresh, whatever they were when saved."""
+        """The rollout of a step. Tokens that other weights sampled count as stale, unlike when saved."""
         begin = time.perf_counter()
         file = self.files[step - 1]
         about, batch = read_about(file), load_batch(file)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class SavesModels(Protocol):
-    """What a saver asks of the train workers."""
+    """The train workers, as a saver uses them."""
 
     async def stage(self, roles: Sequence[str]) -> None:
         """Copy the state of `roles`, so that training may go on."""
@@ -29,8 +29,8 @@ class SavesModels(Protocol):
 class Saver:
     """A context: its orderly end waits for the last write, any other end gives it up.
 
-    `root`: where a checkpoint is `root/STEP`. `keep`: how many of the newest stay; an older one goes only
-    once a newer one is complete. `saved`: told of the step and the folder of each that is complete.
+    `root`: holds the checkpoints as `root/STEP`. `keep`: how many of the newest stay; an older one goes only
+    once a newer one is complete. `saved`: called with step and folder of each complete checkpoint.
     """
 
     def __init__(

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from rlcore.runtime.placement import Nodes
 
 LOGS = "logs"
-"""Of the run's folder: where a server's log is."""
+"""The folder in a run's for the logs of servers."""
 
 
 class Servers:
-    """Those that share a bearer token: the engines, or the frozen models."""
+    """The servers that share a bearer token: the engines, or the frozen models."""
 
     def __init__(self, cluster: Cluster, resolved: Inference, token: str | None, spares: Spares) -> None:
-        """`token`: None where servers of others want none; `spares`: of the whole run."""
+        """`token`: None for servers of others that want none. `spares`: the spares of the whole run."""
         self._cluster = cluster
         self._resolved = resolved
         self.token = token
@@ -41,7 +41,7 @@ class Servers:
         registry: ServerRegistry | None = None,
         lags: bool = False,
     ) -> SupervisedEngine:
-        """See `SupervisedEngine`; its health is held to the run's limits."""
+        """See `SupervisedEngine`. The run's settings say how often its health is checked."""
         from rlcore.engines.supervised_engine import Health, SupervisedEngine
 
         run = self._resolved.run
@@ -63,7 +63,7 @@ class Servers:
         launches: Sequence[EngineLaunch],
         client: Callable[[str], EngineClient],
     ) -> ServerLauncher:
-        """Of the run's engine, a process for each of `launches` at its node; `client`: of its URL."""
+        """Launches the run's engine, a process for each of `launches` on its node. `client`: from its URL."""
 
         def supervisors() -> list[Actor]:
             return [
@@ -96,7 +96,7 @@ class Servers:
         routed_experts: bool = False,
         capabilities: Capabilities | None = None,
     ) -> EngineClient:
-        """Of the server at `url`. `engines`: how many are behind it; the others: see `EngineClient`."""
+        """A client for the server at `url`, with `engines` behind it. For the rest see `EngineClient`."""
         run = self._resolved.run
         engine = self._resolved.engine
         client: EngineClient = load(engine.build().client, engine.name)(

@@ -42,7 +42,7 @@ def _handled() -> list[signal.Signals]:
 
 
 def _ignore() -> None:
-    """From now on, for the process is about to end."""
+    """Ignore further signals, since the process is about to end."""
     global _ending_since
     _ending_since = time.monotonic()
     for number in _handled():
@@ -50,7 +50,7 @@ def _ignore() -> None:
 
 
 def _late(number: int, frame: FrameType | None) -> None:
-    """What the run has started ends with it, however it ends."""
+    """End the process at once, and with it everything that the run has started."""
     if time.monotonic() - _ending_since > END_LIMIT_S:
         os._exit(128 + number)
 

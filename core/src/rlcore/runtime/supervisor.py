@@ -29,7 +29,7 @@ class EngineSupervisor:
     """The actor that owns a server process of an engine, the only one or that of one of its nodes."""
 
     def __init__(self, plugin_files: Sequence[PluginFile], devices: Sequence[str] = ()) -> None:
-        """`devices`: the GPUs of the server, whatever this process was given; none: those."""
+        """`devices`: the GPUs of the server; empty: those that this process was given."""
         if devices:
             os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
         from rlcore.api.plugin_file import install_plugin_files
@@ -45,7 +45,7 @@ class EngineSupervisor:
         return free_port(host)
 
     def start(self, part: Part, launch: EngineLaunch) -> str:
-        """Start the server and wait until it answers; its URL. A further node's answers nobody."""
+        """Start the server, wait until it answers, return its URL. Only the first node's server answers."""
         from rlcore.engines.process import ServerProcess
         from rlcore.network import free_port
 
@@ -97,8 +97,8 @@ class ServerLauncher:
     ) -> None:
         """`supervisors`: makes the actors, whose processes are ready while others still start.
 
-        `launches`: of each node; several meet at `meeting_host`, the first one's.
-        `silent_s`: a supervisor without a sign of life for so long is dead.
+        `launches`: one for each node; several nodes meet at `meeting_host`, the host of the first.
+        `silent_s`: seconds without a sign of life after which a supervisor counts as dead.
         """
         self._name = name
         self._supervisors = supervisors
@@ -111,7 +111,7 @@ class ServerLauncher:
         self._answers = False
 
     async def start(self) -> EngineClient:
-        """A server, by its client."""
+        """Start a server; its client."""
         from rlcore.engines.fleet import first
 
         self._actors = self._actors or self._supervisors()
@@ -129,7 +129,7 @@ class ServerLauncher:
         return self._client(answer.result())
 
     async def died(self) -> str:
-        """The end of the log of a server that ended, or what became of its supervisor."""
+        """Why the server ended: the end of its log, or what happened to its supervisor."""
         from rlcore.engines.client import together
 
         try:
@@ -149,12 +149,12 @@ class ServerLauncher:
             actor.kill()
 
     async def _outlive(self, actor: Actor, start: Awaitable[str]) -> None:
-        """Raises when the server of a further node ends, for which the first one's would wait."""
+        """Raises if the server of a further node ends: the first node's server would wait for it."""
         await start
         await self._watch(actor)
 
     async def _watch(self, actor: Actor) -> None:
-        """Raises when its server ends, or the actor."""
+        """Raises when the server or the actor ends."""
         await within(None, self._name, watched(actor, self._silent_s, "--engine-health-limit"))
 
     async def _meeting(self) -> str:

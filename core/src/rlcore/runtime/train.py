@@ -36,9 +36,9 @@ def train(
 
     `resume`: the run folder (then `run_dir` is the same) whose newest checkpoint goes on, if there is one.
 
-    Raises `UserError` before any process is started, but for the one that imports where there is no Ray;
-    `RunError` afterwards, `Terminated` or KeyboardInterrupt for a signal that comes before the processes. In
-    every case everything that was started is stopped.
+    Raises `UserError` before any process starts (without Ray, one that imports has started), `RunError`
+    afterwards, and `Terminated` or KeyboardInterrupt for a signal before the processes. In every case it
+    stops everything that it started.
     """
     begin = time.monotonic()
     parts = (resolved.trainer, resolved.engine)
@@ -80,7 +80,7 @@ def train(
 
 @contextlib.contextmanager
 def _told(console: Display) -> Iterator[None]:
-    """Whoever ends the run sees at once that it ends, for that takes a while."""
+    """Tell at once that the run ends, since that takes a while."""
     try:
         yield
     except (KeyboardInterrupt, Terminated):

@@ -1,6 +1,6 @@
 """`TrainerGroup`: the train workers, as the loop sees them.
 
-Each holds a rank of every role, but of a critic that has workers of its own.
+Each worker holds a rank of every role, except a critic with workers of its own.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ START_SECONDS = 600.0
 STOP_SECONDS = 20.0
 CLOSE_SECONDS = 60.0
 TRAINING, CRITICS = "Train worker", "Critic worker"
-"""What the two kinds of worker are called in errors."""
+"""The names of the two kinds of worker in errors."""
 
 
 @dataclass(frozen=True)
 class _Task:
-    """What the workers are asked to do. `what` completes "did not finish …"; `flag` sets `limit_s`."""
+    """A task of the workers. `what` completes "did not finish …". `flag`: the flag that sets `limit_s`."""
 
     what: str
     limit_s: float
@@ -49,8 +49,8 @@ class _Task:
 class BundleSlot:
     """Where a rank, or a node of an engine, runs: a bundle of a placement group, and how many GPUs it takes.
 
-    `host`: its address in the cluster; `is_here`: whether that is this process's. `devices`: the GPUs that it
-    sees there, by the names that CUDA_VISIBLE_DEVICES has for them; none: the cluster says which.
+    `host`: its address in the cluster; `is_here`: whether that is the host of this process. `devices`: the
+    GPUs that it sees there, by their names for CUDA_VISIBLE_DEVICES; empty: the cluster decides.
     """
 
     bundle: tuple[Any, int]
@@ -78,7 +78,7 @@ class TrainerGroup:
         *,
         limits: LimitOptions,
     ) -> None:
-        """`critics`: slots for the ranks of a critic that has workers of its own; or none."""
+        """`critics`: a slot for each worker that has only a critic; empty: there are no such workers."""
         self._cluster = cluster
         self._limits = limits
         self._under_way: dict[_Task, float] = {}
@@ -95,7 +95,7 @@ class TrainerGroup:
         self._asleep: SleepLevel | None = None
         self._version: int | None = None
         self._weights_lock = asyncio.Lock()
-        """Held while they change, and while pieces of them are made, which are then of one version."""
+        """Held while weights change, and while pieces of them are made: all pieces are of one version."""
         self.device = ""
         """The name of the first worker's GPU."""
 
@@ -115,7 +115,7 @@ class TrainerGroup:
         self.device = await within(START_SECONDS, f"{TRAINING} 0", self._actors[0].call("device"))
 
     async def _connect(self, task: _Task, peers: Sequence[Sequence[Sequence[int]]]) -> None:
-        """Tell each worker of a critic that is apart who asks it, and each train worker whom it asks."""
+        """Tell each critic worker which train workers ask it, and each train worker whom to ask."""
         asked = Counter(number for mine in peers for ranks in mine for number in ranks)
         expected = [(asked[number],) for number in range(len(self._critics))]
         await self._answers(task, CRITICS, self._critics, "expect", expected, None)
@@ -156,7 +156,7 @@ class TrainerGroup:
             raise WorkerError(f"{error}{self._doing()}") from error
 
     def _doing(self) -> str:
-        """What the workers are at, as a sentence; empty: they rest."""
+        """A sentence about what the workers do at the moment; empty: nothing."""
         if not self._under_way:
             return ""
         task, since = next(iter(self._under_way.items()))
@@ -206,28 +206,28 @@ class TrainerGroup:
         return location
 
     async def broadcast(self, call: str, *arguments: Any) -> Any:
-        """What the publisher of rank 0 answers, beside training."""
+        """Have the publisher of rank 0 answer a call, beside training."""
         answer = self._actors[0].call("broadcast", call, *arguments, thread="broadcast")
         return await within(self._limits.save_timeout, f"{TRAINING} 0", answer)
 
     async def sleep(self, what: SleepLevel) -> int:
         """The models of the train workers leave the devices (`rlcore.Sleeper`).
 
-        The bytes that the devices have back, of the rank that gives most.
+        Returns the bytes freed on the device where that is most.
         """
         async with self._weights_lock:
             return await self._sleep(what)
 
     async def wake(self) -> None:
-        """They are on the devices again, where they were not."""
+        """Bring the models back to the devices."""
         async with self._weights_lock:
             await self._wake()
 
     async def pieces(self, version: int) -> AsyncGenerator[Piece, None]:
         """Weights `version` bucket by bucket, each made when it is asked for (`StreamPublisher.pieces`).
 
-        Training waits meanwhile. Of a trainer that sleeps, only the policy's weights come back. OutdatedError
-        where it has others.
+        Training waits meanwhile. If the trainer sleeps, only the policy's weights come back. OutdatedError if
+        the trainer has another version by now.
         """
         from rlcore.engines.stream import OutdatedError
 

@@ -1,4 +1,4 @@
-"""Where weights come from that are converted: a checkpoint of a run, or a Hugging Face directory."""
+"""The weights to convert: those of a run's checkpoint, or of a Hugging Face directory."""
 
 from __future__ import annotations
 

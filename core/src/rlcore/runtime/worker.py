@@ -104,7 +104,7 @@ class RankWorker:
         self._staged: dict[str, Staged] = {}
 
     def listen(self, host: str) -> int:
-        """Of rank 0: the port at `host` where the process group meets."""
+        """Called on rank 0: the port at `host` where the process group meets."""
         from rlcore.network import listen
 
         self._listener = listen(host)
@@ -125,7 +125,7 @@ class RankWorker:
         self._roles[role].load(Path(folder))
 
     def watch(self) -> None:
-        """A sign of life, from a thread of its own: a long step is none of its business (see `watched`)."""
+        """Give a sign of life, from a thread of its own, so that a long step is no silence (`watched`)."""
         time.sleep(BEAT_SECONDS)
 
     def device(self) -> str:
@@ -264,13 +264,13 @@ class TrainWorker(RankWorker):
         self._pieces = self._publisher.pieces(self._policy.hf_tensors(), sends=self._sends, tells=self._tells)
 
     def next_piece(self) -> Piece | None:
-        """On the rank that tells, the next one; None: there is none, or this is another rank."""
+        """The next piece, on the rank that tells; None: there is none, or this is another rank."""
         assert self._pieces is not None, "opened before"
         piece = next(self._pieces, None)
         return piece if self._tells else None
 
     def close_weights(self) -> None:
-        """No more are made. A policy that was asleep goes back to sleep."""
+        """Make no more pieces. A policy that was asleep goes back to sleep."""
         if self._pieces is not None:
             self._pieces.close()
             self._pieces = None
@@ -278,11 +278,11 @@ class TrainWorker(RankWorker):
             self._policy.sleep("all")
 
     def broadcast(self, call: str, *arguments: Any) -> Any:
-        """On rank 0, beside training: what its publisher answers to the driver's."""
+        """On rank 0, beside training: have its publisher answer a call of the driver's."""
         return self._publisher.answer(call, *arguments)
 
     def sleep(self, what: SleepLevel) -> int:
-        """All models leave the device (`rlcore.Sleeper`); the bytes that it has back."""
+        """All models leave the device (`rlcore.Sleeper`). Returns the bytes freed."""
         self._asleep = what
         return sum(model.sleep(what) for model in self._sleepers)
 
@@ -317,21 +317,21 @@ def roles_of(setup: WorkerSetup, hooks: Sequence[ModelHook], *, critic: bool) ->
 
 
 def policy_optimizer(run: RunConfig) -> OptimizerSettings:
-    """Of the policy, whose first step comes after those of the critic alone."""
+    """The policy's optimizer. The policy takes its first step after those that train the critic alone."""
     steps = run.steps - run.critic.critic_warmup_steps
     return _scheduled(run.optimizer, steps, run.optimizer.warmup_of(steps))
 
 
 def critic_optimizer(run: RunConfig) -> OptimizerSettings:
-    """Of the critic, which begins with the run."""
+    """The critic's optimizer. The critic takes its first step when the run begins."""
     given = run.critic.optimizer(run.optimizer)
-    # what is the policy's own share of steps is as long for the critic
+    # the policy's warm-up, a share of its own steps, is as long for the critic
     counted = run.steps - (run.critic.critic_warmup_steps if run.critic.critic_lr_warmup_steps is None else 0)
     return _scheduled(given, run.steps, given.warmup_of(counted))
 
 
 def _scheduled(given: OptimizerOptions, steps: int, warmup: int) -> OptimizerSettings:
-    """Over `steps` rollouts, of which the first `warmup` are those of the warm-up."""
+    """The schedule over `steps` rollouts. The first `warmup` of them are the warm-up."""
     return OptimizerSettings(
         lr=given.lr,
         lr_schedule=given.lr_schedule,
