@@ -260,7 +260,7 @@ class ForkServer:
 
 def name_process(name: str) -> None:
     """What `ps -o comm` and `top` show for this process; 15 characters."""
-    _prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()))
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()), 0, 0, 0)
 
 
 def main(control: str, leash: str, content: str, prepare: str, *preload: str) -> None:
@@ -272,10 +272,6 @@ def main(control: str, leash: str, content: str, prepare: str, *preload: str) ->
 def _path() -> str:
     """What this process imports from."""
     return os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-
-
-def _prctl(option: int, value: Any) -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
 def _end_with(leash: int) -> None:

@@ -69,18 +69,13 @@ class Inference:
     @property
     def context_length(self) -> int:
         """Tokens of the longest prompt plus the longest response, evaluations included."""
-        return self.run.sampling.max_prompt_tokens + max(
-            self.run.sampling.max_response_tokens, *self._eval_tokens
-        )
+        sampling, evaluated = self.run.sampling, (one.config.max_tokens or 0 for one in self.evals)
+        return sampling.max_prompt_tokens + max([sampling.max_response_tokens, *evaluated])
 
     def parts(self) -> list[Part]:
         """Every part that is chosen, those of the evaluations too."""
         own = [part for one in self.evals for part in (one.source, one.reward, one.generator) if part]
         return [*own, self.generator, self.engine, *self.rewards]
-
-    @property
-    def _eval_tokens(self) -> list[int]:
-        return [0, *(one.config.max_tokens or 0 for one in self.evals)]
 
 
 @dataclass(frozen=True, kw_only=True)

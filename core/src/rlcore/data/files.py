@@ -167,14 +167,11 @@ class FileSource:
         shared = {content: prompt_id for content, prompt_id in hashed if content in kept_out}
         if shared:
             content = next(content for content in kept_out if content in shared)
+            trained = ", ".join(location.path for location in self._config.locations)
             raise DataError(
-                f"{path}: {len(shared)} held-out prompts are also in {self._said}, the first is"
+                f"{path}: {len(shared)} held-out prompts are also in {trained}, the first is"
                 f" {kept_out[content]} (there {shared[content]}); a held-out prompt must not be trained on."
             )
-
-    @property
-    def _said(self) -> str:
-        return ", ".join(location.path for location in self._config.locations)
 
 
 def _with_responses(prompt: Prompt, given: tuple[str | Messages, ...]) -> Prompt:

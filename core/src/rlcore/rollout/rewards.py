@@ -50,7 +50,7 @@ class RewardPool:
         plugin_files: Sequence[PluginFile] = (),
         tokenizer: str | None = None,
     ) -> None:
-        self._name = _named(parts)
+        self._name = " + ".join(repr(part.name) for part in parts)
         self._fork_server = RewardForkServer(parts, plugin_files, memory_gib, tokenizer)
         self._workers = [_Worker(self._fork_server, self._name, timeout) for _ in range(workers)]
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
@@ -131,10 +131,6 @@ class RewardPool:
 def _without_routing(sample: Sample) -> Sample:
     """What a reward is sent: the experts' bytes are of no use to it."""
     return sample.but(routed_experts="") if sample.routed_experts else sample
-
-
-def _named(parts: Sequence[RewardPart]) -> str:
-    return " + ".join(repr(part.name) for part in parts)
 
 
 class _Worker:

@@ -296,7 +296,7 @@ def _weights_dir(prepared: Served) -> Path:
     run = prepared.resolved.run
     if not prepared.engine_urls:
         # Twice the file: bf16 weights may be published as fp32.
-        size = 2 * _weight_bytes(Path(prepared.model.path))
+        size = 2 * sum(file.stat().st_size for file in Path(prepared.model.path).glob("*.safetensors"))
         whole = size if run.serving.check_weights_every else 0  # what a check loads anew
         return shared_dir("weights", prepared.resolved.engine.build().room(size) + whole)
     root = Path(run.serving.engine_weights_dir or prepared.run_dir)
@@ -304,7 +304,3 @@ def _weights_dir(prepared: Served) -> Path:
     with writing(folder):
         folder.mkdir(parents=True)
     return folder
-
-
-def _weight_bytes(model: Path) -> int:
-    return sum(file.stat().st_size for file in model.glob("*.safetensors"))
