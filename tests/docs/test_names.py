@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pages
 import pytest
-import yaml  # type: ignore[import-untyped]  # it ships no types
+import yaml
 
 from rlcore.config.evals import EvalConfig
 from rlcore.plugins.loader import Switches

@@ -111,6 +111,18 @@ def test_a_script_that_reads_itself_ends(tmp_path: Path) -> None:
     assert of_script(path, {}).flags == {"--lr": ("$A",)}
 
 
+def test_a_file_that_the_script_writes_is_read_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(
+        "GPUS=64\nFILE=$(mktemp /tmp/x_XXXX.yaml)\nOTHER=/tmp/other.yaml\n"
+        "cat > \"${FILE}\" <<'END'\na: ${GPUS}\n--lr: 3\nEND\ncat >$OTHER <<-X\nb: 1\nX\n"
+        'ARGS=(--sglang-config "$FILE" --lr 1 --data $OTHER)\npython3 train.py ${ARGS[@]}\n'
+    )
+    found = of_script(path, {})
+    assert found.flags == {"--sglang-config": ("FILE",), "--lr": ("1",), "--data": ("/tmp/other.yaml",)}
+    assert found.files == {"FILE": "a: 64\n--lr: 3", "/tmp/other.yaml": "b: 1"}
+
+
 @pytest.mark.parametrize("text", ["X", "=3", "a b=3"])
 def test_a_variable_has_a_name_and_a_value(text: str) -> None:
     with pytest.raises(ConfigError, match=r"--var: found .*, expected NAME=VALUE"):

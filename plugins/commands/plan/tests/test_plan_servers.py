@@ -140,6 +140,11 @@ def test_a_critic_on_ranks_of_its_own_has_a_phase(planned: Any) -> None:
     work = Workload(tokens=16384)
     assert items["activations"] == largest(DENSE, layout, work, host, values=True).activations
     assert found["memory"]["roles"] == 0, "nothing of it is on the policy's ranks"
+    alone = planned(RUN.replace('"ppo"', '"grpo"'))["host_bytes_per_node"]
+    hosted = 4 * (critic.hosted + critic.copies)
+    assert found["host_bytes_per_node"] == max(alone, hosted), "8 and 4 ranks are on two nodes"
+    together = planned(RUN + own, "--gpus-per-node", "16")["host_bytes_per_node"]
+    assert together == alone + hosted
     device = planned(RUN + own + "critic.megatron.optimizer_cpu_offload = false\n")
     items = _phases(device)["train the critic"]["items"]
     on_device = states(DENSE, layout, "bf16", 0, values=True)
@@ -155,6 +160,17 @@ def test_a_critic_beside_the_policy_has_fields_of_its_own(planned: Any) -> None:
     assert hosted["memory"]["role_states"] == critic.gradients
     assert found["memory"]["role_states"] == critic.gradients + critic.optimizer
     assert found["host_bytes_per_node"] < hosted["host_bytes_per_node"]
+
+
+@pytest.mark.parametrize(
+    ("role", "more"), [("reference", "kl_coef = 0.1\n"), ("teacher", "distill_coef = 0.1\n"), ("critic", "")]
+)
+def test_a_role_beside_the_policy_has_the_size_of_its_own_model(planned: Any, role: str, more: str) -> None:
+    """Of 36 layers, where the policy has 64."""
+    algo = "ppo" if role == "critic" else "grpo"
+    found = planned(RUN.replace('"ppo"', f'"{algo}"') + f'{more}{role}_model = "qwen3-8b"\n')
+    small = states(SMALL, EIGHT, "bf16", 0, values=role == "critic")
+    assert found["memory"]["roles"] == pytest.approx(small.weights, rel=1e-4), "but for padding"
 
 
 def _model(path: Path, name: str, **changes: Any) -> Path:

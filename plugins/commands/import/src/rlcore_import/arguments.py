@@ -1,16 +1,17 @@
 """From a run script, or a list of arguments, to flags and their values.
 
-Of bash, only what run scripts are made of is read: assignments of one line, arrays, `source`, and variables
-as far as they are plain. Nothing is executed.
+Of bash, only what run scripts are made of is read: assignments of one line, arrays, `source`, files that
+`cat` writes, and variables as far as they are plain. Nothing is executed.
 """
 
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rlcore import ConfigError
@@ -24,6 +25,8 @@ _DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?-([^{}]*)\}")
 _SUM = re.compile(r"\$\(\(([^()]*)\)\)")
 _SEQUENCE = re.compile(r"\$\(seq (\d+) (?:(\d+) )?(\d+)\)")
 _ENTRY = re.compile(r"\S*\btrain\w*\.py")
+_WRITES = re.compile(r"""\s*cat\s*>\s*["']?([^\s"']+)["']?\s*<<-?\s*["']?(\w+)["']?\s*""")
+"""A file that the script writes: its path, and the word that ends its text."""
 _PASSED_ON = re.compile(r"\$\{\w+\[@\]\}|\$\{?[@*]\}?")
 """Arrays, which are read by name, and the script's own arguments: `rlcore import` takes them behind it."""
 _OPERATOR = re.compile(r"""(?P<quoted>"(?:\\.|[^"\\])*"|'[^']*'|\\.)|(?:(?<=\s)\d)?[|&;<>]""")
@@ -34,10 +37,14 @@ MOST_SCRIPTS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """`flags`: in the order of their first mention, each with its values. `entry`: the program, if named."""
+    """`flags`: in the order of their first mention, each with its values. `entry`: the program, if named.
+
+    `files`: the texts that a script writes as it runs, by the words that stand for their paths in `flags`.
+    """
 
     flags: Mapping[str, tuple[str, ...]]
     entry: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 def of_words(words: Sequence[str]) -> Arguments:
@@ -63,12 +70,12 @@ def of_script(path: Path, given: Mapping[str, str]) -> Arguments:
     """Of a bash script; `given`: variables that it sets as it runs. ConfigError where it has no flags."""
     script = _Script(variables=dict(given), fixed=frozenset(given))
     script.read(path)
-    words = list(script.words())
+    words = [_path(word) if _path(word) in script.files else word for word in script.words()]
     if not any(word.startswith("--") for word in words):
         raise ConfigError(
             f"{path}: found no flags, expected a run script with arrays of them, such as ROLLOUT_ARGS=(…)."
         )
-    return of_words(words)
+    return replace(of_words(words), files=script.files)
 
 
 @dataclass
@@ -80,6 +87,7 @@ class _Script:
     arrays: dict[str, list[str]] = field(default_factory=dict)
     used: list[str] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
     read_scripts: int = 0
 
     def read(self, path: Path) -> None:
@@ -93,6 +101,8 @@ class _Script:
         for line in lines:
             if array := _ARRAY.match(line):
                 self._array(array, line, lines)
+            elif writes := _WRITES.fullmatch(line):
+                self._write(writes, lines)
             elif _starts_training(line):  # perhaps with variables in front: `A=1 python3 train.py …`
                 self._command(line)
             elif assigned := _ASSIGNED.fullmatch(line):
@@ -139,6 +149,11 @@ class _Script:
             rest = _uncommented(next(lines, ")"))
         body.append(rest.rstrip().removesuffix(")"))
 
+    def _write(self, writes: re.Match[str], lines: Iterator[str]) -> None:
+        path, end = writes.groups()
+        body = itertools.takewhile(lambda line: line.strip() != end, lines)
+        self.files[_path(self.expand(path))] = self.expand("\n".join(body))
+
     def _assign(self, name: str, value: str) -> None:
         if name in self.fixed:
             return
@@ -160,6 +175,12 @@ class _Script:
         self.used += [name for name in _USED.findall(line) if name not in self.used]
         if _starts_training(line):
             self.commands.append(_first_command(_uncommented(line)))
+
+
+def _path(word: str) -> str:
+    """A path of the script, or the name of the variable that holds it."""
+    variable = _PLAIN.fullmatch(word)
+    return variable[1] or variable[2] if variable else word
 
 
 def _sequence(found: re.Match[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,7 @@ def _arguments(words: tuple[str, ...], given: dict[str, str]) -> Arguments:
     if words[0].startswith("--") or first.suffix == ".py" or words[0].startswith("python"):
         return of_words(words)
     script, more = of_script(first, given), of_words(words[1:])
-    return Arguments(flags={**script.flags, **more.flags}, entry=more.entry or script.entry)
+    return replace(script, flags={**script.flags, **more.flags}, entry=more.entry or script.entry)
 
 
 def _report(found: Translation[Any]) -> None:

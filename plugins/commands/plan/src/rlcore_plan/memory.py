@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from rlcore import ModelFacts
 from rlcore_plan.activations import Batch, saved, workspace
 from rlcore_plan.buffers import lay_out
-from rlcore_plan.layout import Layout
-from rlcore_plan.weights import Weight, stage as weights_of_stage
+from rlcore_plan.layout import Layout, last_stage
+from rlcore_plan.weights import stage as weights_of_stage
 
 BYTES = {"fp32": 4, "bf16": 2}
 GRADIENT = MASTER = 4
@@ -48,15 +47,37 @@ class Optimizer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Beside:
+    """A model on the policy's ranks. `stages`: as of a `Layout`, whose other sizes are the policy's."""
+
+    facts: ModelFacts
+    stages: tuple[int, ...] = ()
+
+    def divided(self, layout: Layout) -> Layout:
+        """The policy's `layout` for this model; where its pipeline is another one, as a search divides."""
+        is_own = len(self.stages) == layout.pipeline
+        return replace(
+            layout, stages=self.stages if is_own else last_stage(self.facts.layers, layout.pipeline)
+        )
+
+    def weights(self, layout: Layout, stage: int, dtype: str) -> int:
+        """Bytes on a rank of `stage`, without gradients."""
+        found = weights_of_stage(self.facts, self.divided(layout), stage)
+        return sum(weight.numel for weight in found) * BYTES[dtype]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Roles:
     """The models beside the policy on its ranks. `critic`: its optimizer; None: there is none there.
 
-    `reference`: "none", "resident" or "swapped".
+    `reference`: "none", "resident" or "swapped". `reference_model`, `critic_model` None: as the policy.
     """
 
     critic: Optimizer | None = None
+    critic_model: Beside | None = None
     reference: str = "none"
-    teacher: ModelFacts | None = None
+    reference_model: Beside | None = None
+    teacher: Beside | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,22 +197,17 @@ def _open_batches(layout: Layout, work: Workload, stage: int) -> float:
 
 def _others(facts: ModelFacts, layout: Layout, work: Workload, stage: int, roles: Roles) -> States:
     """The models beside the policy, together."""
+    policy = Beside(facts=facts, stages=layout.stages)
     critic = States(weights=0, gradients=0, optimizer=0)
     if roles.critic is not None:
-        critic = states(facts, layout, work.dtype, stage, roles.critic, values=True)
-    plain = _plain(weights_of_stage(facts, layout, stage), work.dtype)
-    resident = plain if roles.reference == "resident" else 0
-    if roles.teacher is not None:
-        even = replace(layout, stages=())  # its layers are others
-        resident += _plain(weights_of_stage(roles.teacher, even, stage), work.dtype)
+        own = roles.critic_model or policy
+        critic = states(own.facts, own.divided(layout), work.dtype, stage, roles.critic, values=True)
+    resident = [roles.reference_model or policy] if roles.reference == "resident" else []
+    resident += [roles.teacher] if roles.teacher else []
+    weights = sum(model.weights(layout, stage, work.dtype) for model in resident)
     # swapped: the reference's own weights, and the policy's while it computes
-    swapped = 2 * plain if roles.reference == "swapped" else 0
-    return replace(critic, weights=critic.weights + resident, hosted=critic.hosted + swapped)
-
-
-def _plain(weights: Sequence[Weight], dtype: str) -> int:
-    """Bytes of a model without gradients."""
-    return sum(weight.numel for weight in weights) * BYTES[dtype]
+    swapped = 2 * policy.weights(layout, stage, work.dtype) if roles.reference == "swapped" else 0
+    return replace(critic, weights=critic.weights + weights, hosted=critic.hosted + swapped)
 
 
 def largest(

@@ -89,15 +89,28 @@ def needs(facts: ModelFacts, layout: Layout, run: Run, machines: Machines) -> Ne
     phases = tuple(_phases(facts, memory, run, machines))
     asleep = run.is_colocated and bool(run.engines)
     host = memory.host + (_slept(memory, run.sleep) if asleep else 0)
-    return Needs(memory=memory, phases=phases, host=host * min(machines.per_node, layout.world))
+    policy = host * min(machines.per_node, layout.world)
+    return Needs(memory=memory, phases=phases, host=_host(policy, layout, run.critic, machines))
+
+
+def _host(policy: int, layout: Layout, critic: Critic | None, machines: Machines) -> int:
+    """Of the fullest node: the policy's or the critic's, or the one that has both."""
+    if critic is None:
+        return policy
+    ranks = critic.layout.world
+    own = _critic_memory(critic).host * min(machines.per_node, ranks)
+    return policy + own if layout.world + ranks <= machines.per_node else max(policy, own)
+
+
+def _critic_memory(critic: Critic) -> Memory:
+    """Of its fullest rank."""
+    return largest(critic.facts, critic.layout, critic.work, critic.optimizer, values=True)
 
 
 def _phases(facts: ModelFacts, memory: Memory, run: Run, machines: Machines) -> Iterator[Phase]:
     yield _training("train", memory, machines)
     if run.critic is not None:
-        own = run.critic
-        fullest = largest(own.facts, own.layout, own.work, own.optimizer, values=True)
-        yield _training("train the critic", fullest, machines)
+        yield _training("train the critic", _critic_memory(run.critic), machines)
     if run.engines:
         yield _publication(facts, memory, run, machines)
     for engines in run.engines:

@@ -20,7 +20,7 @@ from rlcore import (
     read_settings,
 )
 from rlcore_plan.layout import Layout
-from rlcore_plan.memory import Critic, Optimizer, Roles, Workload
+from rlcore_plan.memory import Beside, Critic, Optimizer, Roles, Workload
 from rlcore_plan.phases import Run
 from rlcore_plan.published import read_facts
 
@@ -187,21 +187,32 @@ def critic_of(file: File, facts: ModelFacts, layout: Layout) -> Critic | None:
 
 def trained_by(file: File, facts: ModelFacts, layout: Layout) -> Run:
     """What the run's trainer does, without engines. ConfigError."""
-    teacher = file.value("teacher_model")
     beside = file.has_critic and file.value("critic_workers") == "same"
     return Run(
         work=workload(file, layout),
         optimizer=_optimizer(file.role("")),
         roles=Roles(
             critic=_optimizer(file.role(CRITIC)) if beside else None,
+            critic_model=_beside(file, CRITIC) if beside else None,
             reference=file.value("reference_placement") if file.value("kl_coef") else "none",
-            teacher=read_facts(teacher, file.registry) if teacher else None,
+            reference_model=_beside(file, "reference") if file.value("kl_coef") else None,
+            teacher=_beside(file, "teacher"),
         ),
         critic=critic_of(file, facts, layout),
         is_colocated=file.value("placement") == "colocate",
         sleep=str(file.settings.get("sleep", "none")),
         bucket=int(file.fields("engine").number("bucket_mb", BUCKET_MB) * MEGABYTE),
     )
+
+
+def _beside(file: File, role: str) -> Beside | None:
+    """The model of a role on the policy's workers; None: it is the run's, or there is none. ConfigError."""
+    model = file.value(f"{role}_model")
+    if not model:
+        return None
+    facts = read_facts(model, file.registry)
+    chunks = file.trainer.stage_layers(file.role(role).values, facts.layers)
+    return Beside(facts=facts, stages=tuple(sum(each) for each in chunks))
 
 
 def workload(file: File, layout: Layout) -> Workload:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rlcore import ConfigError, Registry
@@ -21,11 +21,15 @@ RECIPES = {
 
 @dataclass(frozen=True)
 class Run:
-    """The flags of one run, without their dashes. `entry`: train.py or train_async.py, if it was named."""
+    """The flags of one run, without their dashes. `entry`: train.py or train_async.py, if it was named.
+
+    `files`: what the script writes, by what stands for the path in `flags`.
+    """
 
     flags: Mapping[str, tuple[str, ...]]
     entry: str
     registry: Registry
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def has(self, name: str) -> bool:
         """Whether `--name` is given."""

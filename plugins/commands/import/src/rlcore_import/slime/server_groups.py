@@ -32,13 +32,13 @@ class _Group:
 
 def engine_groups(run: Run) -> Said | Settings:
     """Of the file that the run names; what slime has beside them is said. ConfigError."""
-    path = Path(run.text(SGLANG_CONFIG))
-    if not path.is_file():
+    path = run.text(SGLANG_CONFIG)
+    if path not in run.files and not Path(path).is_file():
         return impossible(
             f"{path} is not here: bring it, or write its server groups as --engine-group and its frozen "
             "models as --frozen"
         )
-    models = _models(path)
+    models = _models(path, run.files)
     if len(models) > 1:
         others = ", ".join(str(model.get("name")) for model in models[1:])
         return impossible(f"it serves {others} too: write models that are not trained as --frozen")
@@ -52,10 +52,10 @@ def engine_groups(run: Run) -> Said | Settings:
     return _settings(groups, run)
 
 
-def _models(path: Path) -> Sequence[Mapping[str, Any]]:
-    """What the file serves. ConfigError."""
+def _models(path: str, written: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
+    """What the file serves; `written`: by the script, where it does so. ConfigError."""
     try:
-        found = yaml.safe_load(path.read_text())
+        found = yaml.safe_load(written[path] if path in written else Path(path).read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"--sglang-config {path}: found no YAML ({error}).".replace("\n", " ")) from error
     models = found.get("sglang") if isinstance(found, Mapping) else None
@@ -64,7 +64,7 @@ def _models(path: Path) -> Sequence[Mapping[str, Any]]:
     return models
 
 
-def _group(given: Any, model: Mapping[str, Any], run: Run, path: Path) -> _Group:
+def _group(given: Any, model: Mapping[str, Any], run: Run, path: str) -> _Group:
     """ConfigError where its GPUs are not a number of servers."""
     if not isinstance(given, Mapping):
         raise ConfigError(f"--sglang-config {path}: found {given!r}, expected a server group.")

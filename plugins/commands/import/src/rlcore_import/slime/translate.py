@@ -41,7 +41,7 @@ def translate(arguments: Arguments, registry: Registry) -> Translation[Run]:
         for flag, values in arguments.flags.items()
         if not any("$" in value for value in values)  # refused one by one
     }
-    run = Run(flags=flags, entry=arguments.entry, registry=registry)
+    run = Run(flags=flags, entry=arguments.entry, registry=registry, files=arguments.files)
     found = Translation(table(), COMPUTED, run, settings=_defaults(run))
     for flag, values in arguments.flags.items():
         found.add(flag, values)
