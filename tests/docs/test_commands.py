@@ -17,7 +17,7 @@ from rlcore_qwen.tiny import tiny
 
 SKIPPED = re.compile(r"--resume|--reward (brevity|nines)\b|\bNAME\b|^…?( *$| +[^-])")
 """Of a run that is there already; a part of the package that the reader has just installed; no command."""
-INSTALLED = re.compile(r"\b(brevity|nines|NAME)\b")
+INSTALLED = re.compile(r"\b(brevity|nines|acme|NAME)\b")
 """What `rlcore plugins` is asked about in the pages: a part of the reader's own."""
 PRESETS = ("qwen3", "llama", "glm", "deepseek", "qwen3-8b", "qwen3-32b", "qwen3-235b-a22b")
 OF_MODELS = ("--model", "--teacher-model", "--reference-model", "--critic-model")
