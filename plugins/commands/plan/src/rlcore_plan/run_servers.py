@@ -26,6 +26,12 @@ def run_of(file: File, facts: ModelFacts, layout: Layout) -> Run:
     """What the run does beside training. ConfigError."""
     run = trained_by(file, facts, layout)
     engines = tuple(_engines(file)) if file.generates else ()
+    if len({one.gpus for one in engines}) > 1:
+        found = ", ".join(f"{one.group}: {one.gpus}" for one in engines)
+        raise ConfigError(
+            f"--config {file.path}: {GROUP}: found engines of several sizes ({found} GPUs), expected the "
+            "same for all."
+        )
     return replace(run, engines=engines, frozen=tuple(_frozen(file)))
 
 
