@@ -217,6 +217,8 @@ def main() -> None:
     alone = next(row["groups/s"] for row in found if row["workers"] == min(args.workers))
     for row in found:
         row["times as fast"] = row["groups/s"] / alone
+        away = row["workers' CPU, µs a sample"]
+        row["workers that one driver feeds"] = int(away / row["driver's CPU, µs a sample"]) or None
     publish("rollout_workers", facts, {"rows": found, "all": rows}, table(found), dry=args.dry)
 
 

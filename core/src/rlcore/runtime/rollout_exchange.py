@@ -38,8 +38,7 @@ class Call:
         self, prompt_ids: PackedInts, n: int, seed: int, rid: str, sampling: Sampling | None
     ) -> list[Any]:
         """What its context says."""
-        found = await self.ctx.complete(tuple(prompt_ids), n=n, seed=seed, rid=rid, sampling=sampling)
-        return list(found)
+        return list(await self.ctx.complete(prompt_ids, n=n, seed=seed, rid=rid, sampling=sampling))
 
     async def score(self, changes: Sequence[Any]) -> Sequence[Any]:
         """The same, as changes of what was given."""

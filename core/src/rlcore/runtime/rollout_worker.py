@@ -40,6 +40,8 @@ class RolloutWorker:
     """`put` and `take` carry messages. `take` and `watch` have threads of their own."""
 
     def __init__(self, plugin_files: Sequence[PluginFile]) -> None:
+        # A worker has one core, and there may be as many workers as cores: no threads in the tokenizer.
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         from rlcore.api.plugin_file import install_plugin_files
 
         # Classes of file plugins must be importable before anything that holds them is unpickled.
@@ -82,9 +84,15 @@ class RolloutWorker:
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
 
     def send(self, what: FromWorker, number: int, content: bytes = b"") -> None:
-        """Tell the driver. Thread-safe."""
+        """Tell the driver. Thread-safe. Messages of one turn of the event loop go together."""
         with self._arrived:
             self._messages.append(Message(what, number, content))
+            is_first = len(self._messages) == 1
+        if is_first:
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        with self._arrived:
             self._arrived.notify()
 
     async def ask(self, what: FromWorker, *content: Any) -> Any:
