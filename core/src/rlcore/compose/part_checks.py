@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rlcore.api.config import flag_name
 from rlcore.api.inputs import Input, TrainsOn
 from rlcore.api.part import Part
-from rlcore.api.part_config import GroupConfig, Neighbor, PartConfig
+from rlcore.api.part_config import Neighbor, PartConfig
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.sentences import said, unread
@@ -52,9 +52,7 @@ def given_complaints(resolved: Resolved) -> Iterator[str]:
 
 def own_complaints(resolved: Resolved) -> Iterator[str]:
     """What each part's config objects to (`PartConfig.complaints`)."""
-    chosen: list[tuple[str, Part[GroupConfig]]] = [*resolved.batch_parts()]
-    chosen += [("reward", part) for part in resolved.rewards]
-    chosen += [("filter", part) for part in resolved.filters]
+    chosen = resolved.group_parts()
     neighbors = [Neighbor(kind=kind, name=part.name, config=part.config) for kind, part in chosen]
     others = (resolved.generator, *resolved.model_hooks, *resolved.trackers, *resolved.callbacks)
     yield from complaints_of((*(part for _, part in chosen), *others), resolved.run, neighbors)
@@ -70,10 +68,7 @@ def complaints_of(parts: Iterable[Part], run: RunConfig, neighbors: Sequence[Nei
 def group_complaints(resolved: Resolved) -> Iterator[str]:
     """A part that compares the samples of a prompt needs a group of at least two."""
     size = resolved.run.data.group_size
-    siblings: list[tuple[str, Part[GroupConfig]]] = [*resolved.batch_parts()]
-    siblings += [("reward", part) for part in resolved.rewards]
-    siblings += [("filter", part) for part in resolved.filters]
-    for kind, part in siblings:
+    for kind, part in resolved.group_parts():
         need = part.config.needed_group_size()
         if size < need:
             yield (

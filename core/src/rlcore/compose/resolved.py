@@ -12,6 +12,7 @@ from rlcore.api.part_config import (
     CorrectionConfig,
     EngineConfig,
     FilterConfig,
+    GroupConfig,
     LossConfig,
     TrainerConfig,
     ValueLossConfig,
@@ -125,6 +126,12 @@ class Resolved(Inference):
             yield "correction", part
         if self.value_loss is not None:
             yield "value_loss", self.value_loss
+
+    def group_parts(self) -> list[tuple[str, Part[GroupConfig]]]:
+        """Kind and part of everything that sees all samples of a prompt."""
+        chosen: list[tuple[str, Part[GroupConfig]]] = [*self.batch_parts()]
+        chosen += [("reward", part) for part in self.rewards]
+        return [*chosen, *(("filter", part) for part in self.filters)]
 
     @property
     def needs(self) -> frozenset[Input]:

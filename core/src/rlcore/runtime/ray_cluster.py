@@ -181,17 +181,14 @@ def connect_ray(address: str | None, *, cpus: int, gpus: int, reaper: Reaper) ->
         for number, handler in handlers.items():
             signal.signal(number, handler)
         found = int(ray.cluster_resources().get("GPU", 0))
-        started = (
-            {child.name(): child.pid for child in psutil.Process().children()} if address is None else {}
-        )
-        own = {f"Ray's process {name!r}": started[name] for name in _HEAD if name in started}
+        own = _head_processes() if address is None else {}
         yield RayCluster(ray=ray, gpus=found, address=address, reaper=reaper, own=own)
 
 
 def _head_processes() -> dict[str, int]:
     """Name → pid of the processes that a local cluster can't do without."""
-    children = [(child.name(), child.pid) for child in psutil.Process().children()]
-    return {f"Ray's process {name!r}": pid for name, pid in children if name in _HEAD}
+    children = {child.name(): child.pid for child in psutil.Process().children()}
+    return {f"Ray's process {name!r}": children[name] for name in _HEAD if name in children}
 
 
 @contextlib.contextmanager
