@@ -57,16 +57,9 @@ class Http:
         """The JSON (or text) that DELETE `path` answers. Never repeated."""
         return _parsed(await self._answer("DELETE", path, None, timeout_s))
 
-    async def post(
-        self,
-        path: str,
-        body: Mapping[str, Any],
-        *,
-        timeout_s: float,
-        headers: Mapping[str, str] | None = None,
-    ) -> Any:
+    async def post(self, path: str, body: Mapping[str, Any], *, timeout_s: float) -> Any:
         """The JSON (or text) that POST `path` answers. Never repeated."""
-        return _parsed(await self._answer("POST", path, body, timeout_s, headers))
+        return _parsed(await self._answer("POST", path, body, timeout_s))
 
     async def post_bytes(
         self,
