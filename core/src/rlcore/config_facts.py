@@ -8,7 +8,7 @@ from typing import Any
 from rlcore.api.model_facts import ExpertFacts, LatentFacts, ModelFacts
 
 EXPERT_FIELDS = ("num_experts", "n_routed_experts", "num_local_experts")
-"""What config.json calls the number of experts, by family."""
+"""The names that config.json has for the number of experts, by family."""
 
 
 def decoder_facts(

@@ -64,7 +64,7 @@ class Forked:
         return code
 
     def send_signal(self, number: int) -> None:
-        """As `os.kill`, of a process that still runs."""
+        """Like `os.kill`; does nothing once the process has ended."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
@@ -183,7 +183,7 @@ class ForkServer:
 
     @property
     def pid(self) -> int:
-        """Of the server that this object started."""
+        """The process id of the server that this object started."""
         assert self._server is not None, "it runs, and is not that of another process"
         return self._server if isinstance(self._server, int) else self._server.pid
 
@@ -259,7 +259,7 @@ class ForkServer:
 
 
 def name_process(name: str) -> None:
-    """What `ps -o comm` and `top` show for this process; 15 characters."""
+    """Set the name that `ps -o comm` and `top` show for this process; 15 characters."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()), 0, 0, 0)
 
 
@@ -270,7 +270,7 @@ def main(control: str, leash: str, content: str, prepare: str, *preload: str) ->
 
 
 def _path() -> str:
-    """What this process imports from."""
+    """The paths that this process imports from."""
     return os.pathsep.join(entry or os.getcwd() for entry in sys.path)
 
 
@@ -355,7 +355,7 @@ class _Running(NamedTuple):
 
 
 def _end_tied(running: Mapping[int, _Running]) -> None:
-    """They are awaited, for where nobody does it they stay as zombies."""
+    """Kill the tied processes, and wait for them: otherwise they stay as zombies."""
     tied = [pid for pid, process in running.items() if process.tied]
     for pid in tied:
         for end in (os.killpg, os.kill):  # one that was just forked leads no group yet

@@ -91,7 +91,7 @@ class Run:
 
     @property
     def checkpoints(self) -> list[Path]:
-        """Those that are complete, the oldest first."""
+        """The complete ones, the oldest first."""
         return checkpoints(self.folder / CHECKPOINTS)
 
 
@@ -154,7 +154,7 @@ def _text(value: Any) -> str:
 
 
 def _command(name: str, settings: Mapping[str, Any], answers: Collection[int] = (0,)) -> dict[str, Any]:
-    """What the command says as JSON. `answers`: its exit codes where it does."""
+    """The JSON that the command prints. `answers`: the exit codes with which it prints any."""
     with tempfile.TemporaryDirectory(prefix="rlcore-functions-") as folder:
         given = write_functions(settings, OF_FUNCTIONS, Path(folder))
         output, code = _finished([*_program(), name, *arguments(given)])

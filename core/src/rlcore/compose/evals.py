@@ -43,7 +43,7 @@ class EvalSet:
     generator: Part | None = None
 
     def judged_by(self, of_run: tuple[RewardPart, ...]) -> tuple[RewardPart, ...]:
-        """What judges it: its own reward, or the rewards of the run."""
+        """The rewards that judge it: its own, or those of the run."""
         return of_run if self.reward is None else (RewardPart(**vars(self.reward)),)
 
     def flat(self) -> dict[str, Any]:

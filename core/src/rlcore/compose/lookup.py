@@ -23,7 +23,7 @@ def text_of(key: str, setting: Setting) -> str:
 
 
 def find_entry(registry: Registry, kind: Kind, key: str, setting: Setting) -> Entry:
-    """What the choice `key` names. Raises `UserError`."""
+    """The entry that the choice `key` names. Raises `UserError`."""
     return registry.find(kind, text_of(key, setting), setting.layer.at(key))
 
 

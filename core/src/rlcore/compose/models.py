@@ -69,7 +69,7 @@ def read_config(path: str | Path, asked: str = "--model") -> Mapping[str, Any]:
 
 
 def read_config_file(file: Path, asked: str) -> Mapping[str, Any]:
-    """As `read_config`, of the file itself."""
+    """Like `read_config`, for the path of the file itself."""
     try:
         config = parse_json(file.read_text())
     except OSError as error:

@@ -51,7 +51,7 @@ def given_complaints(resolved: Resolved) -> Iterator[str]:
 
 
 def own_complaints(resolved: Resolved) -> Iterator[str]:
-    """What each part's config objects to (`PartConfig.complaints`)."""
+    """The objections of each part's config (`PartConfig.complaints`)."""
     chosen = resolved.group_parts()
     neighbors = [Neighbor(kind=kind, name=part.name, config=part.config) for kind, part in chosen]
     others = (resolved.generator, *resolved.model_hooks, *resolved.trackers, *resolved.callbacks)
@@ -59,7 +59,7 @@ def own_complaints(resolved: Resolved) -> Iterator[str]:
 
 
 def complaints_of(parts: Iterable[Part], run: RunConfig, neighbors: Sequence[Neighbor] = ()) -> Iterator[str]:
-    """What the configs of `parts` object to, those that may."""
+    """The objections of the configs of `parts`, as far as they may object."""
     for part in parts:
         if isinstance(part.config, PartConfig):
             yield from part.config.complaints(part.name, run, neighbors)

@@ -143,7 +143,7 @@ class Resolved(Inference):
 
     @property
     def critic_needs(self) -> frozenset[Input]:
-        """Of `needs`, the inputs of the critic's returns.
+        """The part of `needs` that the critic's returns need.
 
         A warm-up of the critic alone computes only these.
         """

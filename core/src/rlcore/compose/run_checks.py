@@ -141,7 +141,7 @@ def _complaints(
 
 
 def _half_complaints(resolved: Resolved) -> Iterator[str]:
-    """What does not suit `--only rollout` or `--only train`."""
+    """Settings that do not suit `--only rollout` or `--only train`."""
     debug, run = resolved.run.debug, resolved.run
     if debug.only is not None and resolved.trains_on is not TrainsOn.ROLLOUTS:
         yield (

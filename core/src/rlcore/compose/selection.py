@@ -204,7 +204,7 @@ class Selection:
         return merged
 
     def passing(self) -> Iterator[tuple[Entry, type[PassingConfig]]]:
-        """Of `table_owners`, those that are selected."""
+        """Those of `table_owners` that are selected."""
         selected = [self.entries.get(kind) for kind in PASSING_KINDS]
         yield from ((entry, config) for entry, config in table_owners(self.registry) if entry in selected)
 

@@ -24,7 +24,7 @@ def unread(run: RunConfig, names: tuple[str, ...], reason: str) -> Iterator[str]
 
 
 def unread_flags(settings: Mapping[str, Setting], names: tuple[str, ...], reason: str) -> Iterator[str]:
-    """As `unread`, for settings whose default is not empty, such as a learning rate.
+    """Like `unread`, for settings whose default is not empty, such as a learning rate.
 
     Only a flag shows that the user meant it. A file may be the output of `--dry-run`, which holds every
     setting.

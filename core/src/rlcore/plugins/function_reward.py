@@ -51,10 +51,10 @@ OF_GROUP: Mapping[str, Give] = {
 """A function with one of these parameters is called once for each group; then each parameter is a list."""
 
 SLIME = (frozenset({"args", "sample"}), frozenset({"args", "samples"}))
-"""Of slime's functions for a sample, and for a group."""
+"""The parameters of slime's functions for a sample, and for a group."""
 
 SLIME_TYPES = "slime.utils.types"
-"""Where slime's own samples are, for functions that ask for nothing else."""
+"""The module of slime's own samples, for functions that ask for nothing else."""
 
 TRL_LOGS = frozenset({"log_metric", "log_extra"})
 """Functions that TRL gives: for a number, which becomes a part, and for texts, which go nowhere."""

@@ -65,7 +65,7 @@ LIST_KINDS = tuple(kind for kind in (*PART_KINDS, *RUN_KINDS) if kind in NESTED)
 """Kinds of which a run takes any number of parts, in order. Of every other kind it takes one."""
 
 REQUIRED_LISTS = (Kind.REWARD,)
-"""Of `LIST_KINDS`, those that a run on rollouts needs at least one part of."""
+"""The kinds of `LIST_KINDS` of which a run on rollouts needs at least one part."""
 
 OPTIONAL_KINDS = (Kind.VALUE_LOSS, Kind.PRODUCER)
 """Kinds that may be chosen as none. For a producer, none means the default that suits the run."""
@@ -162,7 +162,7 @@ def config_of(kind: Kind, config: type[Config]) -> type[Config]:
 
 
 def check(kind: Kind, record: object) -> str | None:
-    """What is wrong with a record that a hook of `kind` yielded; None where nothing is."""
+    """The fault of a record that a hook of `kind` yielded; None: it has none."""
     expected = next(record_type for found, record_type in HOOKS.values() if found is kind)
     if type(record) is not expected:
         return f"the {kind} hook yielded {record!r}, expected a record of type {expected.__name__}"

@@ -31,7 +31,7 @@ OWN = frozenset(
 )
 """The columns that core makes itself. An extra of such a name is refused."""
 AS_EXTRAS = frozenset({Input.TEACHER_LOG_PROBS, Input.GREEDY_REWARD})
-"""Of these, the columns that core makes from extras which it adds to the samples."""
+"""Those of these columns that core makes from extras of its own."""
 
 
 def extra_columns(

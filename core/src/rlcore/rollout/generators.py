@@ -29,7 +29,7 @@ class Generators:
 
     @property
     def parts(self) -> list[Part]:
-        """Those that one was built for."""
+        """The parts whose generators are built."""
         return [part for part, _ in self._built]
 
     def of(self, part: Part) -> Generator:
@@ -81,7 +81,7 @@ def build_generator(part: Part) -> Generator:
 
 
 def name_of(generator: Generator) -> str:
-    """What errors call it."""
+    """Its name in errors."""
     return str(getattr(generator, "name", type(generator).__name__))
 
 

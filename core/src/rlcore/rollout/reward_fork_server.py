@@ -49,7 +49,7 @@ class RewardProcess:
         return self._process.started(0)
 
     def exit_code(self, limit_s: float) -> int | None:
-        """As `subprocess` tells it; None where it does not end within the limit."""
+        """The exit code as `subprocess` gives it; None if the process does not end within the limit."""
         with suppress(subprocess.TimeoutExpired):
             return self._process.wait(limit_s)
         return None

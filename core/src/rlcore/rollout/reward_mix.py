@@ -59,7 +59,7 @@ class RewardMix:
         ]
 
     def _counted(self, name: str, outcomes: Sequence[ScoreOrFailure]) -> list[ScoreOrFailure]:
-        """What the outcomes of one reward add to the sum."""
+        """The share of one reward in the sum."""
         part = self._parts[name]
         if part.ranked:
             outcomes = ranked(outcomes)

@@ -129,7 +129,7 @@ class RewardPool:
 
 
 def _without_routing(sample: Sample) -> Sample:
-    """What a reward is sent: the experts' bytes are of no use to it."""
+    """The sample as a reward gets it: without the bytes of routed experts, which it can't use."""
     return sample.but(routed_experts="") if sample.routed_experts else sample
 
 
@@ -169,7 +169,7 @@ class _Worker:
             raise PluginError(failure.reason)
 
     def judge(self, samples: list[Sample]) -> list[ScoreOrFailure]:
-        """What the reward says of each sample, or for each the reason why it says nothing."""
+        """The score of each sample, or the reason why it has none."""
         try:
             if self._child is None:
                 self.launch()

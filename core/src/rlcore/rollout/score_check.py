@@ -1,4 +1,4 @@
-"""What one reward says of the samples of a group, checked: a `Score`, or a `Failure` that says why not."""
+"""Checks the scores that one reward gives to a group. Each is a `Score`, or a `Failure` with a reason."""
 
 import math
 import traceback
@@ -20,7 +20,7 @@ class Failure:
 
 
 ScoreOrFailure = Score | Failure
-"""What a sample got."""
+"""The outcome for one sample."""
 
 
 def checked_scores(
@@ -42,7 +42,7 @@ def checked_scores(
 
 
 def failure_of(error: Exception) -> Failure:
-    """What went wrong, by the name of its type, and where: its last line that is not core's."""
+    """The failure for an error: the name of its type, and the last line outside of core."""
     name = type(error).__name__
     reason = f"{name}: {error}" if str(error) else name
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_core(frame.filename)]

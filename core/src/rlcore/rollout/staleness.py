@@ -32,7 +32,7 @@ def chosen_batch(
     by_age = sorted(waiting, key=lambda group: (age[group.group_id], group.group_id))
 
     def parted(forced: int) -> tuple[list[Group], list[Group]]:
-        """Those that go and those that are left, where the `forced` oldest go first."""
+        """The groups that go and those that stay. The `forced` oldest go first."""
         must = {group.group_id for group in by_age[:forced]}
         rest = [group for group in waiting if group.group_id not in must]
         return [*by_age[:forced], *rest[: batch - forced]], rest[batch - forced :]

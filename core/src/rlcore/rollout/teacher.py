@@ -87,7 +87,7 @@ def _probes(tokenizer: Tokenizer) -> list[str]:
 
 
 def client_of(run: RunConfig, url: str) -> EngineClient:
-    """Of the server at `url`, a teacher's."""
+    """A client for the teacher's server at `url`."""
     return EngineClient(
         url,
         os.environ.get(TOKEN) or None,
@@ -97,10 +97,10 @@ def client_of(run: RunConfig, url: str) -> EngineClient:
 
 
 class TokenScorer(Protocol):
-    """What a teacher is asked."""
+    """A teacher, as it is asked."""
 
     async def score(self, token_ids: Sequence[int], *, start: int) -> Sequence[float]:
-        """As `EngineClient.score`."""
+        """See `EngineClient.score`."""
         ...
 
 

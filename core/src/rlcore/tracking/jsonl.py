@@ -18,7 +18,7 @@ SAMPLES = "samples"
 TRAJECTORY = "trajectory"
 """The key of a saved sample that holds its tokens."""
 BROKEN = "\ufffd"
-"""What a decoder writes for a part of a character."""
+"""The character that a decoder writes for a part of a character."""
 
 
 class Jsonl(Tracker):
