@@ -193,8 +193,8 @@ def test_a_block_of_toml_is_a_run(
     assert set(values) <= set(printed)
 
 
-REWARD_OF = {"reward": ["exact_match", "format"], "instruction_id_list": ["ifeval"], "label": ["code"]}
-"""Which rewards a row is for, by a key that it has."""
+REWARDS_OF = {"reward": ["exact_match", "format"], "instruction_id_list": ["ifeval"]}
+"""Which rewards a row is for, by a key that it has; otherwise its label tells."""
 
 
 @pytest.mark.parametrize("block", pages.blocks("json"), ids=lambda block: f"{block.page}: {block.text[:30]}")
@@ -213,9 +213,11 @@ def test_a_block_of_json_is_data(
         return
     Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     keys = {*rows[0], *rows[0].get("metadata", {})}
-    rewards = next(names for key, names in REWARD_OF.items() if key in keys)
+    of_label = ["exact_match"] if isinstance(rows[0].get("label"), str) else ["code"]
+    rewards = next((names for key, names in REWARDS_OF.items() if key in keys), of_label)
     args = [flag for name in rewards for flag in ("--reward", name)]
     args += ["--algo", "grpo", "--model", "qwen3", "--data", "rows.jsonl", "--prompts-per-step", "1"]
+    args += ["--source.chat-template"] if any(isinstance(row["prompt"], list) for row in rows) else []
     assert run(["train", *args, "--dry-run"]) == 0, capsys.readouterr().err
 
 
