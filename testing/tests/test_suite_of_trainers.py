@@ -55,14 +55,6 @@ def load_file(path):
         reason="cannot be read",
     ),
     Fault(
-        name="same_dice",
-        file="model.py",
-        old='torch.set_rng_state(load_file(folder / RANDOM)["torch"])',
-        new="load_file(folder / RANDOM)",
-        missing=RESUMED,
-        reason="random numbers differs",
-    ),
-    Fault(
         name="bad_moments",
         file="model.py",
         old="        if finite:\n",
@@ -76,6 +68,24 @@ def load_file(path):
 """,
         missing=NOT_FINITE,
         reason="differs",
+    ),
+    Fault(
+        name="turning_order",
+        file="model.py",
+        old="for name, tensor in self._model.named_parameters())",
+        new="for name, tensor in [*self._model.named_parameters()][:: -1 if self._steps % 2 else 1])",
+        missing=PUBLISHED,
+        reason="the order is the same at every publication",
+    ),
+]
+MORE = [
+    Fault(
+        name="same_dice",
+        file="model.py",
+        old='torch.set_rng_state(load_file(folder / RANDOM)["torch"])',
+        new="load_file(folder / RANDOM)",
+        missing=RESUMED,
+        reason="random numbers differs",
     ),
     Fault(
         name="looks_at_the_loss",
@@ -94,12 +104,44 @@ def load_file(path):
         reason="it counts for the schedule",
     ),
     Fault(
-        name="turning_order",
+        name="own_errors",
         file="model.py",
-        old="for name, tensor in self._model.named_parameters())",
-        new="for name, tensor in [*self._model.named_parameters()][:: -1 if self._steps % 2 else 1])",
-        missing=PUBLISHED,
-        reason="the order is the same at every publication",
+        old='raise CheckpointError(f"{folder} cannot be read: {error}.") from error',
+        new="raise",
+        missing="what cannot be loaded is refused",
+        reason="FileNotFoundError",
+    ),
+    Fault(
+        name="first_weights",
+        file="trainer.py",
+        old="tensors = load_file(source.folder / MODEL)",
+        new="tensors = load_file(Path(source.spec.path) / MODEL)",
+        missing="a checkpoint becomes a directory that transformers loads",
+        reason="its log-probs are not the policy's",
+    ),
+    Fault(
+        name="fixed_rate",
+        file="model.py",
+        old=" * self.lr_scale",
+        new="",
+        missing="the learning rate is scaled",
+        reason="'half': ",
+    ),
+    Fault(
+        name="shows_nothing",
+        file="model.py",
+        old="            hook.built(view)\n",
+        new="            pass\n",
+        missing="what a hook freezes stays",
+        reason="its hooks are shown no parameters",
+    ),
+    Fault(
+        name="trains_all",
+        file="model.py",
+        old="            hook.built(view)\n",
+        new="            hook.built(view)\n        model.requires_grad_(True)\n",
+        missing="what a hook freezes stays",
+        reason="what is frozen was trained",
     ),
     Fault(
         name="detached_entropy",
@@ -115,6 +157,7 @@ def load_file(path):
         old="result.total.backward()",
         new="(result.total / len(rows)).backward()",
         missing="a step does not depend on how its batch is split",
+        reason="another loss or gradient norm",
     ),
     Fault(
         name="late_reference",
@@ -122,6 +165,7 @@ def load_file(path):
         old="mine.copy_(theirs)",
         new="mine.lerp_(theirs, 0.5)",
         missing="a reference stays until it takes over the policy",
+        reason="it is not the policy after `copy_weights`",
     ),
     Fault(
         name="light_sleeper",
@@ -129,11 +173,16 @@ def load_file(path):
         old="self._optimizer_away.move(moment for _, moment in self._moments())",
         new="self._optimizer_away.move(())",
         missing="a sleep frees the device and changes no bit",
+        reason="bytes are freed",
     ),
 ]
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize(
+    "fault",
+    [*FAULTS, *(pytest.param(fault, marks=pytest.mark.full) for fault in MORE)],
+    ids=lambda fault: fault.name,
+)
 def test_a_trainer_with_a_fault(fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, made = fault.name, fault.name.title().replace("_", "")
     write_package("trainer", name, "MIT", tmp_path / name)

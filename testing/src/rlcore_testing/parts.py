@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any, ClassVar, Self
 from unittest import SkipTest
 
 from rlcore.api.config import fields_of
-from rlcore.api.part_config import PartConfig
+from rlcore.api.part_config import EngineConfig, PartConfig, TrainerConfig
 from rlcore.api.records import Component
 from rlcore.api.run_config import RunConfig
 from rlcore.plugins.factories import check_factory
 from rlcore_testing.conformance import Conformance, Subject
 
 FACTORY = "its factory is where its record says"
+ROLES = ("critic", "reference", "teacher")
+"""The models that a run may have beside its policy."""
 
 
 class PartConformance(Conformance):
@@ -64,10 +68,17 @@ class PartConformance(Conformance):
 
     def test_its_complaints_are_sentences(self) -> None:
         """Of any run: those that do not fit it are refused by them."""
-        config = self.part.config
-        if not isinstance(config, PartConfig):
-            raise SkipTest("its config has none")
         for run in (RunConfig(), RunConfig.of(max_staleness=2, group_size=1)):
-            for said in config.complaints(self.part.name, run, ()):
+            for said in self._complaints(run):
                 assert isinstance(said, str), f"it gave {said!r}"
                 assert said.endswith("."), f"{said!r} is no sentence"
+
+    def _complaints(self, run: RunConfig) -> Iterable[str]:
+        config = self.part.config
+        if isinstance(config, PartConfig):
+            return config.complaints(self.part.name, run, ())
+        if isinstance(config, EngineConfig):
+            return config.complaints(run, {})
+        if isinstance(config, TrainerConfig):
+            return chain(*(config.complaints(run, {}, roles) for roles in ((), ROLES)))
+        raise SkipTest("its config has none")

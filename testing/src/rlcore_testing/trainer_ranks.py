@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
+from rlcore.api.model_hook import ModelHook, ModelView
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.run_config import RunConfig
@@ -41,13 +40,17 @@ SMALL_BUDGET = 30
 
 
 def build(port: int, part: Part, bridge: Part, path: str, **roles: Any) -> Models:
-    """The models of the one rank; a reference of the same directory where `reference` is true."""
+    """The models of the one rank; a reference of the same directory where `reference` is true.
+
+    `hooks`: of the policy.
+    """
     trainer: Trainer = part.build()
     fields = trainer.fields(RunConfig(), {}, gpu=torch.cuda.is_available())
     spec = ModelSpec(path=path, bridge=bridge, fields=fields)
     rank = trainer.join(Rendezvous(rank=0, world_size=1, host="127.0.0.1", port=port, seed=3), fields)
     reference = spec if roles.get("reference") else None
-    return rank.build(Roles(policy=spec, optimizer=SETTINGS, reference=reference))
+    hooks = roles.get("hooks", ())
+    return rank.build(Roles(policy=spec, optimizer=SETTINGS, reference=reference, hooks=hooks))
 
 
 def policy_of(port: int, part: Part, bridge: Part, path: str) -> TrainedPolicy:
@@ -57,31 +60,31 @@ def policy_of(port: int, part: Part, bridge: Part, path: str) -> TrainedPolicy:
     return policy
 
 
-def _forward(policy: Any, batch: TrainBatch, budget: int = BUDGET, **more: Any) -> dict[str, Tensor]:
+def forward(policy: Any, batch: TrainBatch, budget: int = BUDGET, **more: Any) -> dict[str, Tensor]:
     outputs: dict[str, Tensor] = policy.forward(
         batch, temperature=TEMPERATURE, tokens_per_rank=budget, **more
     )
     return outputs
 
 
-def _train(policy: TrainedPolicy, seed: int, loss: Any = linear_loss, budget: int = BUDGET) -> Any:
+def train(policy: TrainedPolicy, seed: int, loss: Any = linear_loss, budget: int = BUDGET) -> Any:
     return policy.train(random_batch(8, seed), loss, temperature=TEMPERATURE, tokens_per_rank=budget)
 
 
-def _weights(policy: TrainedPolicy) -> dict[str, Tensor]:
+def weights_of(policy: TrainedPolicy) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu().clone() for name, tensor in policy.hf_tensors()}
 
 
-def _apart(one: Tensor, other: Tensor) -> float:
+def apart(one: Tensor, other: Tensor) -> float:
     """The largest difference, NaN where one is not a number."""
     assert one.shape == other.shape
     return float((one - other).abs().max())
 
 
-def _largest(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+def largest(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
     """The largest difference of all, NaN where one is not a number (`max` would pass over it)."""
     assert one.keys() == other.keys()
-    return float(torch.tensor([_apart(one[name], other[name]) for name in one]).max())
+    return float(torch.tensor([apart(one[name], other[name]) for name in one]).max())
 
 
 def log_probs(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, float]:
@@ -91,16 +94,16 @@ def log_probs(rank: int, world: int, port: int, part: Part, bridge: Part, path: 
         every, wanted = hf_distributions(hf_model(path), batch)
     named = with_given(batch)
     given = named.per_token["given"]
-    outputs = _forward(policy, batch, entropy=True, top=3)
+    outputs = forward(policy, batch, entropy=True, top=3)
     assert outputs["log_probs"].dtype == torch.float32
     assert outputs["log_probs"].device.type == outputs["top_ids"].device.type == "cpu"
     best = every.topk(3).values
     return {
-        "log_probs": _apart(outputs["log_probs"], wanted),
-        "entropy": _apart(outputs["entropy"], entropy_of(every)),
-        "top_log_probs": _apart(outputs["top_log_probs"], best),
-        "top_ids": _apart(every.gather(1, outputs["top_ids"]), best),  # of equal tokens, any will do
-        "chosen": _apart(_forward(policy, named, chosen="given")["top_log_probs"], every.gather(1, given)),
+        "log_probs": apart(outputs["log_probs"], wanted),
+        "entropy": apart(outputs["entropy"], entropy_of(every)),
+        "top_log_probs": apart(outputs["top_log_probs"], best),
+        "top_ids": apart(every.gather(1, outputs["top_ids"]), best),  # of equal tokens, any will do
+        "chosen": apart(forward(policy, named, chosen="given")["top_log_probs"], every.gather(1, given)),
     }
 
 
@@ -134,70 +137,63 @@ def gradient(rank: int, world: int, port: int, part: Part, bridge: Part, path: s
 def split(rank: int, world: int, port: int, part: Part, bridge: Part, path: str, budget: int) -> Any:
     """What a step gives under a bound of tokens, and the weights after it."""
     policy = policy_of(port, part, bridge, path)
-    scores = _forward(policy, random_batch(8), budget)["log_probs"]
-    result = _train(policy, 0, budget=budget)
-    return scores, result.loss, result.grad_norm, _weights(policy)
-
-
-def saved(rank: int, world: int, port: int, part: Part, bridge: Part, path: str, folder: str) -> Any:
-    """Saved after two steps: what the third step and the random numbers are without a break."""
-    policy = policy_of(port, part, bridge, path)
-    _train(policy, 0), _train(policy, 1)
-    torch.rand(5)  # a new process begins with other random numbers
-    staged = policy.stage()
-    third = _after(policy, 2)
-    staged.write(Path(folder))
-    return third
-
-
-def resumed(rank: int, world: int, port: int, part: Part, bridge: Part, path: str, folder: str) -> Any:
-    """The same from there, by another process, which has only the folder."""
-    policy = policy_of(port, part, bridge, path)
-    policy.load(Path(folder))
-    return _after(policy, 2)
-
-
-def _after(policy: TrainedPolicy, seed: int) -> tuple[tuple[float, float, float], dict[str, Tensor]]:
-    """Loss, norm and learning rate of a step; then the weights, and random numbers."""
-    step = _train(policy, seed)
-    return (step.loss, step.grad_norm, step.lr), {**_weights(policy), "random numbers": torch.rand(4)}
-
-
-def published(rank: int, world: int, port: int, part: Part, bridge: Part, path: str, folder: str) -> Any:
-    """The names of two publications, and how far transformers' model of the second is from the policy."""
-    from safetensors.torch import save_file
-
-    policy = policy_of(port, part, bridge, path)
-    before = _weights(policy)
-    _train(policy, 0)
-    after = _weights(policy)
-    out = Path(folder)
-    out.mkdir()
-    (out / "config.json").write_text(json.dumps(json.loads((Path(path) / "config.json").read_text())))
-    save_file({name: tensor.contiguous() for name, tensor in after.items()}, out / "model.safetensors")
-    batch = random_batch(8, seed=5)
-    with torch.no_grad():
-        _, wanted = hf_distributions(hf_model(str(out)), batch)
-    gap = _apart(_forward(policy, batch)["log_probs"], wanted)
-    return list(before), list(after), _largest(before, after), gap
+    scores = forward(policy, random_batch(8), budget)["log_probs"]
+    result = train(policy, 0, budget=budget)
+    return scores, result.loss, result.grad_norm, weights_of(policy)
 
 
 def not_finite(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, Any]:
     """Two steps, and between them two that cannot be taken."""
     policy = policy_of(port, part, bridge, path)
-    _train(policy, 0)
-    before = _weights(policy)
-    bad = [_train(policy, 0, loss) for loss in (no_number, no_slope)]
-    moved = _largest(before, _weights(policy))
-    lr = _train(policy, 1).lr
-    return {"finite": [one.finite for one in bad], "moved": moved, "lr": lr, "weights": _weights(policy)}
+    train(policy, 0)
+    before = weights_of(policy)
+    bad = [train(policy, 0, loss) for loss in (no_number, no_slope)]
+    moved = largest(before, weights_of(policy))
+    lr = train(policy, 1).lr
+    return {"finite": [one.finite for one in bad], "moved": moved, "lr": lr, "weights": weights_of(policy)}
 
 
 def undisturbed(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, Any]:
     """The two steps that `not_finite` takes."""
     policy = policy_of(port, part, bridge, path)
-    _train(policy, 0)
-    return {"lr": _train(policy, 1).lr, "weights": _weights(policy)}
+    train(policy, 0)
+    return {"lr": train(policy, 1).lr, "weights": weights_of(policy)}
+
+
+def scaled(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, float]:
+    """Learning rates of two steps, with a half and with none of the scheduled one."""
+    policy = policy_of(port, part, bridge, path)
+    policy.lr_scale = 0.5
+    half = train(policy, 0).lr
+    policy.lr_scale, before = 0.0, weights_of(policy)
+    none = train(policy, 1).lr
+    return {"half": half, "none": none, "moved": largest(before, weights_of(policy))}
+
+
+class FreezeEmbedding(ModelHook):
+    """Freezes what the trainer calls an embedding, and counts what it is shown."""
+
+    def __init__(self) -> None:
+        self.shown, self.frozen = 0, 0
+
+    def built(self, model: ModelView) -> None:
+        for name, parameter in model.parameters.items():
+            self.shown += 1
+            if "embed" in name:
+                parameter.requires_grad_(False)
+                self.frozen += 1
+
+
+def frozen(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> Any:
+    """How many parameters a hook was shown and froze, and how far each published weight went in two steps."""
+    hook = FreezeEmbedding()
+    policy = build(port, part, bridge, path, hooks=(hook,)).policy
+    assert policy is not None
+    assert policy.view is not None, "`TrainedPolicy.view` is what the hooks see at each step"
+    before = weights_of(policy)
+    train(policy, 0), train(policy, 1)
+    after = weights_of(policy)
+    return hook.shown, hook.frozen, {name: apart(before[name], after[name]) for name in before}
 
 
 def reference(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, float]:
@@ -205,16 +201,16 @@ def reference(rank: int, world: int, port: int, part: Part, bridge: Part, path: 
     models, batch = build(port, part, bridge, path, reference=True), random_batch(8)
     assert models.policy is not None
     assert models.reference is not None
-    first = _forward(models.reference, batch)["log_probs"]
-    _train(models.policy, 0)
-    kept = float((_forward(models.reference, batch)["log_probs"] - first).abs().max())
-    apart = float((_forward(models.policy, batch)["log_probs"] - first).abs().max())
+    first = forward(models.reference, batch)["log_probs"]
+    train(models.policy, 0)
+    kept = float((forward(models.reference, batch)["log_probs"] - first).abs().max())
+    gone = float((forward(models.policy, batch)["log_probs"] - first).abs().max())
     models.reference.copy_weights(models.policy)
-    new = _forward(models.policy, batch)["log_probs"]
+    new = forward(models.policy, batch)["log_probs"]
     return {
         "kept": kept,
-        "apart": apart,
-        "copied": float((_forward(models.reference, batch)["log_probs"] - new).abs().max()),
+        "apart": gone,
+        "copied": float((forward(models.reference, batch)["log_probs"] - new).abs().max()),
     }
 
 
@@ -226,24 +222,24 @@ def slept(rank: int, world: int, port: int, part: Part, bridge: Part, path: str)
     assert other is not None
     levels: tuple[SleepLevel, ...] = ("optimizer", "all")
     batch = random_batch(8)
-    scores = _forward(other, batch)["log_probs"]
+    scores = forward(other, batch)["log_probs"]
     results, freed, left, lent = [], [], [], []
     for seed, what in enumerate(levels):
-        _train(policy, seed)
+        train(policy, seed)
         policy.sleep("optimizer")
         published = [tensor for _, tensor in policy.hf_tensors()]
         freed.append(policy.sleep(what) + other.sleep(what))
         left.append(sum(tensor.untyped_storage().nbytes() for tensor in published))
         policy.sleep("optimizer")
-        lent.append(_weights(policy))
+        lent.append(weights_of(policy))
         policy.wake()
         other.wake()
-        results.append(_weights(policy))
-    moved = float((_forward(other, batch)["log_probs"] - scores).abs().max())
+        results.append(weights_of(policy))
+    moved = float((forward(other, batch)["log_probs"] - scores).abs().max())
     return {"weights": results, "lent": lent, "freed": freed, "left": left, "moved": moved}
 
 
 def awake(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> list[dict[str, Tensor]]:
     """The weights after each of the steps that `slept` takes."""
     policy = policy_of(port, part, bridge, path)
-    return [(_train(policy, seed), _weights(policy))[1] for seed in range(2)]
+    return [(train(policy, seed), weights_of(policy))[1] for seed in range(2)]
