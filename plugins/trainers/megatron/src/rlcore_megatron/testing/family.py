@@ -34,7 +34,7 @@ SMALL: Choice = {
     "num_experts": 8,
     "num_local_experts": 8,
     "n_routed_experts": 8,
-    "num_experts_per_tok": 3,
+    "num_experts_per_tok": 5,  # so that each expert has tokens of its own
     "num_nextn_predict_layers": 0,
 }
 """What takes the place of a size of config.json. A null stays: the model has no such matrix."""
@@ -83,7 +83,9 @@ def shrunk(config: Mapping[str, Any], layers: int = LAYERS) -> dict[str, Any]:
     if config.get("num_key_value_heads") == config.get("num_attention_heads"):
         fields["num_key_value_heads"] = SMALL["num_attention_heads"]
     if fields.get("n_group", 1) > 1:
-        fields |= {"n_group": 4, "topk_group": 2}
+        fields |= {"n_group": 4, "topk_group": 2, "num_experts_per_tok": 4}
+    if "qk_rope_head_dim" in fields:
+        fields.pop("head_dim", None)  # transformers takes it for the width of the positions
     return fields
 
 
