@@ -13,17 +13,17 @@ from rlcore.rollout.synchronous import SynchronousRollouts
 
 
 def synchronous_producer(config: Config, context: ProducerContext) -> Producer:
-    """The producer `rounds`: generates while the trainer waits."""
+    """The producer `synchronous`: generates while the trainer waits."""
     return SamplingProducer(SynchronousRollouts, **vars(context))
 
 
 def asynchronous_producer(config: Config, context: ProducerContext) -> Producer:
-    """The producer `stream`: generates while the trainer works."""
+    """The producer `asynchronous`: generates while the trainer works."""
     return SamplingProducer(AsynchronousRollouts, **vars(context))
 
 
 def offline_producer(config: Config, context: ProducerContext) -> Producer:
-    """The producer `given`: takes the responses of the data."""
+    """The producer `offline`: takes the responses of the data."""
     sampling = context.run.sampling
     prompts = PromptTokenizer(context.encoder.tokenizer, sampling.max_prompt_tokens)
     encoder = ResponseEncoder(prompts, sampling.max_response_tokens)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
-from typing import Protocol
 
 from rlcore.api.generation import GenerationClient, Generator, GroupScorer
 from rlcore.api.producer import PromptEncoder, Rollout
@@ -20,28 +19,8 @@ from rlcore.rollout.pipeline import RolloutPipeline
 from rlcore.rollout.prompt_queue import PromptQueue
 from rlcore.rollout.synchronous import SynchronousRollouts
 
-
-class Rollouts(Protocol):
-    """How rollouts are made: in turns with the consumer (`SynchronousRollouts`), or at the same time
-
-    (`AsynchronousRollouts`).
-    """
-
-    def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
-        """Rollouts of the steps `done` + 1 to `steps`."""
-        ...
-
-    def publication(self, version: int) -> AbstractAsyncContextManager[None]:
-        """The engines take up `version` within."""
-        ...
-
-    def published(self, version: int) -> None:
-        """The engines hold `version`."""
-        ...
-
-    def suspended(self) -> AbstractAsyncContextManager[None]:
-        """Within, no request is under way."""
-        ...
+Rollouts = SynchronousRollouts | AsynchronousRollouts
+"""How rollouts are made: in turns with the consumer, or at the same time."""
 
 
 class SamplingProducer:
@@ -55,7 +34,7 @@ class SamplingProducer:
 
     def __init__(
         self,
-        rollouts: type[SynchronousRollouts] | type[AsynchronousRollouts],
+        rollouts: type[Rollouts],
         *,
         run: RunConfig,
         cursor: Cursor,
@@ -100,8 +79,7 @@ class SamplingProducer:
             stop=run.sampling.stop,
             stop_token_ids=run.sampling.stop_token_ids,
         )
-        parts = (run, self._queue, self._engines, self._pipeline, self.sampling, version)
-        self._rollouts: Rollouts = rollouts(*parts)
+        self._rollouts = rollouts(run, self._queue, self._engines, self._pipeline, self.sampling, version)
 
     async def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
         """Rollouts of the steps `done` + 1 to `steps`.

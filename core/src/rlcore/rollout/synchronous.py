@@ -21,9 +21,9 @@ from rlcore.rollout.prompt_queue import PromptQueue
 class SynchronousRollouts:
     """Makes the rollout of a step with the weights that the engines hold, and nothing beyond it.
 
-    A round is dealt out whole, its requests begin together, and the next one begins when all have ended: what
-    the engines batch, and so every number, repeats. That is why this is not `Stream` with a bound of 0, which
-    starts a group as soon as there is room for it.
+    All requests of a round begin together, and the next round begins when all have ended. So the engines
+    compute the same batches in every run, and every number repeats. `AsynchronousRollouts` starts a group as
+    soon as there is room for it, so its batches differ, also with a bound of 0.
     """
 
     def __init__(
