@@ -7,18 +7,18 @@ from rlcore.api.part_config import ProducerConfig
 
 
 class SynchronousConfig(ProducerConfig):
-    """Config of the producer `rounds`."""
+    """Config of the producer `synchronous`."""
 
     asynchronous: ClassVar[bool | None] = False
 
 
 class AsynchronousConfig(ProducerConfig):
-    """Config of the producer `stream`."""
+    """Config of the producer `asynchronous`."""
 
     asynchronous: ClassVar[bool | None] = True
 
 
 class OfflineConfig(ProducerConfig):
-    """Config of the producer `given`."""
+    """Config of the producer `offline`."""
 
     trains_on: ClassVar[frozenset[TrainsOn]] = frozenset({TrainsOn.RESPONSES, TrainsOn.PAIRS})
