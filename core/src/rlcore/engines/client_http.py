@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from functools import partial
 from typing import Any
 
 import aiohttp
 import orjson
 
 from rlcore.api.errors import EngineError
+from rlcore.engines.client_answers import in_turn
 
 MESSAGE_CHARS = 600
 KEPT_S = 2.0
@@ -117,10 +119,11 @@ class Http:
         try:
             async with self._request(method, path, body, timeout_s, headers) as response:
                 await self._raise_for(path, response)
-                answer: bytes = await response.read()
+                pieces = [piece async for piece in response.content.iter_any()]
         except (aiohttp.ClientError, TimeoutError) as error:
             raise self._unreachable(path, error, timeout_s) from error
-        return answer
+        # Many long answers may end in one round of the event loop: each is joined in a round of its own.
+        return await in_turn(partial(b"".join, pieces), size=sum(map(len, pieces)))
 
     def _request(
         self,
