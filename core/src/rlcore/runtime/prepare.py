@@ -55,9 +55,12 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     """
     import torch
 
+    is_preset = resolved.model.path is None
     for part in resolved.parts():
         check_factory(part.factory, part.name)
-        part.load()
+        # A preset fits its own bridge, so the import of that, a second, is left to the workers.
+        if not (is_preset and part is resolved.model.bridge):
+            part.load()
     gpu = torch.cuda.is_available()
     trainer: Trainer = resolved.trainer.build()
     fields = trainer.fields(resolved.run, resolved.trainer_fields, gpu=gpu)
@@ -69,7 +72,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     check_model(resolved, hf_config)
     if not resolved.run.serving.engine_url:
         resolved.engine.build().check_model(hf_config)
-    if resolved.trainer.config.needs_bridge:
+    if resolved.trainer.config.needs_bridge and not is_preset:
         _check_bridge(resolved, path)
     encoder = _checked_encoder(resolved, path, hf_config)
     run = resolved.run
