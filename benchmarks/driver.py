@@ -154,7 +154,7 @@ async def drive(url: str, pool: RewardPool, args: argparse.Namespace) -> tuple[P
             fresh = new_samples(draw, PROMPT, count=args.samples, run_seed=0, prefix="")
             return await pipeline.generate(ctx, draw, fresh, lambda: versions)
 
-        await made(-1)  # the engine has made its answer, the client has asked what it can
+        await pipeline.score(await made(-1))  # what is made once, in engine, client and reward pool
         settle_heap()  # as a run does when it has started
         with phases.phase("client"):
             async with lag(lags):
@@ -229,10 +229,10 @@ def main() -> None:
                 f"≤ {CPU_LIMIT_US:g} µs": verdict(cpu <= CPU_LIMIT_US),
                 "bytes a token held": held,
                 f"≤ {BYTES_LIMIT:g} bytes": verdict(held <= BYTES_LIMIT),
-                "lag p99 ms": late[math.ceil(0.99 * len(late)) - 1],
+                "lag p99 ms": (p99 := late[math.ceil(0.99 * len(late)) - 1]),
                 "longest lag ms": late[-1],
                 "longest work between two ticks, CPU ms": busy,
-                f"≤ {LAG_LIMIT_MS:g} ms": verdict(busy <= LAG_LIMIT_MS),
+                f"all ≤ {LAG_LIMIT_MS:g} ms": verdict(max(p99, late[-1], busy) <= LAG_LIMIT_MS),
                 "tokens/s": rate,
                 f"GPUs at {GPU_TOKENS:g} tokens/s": int(rate / GPU_TOKENS),
             }
