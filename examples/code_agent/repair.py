@@ -20,15 +20,16 @@ from rlcore import (
     Prompt,
     Prompts,
     Sample,
-    Score,
     Source,
     Trajectory,
     hookimpl,
 )
 
 TRIES = 2
-TRY_TOKENS = 4
-FORM_LENGTH = 3
+NO_SUM = "pass"
+"""The program of a try that is no sum: it prints nothing."""
+TRY_TOKENS = 3
+"""Characters of `digit+digit`: the harness takes no more of a try."""
 
 
 class SumsConfig(Config):
@@ -56,36 +57,40 @@ class Sums:
 
 async def repair(ctx: GenerationContext, sample: Sample) -> Sample:
     """Try, look at the test, and try again. The last program is the sample's text."""
-    trajectory, status, program = Trajectory(ctx, sample), GenerationStatus.TRUNCATED, ""
+    trajectory = Trajectory(ctx, sample)
     tried: list[str] = []
-    for number in range(TRIES):
-        answer = await trajectory.answer(most=TRY_TOKENS)
-        tried.append(answer.text)
-        program = program_of(answer.text)
-        is_stopped = answer.finish_reason == "stop"
-        status = GenerationStatus.COMPLETED if is_stopped else GenerationStatus.TRUNCATED
-        if number + 1 == TRIES:
-            break
-        so_far = trajectory.end(GenerationStatus.COMPLETED, program, metadata={"tried": tried})
-        (judged,) = await ctx.score([so_far])
-        if judged.score is not None and passed(judged.score):
+    while len(tried) < TRIES:
+        tried.append((await trajectory.answer(most=TRY_TOKENS)).text)
+        so_far = trajectory.end(
+            GenerationStatus.COMPLETED,
+            program_of(tried[-1]),
+            metrics={"tries": float(len(tried))},
+            metadata={"tried": list(tried)},
+        )
+        if len(tried) == TRIES or await passed(ctx, so_far):
             break
         if not trajectory.observe(ctx.encode(f",{sample.prompt.text}")):
             break
-    metrics = {"tries": float(len(tried))}
-    return trajectory.end(status, program, metrics=metrics, metadata={"tried": tried})
+    return so_far
 
 
-def passed(score: Score) -> bool:
-    """Whether the program passed. Of several rewards each is a part; an evaluation has `code` alone."""
-    return score.parts.get("code", score.value) == 1
+async def passed(ctx: GenerationContext, sample: Sample) -> bool:
+    """Whether the program so far passes. What is no sum needs no sandbox to fail."""
+    if sample.text == NO_SUM:
+        return False
+    (judged,) = await ctx.score([sample])
+    if judged.score is None:
+        return False
+    # Of several rewards each is a part; an evaluation has `code` alone.
+    return judged.score.parts.get("code", judged.score.value) == 1
 
 
 def first_steps(sample: Sample) -> float:
     """From 0 to 1: how much of `digit+digit` the last try has, and how near its sum is to the number."""
     text, number = str(sample.metadata["tried"][-1]), int(str(sample.prompt.text).removesuffix("="))
     left, plus, right = text[:1], text[1:2], text[2:3]
-    form = [left.isdecimal(), plus == "+", right.isdecimal(), len(text) == FORM_LENGTH]
+    # The plus counts double: digits alone would be a dead end that pays well.
+    form = [left.isdecimal(), plus == "+", plus == "+", right.isdecimal()]
     near = 1 / (1 + abs(int(left) + int(right) - number)) if all(form) else 0.0
     return (sum(form) / len(form) + near) / 2
 
@@ -97,7 +102,7 @@ def program_of(expression: str) -> str:
     """
     left, plus, right = expression.partition("+")
     is_sum = plus and left.isdecimal() and right.isdecimal() and left.strip("0") and right.strip("0")
-    return f"print({int(left)} + {int(right)})" if is_sum else "pass"
+    return f"print({int(left)} + {int(right)})" if is_sum else NO_SUM
 
 
 @hookimpl

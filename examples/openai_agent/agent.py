@@ -12,21 +12,25 @@ from typing import Any
 import openai
 from openai.types.chat import ChatCompletionMessageParam
 
+CLIENT = openai.AsyncOpenAI(base_url="http://localhost", api_key="of-the-session")
+"""One pool of connections for all tasks: a client for each task costs more than its answers."""
+
 
 async def solve(session: Any) -> None:
     """One task, from its first message to a report. `session`: `rlcore_session.agents.AgentSession`."""
     messages: list[ChatCompletionMessageParam] = list(session.task["messages"])
     wanted = str(session.task["metadata"]["number"])
-    async with openai.AsyncOpenAI(base_url=session.openai_url, api_key=session.api_key) as client:
-        answer = await ask(client, messages)
-        if len(answer) != len(wanted):
-            again: ChatCompletionMessageParam = {"role": "user", "content": f",{wanted}="}
-            answer = await ask(client, [*messages, {"role": "assistant", "content": answer}, again])
+    client = CLIENT.with_options(base_url=session.openai_url, api_key=session.api_key)
+    answer = await ask(client, messages)
+    if len(answer) != len(wanted):
+        again: ChatCompletionMessageParam = {"role": "user", "content": f",{wanted}="}
+        answer = await ask(client, [*messages, {"role": "assistant", "content": answer}, again])
     hits = sum(a == b for a, b in zip(answer, wanted, strict=False))
     session.report(answer=answer, reward=hits / max(len(answer), len(wanted)))
 
 
 async def ask(client: openai.AsyncOpenAI, messages: list[ChatCompletionMessageParam]) -> str:
-    """The next message of the policy."""
-    done = await client.chat.completions.create(model="policy", messages=messages, max_tokens=6)
-    return done.choices[0].message.content or ""
+    """The next message of the policy. One that is cut off ends with an ellipsis, so it is too long."""
+    done = await client.chat.completions.create(model="policy", messages=messages, max_tokens=4)
+    (choice,) = done.choices
+    return (choice.message.content or "") + ("…" if choice.finish_reason == "length" else "")

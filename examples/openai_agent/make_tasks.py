@@ -4,7 +4,7 @@ import json
 import random
 from pathlib import Path
 
-TASKS, DIGITS = 500, 3
+TASKS, DIGITS = 500, 2
 
 
 def main() -> None:

@@ -32,6 +32,7 @@ from rlcore import (
 LETTERS = "acdeoprstvy"
 """Those that the tokenizer of the tiny preset knows."""
 QUERY_TOKENS = 4
+ANSWER_TOKENS = 4
 
 
 class Search:
@@ -76,7 +77,7 @@ def corpus(size: int, seed: int = 0) -> list[str]:
     names: dict[str, None] = {}
     while len(names) < size:
         names["".join(chance.choices(LETTERS, k=3))] = None
-    return [f"{name}:{chance.randrange(10):d}{chance.randrange(10):d}" for name in names]
+    return [f"{name}:{chance.randrange(1000):03d}" for name in names]
 
 
 class CorpusConfig(Config):
@@ -116,20 +117,24 @@ async def search(ctx: GenerationContext, sample: Sample) -> Sample:
     """A query of three letters, the document that is found, and the answer."""
     trajectory = Trajectory(ctx, sample)
     query = (await trajectory.answer(most=QUERY_TOKENS)).text
-    found = engine().best(query)
-    is_right = found.partition(":")[2] == sample.prompt.label
+    found = engine().best(query).partition(":")[2]
+    is_right = found == sample.prompt.label
     about = {"metadata": {"query": query}, "metrics": {"found": float(is_right)}}
     if not trajectory.observe(ctx.encode(f",{found}=")):  # nobody samples these tokens, so they are masked
         return trajectory.end(GenerationStatus.TRUNCATED, "", **about)
-    answer = await trajectory.answer()
+    answer = await trajectory.answer(most=ANSWER_TOKENS)
     status = GenerationStatus.COMPLETED if answer.finish_reason == "stop" else GenerationStatus.TRUNCATED
     return trajectory.end(status, answer.text, **about)
 
 
 def answered_by_search(sample: Sample) -> Score:
-    """Half for the query, half for the answer; each by the share of characters that are right."""
+    """Half for the query, half for the answer; each by the share of characters that are right.
+
+    An answer that does not end is worth half: otherwise three right digits earn as much without an end.
+    """
     query = _share(str(sample.metadata["query"]), str(sample.prompt.text).removesuffix("="))
     answer = _share(sample.text, str(sample.prompt.label))
+    answer *= 1.0 if sample.status is GenerationStatus.COMPLETED else 0.5
     return Score(value=(query + answer) / 2, parts={"query": query, "answer": answer})
 
 
