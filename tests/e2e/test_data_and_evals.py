@@ -72,7 +72,8 @@ def asks_a_frozen_model(run: Run, data: str, model: Path, rewards: Path) -> None
         "frozen:rm",
     )
     limits = ("--prompts", "8", "--max-prompt-tokens", "16", "--max-response-tokens", "16")
-    alone = run("eval", "--model", str(model), "--data", data, *frozen, *limits, "--json", limit=LONG_S)
+    own = ("--rollout-workers", "1", "--json")
+    alone = run("eval", "--model", str(model), "--data", data, *frozen, *limits, *own, limit=LONG_S)
     found = json.loads(alone.stdout)
     assert found["prompts"] == {"set_2": 8}
     assert not undocumented(f"eval/set/{name}" for name in found["eval"]["set_2"])
