@@ -11,6 +11,9 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 
+MEASURED = "benchmarks.md"
+"""Its tables name what was measured in words of their own."""
+
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`([^`\n]+)`")
 _COMMAND = re.compile(r"^\s*(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?rlcore (\w.*)$", re.MULTILINE)
@@ -60,7 +63,12 @@ def commands() -> Iterator[tuple[str, str]]:
     texts += [
         (block.page, match[2] or "") for block in blocks("python") if (match := _FILE.match(block.text))
     ]
-    texts += [(page.relative_to(ROOT).as_posix(), one) for page in PAGES for one in inline(page)]
+    texts += [
+        (page.relative_to(ROOT).as_posix(), one)
+        for page in PAGES
+        if page.name != MEASURED
+        for one in inline(page)
+    ]
     return iter(
         dict.fromkeys((page, line.strip()) for page, text in texts for line in _COMMAND.findall(text))
     )
