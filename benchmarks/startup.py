@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import statistics
 import sys
 import time
 from collections import defaultdict
+from pathlib import Path
 
 import psutil
 from common import (
@@ -104,6 +106,16 @@ def _phases(run: CommandRun) -> list[Row]:
     ]
 
 
+def _name(process: psutil.Process) -> str:
+    """Ray's processes name themselves; of a Python, its script or module."""
+    first, *others = process.cmdline() or [process.name()]
+    if "python" not in first:
+        return Path(first.split()[0]).name
+    script = next((argument for argument in others if argument.endswith(".py") or "rlcore" in argument), "")
+    found = re.search(r"rlcore\w*", script)
+    return found[0] if found else Path(script or first).name
+
+
 class Lanes:
     """Which processes of a command compute, and on which core: a look every `POLL_S`."""
 
@@ -123,7 +135,7 @@ class Lanes:
                 if spent - self._cpu[process.pid] > BUSY * POLL_S:
                     self._bars[process.pid].append((at, process.cpu_num()))
                 self._cpu[process.pid] = spent
-                self._names[process.pid] = process.name()
+                self._names[process.pid] = _name(process)
 
     def draw(self, until: float) -> None:
         """docs/images/startup.svg: a lane for each process that computed for 0.1 s, a color for each core."""
