@@ -56,7 +56,10 @@ class Sums:
 
 
 async def repair(ctx: GenerationContext, sample: Sample) -> Sample:
-    """Try, look at the test, and try again. The last program is the sample's text."""
+    """Try, look at the test, and try again. The last program is the sample's text.
+
+    A try is as long as the harness lets it be, so every sample counts as complete.
+    """
     trajectory = Trajectory(ctx, sample)
     tried: list[str] = []
     while len(tried) < TRIES:

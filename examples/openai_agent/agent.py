@@ -21,16 +21,17 @@ async def solve(session: Any) -> None:
     messages: list[ChatCompletionMessageParam] = list(session.task["messages"])
     wanted = str(session.task["metadata"]["number"])
     client = CLIENT.with_options(base_url=session.openai_url, api_key=session.api_key)
-    answer = await ask(client, messages)
-    if len(answer) != len(wanted):
+    answer, is_cut = await ask(client, messages)
+    if is_cut or len(answer) != len(wanted):
         again: ChatCompletionMessageParam = {"role": "user", "content": f",{wanted}="}
-        answer = await ask(client, [*messages, {"role": "assistant", "content": answer}, again])
+        answer, is_cut = await ask(client, [*messages, {"role": "assistant", "content": answer}, again])
     hits = sum(a == b for a, b in zip(answer, wanted, strict=False))
-    session.report(answer=answer, reward=hits / max(len(answer), len(wanted)))
+    share = hits / max(len(answer), len(wanted))
+    session.report(answer=answer, reward=share / 2 if is_cut else share)
 
 
-async def ask(client: openai.AsyncOpenAI, messages: list[ChatCompletionMessageParam]) -> str:
-    """The next message of the policy. One that is cut off ends with an ellipsis, so it is too long."""
+async def ask(client: openai.AsyncOpenAI, messages: list[ChatCompletionMessageParam]) -> tuple[str, bool]:
+    """The next message of the policy, and whether it was cut off."""
     done = await client.chat.completions.create(model="policy", messages=messages, max_tokens=4)
     (choice,) = done.choices
-    return (choice.message.content or "") + ("…" if choice.finish_reason == "length" else "")
+    return choice.message.content or "", choice.finish_reason == "length"

@@ -114,7 +114,7 @@ def engine() -> Search:
 
 
 async def search(ctx: GenerationContext, sample: Sample) -> Sample:
-    """A query of three letters, the document that is found, and the answer."""
+    """A query of three letters, the number that is found, and the answer."""
     trajectory = Trajectory(ctx, sample)
     query = (await trajectory.answer(most=QUERY_TOKENS)).text
     found = engine().best(query).partition(":")[2]
