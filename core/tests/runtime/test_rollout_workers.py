@@ -105,6 +105,8 @@ async def failing(ctx: GenerationContext, sample: Sample) -> Sample:
             raise asyncio.CancelledError
         case "p4":
             return replace(sample, extras={"a": lambda: None})
+        case "p8":
+            return cast("Sample", None)
         case _:
             (done,) = await ctx.complete(sample.prompt_ids, seed=sample.seed, rid=sample.prompt.prompt_id)
             return answered(sample, done)
@@ -346,7 +348,7 @@ async def test_errors_are_told_as_by_the_driver(placed: Place, encoder: PromptTo
         engine.errors = {**errors}
         async with placed("failing", count) as (generator, _):
             pipeline = producer(encoder, engine, generator)._pipeline
-            for prompt in PROMPTS[:8]:
+            for prompt in PROMPTS[:9]:
                 if prompt.prompt_id == "p4" and not count:
                     continue  # it need not travel
                 asked = replace(pending("0", Path()), prompt=prompt)
@@ -365,7 +367,8 @@ async def test_errors_are_told_as_by_the_driver(placed: Place, encoder: PromptTo
     # Of a class that cannot travel the sentence is left.
     odd = [(PluginError, f"The generator failing failed: OddError: {text} odd.") for text in ("too",)]
     odd += [(PluginError, "The generator failing failed: OddError: lost it.")]
-    assert away == [*here[:2], odd[0], *here[3:6], odd[1]]
+    assert away == [*here[:2], odd[0], *here[3:6], odd[1], here[7]]
+    assert here[7][1] == "The generator failing returned a NoneType, expected a Sample or a list of them."
 
 
 async def test_a_cancelled_call_ends_in_the_worker_and_its_request_in_the_engine(
@@ -384,6 +387,23 @@ async def test_a_cancelled_call_ends_in_the_worker_and_its_request_in_the_engine
         assert not (tmp_path / "closed").exists()
     assert (tmp_path / "closed").exists()
     assert "0.0 waits" in caplog.text
+
+
+async def test_a_call_that_is_cancelled_before_it_began_ends(
+    placed: Place, encoder: PromptTokenizer, tmp_path: Path
+) -> None:
+    """The worker reads of the call and of its end in one message."""
+    async with placed("Waiting", 1) as (generator, workers):
+        ctx = context(encoder, Engine(encoder.tokenizer))
+        call = asyncio.create_task(generator.generate(ctx, pending("0", tmp_path)))
+        (exchange,) = workers._workers
+        await asyncio.sleep(0)
+        held, exchange._unsent = exchange._unsent, []
+        await asyncio.sleep(0)  # nothing is sent
+        exchange._unsent = held
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
 
 
 async def test_a_timeout_is_a_failed_sample(placed: Place, encoder: PromptTokenizer, tmp_path: Path) -> None:

@@ -41,7 +41,8 @@ class Completion:
 
 
 class GenerationContext(Protocol):
-    """What a generator may use. Lives in the driver's event loop; one for all samples of a rollout."""
+    """What a generator may use. Lives in the event loop of the generator, in the driver or in a
+    rollout worker; one for all samples of a rollout."""
 
     @property
     def sampling(self) -> Sampling:
@@ -82,9 +83,10 @@ class GenerationContext(Protocol):
 class Generator(Protocol):
     """Kind `generator`: drives the engine through one trajectory.
 
-    rlcore builds it before it starts any process. The factory raises `UserError` for what the user can mend,
-    and starts nothing itself. An exception of `generate` counts as a crash and fails the group. For a failure
-    that is not the generator's fault, return a sample with the status FAILED and a `failure`.
+    rlcore builds it before it starts any process, and once more in each rollout worker. The factory raises
+    `UserError` for what the user can mend, and starts nothing itself. An exception of `generate` counts as a
+    crash and fails the group. For a failure that is not the generator's fault, return a sample with the
+    status FAILED and a `failure`.
     """
 
     async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample | list[Sample]:

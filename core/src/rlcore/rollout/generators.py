@@ -101,11 +101,21 @@ def blamed(name: str) -> Iterator[None]:
         raise PluginError(f"The generator {name} failed: {type(error).__name__}: {error}.") from error
 
 
+def check_samples(name: str, made: Iterable[object]) -> None:
+    """PluginError where the generator `name` made something else than samples."""
+    for one in made:
+        if not isinstance(one, Sample):
+            raise PluginError(
+                f"The generator {name} returned a {type(one).__name__}, expected a Sample or a list of them."
+            )
+
+
 def check_generated(name: str, trajectories: Sequence[Sequence[Sample]], asked: Sequence[Sample]) -> None:
     """PluginError where the result of the generator `name` for the samples `asked` is not valid."""
     for trajectory, sample in zip(trajectories, asked, strict=True):
         if not trajectory:
             raise PluginError(f"The generator {name} made nothing of sample {sample.rollout_id}.")
+        check_samples(name, trajectory)
         for part in trajectory:
             tokens = len(part.response_ids)
             if not tokens == len(part.loss_mask) == len(part.log_probs):

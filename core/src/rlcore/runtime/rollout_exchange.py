@@ -147,8 +147,8 @@ class Exchange:
             if call is not None and not call.ended.done():
                 call.ended.set_result(message)
         elif what == "withdraw":
-            if number in self._answering:
-                self._answering[number].cancel()
+            if (answering := self._answering.get(number)) is not None:
+                asyncio.get_running_loop().call_soon(answering.cancel)  # it begins first, so it is forgotten
         elif what == "log":
             logger, level, text = pickle.loads(content)
             logging.getLogger(logger).log(level, "%s", text)

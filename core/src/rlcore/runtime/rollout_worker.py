@@ -21,7 +21,7 @@ from rlcore.api.generation import GroupGenerator
 from rlcore.api.packed import PackedInts
 from rlcore.heap import settle_heap
 from rlcore.rollout.context import TokenizerContext
-from rlcore.rollout.generators import Generators, blamed, name_of
+from rlcore.rollout.generators import Generators, blamed, check_samples, name_of
 from rlcore.runtime.cluster import BEAT_SECONDS
 from rlcore.runtime.rollout_messages import FromWorker, Message, changed, changes_of
 
@@ -126,7 +126,7 @@ class RolloutWorker:
                 self._calls[message.number] = call
             elif message.what == "cancel":
                 if (task := self._calls.get(message.number)) is not None:
-                    task.cancel()
+                    self._loop.call_soon(task.cancel)  # it begins first, so it tells the driver of its end
             elif (answer := self._requests.get(message.number)) is not None and not answer.done():
                 answer.set_result(message)
 
@@ -138,7 +138,7 @@ class RolloutWorker:
             generator, name = self._built[place], name_of(self._built[place])
             ctx = DriverContext(self, number, samples, self._tokenizer, sampling, context_length)
             with blamed(name):
-                made = _pickled(await _made(generator, ctx, samples, by_group=by_group))
+                made = _pickled(await _made(generator, name, ctx, samples, by_group=by_group))
             self.send("made", number, made)
         except (RlcoreError, asyncio.CancelledError) as error:
             self.send("failed", number, pickled_error(error, name))
@@ -154,14 +154,17 @@ class RolloutWorker:
 
 
 async def _made(
-    generator: Generator, ctx: DriverContext, samples: Sequence[Sample], *, by_group: bool
+    generator: Generator, name: str, ctx: DriverContext, samples: Sequence[Sample], *, by_group: bool
 ) -> tuple[bool, list[Any]]:
-    """What the generator makes of `samples`, as changes of them; and whether it is a list."""
+    """What the generator makes of `samples`, as changes of them; and whether they are several."""
     if by_group:
         made: Any = await cast(GroupGenerator, generator).generate_group(ctx, samples)
     else:
         made = await generator.generate(ctx, samples[0])
-    return isinstance(made, list), changes_of(made if isinstance(made, list) else [made], samples)
+    several = by_group or isinstance(made, list)
+    parts = list(made) if several else [made]
+    check_samples(name, parts)
+    return several, changes_of(parts, samples)
 
 
 class DriverContext(TokenizerContext):
@@ -205,7 +208,12 @@ class _Forwarding(logging.Handler):
         self._worker = worker
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._worker.send("log", 0, _pickled((record.name, record.levelno, self.format(record))))
+        try:
+            content = _pickled((record.name, record.levelno, self.format(record)))
+        except Exception:
+            self.handleError(record)
+            return
+        self._worker.send("log", 0, content)
 
 
 def pickled_error(error: BaseException, name: str) -> bytes:
