@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rlcore.api.callback import RunControl
-from rlcore.api.errors import DeltaError
+from rlcore.api.errors import DeltaError, RlcoreError
 from rlcore.learning.flops import peak_tflops, training_flops, with_costs
 from rlcore.rollout.batch import split
 from rlcore.rollout.columns import with_columns
@@ -272,12 +272,9 @@ class Loop:
         try:
             async with asyncio.timeout(_LAST_RESULTS_SECONDS):
                 await self._late_results(wait=True)
-        except TimeoutError:
-            _log.warning(
-                "The evaluation beside training did not end within %d seconds of the last checkpoint: its "
-                "results are lost. `rlcore eval` evaluates the checkpoint.",
-                _LAST_RESULTS_SECONDS,
-            )
+        except (TimeoutError, RlcoreError) as error:
+            why = str(error) or f"It did not end within {_LAST_RESULTS_SECONDS:g} seconds of the checkpoint."
+            _log.warning("The results of the evaluation beside training are lost: %s", why)
 
     async def _publish_for_evaluation(self) -> None:
         """The engines that evaluate take up the weights of the present step, which the others have."""
