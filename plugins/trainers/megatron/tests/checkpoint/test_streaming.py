@@ -1,5 +1,6 @@
 """Weights streamed between Hugging Face directories and checkpoints: bit by bit, in little memory."""
 
+import ctypes
 import hashlib
 import importlib
 import json
@@ -35,6 +36,7 @@ from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_experts, make_qwen3
 
 MB = 1 << 20
+M_MMAP_THRESHOLD = -3
 QWEN = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
 
 GLM = Part(name="glm4_moe", factory="rlcore_glm.moe:GlmMoeBridge")
@@ -49,6 +51,8 @@ def _unseen(done: int, total: int) -> None:
 def _in_one_process(rank: int, world: int, port: int, calls: list[tuple[str, Any]]) -> list[Any]:
     """Conversions one after another; each gives its progress and the growth of the peak memory, in bytes."""
     found = []
+    libc = ctypes.CDLL(None)  # what is freed goes back at once: the tensors count, not what malloc keeps
+    libc.mallopt(M_MMAP_THRESHOLD, MB)
     QWEN.load()
     importlib.import_module("mbridge.models.qwen3")  # what imports take is no matter of the model's size
     importlib.import_module("transformers.models.qwen3.modeling_qwen3")
@@ -134,7 +138,7 @@ def test_memory_is_that_of_a_tensor_however_large_the_model(tmp_path: Path) -> N
     [_, (_, back)] = run_ranks(_in_one_process, 1, calls)[0]
     assert len(list(out.glob("*.safetensors"))) > 6
     for growth in (there, back):
-        assert growth < 5 * largest + 24 * MB, "a few copies of one tensor, and what the interpreter takes"
+        assert growth < 4 * largest, "a few copies of one tensor"
         assert growth < whole / 2
 
 
