@@ -115,12 +115,12 @@ def test_a_file_that_the_script_writes_is_read_with_it(tmp_path: Path) -> None:
     path = tmp_path / "run.sh"
     path.write_text(
         "GPUS=64\nFILE=$(mktemp /tmp/x_XXXX.yaml)\nOTHER=/tmp/other.yaml\n"
-        "cat > \"${FILE}\" <<'END'\na: ${GPUS}\n--lr: 3\nEND\ncat >$OTHER <<-X\nb: 1\nX\n"
+        "cat > \"${FILE}\" <<END\na: ${GPUS}\n--lr: 3\nEND\ncat >$OTHER <<-'X'\nb: ${GPUS}\nX\n"
         'ARGS=(--sglang-config "$FILE" --lr 1 --data $OTHER)\npython3 train.py ${ARGS[@]}\n'
     )
     found = of_script(path, {})
     assert found.flags == {"--sglang-config": ("FILE",), "--lr": ("1",), "--data": ("/tmp/other.yaml",)}
-    assert found.files == {"FILE": "a: 64\n--lr: 3", "/tmp/other.yaml": "b: 1"}
+    assert found.files == {"FILE": "a: 64\n--lr: 3", "/tmp/other.yaml": "b: ${GPUS}"}
 
 
 @pytest.mark.parametrize("text", ["X", "=3", "a b=3"])

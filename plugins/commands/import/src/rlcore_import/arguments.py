@@ -25,8 +25,8 @@ _DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?-([^{}]*)\}")
 _SUM = re.compile(r"\$\(\(([^()]*)\)\)")
 _SEQUENCE = re.compile(r"\$\(seq (\d+) (?:(\d+) )?(\d+)\)")
 _ENTRY = re.compile(r"\S*\btrain\w*\.py")
-_WRITES = re.compile(r"""\s*cat\s*>\s*["']?([^\s"']+)["']?\s*<<-?\s*["']?(\w+)["']?\s*""")
-"""A file that the script writes: its path, and the word that ends its text."""
+_WRITES = re.compile(r"""\s*cat\s*>\s*["']?([^\s"']+)["']?\s*<<-?\s*(["']?)(\w+)["']?\s*""")
+"""A file that the script writes: its path, the quote of the word that ends its text, and that word."""
 _PASSED_ON = re.compile(r"\$\{\w+\[@\]\}|\$\{?[@*]\}?")
 """Arrays, which are read by name, and the script's own arguments: `rlcore import` takes them behind it."""
 _OPERATOR = re.compile(r"""(?P<quoted>"(?:\\.|[^"\\])*"|'[^']*'|\\.)|(?:(?<=\s)\d)?[|&;<>]""")
@@ -150,9 +150,9 @@ class _Script:
         body.append(rest.rstrip().removesuffix(")"))
 
     def _write(self, writes: re.Match[str], lines: Iterator[str]) -> None:
-        path, end = writes.groups()
-        body = itertools.takewhile(lambda line: line.strip() != end, lines)
-        self.files[_path(self.expand(path))] = self.expand("\n".join(body))
+        path, quote, end = writes.groups()
+        body = "\n".join(itertools.takewhile(lambda line: line.strip() != end, lines))
+        self.files[_path(self.expand(path))] = body if quote else self.expand(body)
 
     def _assign(self, name: str, value: str) -> None:
         if name in self.fixed:
