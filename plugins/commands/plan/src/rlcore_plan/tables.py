@@ -139,8 +139,9 @@ def _engine_flags(near: Candidate, found: Candidate, per_node: int) -> str:
     if near.run.engines == found.run.engines:
         return ""
     (engines,) = near.run.engines
+    kind = "" if found.run.engines[0].gpus > 1 else " --engine sglang"  # one of a GPU may be of any kind
     nodes = f" --sglang.nnodes {engines.gpus // per_node}" if engines.gpus > per_node else ""
-    return f" --engines {engines.count} --sglang.tp-size {engines.tensor}{nodes}"
+    return f"{kind} --engines {engines.count} --sglang.tp-size {engines.tensor}{nodes}"
 
 
 def _console() -> Console:
