@@ -139,6 +139,8 @@ def main() -> None:
 def trl_python(venv: Path) -> Path:
     """The interpreter of an environment with TRL, and with the torch that fits the machine."""
     python = venv / "bin" / "python"
+    if venv.absolute() == Path(sys.prefix):
+        return python.absolute()  # TRL is where this runs
     if not (venv / ".ready").exists():
         say(f"installing {TRL} into {venv}")
         command([sys.executable, str(SETUP), str(venv.absolute()), TRL])

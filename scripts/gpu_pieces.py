@@ -344,10 +344,8 @@ def trl(work: Path) -> Figures:
     if importlib.util.find_spec("trl") is None:
         raise NeedsGpuError("TRL is not installed here")
     script = str(ROOT / "benchmarks" / "vs_trl.py")
-    own = Path(sys.prefix)
-    (own / ".ready").touch()  # vs_trl.py then installs nothing: TRL is here
     done = _call(
-        sys.executable, script, "--dry", "--rounds", "1", "--trl-venv", str(own), "--work", str(work)
+        sys.executable, script, "--dry", "--rounds", "1", "--trl-venv", sys.prefix, "--work", str(work)
     )
     return {"table": _table(done)}
 
