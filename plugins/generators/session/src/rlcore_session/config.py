@@ -71,7 +71,8 @@ class SessionConfig(PartConfig):
             )
         if self.keep_environment and not self.command:
             raise ValueError(
-                "keep_environment is of a program; a function runs in rlcore's process and has all of it"
+                "keep_environment is of a program; a function runs in a process of rlcore, with all of its "
+                "environment"
             )
         return self
 
