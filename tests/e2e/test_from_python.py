@@ -30,7 +30,9 @@ asyncio.run(cell())
 """
 
 LONG = """
+import signal
 import rlcore
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background have it ignored
 rlcore.train(algo="grpo", model="qwen3", ray_address="none", run_dir="run", steps=10_000, eval_every=0)
 """
 
