@@ -225,54 +225,18 @@ def _activations(path: Path) -> tuple[int, int]:
     from rlcore_plan.activations import Batch, saved
     from rlcore_plan.layout import Layout
     from rlcore_plan.published import read_facts
+    from rlcore_testing.activations import equal_samples, saved_bytes
     from rlcore_testing.tiny import policy_loss
 
     role, count, length = _role(path, "bf16", trains=True), 4, SEQUENCE // 2 if on_gpu() else 48
-    batch = _equal_samples(count, length)
-    kept: dict[int, Any] = {}
-    own = {one.untyped_storage().data_ptr() for model in role.models for one in model.parameters()}
-    with _saving(kept, own):
-        role.train(batch, policy_loss, temperature=1.0, tokens_per_rank=2 * count * length)
+    batch = equal_samples(count, length, length, vocabulary=32)
+    found = saved_bytes(
+        role.models,
+        lambda: role.train(batch, policy_loss, temperature=1.0, tokens_per_rank=2 * count * length),
+    )
     facts = read_facts(str(path), load().registry)
     shape = Batch(tokens=count * (2 * length - 1), rows=count * length, bytes=2, on_cpu=not on_gpu())
-    found = sum(one.untyped_storage().nbytes() for one in kept.values())
     return found, saved(facts, Layout(world=1), shape, 0)
-
-
-def _saving(kept: dict[int, Any], own: set[int]) -> Any:
-    """A context that puts each tensor that autograd saves into `kept`, but for those of the storages `own`.
-
-    They stay there, so that no other tensor gets their place in memory.
-    """
-    import torch
-
-    def keep(tensor: Any) -> Any:
-        place = tensor.untyped_storage().data_ptr()
-        if place not in own:
-            kept[place] = tensor
-        return tensor
-
-    return torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
-
-
-def _equal_samples(count: int, length: int) -> Any:
-    """`count` prompts and responses of `length` tokens each."""
-    import torch
-
-    from rlcore import TrainBatch
-
-    rows = count * length
-    return TrainBatch(
-        tokens=torch.randint(0, 32, (2 * rows,)),
-        prompt_lengths=torch.full((count,), length),
-        response_lengths=torch.full((count,), length),
-        per_token={
-            "loss_mask": torch.ones(rows),
-            "weights": torch.ones(rows) / rows,
-            "advantages": torch.randn(rows),
-        },
-        per_sample={"position": torch.arange(count), "group": torch.arange(count)},
-    )
 
 
 def attention(_work: Path) -> Figures:

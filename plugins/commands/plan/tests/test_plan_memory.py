@@ -1,7 +1,6 @@
 """The plan against the trainer: bytes of real models on real ranks, and of what autograd saves."""
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from rlcore_plan.activations import Batch, saved
 from rlcore_plan.layout import Layout
 from rlcore_plan.memory import BYTES, Optimizer, Roles, Workload, of_stage, states
 from rlcore_plan.published import read_facts
+from rlcore_testing.activations import equal_samples, saved_bytes
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import VOCAB_SIZE, policy_loss
 
@@ -86,20 +86,6 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 """model_type, and what differs from `SIZES`."""
 
 
-def _batch() -> TrainBatch:
-    return TrainBatch(
-        tokens=torch.randint(0, VOCAB_SIZE, (SAMPLES * (PROMPT + RESPONSE),)),
-        prompt_lengths=torch.full((SAMPLES,), PROMPT),
-        response_lengths=torch.full((SAMPLES,), RESPONSE),
-        per_token={
-            "loss_mask": torch.ones(ROWS),
-            "weights": torch.ones(ROWS) / ROWS,
-            "advantages": torch.randn(ROWS),
-        },
-        per_sample={"position": torch.arange(SAMPLES), "group": torch.arange(SAMPLES)},
-    )
-
-
 def _measure(
     rank: int, world: int, port: int, path: str, part: Part, megatron: dict[str, Any], dtype: str
 ) -> tuple[int, tuple[int, int, int], int]:
@@ -107,29 +93,14 @@ def _measure(
     os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
     parallel.start(rank, world, "127.0.0.1", port, **split(megatron).layout)
     role = Role(ModelSpec(path=path, bridge=part, fields=megatron, dtype=dtype), OptimizerSettings(lr=1e-3))
-    kept = _kept(
-        role, lambda: role.train(_batch(), policy_loss, temperature=1.0, tokens_per_rank=TOKENS + SAMPLES)
+    batch = equal_samples(SAMPLES, PROMPT, RESPONSE)
+    kept = saved_bytes(
+        role.models,
+        lambda: role.train(batch, policy_loss, temperature=1.0, tokens_per_rank=TOKENS + SAMPLES),
     )
     stage = parallel.pipeline_rank()
     parallel.stop()
     return stage, _states(role), kept
-
-
-def _kept(role: Role, step: Callable[[], object]) -> int:
-    """Bytes that `step` saves for the backward pass, beside the weights."""
-    own = {param.untyped_storage().data_ptr() for model in role.models for param in model.parameters()}
-    kept: dict[int, torch.Tensor] = {}
-
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor stays, so that no other one gets its place in memory."""
-        place = tensor.untyped_storage().data_ptr()
-        if place not in own:
-            kept[place] = tensor
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        step()
-    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
 
 
 def _states(role: Role) -> tuple[int, int, int]:
@@ -258,7 +229,8 @@ def _others(
     spec = ModelSpec(path=path, bridge=part, fields=PIPELINE, dtype="bf16")
     critic, frozen = Critic(spec, OptimizerSettings(lr=1e-3)), Role(spec, None)
     resident = sum(param.nbytes for model in frozen.models for param in model.parameters())
-    kept = _kept(critic, lambda: critic.fit(_batch(), _square, tokens_per_rank=TOKENS + SAMPLES))
+    batch = equal_samples(SAMPLES, PROMPT, RESPONSE)
+    kept = saved_bytes(critic.models, lambda: critic.fit(batch, _square, tokens_per_rank=TOKENS + SAMPLES))
     stage = parallel.pipeline_rank()
     parallel.stop()
     return stage, _states(critic), kept, resident
