@@ -1,6 +1,5 @@
 """`rlcore plan --config`: the layout of a run's TOML, its engines, and what each phase of a step needs."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,21 +35,6 @@ megatron.tensor_model_parallel_size = 8
 megatron.sequence_parallel = true
 megatron.optimizer_cpu_offload = true
 """
-
-
-@pytest.fixture
-def judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    """`judged(toml, *arguments)`: the JSON of the plan."""
-
-    def judged(toml: str, *args: str) -> Any:
-        file = tmp_path / "run.toml"
-        file.write_text(toml)
-        code = run(["plan", "--config", str(file), "--gpu-memory", "80", "--json", *args])
-        found = json.loads(capsys.readouterr().out)
-        assert code == (0 if found["fits"] else 1)
-        return found
-
-    return judged
 
 
 def test_a_file_says_layout_engines_and_workload(judged: Any) -> None:

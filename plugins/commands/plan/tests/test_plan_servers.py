@@ -55,25 +55,12 @@ mem_fraction_static = 0.6
 """
 
 
-@pytest.fixture
-def planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    """`planned(toml, *arguments)`: the JSON of the plan."""
-
-    def planned(toml: str, *args: str) -> Any:
-        (tmp_path / "run.toml").write_text(toml)
-        file = str(tmp_path / "run.toml")
-        run(["plan", "--config", file, "--gpu-memory", "80", "--json", *args])
-        return json.loads(capsys.readouterr().out)
-
-    return planned
-
-
 def _phases(found: Any) -> dict[str, Any]:
     return {phase["name"]: phase for phase in found["phases"]}
 
 
-def test_each_group_has_its_own_cache_devices_and_requests(planned: Any) -> None:
-    found = _phases(planned(RUN + HALVES))
+def test_each_group_has_its_own_cache_devices_and_requests(judged: Any) -> None:
+    found = _phases(judged(RUN + HALVES))
     prefill, decode = found["generate (prefill)"], found["generate (decode)"]
     assert "of 256 sequences of 1024 tokens" in prefill["note"], "all prompts go to the one that prefills"
     assert "of 86 sequences of 9216 tokens" in decode["note"], "256 samples among three"
@@ -81,15 +68,15 @@ def test_each_group_has_its_own_cache_devices_and_requests(planned: Any) -> None
     assert decode["items"]["KV cache"] % (9216 * TOKEN // 4) == 0, "in FP8"
     assert prefill["limit"] == pytest.approx(0.4 * 80e9), "SGLang's share beside a trainer"
     assert decode["limit"] == pytest.approx(0.6 * 80e9)
-    several = planned(RUN + HALVES + "tp_size = 4\n")["error"]
+    several = judged(RUN + HALVES + "tp_size = 4\n")["error"]
     assert several.endswith(
         "engines of several sizes (prefill: 2, decode: 4 GPUs), expected the same for all."
     )
 
 
-def test_groups_that_take_turns_share_the_requests_by_engines(planned: Any) -> None:
+def test_groups_that_take_turns_share_the_requests_by_engines(judged: Any) -> None:
     listed = 'engine_group.name = ["short=3", "long=1"]\nengine_group.long.max_running_requests = 8\n'
-    found = _phases(planned(RUN + listed))
+    found = _phases(judged(RUN + listed))
     assert "of 64 sequences" in found["generate (short)"]["note"]
     assert "of 8 sequences" in found["generate (long)"]["note"]
 
@@ -119,8 +106,8 @@ def test_quantized_weights_are_counted_by_their_bits() -> None:
     assert weights(DENSE, replace(one, weight_bits=4), "bf16") == 2 * full + linear // 2
 
 
-def test_a_quantization_of_the_engine_is_read(planned: Any) -> None:
-    plain, eight = planned(RUN), planned(RUN + 'sglang.quantization = "fp8"\n')
+def test_a_quantization_of_the_engine_is_read(judged: Any) -> None:
+    plain, eight = judged(RUN), judged(RUN + 'sglang.quantization = "fp8"\n')
     found = [one["phases"][-1]["items"]["engine's weights"] for one in (plain, eight)]
     assert found[1] == weights(
         DENSE, Engines(count=1, sequences=1, tokens=1, tensor=2, weight_bits=8), "bf16"
@@ -128,9 +115,9 @@ def test_a_quantization_of_the_engine_is_read(planned: Any) -> None:
     assert found[1] < 0.6 * found[0]
 
 
-def test_a_critic_on_ranks_of_its_own_has_a_phase(planned: Any) -> None:
+def test_a_critic_on_ranks_of_its_own_has_a_phase(judged: Any) -> None:
     own = 'critic_workers = "separate"\ncritic.megatron.tensor_model_parallel_size = 4\n'
-    found = planned(RUN + own)
+    found = judged(RUN + own)
     items = _phases(found)["train the critic"]["items"]
     layout, host = replace(EIGHT, world=4, tensor=4), Optimizer(on_host=1.0, owns_masters=True)
     critic = states(DENSE, layout, "bf16", 0, host, values=True)
@@ -139,12 +126,12 @@ def test_a_critic_on_ranks_of_its_own_has_a_phase(planned: Any) -> None:
     work = Workload(tokens=16384)
     assert items["activations"] == largest(DENSE, layout, work, host, values=True).activations
     assert found["memory"]["roles"] == 0, "nothing of it is on the policy's ranks"
-    alone = planned(RUN.replace('"ppo"', '"grpo"'))["host_bytes_per_node"]
+    alone = judged(RUN.replace('"ppo"', '"grpo"'))["host_bytes_per_node"]
     hosted = 4 * (critic.hosted + critic.copies)
     assert found["host_bytes_per_node"] == max(alone, hosted), "8 and 4 ranks are on two nodes"
-    together = planned(RUN + own, "--gpus-per-node", "16")["host_bytes_per_node"]
+    together = judged(RUN + own, "--gpus-per-node", "16")["host_bytes_per_node"]
     assert together == alone + hosted
-    device = planned(RUN + own + "critic.megatron.optimizer_cpu_offload = false\n")
+    device = judged(RUN + own + "critic.megatron.optimizer_cpu_offload = false\n")
     items = _phases(device)["train the critic"]["items"]
     on_device = states(DENSE, layout, "bf16", 0, values=True)
     assert items["optimizer"] == on_device.optimizer
@@ -152,9 +139,9 @@ def test_a_critic_on_ranks_of_its_own_has_a_phase(planned: Any) -> None:
     assert device["reason"].endswith(f"GB to train the critic, {most}")
 
 
-def test_a_critic_beside_the_policy_has_fields_of_its_own(planned: Any) -> None:
-    hosted = planned(RUN)
-    found = planned(RUN + "critic.megatron.optimizer_cpu_offload = false\n")
+def test_a_critic_beside_the_policy_has_fields_of_its_own(judged: Any) -> None:
+    hosted = judged(RUN)
+    found = judged(RUN + "critic.megatron.optimizer_cpu_offload = false\n")
     critic = states(DENSE, EIGHT, "bf16", 0, values=True)
     assert hosted["memory"]["role_states"] == critic.gradients
     assert found["memory"]["role_states"] == critic.gradients + critic.optimizer
@@ -164,10 +151,10 @@ def test_a_critic_beside_the_policy_has_fields_of_its_own(planned: Any) -> None:
 @pytest.mark.parametrize(
     ("role", "more"), [("reference", "kl_coef = 0.1\n"), ("teacher", "distill_coef = 0.1\n"), ("critic", "")]
 )
-def test_a_role_beside_the_policy_has_the_size_of_its_own_model(planned: Any, role: str, more: str) -> None:
+def test_a_role_beside_the_policy_has_the_size_of_its_own_model(judged: Any, role: str, more: str) -> None:
     """Of 36 layers, where the policy has 64."""
     algo = "ppo" if role == "critic" else "grpo"
-    found = planned(RUN.replace('"ppo"', f'"{algo}"') + f'{more}{role}_model = "qwen3-8b"\n')
+    found = judged(RUN.replace('"ppo"', f'"{algo}"') + f'{more}{role}_model = "qwen3-8b"\n')
     small = states(SMALL, EIGHT, "bf16", 0, values=role == "critic")
     assert found["memory"]["roles"] == pytest.approx(small.weights, rel=1e-4), "but for padding"
 
@@ -180,12 +167,12 @@ def _model(path: Path, name: str, **changes: Any) -> Path:
     return path
 
 
-def test_frozen_models_have_gpus_and_bytes(planned: Any, tmp_path: Path) -> None:
+def test_frozen_models_have_gpus_and_bytes(judged: Any, tmp_path: Path) -> None:
     fp8 = _model(tmp_path / "fp8", "qwen3-8b", quantization_config={"quant_method": "fp8"})
     scorer = _model(tmp_path / "rm", "qwen3-8b", architectures=["Qwen3ForSequenceClassification"])
     other = _model(tmp_path / "other", "qwen3-8b", architectures=["Gemma2ForSequenceClassification"])
     toml = RUN + f'[frozen]\nfp8 = "{fp8}"\nrm = "{scorer}"\nother = "{other}"\n'
-    found = _phases(planned(toml + 'name = ["judge=qwen3-8b"]\n[frozen.judge]\ntp_size = 2\n'))
+    found = _phases(judged(toml + 'name = ["judge=qwen3-8b"]\n[frozen.judge]\ntp_size = 2\n'))
     one = Engines(count=1, sequences=1, tokens=9216)
     for name, engines in (
         ("judge", replace(one, tensor=2)),
