@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlcore.api.part import ModelSpec, Part
-from rlcore.api.run_config import RunConfig
-from rlcore.api.trainer import SavedWeights, TrainedPolicy, Trainer
+from rlcore.api.part import Part
+from rlcore.api.trainer import SavedWeights, TrainedPolicy
 from rlcore_testing.tiny import random_batch
-from rlcore_testing.trainer_ranks import apart, forward, largest, policy_of, train, weights_of
+from rlcore_testing.trainer_ranks import apart, forward, largest, policy_of, train, trainer_of, weights_of
 from rlcore_testing.trainer_reference import hf_distributions, hf_model
 
 
@@ -52,7 +50,7 @@ def published(rank: int, world: int, port: int, part: Part, bridge: Part, path: 
     after = weights_of(policy)
     out = Path(folder)
     out.mkdir()
-    (out / "config.json").write_text(json.dumps(json.loads((Path(path) / "config.json").read_text())))
+    shutil.copyfile(Path(path) / "config.json", out / "config.json")
     save_file({name: tensor.contiguous() for name, tensor in after.items()}, out / "model.safetensors")
     batch = random_batch(8, seed=5)
     with torch.no_grad():
@@ -73,9 +71,7 @@ def converted(
     rank: int, world: int, port: int, part: Part, bridge: Part, path: str, folder: str, out: str
 ) -> Tensor:
     """The same of transformers' model of the directory that the trainer makes of it, as the driver does."""
-    trainer: Trainer = part.build()
-    fields = trainer.fields(RunConfig(), {}, gpu=torch.cuda.is_available())
-    spec = ModelSpec(path=path, bridge=bridge, fields=fields)
+    trainer, spec = trainer_of(part, bridge, path)
     trainer.to_hf(SavedWeights(spec=spec, folder=Path(folder)), Path(out), lambda done, total: None)
     with torch.no_grad():
         return hf_distributions(hf_model(out), random_batch(8, seed=5))[1]

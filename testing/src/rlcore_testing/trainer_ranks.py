@@ -39,15 +39,20 @@ BUDGET = 4096
 SMALL_BUDGET = 30
 
 
+def trainer_of(part: Part, bridge: Part, path: str) -> tuple[Trainer, ModelSpec]:
+    """The trainer, and the model at `path` with the fields that nobody gave."""
+    trainer: Trainer = part.build()
+    fields = trainer.fields(RunConfig(), {}, gpu=torch.cuda.is_available())
+    return trainer, ModelSpec(path=path, bridge=bridge, fields=fields)
+
+
 def build(port: int, part: Part, bridge: Part, path: str, **roles: Any) -> Models:
     """The models of the one rank; a reference of the same directory where `reference` is true.
 
     `hooks`: of the policy.
     """
-    trainer: Trainer = part.build()
-    fields = trainer.fields(RunConfig(), {}, gpu=torch.cuda.is_available())
-    spec = ModelSpec(path=path, bridge=bridge, fields=fields)
-    rank = trainer.join(Rendezvous(rank=0, world_size=1, host="127.0.0.1", port=port, seed=3), fields)
+    trainer, spec = trainer_of(part, bridge, path)
+    rank = trainer.join(Rendezvous(rank=0, world_size=1, host="127.0.0.1", port=port, seed=3), spec.fields)
     reference = spec if roles.get("reference") else None
     hooks = roles.get("hooks", ())
     return rank.build(Roles(policy=spec, optimizer=SETTINGS, reference=reference, hooks=hooks))
@@ -203,14 +208,14 @@ def reference(rank: int, world: int, port: int, part: Part, bridge: Part, path: 
     assert models.reference is not None
     first = forward(models.reference, batch)["log_probs"]
     train(models.policy, 0)
-    kept = float((forward(models.reference, batch)["log_probs"] - first).abs().max())
-    gone = float((forward(models.policy, batch)["log_probs"] - first).abs().max())
+    kept = apart(forward(models.reference, batch)["log_probs"], first)
+    gone = apart(forward(models.policy, batch)["log_probs"], first)
     models.reference.copy_weights(models.policy)
     new = forward(models.policy, batch)["log_probs"]
     return {
         "kept": kept,
         "apart": gone,
-        "copied": float((forward(models.reference, batch)["log_probs"] - new).abs().max()),
+        "copied": apart(forward(models.reference, batch)["log_probs"], new),
     }
 
 
@@ -235,7 +240,7 @@ def slept(rank: int, world: int, port: int, part: Part, bridge: Part, path: str)
         policy.wake()
         other.wake()
         results.append(weights_of(policy))
-    moved = float((forward(other, batch)["log_probs"] - scores).abs().max())
+    moved = apart(forward(other, batch)["log_probs"], scores)
     return {"weights": results, "lent": lent, "freed": freed, "left": left, "moved": moved}
 
 
