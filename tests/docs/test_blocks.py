@@ -224,7 +224,7 @@ def test_a_block_of_json_is_data(
 def test_the_documentation_has_blocks() -> None:
     assert len(PYTHON) > 30
     assert len(pages.blocks("toml")) > 6
-    known = {"", "python", "toml", "json"}
+    known = {"", "python", "toml", "json", "text"}
     assert {language for page in pages.PAGES for language in pages.languages(page)} <= known
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -57,7 +58,9 @@ def known() -> set[str]:
         f"--eval.NAME.{name.replace('_', '-')}" for name in (*EvalConfig.model_fields, "reward", "generator")
     }
     known |= {f"--eval.NAME.{kind}.FIELD" for kind in ("reward", "generator", "source")}
-    known |= {name.replace("--", "--no-", 1) for name in known}
+    known |= {
+        f"--no-{name}" for name in re.findall(r"^\| `--([\w.-]+)` \| `(?:True|False)` ", tables, re.MULTILINE)
+    }
     known |= {f"{name.rpartition('.')[0]}.FIELD" for name in known}
     return known | {"--help", "--reward.NAME.FIELD", "--trainer.FIELD", "--source.chat-template-kwargs.NAME"}
 
@@ -101,13 +104,23 @@ def test_the_table_of_trl_has_its_settings() -> None:
     named = theirs("migrating_from_trl.md")
     assert len(named) > 80
     assert not named - declared(*files, transformers / "training_args.py")
+    run = ast.walk(ast.parse(first_block("migrating_from_trl.md")))
+    given = {node.arg for node in run if isinstance(node, ast.keyword)}
+    assert len(given) > 5
+    assert not given - declared(*files, transformers / "training_args.py")
 
 
 def nodes(config: object, path: str = "") -> Iterator[str]:
-    """The dotted paths of everything in nested tables."""
+    """The dotted paths of everything in nested tables; those of a list are the paths of its tables."""
     for name, value in config.items() if isinstance(config, dict) else ():
         yield f"{path}{name}"
-        yield from nodes(value, f"{path}{name}.")
+        for inner in value if isinstance(value, list) else [value]:
+            yield from nodes(inner, f"{path}{name}.")
+
+
+def first_block(page: str) -> str:
+    """The run of the other framework that a page begins with."""
+    return pages.fences(pages.DOCS / page)[0].text
 
 
 def test_the_table_of_verl_has_its_settings() -> None:
@@ -115,7 +128,49 @@ def test_the_table_of_verl_has_its_settings() -> None:
     files = [folder / f"_generated_ppo_{name}.yaml" for name in ("trainer", "megatron_trainer")]
     named = theirs("migrating_from_verl.md")
     assert len(named) > 80
-    assert not named - {name for file in files for name in nodes(yaml.safe_load(file.read_text()))}
+    known = {name for file in files for name in nodes(yaml.safe_load(file.read_text()))}
+    assert not named - known
+    run = re.findall(r"([\w.]+)=", first_block("migrating_from_verl.md"))
+    assert len(run) > 10
+    assert not set(run) - known
+
+
+PRIME_RL = (Path(__file__).parent / "prime_rl_settings.txt").read_text().splitlines()
+"""What scripts/prime_rl_settings.py found: `path`, or `path = default`."""
+
+
+def test_the_table_of_prime_rl_has_its_settings_and_defaults() -> None:
+    page = (pages.DOCS / "migrating_from_prime_rl.md").read_text()
+    rows = re.findall(r"^\| (`[^|]+) \| [^|]+ \| ([^|]*)\|", page, re.MULTILINE)
+    named = [
+        (name.replace('"', "'"), remark) for cell, remark in rows for name in re.findall(r"`([^`]+)`", cell)
+    ]
+    assert len(named) > 80
+    assert not {name for name, _ in named} - {*PRIME_RL, *(line.partition(" = ")[0] for line in PRIME_RL)}
+    given = [(name, match[1]) for name, remark in named if (match := THEIR_DEFAULT.match(remark))]
+    assert len(given) > 8
+    assert not [(name, value) for name, value in given if spoken(value) not in prime_rl_defaults(name)]
+
+
+THEIR_DEFAULT = re.compile(r"([\d.e-]+|on|off) (?:there,|in both)")
+"""How the remark of a setting begins that says its default."""
+
+
+def spoken(value: str) -> object:
+    return {"on": True, "off": False}[value] if value in ("on", "off") else float(value)
+
+
+def prime_rl_defaults(name: str) -> list[object]:
+    lines = [line.partition(" = ") for line in PRIME_RL]
+    return [ast.literal_eval(value) for path, _, value in lines if path == name and value]
+
+
+def test_the_run_of_prime_rl_has_its_settings() -> None:
+    known = {line.partition(" = ")[0] for line in PRIME_RL}
+    run = set(nodes(tomllib.loads(first_block("migrating_from_prime_rl.md"))))
+    verifiers = {name for name in run if ".source.env." in name}  # its own settings
+    assert verifiers
+    assert not run - known - verifiers
 
 
 @pytest.mark.parametrize(

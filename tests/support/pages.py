@@ -35,14 +35,15 @@ class Block:
         return match[1] if match and self.language == "python" else ""
 
 
+def fences(page: Path) -> list[Block]:
+    """All blocks of `page`."""
+    name = page.relative_to(ROOT).as_posix()
+    return [Block(name, language, text) for language, text in _FENCE.findall(page.read_text())]
+
+
 def blocks(*languages: str) -> list[Block]:
     """Those of `languages`, page by page."""
-    return [
-        Block(page.relative_to(ROOT).as_posix(), language, text)
-        for page in PAGES
-        for language, text in _FENCE.findall(page.read_text())
-        if language in languages
-    ]
+    return [block for page in PAGES for block in fences(page) if block.language in languages]
 
 
 def prose(page: Path) -> str:
