@@ -18,6 +18,7 @@ from rlcore.api.types import Prompt, Sample, Score
 from rlcore.learning.metrics import METRICS, ROLE_METRICS
 from rlcore.plugins.loader import Switches, load
 from rlcore.rollout.reward_mix import RewardMix
+from rlcore_import.comparison import FRAMEWORKS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -46,6 +47,12 @@ def test_settings_page_is_that_of_the_config_classes() -> None:
 def test_the_page_of_slimes_flags_is_that_of_the_table() -> None:
     script = runpy.run_path(str(ROOT / "scripts" / "slime_flags.py"))
     assert (DOCS / "slime_flags.md").read_text() == script["page"](), "run scripts/slime_flags.py"
+
+
+@pytest.mark.parametrize("file", FRAMEWORKS)
+def test_the_tables_of_other_frameworks_are_those_of_the_hints(file: str) -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "migration_tables.py"))
+    assert script["page"](file).read_text() == script["written"](file), "run scripts/migration_tables.py"
 
 
 def test_the_texts_of_the_metrics_are_those_of_the_pages() -> None:

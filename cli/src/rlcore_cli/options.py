@@ -272,6 +272,9 @@ class SelectedCommand(click.Command):
     setting that the selection does not have; `passed`: see `passed_help`.
     """
 
+    allow_extra_args = True
+    """Words that are no options are refused here, because other frameworks write settings so."""
+
     def __init__(
         self,
         params: Iterable[click.Parameter],
@@ -289,9 +292,22 @@ class SelectedCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
-            return super().parse_args(ctx, args)
+            words = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             raise ConfigError(self._unknown(error.option_name.lstrip("-").replace("-", "_"))) from error
+        if words:
+            raise ConfigError(self._stray(words[0]))
+        return words
+
+    def _stray(self, word: str) -> str:
+        """The sentence for a word that is no option: `NAME=VALUE`, as Hydra takes it, or any other."""
+        name, equals, value = word.lstrip("+~").partition("=")
+        option = flag_name(name)
+        if not equals:
+            return f"found {word!r}, expected options only: --NAME VALUE."
+        if any(option in param.opts for param in self.params):
+            return f"found {word!r}, expected {option} {value}."
+        return self._unknown(name)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         format_groups(self.get_params(ctx), self._passed, ctx, formatter)

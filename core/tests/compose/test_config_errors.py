@@ -69,6 +69,8 @@ FLAGS: list[tuple[dict[str, Any], str]] = [
         {"share": "x"},
         "--share is unknown. verl has it; `rlcore import x` tells what stands for it here.",
     ),
+    ({"beams": "2"}, "--beams is unknown. trl has it; here it is --n (as many)."),
+    ({"reward.many.nothing": "2"}, "--reward.many.nothing is unknown."),
     ({"clip": "2"}, "--clip is unknown. Did you mean '--loss.clip'?"),
     ({"loss.clib": "1"}, "--loss.clib is unknown. Did you mean '--loss.clip'?"),
     ({"loss.delta": "1"}, "--loss.delta belongs to loss 'other', but 'clip' is chosen."),

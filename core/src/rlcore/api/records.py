@@ -102,14 +102,15 @@ class Source(Component):
 class ForeignSetting:
     """A setting of another framework: `name`, with underscores.
 
-    `setting`: the setting of rlcore that replaces it, dotted; empty: no single one does. `command`: the
-    command that says how to translate it.
+    `setting`: the setting of rlcore that replaces it, dotted; empty: no single one does. Where the run has no
+    such setting, `hint` ends the sentence "NAME has it; …", or else `command` tells how to translate it.
     """
 
     framework: str
     name: str
     setting: str = ""
-    command: str
+    hint: str = ""
+    command: str = ""
 
 
 Record = Component | Algorithm

@@ -61,14 +61,10 @@ OTHER_NAMES: Mapping[str, str] = {
     "learning_rate": "lr",
     "batch_size": "prompts_per_step",
     "train_batch_size": "prompts_per_step",
-    "num_generations": "group_size",
     "n": "group_size",
-    "max_steps": "steps",
-    "max_completion_length": "max_response_tokens",
     "max_new_tokens": "max_response_tokens",
-    "beta": "kl_coef",
 }
-"""What other frameworks call a setting of the run → its name here.
+"""What many call a setting of the run → its name here.
 
 Parts name those of their own fields (`PassingConfig.synonyms`), and plugins those of a whole framework
 (`rlcore_foreign_settings`).
@@ -288,13 +284,10 @@ class Selection:
         return ours_of.get(name) or next((key for key in known if key.endswith(f".{name}")), None)
 
     def _foreign_note(self, name: str) -> str:
-        """Which command translates `name`, a setting of another framework; empty where no framework has
-        it.
-        """
-        for foreign in self.registry.foreign():
-            if foreign.name == name:
-                return f" {foreign.framework} has it; `{foreign.command}` tells what stands for it here."
-        return ""
+        """What stands for `name`, a setting of another framework; empty where no framework has it."""
+        found = [foreign for foreign in self.registry.foreign() if foreign.name == name]
+        hints = [one.hint or f"`{one.command}` tells what stands for it here" for one in found]
+        return "".join(f" {one.framework} has it; {hint}." for one, hint in zip(found, hints, strict=True))
 
     def _unselected_owner(self, name: str) -> str | None:
         """The rest of the sentence where `name` is a setting of something that is not selected."""
@@ -305,8 +298,11 @@ class Selection:
                 f"belongs to the evaluation {evaluation!r}, which does not exist; add --eval "
                 f"{evaluation}=PATH."
             )
-        for kind in LIST_KINDS:
-            if first == kind and rest in set(self.registry.names(kind)) - set(self._names(kind)):
+        for kind in (kind for kind in LIST_KINDS if first == kind and rest not in self._names(kind)):
+            if any(
+                rest == one.record.name and key in one.config.model_fields
+                for one in self.registry.entries(kind)
+            ):
                 return f"belongs to {kind} {rest!r}, which is not chosen; add --{kind} {rest}."
         if table not in (Kind.MODEL, *SINGLE_KINDS, Kind.SOURCE):
             return None

@@ -104,3 +104,32 @@ HINTS = {
 def test_a_flag_of_slime_typed_to_train_is_recognized(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", "--algo", "grpo", "--model", "qwen3", flag, "2"]) == 2
     assert HINTS[flag] in capsys.readouterr().err
+
+
+OTHERS = {
+    "--num_generations": "TRL has it; here it is --group-size (8 in both).",
+    "--per-device-train-batch-size=2": "TRL has it; here it is --tokens-per-rank (rlcore packs samples up to",
+    "--beta": "TRL has it; here it is --kl-coef (",
+    "--num_iterations": "TRL has it; rlcore has nothing of the kind (each sample is trained on once).",
+    "--disable_dropout": "TRL has it; nothing is to be set here (there is no dropout).",
+    "actor_rollout_ref.rollout.n=8": "verl has it; here it is --group-size.",
+    "+reward.reward_model.model_path=x": "verl has it; here it is --frozen rm=MODEL --reward reward_model.",
+    "--orchestrator.group-size": "prime-rl has it; here it is --group-size (1 there, 8 here).",
+}
+
+
+@pytest.mark.parametrize("word", OTHERS)
+def test_a_setting_of_another_framework_is_answered_with_ours(
+    word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    value = [] if "=" in word else ["2"]
+    assert run(["train", "--algo", "grpo", "--model", "qwen3", word, *value]) == 2
+    assert OTHERS[word] in capsys.readouterr().err
+
+
+def test_a_file_of_another_framework_is_answered_with_ours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rl.toml").write_text("[orchestrator]\nbatch_size = 512\n")
+    assert run(["train", "--algo", "grpo", "--model", "qwen3", "--config", str(tmp_path / "rl.toml")]) == 2
+    assert "prime-rl has it; here it is --prompts-per-step (over group_size)." in capsys.readouterr().err

@@ -16,8 +16,13 @@ def rlcore_commands() -> Iterable[click.Command]:
 
 @hookimpl
 def rlcore_foreign_settings() -> Iterable[ForeignSetting]:
-    """slime's flags, from the table that `rlcore import slime` reads."""
+    """slime's flags, as `rlcore import slime` translates them, and the settings of TRL, verl and prime-rl."""
+    from rlcore_import.comparison import FRAMEWORKS, hints
     from rlcore_import.slime.translate import table
+
+    for file, framework in FRAMEWORKS.items():
+        for name, hint in hints(file):
+            yield ForeignSetting(framework=framework, name=name, hint=hint)
 
     for flag, setting in table().settings():
         yield ForeignSetting(

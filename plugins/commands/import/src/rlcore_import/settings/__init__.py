@@ -1,0 +1,1 @@
+"""Tables of the settings of other frameworks."""
