@@ -161,9 +161,11 @@ def test_early_switches_are_taken_from_anywhere(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_function_of_a_file_is_a_file_and_a_name() -> None:
     given = ["--reward", "a.py:f=0.5", "--reward=a.py:g", "--generator", "b/c.py:h", "--data", "x.py:y"]
+    given += ["--eval.a.reward", "d.py:i", "--eval.b.generator=e.py:j", "--eval.b.data", "x.py:z"]
     switches, rest = split(["train", *given])
-    assert switches.files == (Path("a.py"), Path("b/c.py"))
-    assert rest == ["train", "--reward", "f=0.5", "--reward=g", "--generator", "h", "--data", "x.py:y"]
+    assert switches.files == tuple(map(Path, ("a.py", "b/c.py", "d.py", "e.py")))
+    left = ["train", "--reward", "f=0.5", "--reward=g", "--generator", "h", "--data", "x.py:y"]
+    assert rest == [*left, "--eval.a.reward", "i", "--eval.b.generator=j", "--eval.b.data", "x.py:z"]
 
 
 def test_a_slow_import_is_named(

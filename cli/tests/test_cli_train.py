@@ -137,6 +137,42 @@ def test_flags_win_over_the_file(base: list[str], tmp_path: Path, capsys: pytest
     assert {"seed = 3", "steps = 9", "clip = 0.4"} <= set(text.splitlines())
 
 
+FUNCTIONS = """
+def brevity(response): return 1 / (1 + len(response))
+def length(response): return len(response)
+async def answer(ctx, sample): return sample
+"""
+
+
+def test_a_file_names_functions_beside_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "mine.py").write_text(FUNCTIONS)
+    (tmp_path / "project" / "run.toml").write_text(
+        'algo = "grpo"\nmodel = "qwen3"\ngenerator = "mine.py:answer"\n'
+        '[reward]\nname = ["mine.py:brevity=0.5", "token_match"]\n'
+        '[eval.digits]\ntask = "reverse"\nreward = "mine.py:length"\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    text = shown(["train", "--config", "project/run.toml", "--dry-run"], capsys)
+    found = tomllib.loads(text)
+    assert found["plugin"] == [str(tmp_path / "project" / "mine.py")]
+    assert found["reward"]["name"] == ["brevity=0.5", "token_match"]
+    assert (found["generator"], found["eval"]["digits"]["reward"]) == ("answer", "length")
+
+
+@pytest.mark.parametrize(
+    "line", ['reward = "gone.py:length"', '[eval.a]\ntask = "copy"\nreward = "gone.py:f"']
+)
+def test_the_file_of_a_function_is_there(
+    line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.toml").write_text(f'algo = "grpo"\nmodel = "qwen3"\n{line}\n')
+    sentence = refused(["train", "--config", str(tmp_path / "run.toml"), "--dry-run"], capsys)
+    assert sentence == f"--plugin {tmp_path}/gone.py: No such file or directory; expected a Python file."
+
+
 def test_a_dry_run_tells_of_a_factory_that_is_not_there(
     base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

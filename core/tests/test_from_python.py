@@ -32,6 +32,12 @@ def uses_a_value(response: str) -> float:
     return HALF
 
 
+class Other:
+    @staticmethod
+    def brevity(response: str) -> float:
+        return 0.0
+
+
 def test_settings_become_the_flags_of_the_command_line() -> None:
     assert arguments(
         {
@@ -82,6 +88,14 @@ def test_an_attribute_may_have_the_name_of_a_value_and_a_default_travels(tmp_pat
     assert names["has_a_default"]("") == math.pi
 
 
+def test_an_evaluation_takes_a_function_too(tmp_path: Path) -> None:
+    sets = {"a": {"task": "copy", "reward": brevity, "samples": 2}, "b": "reverse"}
+    given = write_functions({"reward": brevity, "eval": sets}, ("reward",), tmp_path)
+    assert given["reward"] == given["eval"]["a"]["reward"] == f"{tmp_path}/brevity.py:brevity"
+    assert f"--eval.a.reward={tmp_path}/brevity.py:brevity" in arguments(given)
+    assert (given["eval"]["a"]["samples"], given["eval"]["b"]) == (2, "reverse")
+
+
 def test_only_rewards_have_weights(tmp_path: Path) -> None:
     settings = {"generator": {"timeout": 3}, "reward": {"math": 0.5}}
     given = write_functions(settings, ("reward", "generator"), tmp_path)
@@ -93,7 +107,7 @@ def test_only_rewards_have_weights(tmp_path: Path) -> None:
     [
         (uses_a_value, "reward: uses_a_value uses HALF, which no import brings"),
         (len, "reward: found <built-in function len>, expected a function that `def` made"),
-        ([brevity, brevity], "reward: two functions are called brevity"),
+        ([brevity, Other.brevity], "reward: two functions are called brevity"),
     ],
 )
 def test_a_function_that_cannot_travel_is_refused(value: Any, sentence: str, tmp_path: Path) -> None:

@@ -184,6 +184,8 @@ def test_a_block_of_toml_is_a_run(
         assert all(Requirement(one).specifier for one in values["dependencies"])
         return
     (tmp_path / "math.jsonl").write_text('{"prompt": "1=", "label": "1"}\n')
+    (mine,) = (block for block in PYTHON if block.file == "mine.py")
+    (tmp_path / "mine.py").write_text(mine.text)
     (tmp_path / "run.toml").write_text(block.text)
     args = [] if "algo" in values else ["--algo", "grpo", "--model", "qwen3"]
     args += ["--engine", "sglang"] if "engine_group" in values else []

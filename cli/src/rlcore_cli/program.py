@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import click
 import pluggy
@@ -13,9 +14,10 @@ from rlcore.api.errors import PluginError, ended
 from rlcore.plugins.loader import Plugins, Switches, load
 
 OFF = "no:"
-OF_FUNCTIONS = ("--reward", "--generator")
+OF_FUNCTIONS = re.compile(r"(eval\.\w+\.)?(reward|generator)")
+"""The settings that take FILE.py:FUNCTION beside a name."""
 FUNCTION = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*(?:=.*)?)")
-"""What these options take beside a name: FILE.py:FUNCTION, a reward with its weight."""
+"""FILE.py:FUNCTION, a reward with its weight."""
 
 
 @dataclass(frozen=True)
@@ -104,12 +106,36 @@ def split(args: Sequence[str]) -> tuple[Switches, list[str]]:
 def _function(before: str, argument: str) -> tuple[Path, str] | None:
     """The file, and the argument with the function's name alone, where it is FILE.py:FUNCTION."""
     option, equals, value = argument.partition("=")
-    if not (equals and option in OF_FUNCTIONS):
+    if not (equals and _takes_function(option)):
         option, equals, value = before, "", argument
-    match = FUNCTION.fullmatch(value) if option in OF_FUNCTIONS else None
+    match = FUNCTION.fullmatch(value) if _takes_function(option) else None
     if match is None:
         return None
     return Path(match["file"]), f"{option}={match['name']}" if equals else match["name"]
+
+
+def _takes_function(option: str) -> bool:
+    return option.startswith("--") and OF_FUNCTIONS.fullmatch(option.removeprefix("--")) is not None
+
+
+def functions_of(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """`settings` with the names of functions alone in place of FILE.py:FUNCTION, and the files."""
+    files: list[str] = []
+
+    def name(value: Any) -> Any:
+        if isinstance(value, list):
+            return [name(one) for one in value]
+        match = FUNCTION.fullmatch(value) if isinstance(value, str) else None
+        if match is None:
+            return value
+        files.append(match["file"])
+        return match["name"]
+
+    named = {
+        setting: name(value) if OF_FUNCTIONS.fullmatch(setting) else value
+        for setting, value in settings.items()
+    }
+    return named, files
 
 
 def early_options() -> list[click.Parameter]:

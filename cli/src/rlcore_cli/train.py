@@ -28,7 +28,7 @@ from rlcore.config.layers import Layer
 from rlcore.plugins.factories import check_factory
 from rlcore.runtime.run_folder import CHECKPOINTS, RUN_TOML
 from rlcore_cli import options
-from rlcore_cli.program import Program
+from rlcore_cli.program import Program, functions_of
 from rlcore_cli.resume import check_same_past
 
 if TYPE_CHECKING:
@@ -82,11 +82,11 @@ def file_layer(program: Program, chosen: options.Params) -> tuple[Program, Layer
 
 
 def _read(program: Program, path: Path, asked: str) -> tuple[Program, Layer]:
-    values = toml.read_settings(path, asked)
+    values, of_functions = functions_of(toml.read_settings(path, asked))
     files = values.pop("plugin", [])
     if not (isinstance(files, list) and all(isinstance(file, str) for file in files)):
         raise ConfigError(f"{path}: plugin: found {files!r}, expected a list of paths.")
-    program = program.with_files(path.parent / file for file in files)
+    program = program.with_files(path.parent / file for file in (*files, *of_functions))
     return program, Layer(label=str(path), values=values)
 
 

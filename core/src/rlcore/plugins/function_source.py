@@ -14,16 +14,25 @@ from typing import Any
 from rlcore.api.errors import ConfigError
 from rlcore.api.records import Kind
 
+EVAL = "eval"
+
 
 def write_functions(settings: Mapping[str, Any], kinds: Collection[str], folder: Path) -> dict[str, Any]:
     """`settings` with FILE.py:FUNCTION in `folder` for each function that is given for one of `kinds`.
 
-    A kind takes a function or a name, a list of them, or a table of their weights. Raises `ConfigError` for a
-    function that cannot be written.
+    A kind takes a function or a name, a list of them, or a table of their weights, and so do the kinds in the
+    tables of evaluations. Raises `ConfigError` for a function that cannot be written.
     """
-    return {
-        name: _with_files(name, value, folder) if name in kinds else value for name, value in settings.items()
-    }
+    written = dict(settings)
+    for name, value in settings.items():
+        if name in kinds:
+            written[name] = _with_files(name, value, folder)
+        elif name == EVAL and isinstance(value, Mapping):
+            written[name] = {
+                one: write_functions(table, kinds, folder) if isinstance(table, Mapping) else table
+                for one, table in value.items()
+            }
+    return written
 
 
 def _with_files(kind: str, value: Any, folder: Path) -> Any:
@@ -48,11 +57,12 @@ def _file_of(kind: str, function: Callable[..., Any], folder: Path) -> str:
         source = textwrap.dedent(inspect.getsource(function))
     except OSError as error:
         raise ConfigError(f"{kind}: the source of {name} is not known; write it to a file.") from error
-    file = folder / f"{name}.py"
-    if file.exists():
-        raise ConfigError(f"{kind}: two functions are called {name}; rename one.")
     imports = "".join(f"{line}\n" for line in _imports(kind, inspect.unwrap(function), source))
-    file.write_text(f"from __future__ import annotations\n\n{imports}\n\n{source}", encoding="utf-8")
+    text = f"from __future__ import annotations\n\n{imports}\n\n{source}"
+    file = folder / f"{name}.py"
+    if file.exists() and file.read_text(encoding="utf-8") != text:
+        raise ConfigError(f"{kind}: two functions are called {name}; rename one.")
+    file.write_text(text, encoding="utf-8")
     return f"{file}:{name}"
 
 
