@@ -426,6 +426,9 @@ from .tool_calls import (
     parse_tool_calls as parse_tool_calls,
     tool_format as tool_format,
 )
+from .tracking.sample_view import (
+    SampleView as SampleView,
+)
 from .tracking.trace import (
     TRACE_FILES as TRACE_FILES,
 )

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rlcore import Json, MissingPackageError, RunInfo, Sample, Tracker
+from rlcore import Json, MissingPackageError, RunInfo, Sample, SampleView, Tracker
 from rlcore_mlflow.config import MlflowConfig
 
 if TYPE_CHECKING:
@@ -19,12 +19,9 @@ if TYPE_CHECKING:
 FOLDER = "mlflow"
 ID = "mlflow_id"
 """In the run's folder: by what MLflow knows the run."""
-SAVED = "advantages"
-"""An extra of the samples of a rollout that is saved (`--save-rollouts-every`)."""
 MOST_PARAMS = 100
 """Of one request to MLflow."""
 LONGEST_PARAM = 500
-COLUMNS = ["prompt_id", "prompt", "response", "label", "score"]
 
 
 class Mlflow(Tracker):
@@ -87,12 +84,13 @@ class Mlflow(Tracker):
     def evaluation(self, step: int, samples: Mapping[str, Sequence[Sample]]) -> None:
         """The first answers of each set as a table, and how its scores and lengths are distributed."""
         for name, of_set in samples.items():
-            self._show(f"{name}-{step}", of_set)
+            self._show(f"{name}-{step}", SampleView(of_set))
 
     def rollout(self, step: int, samples: Sequence[Sample]) -> None:
         """The same of a saved rollout."""
-        if samples and SAVED in samples[0].extras:
-            self._show(f"rollout-{step}", samples)
+        view = SampleView(samples)
+        if view.saved:
+            self._show(f"rollout-{step}", view)
 
     def end(self, reason: str) -> None:
         """The run's status is that of its end."""
@@ -100,11 +98,11 @@ class Mlflow(Tracker):
         status = {"failed": "FAILED", "interrupted": "KILLED", "terminated": "KILLED"}.get(reason, "FINISHED")
         self._client.set_terminated(self._id, status)
 
-    def _show(self, name: str, samples: Sequence[Sample]) -> None:
-        self._client.log_figure(self._id, _distributions(samples), f"distribution/{_key(name)}.png")
+    def _show(self, name: str, view: SampleView) -> None:
+        self._client.log_figure(self._id, _histograms(view), f"distribution/{_key(name)}.png")
         if self._config.samples:
-            rows = [_row(sample) for sample in samples[: self._config.samples]]
-            self._client.log_dict(self._id, {"columns": COLUMNS, "data": rows}, f"samples/{_key(name)}.json")
+            table = {"columns": list(view.COLUMNS), "data": view.rows(self._config.samples)}
+            self._client.log_dict(self._id, table, f"samples/{_key(name)}.json")
 
 
 def _key(name: str) -> str:
@@ -112,23 +110,16 @@ def _key(name: str) -> str:
     return re.sub(r"[^\w/. :-]", "_", name)
 
 
-def _distributions(samples: Sequence[Sample]) -> Figure:
-    """Histograms of the rewards and of the response lengths."""
+def _histograms(view: SampleView) -> Figure:
     from matplotlib.figure import Figure
 
-    values = {
-        "reward": [sample.score.value for sample in samples if sample.score is not None],
-        "response_tokens": [len(sample.response_ids) for sample in samples],
-    }
     figure = Figure(figsize=(8, 3), layout="constrained")
-    for axes, (name, some) in zip(figure.subplots(1, 2), values.items(), strict=True):
-        axes.hist(some, bins=32)
+    shown = view.distributions
+    if not shown:
+        return figure
+    every = figure.subplots(1, len(shown), squeeze=False)[0]
+    for axes, (name, values) in zip(every, shown.items(), strict=True):
+        axes.hist(values, bins=32)
         axes.set(xlabel=name, ylabel="samples")
         axes.spines[["top", "right"]].set_visible(False)
     return figure
-
-
-def _row(sample: Sample) -> list[Json]:
-    prompt, score = sample.prompt, sample.score
-    value = None if score is None else score.value
-    return [prompt.prompt_id, str(prompt.text), sample.text, str(prompt.label), value]

@@ -8,15 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlcore import Json, MissingPackageError, RunInfo, Sample, Tracker
+from rlcore import Json, MissingPackageError, RunInfo, Sample, SampleView, Tracker
 from rlcore_tensorboard.config import TensorboardConfig
 
 if TYPE_CHECKING:
     from tensorboardX import SummaryWriter
 
 FOLDER = "tensorboard"
-SAVED = "advantages"
-"""An extra of the samples of a rollout that is saved (`--save-rollouts-every`)."""
 
 
 class Tensorboard(Tracker):
@@ -54,33 +52,29 @@ class Tensorboard(Tracker):
     def evaluation(self, step: int, samples: Mapping[str, Sequence[Sample]]) -> None:
         """The first answers, as text."""
         for name, of_set in samples.items():
-            self._write(name, of_set, step)
+            self._write(name, SampleView(of_set), step)
 
     def rollout(self, step: int, samples: Sequence[Sample]) -> None:
         """Histograms of the rewards and of the lengths; of a saved rollout, the first samples as text."""
-        rewards = [sample.score.value for sample in samples if sample.score is not None]
-        if rewards:
-            self._writer.add_histogram("distribution/reward", rewards, step)
-        if samples:
-            lengths = [float(len(sample.response_ids)) for sample in samples]
-            self._writer.add_histogram("distribution/response_tokens", lengths, step)
-        if samples and SAVED in samples[0].extras:
-            self._write("rollout", samples, step)
+        view = SampleView(samples)
+        for name, values in view.distributions.items():
+            self._writer.add_histogram(f"distribution/{name}", values, step)
+        if view.saved:
+            self._write("rollout", view, step)
 
     def end(self, reason: str) -> None:
         """Everything is on the disk afterwards."""
         self._writer.close()
 
-    def _write(self, name: str, samples: Sequence[Sample], step: int) -> None:
-        for number, sample in enumerate(samples[: self._config.samples]):
-            self._writer.add_text(f"samples/{name}/{number}", _verbatim(_text(sample)), step)
+    def _write(self, name: str, view: SampleView, step: int) -> None:
+        for number, row in enumerate(view.rows(self._config.samples)):
+            values = zip(view.COLUMNS, row, strict=True)
+            text = "\n".join(f"{column}: {_shown(value)}" for column, value in values)
+            self._writer.add_text(f"samples/{name}/{number}", _verbatim(text), step)
 
 
-def _text(sample: Sample) -> str:
-    prompt = sample.prompt.text
-    shown = prompt if isinstance(prompt, str) else json.dumps(list(prompt), ensure_ascii=False)
-    score = "none" if sample.score is None else f"{sample.score.value:g}"
-    return f"prompt: {shown}\nresponse: {sample.text}\nlabel: {sample.prompt.label}\nscore: {score}"
+def _shown(value: Json) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _verbatim(text: str) -> str:

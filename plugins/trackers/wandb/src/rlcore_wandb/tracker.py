@@ -9,14 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlcore import ConfigError, Json, MissingPackageError, RunInfo, Sample, Tracker
+from rlcore import ConfigError, Json, MissingPackageError, RunInfo, Sample, SampleView, Tracker
 from rlcore_wandb.config import WandbConfig
 
 ID = Path("wandb") / "id"
 """In the run's folder: by what Weights & Biases knows the run."""
-
-SAVED = "advantages"
-"""An extra of the samples of a rollout that is saved (`--save-rollouts-every`)."""
 
 
 class Wandb(Tracker):
@@ -66,36 +63,31 @@ class Wandb(Tracker):
     def evaluation(self, step: int, samples: Mapping[str, Sequence[Sample]]) -> None:
         """The first answers of each set, as a table."""
         if self._config.samples:
-            tables = {f"samples/{name}": self._table(of_set) for name, of_set in samples.items()}
+            tables = {f"samples/{name}": self._table(SampleView(one)) for name, one in samples.items()}
             self._run.log({"step": step, **tables})
 
     def rollout(self, step: int, samples: Sequence[Sample]) -> None:
         """Histograms of the rewards and of the lengths; where the rollout is saved, its first samples too."""
         import wandb
 
-        if not samples:
-            return
-        values = {
-            "reward": [sample.score.value for sample in samples if sample.score is not None],
-            "response_tokens": [len(sample.response_ids) for sample in samples],
+        view = SampleView(samples)
+        shown: dict[str, Any] = {
+            f"distribution/{name}": wandb.Histogram(values) for name, values in view.distributions.items()
         }
-        pictures = {f"distribution/{name}": wandb.Histogram(some) for name, some in values.items() if some}
-        if self._config.samples and SAVED in samples[0].extras:
-            pictures["samples/rollout"] = self._table(samples)
-        self._run.log({"step": step, **pictures})
+        if self._config.samples and view.saved:
+            shown["samples/rollout"] = self._table(view)
+        if shown:
+            self._run.log({"step": step, **shown})
 
     def end(self, reason: str) -> None:
         """Everything is sent, or on the disk, afterwards."""
         self._run.summary["exit_reason"] = reason
         self._run.finish(exit_code=int(reason == "failed"))
 
-    def _table(self, samples: Sequence[Sample]) -> Any:
+    def _table(self, view: SampleView) -> Any:
         import wandb
 
-        return wandb.Table(
-            columns=["prompt_id", "prompt", "response", "label", "score"],
-            data=[_row(sample) for sample in samples[: self._config.samples]],
-        )
+        return wandb.Table(columns=list(view.COLUMNS), data=view.rows(self._config.samples))
 
 
 def _has_account() -> bool:
@@ -112,9 +104,3 @@ def _id_of(folder: Path) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(uuid.uuid4().hex[:12])
     return path.read_text().strip()
-
-
-def _row(sample: Sample) -> list[Json]:
-    prompt, score = sample.prompt, sample.score
-    value = None if score is None else score.value
-    return [prompt.prompt_id, str(prompt.text), sample.text, str(prompt.label), value]

@@ -1,0 +1,56 @@
+"""`SampleView`: what a tracker shows of samples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rlcore.api.types import Json, Sample
+
+SAVED = "advantages"
+"""An extra of the samples of a rollout that is saved."""
+
+
+@dataclass(frozen=True)
+class SampleView:
+    """What a tracker shows of the samples of a rollout, or of a set that was evaluated.
+
+    `COLUMNS`: the names of a row's values.
+    """
+
+    COLUMNS: ClassVar[tuple[str, ...]] = ("prompt_id", "prompt", "response", "label", "score")
+
+    samples: Sequence[Sample]
+
+    def rows(self, most: int) -> list[list[Json]]:
+        """The first `most` samples, each as the values of `COLUMNS`: texts, and the score or None.
+
+        A chat, and a label that is no text, is JSON text.
+        """
+        return [_row(sample) for sample in self.samples[:most]]
+
+    @property
+    def distributions(self) -> Mapping[str, list[float]]:
+        """`reward` of the samples that have one, and `response_tokens`; without those that are empty."""
+        values = {
+            "reward": [sample.score.value for sample in self.samples if sample.score is not None],
+            "response_tokens": [float(len(sample.response_ids)) for sample in self.samples],
+        }
+        return {name: some for name, some in values.items() if some}
+
+    @property
+    def saved(self) -> bool:
+        """Whether they are of a rollout that the run saves (`--save-rollouts-every`)."""
+        return bool(self.samples) and SAVED in self.samples[0].extras
+
+
+def _row(sample: Sample) -> list[Json]:
+    prompt, score = sample.prompt, sample.score
+    value = None if score is None else score.value
+    return [prompt.prompt_id, _text(prompt.text), sample.text, _text(prompt.label), value]
+
+
+def _text(value: Json | Sequence[Mapping[str, Json]]) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
