@@ -41,6 +41,20 @@ def test_the_best_is_the_least_divided_that_fits(capsys: pytest.CaptureFixture[s
             assert "needs" in one["reason"]
 
 
+@pytest.mark.parametrize("preset", ["qwen3", "llama", "glm", "deepseek"])
+def test_a_preset_is_a_model(preset: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = _json(capsys, "--model", preset, "--gpus", "2", "--gpu-memory", "80")
+    assert 10_000 < found["parameters"] < 1_000_000
+    assert found["layouts"][0]["fits"]
+
+
+def test_an_unknown_model_is_answered_with_presets_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--model", "lama", *GPUS]) == 2
+    err = capsys.readouterr().err
+    assert "a hub id or one of deepseek, glm, llama, qwen3, deepseek-v3" in err
+    assert err.endswith("Did you mean 'llama'?\n")
+
+
 def test_given_sizes_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
     found = _json(
         capsys, "--model", "qwen3-30b-a3b", "--gpus", "64", "--gpu-memory", "80", "--ep", "8", "--tp", "2"

@@ -13,6 +13,7 @@ from rlcore_plan.layout import Layout
 from rlcore_plan.memory import Optimizer, Roles, Workload, largest, states
 from rlcore_plan.phases import Machines, Run, needs
 from rlcore_plan.published import read_facts
+from rlcore_plan.run_file import File
 from rlcore_plan.search import GB
 from rlcore_plan.weights import parameters
 
@@ -208,6 +209,17 @@ def test_a_file_that_cannot_be_judged_is_one_sentence(
     assert run(["plan", "--config", str(file), "--gpu-memory", "80", *args]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert sentence in line
+
+
+def test_a_file_may_name_a_preset(tmp_path: Path, judged: Any) -> None:
+    """Its suggestions count, and the file's own settings win."""
+    assert judged('algo = "grpo"\nmodel = "qwen3"\n')["fits"]
+    for line, tokens in {"": 32 + 8, "max_response_tokens = 100": 32 + 100}.items():
+        (tmp_path / "run.toml").write_text(f'algo = "grpo"\nmodel = "qwen3"\n{line}\n')
+        assert File.read(tmp_path / "run.toml", REGISTRY).longest == tokens
+    brought = tmp_path / "brought.toml"
+    brought.write_text('algo = "grpo"\nmodel = "qwen3-8b"\n')
+    assert File.read(brought, REGISTRY).longest == 1024 + 256
 
 
 def test_the_numbers_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

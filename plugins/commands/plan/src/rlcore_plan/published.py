@@ -1,10 +1,11 @@
-"""What `--model` of a plan stands for: a published size of a family, a directory or a config.json."""
+"""What `--model` of a plan stands for: a preset, a published size, a directory or a config.json."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlcore import (
@@ -30,8 +31,13 @@ def sizes(registry: Registry) -> dict[str, Path]:
 
 
 def read_config(model: str, registry: Registry) -> Mapping[str, Any]:
-    """The config of a published size, a Hugging Face directory, a config.json or a hub id. ModelError."""
-    path = Path(model)
+    """The config of a preset, a published size, a Hugging Face directory, a config.json or a hub id.
+
+    ModelError.
+    """
+    path, presets = Path(model), _presets(registry)
+    if model in presets:
+        return _config_of(presets[model])
     if path.is_dir():
         path = path / "config.json"
     elif not path.is_file() and model.count("/") == 1 and not model.startswith((".", "/", "~")):
@@ -41,7 +47,7 @@ def read_config(model: str, registry: Registry) -> Mapping[str, Any]:
         if model not in known:
             raise ModelError(
                 f"--model: found {model!r}, expected a directory, a config.json, a hub id or one of "
-                f"{', '.join(known)}.{did_you_mean(model, known)}"
+                f"{', '.join([*presets, *known])}.{did_you_mean(model, [*presets, *known])}"
             )
         path = known[model]
     return read_config_file(path, f"--model {model}")
@@ -67,6 +73,18 @@ def facts_of(config: Mapping[str, Any], at: str, registry: Registry) -> ModelFac
     except (TypeError, ValueError, ZeroDivisionError) as error:
         raise ModelError(f"{at}: is no config of a model ({error}).") from error
     return facts
+
+
+def _presets(registry: Registry) -> dict[str, str]:
+    """Family → what writes the tiny model that `rlcore train --model FAMILY` trains."""
+    return {family.name: family.preset for family in families(registry) if family.preset}
+
+
+def _config_of(preset: str) -> Mapping[str, Any]:
+    """A preset is known by what it writes."""
+    with TemporaryDirectory(prefix="rlcore-plan-") as folder:
+        Part(name=preset, factory=preset).load()(folder, 0)
+        return read_config_file(Path(folder) / "config.json", preset)
 
 
 def _folder(name: str) -> Path:

@@ -89,8 +89,9 @@ class File:
         return found
 
     def value(self, name: str) -> Any:
-        """A setting of the run."""
-        return self.settings.get(name, self._recipe_settings.get(name, RunConfig().values().get(name)))
+        """A setting of the run: that of the file, else of the recipe, of the preset, or the default."""
+        found = {**RunConfig().values(), **self._preset_settings, **self._recipe_settings, **self.settings}
+        return found.get(name)
 
     def fields(self, table: str) -> Fields:
         """Those of a table."""
@@ -135,6 +136,13 @@ class File:
     @property
     def _recipe_settings(self) -> Mapping[str, Any]:
         return self.recipe.settings if self.recipe else {}
+
+    @property
+    def _preset_settings(self) -> Mapping[str, Any]:
+        """What the model's preset suggests; nothing of a model that is brought."""
+        model = self.settings.get("model")
+        presets = [entry for entry in self.registry.entries(Kind.MODEL) if entry.record.name == model]
+        return presets[0].component.suggests if presets else {}
 
     @property
     def has_critic(self) -> bool:
