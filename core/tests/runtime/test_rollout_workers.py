@@ -152,6 +152,41 @@ class Waiting:
             (folder / "closed").touch()
 
 
+class Leaving:
+    """Leaves a task behind, which asks when a second call says so; that call tells what became of it."""
+
+    def __init__(self, config: Config) -> None:
+        self._asks = asyncio.Event()
+        self._left: asyncio.Task[None] | None = None
+
+    async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
+        if self._left is None:
+            self._left = asyncio.create_task(self._ask(ctx, sample))
+            return sample
+        self._asks.set()
+        [error] = await asyncio.gather(self._left, return_exceptions=True)
+        return replace(sample, text=f"{type(error).__name__}: {error}")
+
+    async def _ask(self, ctx: GenerationContext, sample: Sample) -> None:
+        await self._asks.wait()
+        await ctx.complete(sample.prompt_ids, seed=0, rid="late")
+
+
+class Tidy:
+    """Asks once more when its call is ended from outside."""
+
+    def __init__(self, config: Config) -> None:
+        pass
+
+    async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
+        try:
+            await ctx.complete(sample.prompt_ids, seed=0, rid="first")
+        finally:
+            await ctx.complete(sample.prompt_ids, seed=0, rid="last")
+            Path(sample.prompt.label, "tidied").touch()
+        return sample
+
+
 # --- the driver ---------------------------------------------------------------------------------------------
 
 
@@ -404,6 +439,39 @@ async def test_a_call_that_is_cancelled_before_it_began_ends(
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
+
+
+async def test_a_request_after_the_end_of_its_call_is_told(
+    placed: Place, encoder: PromptTokenizer, tmp_path: Path
+) -> None:
+    engine = Engine(encoder.tokenizer)
+    async with placed("Leaving", 1) as (generator, _):
+        ctx = context(encoder, engine)
+        await generator.generate(ctx, pending("0", tmp_path))
+        made = await generator.generate(ctx, pending("0", tmp_path))
+    assert isinstance(made, Sample)
+    assert made.text == (
+        "PluginError: The generator Leaving asked its context after the call had ended; await all that "
+        "a call starts before it returns."
+    )
+    assert not engine.asked
+
+
+async def test_generators_are_answered_while_their_worker_stops(
+    placed: Place, encoder: PromptTokenizer, tmp_path: Path
+) -> None:
+    engine = Engine(encoder.tokenizer)
+    engine.waiting = True
+    async with placed("Tidy", 1) as (generator, workers):
+        call = asyncio.ensure_future(generator.generate(context(encoder, engine), pending("0", tmp_path)))
+        await until(lambda: bool(engine.asked))
+        engine.waiting = False
+        async with asyncio.timeout(10):
+            await workers.stop()
+        assert (tmp_path / "tidied").exists()
+        assert [rid for rid, _ in engine.asked] == ["first", "last"]
+        call.cancel()
+        await asyncio.wait([call])
 
 
 async def test_a_timeout_is_a_failed_sample(placed: Place, encoder: PromptTokenizer, tmp_path: Path) -> None:

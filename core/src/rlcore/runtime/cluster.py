@@ -14,10 +14,10 @@ from rlcore.api.errors import WorkerError
 if TYPE_CHECKING:
     from rlcore.runtime.reaper import Reaper
 
-THREADS = {"watch": 1, "write": 1, "take": 1, "broadcast": 4}
+THREADS = {"watch": 1, "write": 1, "take": 1, "stop": 1, "broadcast": 4}
 """An actor's threads, beside that of its other calls. A broadcast may wait for an engine that hangs."""
 
-Thread = Literal["watch", "write", "take", "broadcast"]
+Thread = Literal["watch", "write", "take", "stop", "broadcast"]
 Bundle = Mapping[str, float]
 """How much `CPU` and `GPU` to reserve together on one host."""
 

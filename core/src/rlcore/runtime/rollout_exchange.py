@@ -94,7 +94,7 @@ class Exchange:
         """Stop it in order where that is still possible, then end it."""
         try:
             if self._tasks and self._failure is None:
-                await within(STOP_SECONDS, self._name, self._actor.call("stop"))
+                await within(STOP_SECONDS, self._name, self._actor.call("stop", thread="stop"))
         finally:
             self._actor.kill()
             await ended([*self._tasks.values(), *self._answering.values()])
@@ -159,7 +159,9 @@ class Exchange:
         name = ""
         try:
             number, *arguments = pickle.loads(message.content)
-            call = self._calls[number]
+            call = self._calls.get(number)
+            if call is None:
+                return  # the exchange has failed, so nobody waits for it
             name = call.name
             ask = call.complete if message.what == "complete" else call.score
             content = pickle.dumps(await ask(*arguments), pickle.HIGHEST_PROTOCOL)

@@ -37,7 +37,7 @@ TAKE_SECONDS = 1.0
 
 
 class RolloutWorker:
-    """`put` and `take` carry messages. `take` and `watch` have threads of their own."""
+    """`put` and `take` carry messages. `take`, `watch` and `stop` have threads of their own."""
 
     def __init__(self, plugin_files: Sequence[PluginFile]) -> None:
         # A worker has one core, and there may be as many workers as cores: no threads in the tokenizer.
@@ -80,7 +80,7 @@ class RolloutWorker:
         time.sleep(BEAT_SECONDS)
 
     def stop(self) -> None:
-        """End all calls, and have the generators release what they hold."""
+        """End all calls, and have the generators release what they hold. Their last requests are answered."""
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
 
     def send(self, what: FromWorker, number: int, content: bytes = b"") -> None:
@@ -94,6 +94,10 @@ class RolloutWorker:
     def _wake(self) -> None:
         with self._arrived:
             self._arrived.notify()
+
+    def is_open(self, call: int) -> bool:
+        """Whether the driver still waits for the call, and so answers its requests."""
+        return call in self._calls
 
     async def ask(self, what: FromWorker, *content: Any) -> Any:
         """What the driver answers to a request."""
@@ -136,7 +140,7 @@ class RolloutWorker:
             with faults_of("A rollout worker"):
                 place, by_group, sampling, context_length, samples = pickle.loads(content)
             generator, name = self._built[place], name_of(self._built[place])
-            ctx = DriverContext(self, number, samples, self._tokenizer, sampling, context_length)
+            ctx = DriverContext(self, number, name, samples, self._tokenizer, sampling, context_length)
             with blamed(name):
                 made = _pickled(await _made(generator, name, ctx, samples, by_group=by_group))
             self.send("made", number, made)
@@ -174,6 +178,7 @@ class DriverContext(TokenizerContext):
         self,
         worker: RolloutWorker,
         call: int,
+        name: str,
         samples: Sequence[Sample],
         tokenizer: Tokenizer,
         sampling: Sampling,
@@ -182,6 +187,7 @@ class DriverContext(TokenizerContext):
         super().__init__(tokenizer, sampling, context_length)
         self._worker = worker
         self._call = call
+        self._name = name
         self._samples = samples
 
     async def complete(
@@ -189,15 +195,21 @@ class DriverContext(TokenizerContext):
     ) -> Sequence[Completion]:
         """`n` completions of one prompt."""
         own = None if sampling is self.sampling else sampling
-        found: Sequence[Completion] = await self._worker.ask(
-            "complete", self._call, PackedInts(prompt_ids), n, seed, rid, own
-        )
+        found: Sequence[Completion] = await self._ask("complete", PackedInts(prompt_ids), n, seed, rid, own)
         return found
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         """The samples of one group, scored by the run's reward."""
-        changes = await self._worker.ask("score", self._call, changes_of(samples, self._samples))
+        changes = await self._ask("score", changes_of(samples, self._samples))
         return changed(changes, samples)
+
+    async def _ask(self, what: FromWorker, *content: Any) -> Any:
+        if not self._worker.is_open(self._call):
+            raise PluginError(
+                f"The generator {self._name} asked its context after the call had ended; await all that "
+                "a call starts before it returns."
+            )
+        return await self._worker.ask(what, self._call, *content)
 
 
 class _Forwarding(logging.Handler):
