@@ -10,6 +10,7 @@ import threading
 import tomllib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ import pages
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import transformers
 from packaging.requirements import Requirement
 
 import rlcore
@@ -30,6 +30,8 @@ from rlcore_testing.tensors import scored
 
 PYTHON = pages.blocks("python")
 STAND_INS = {
+    "my_package/__init__.py": "",
+    "my_package/config.py": "from rlcore_text.config import ExactMatchConfig as MyConfig\n",
     "acme/__init__.py": "",
     "acme/config.py": "from rlcore_cispo.config import CispoConfig as MyLossConfig\n",
     "acme/loss.py": "from rlcore_cispo.loss import Cispo as MyLoss\n",
@@ -97,6 +99,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         Path(name).write_text(text)
     write_package("reward", "brevity", "MIT", tmp_path / "made")
     monkeypatch.syspath_prepend(str(tmp_path / "made/src"))
+    transformers = import_module("transformers")  # as imports find it now: tests of bridges replace it
     monkeypatch.setattr(transformers, "AcmeConfig", transformers.LlamaConfig, raising=False)
     for folder in ("first", "whole"):
         write_run(tmp_path / folder)

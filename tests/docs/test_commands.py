@@ -1,47 +1,40 @@
-"""rlcore accepts every command of the documentation: `rlcore train` as a dry run, with the files it names."""
+"""Every command of the documentation runs, in the cheapest way that notices a mistake (`reader.py`)."""
 
 from __future__ import annotations
 
 import json
 import re
-import shlex
+import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pages
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from command import Command
+from reader import NOT_HERE, Reader, make
 
+import rlcore
+from rlcore.deprecated import DEPRECATED, warn_of
 from rlcore_cli.main import run
+from rlcore_new.package import write_package
 from rlcore_qwen.tiny import tiny
 
-SKIPPED = re.compile(r"--resume|--reward (brevity|nines)\b|\bNAME\b|^…?( *$| +[^-])")
-"""Of a run that is there already; a part of the package that the reader has just installed; no command."""
-INSTALLED = re.compile(r"\b(brevity|nines|acme|NAME)\b")
-"""What `rlcore plugins` is asked about in the pages: a part of the reader's own."""
-PRESETS = ("qwen3", "llama", "glm", "deepseek", "qwen3-8b", "qwen3-32b", "qwen3-235b-a22b")
-OF_MODELS = ("--model", "--teacher-model", "--reference-model", "--critic-model")
-ROW = {
-    "prompt": "12",
-    "question": "12",
-    "label": "12",
-    "answer": "12",
-    "response": "12",
-    "chosen": "12",
-    "rejected": "21",
-    "messages": [{"role": "user", "content": "12"}, {"role": "assistant", "content": "12"}],
-    "metadata": {"weight": 1.0, "difficulty": 1},
+SHELL = pages.blocks("")
+SPOKEN = list(pages.spoken())
+MAKE = re.compile(r"^make ([a-z-]+)")
+TARGETS = {target for page in pages.PAGES for one in pages.inline(page) for target in MAKE.findall(one)}
+STANDS_FOR = {
+    "--algo NAME": "--algo grpo",
+    "--model NAME": "--model qwen3",
+    "--trainer NAME": "--trainer megatron",
+    "KIND NAME": "reward brevity",
+    "RUN…": "RUN",
+    "NAME": "brevity",
 }
-"""A row with every key that the pages name."""
-
-
-TRAIN, OTHERS = (
-    sorted({(page, line) for page, line in pages.commands() if line.startswith("train ") == wanted})
-    for wanted in (True, False)
-)
-TRAINED = [(page, line) for page, line in TRAIN if not SKIPPED.search(line.removeprefix("train "))]
-FOR_REAL = re.compile(r"plan --model qwen|import slime --|plugins( show .*)?$|new ")
-"""What is quick and needs nothing. Of other commands, rlcore reads the flags and shows its help."""
+"""What a command of the text has in capitals."""
+INSTALLED = re.compile(r"\b(brevity|nines|acme)\b")
+"""Names of the reader's own packages. In the text, a bundled reward stands for them."""
 
 
 @pytest.fixture(scope="module")
@@ -60,70 +53,150 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def write_data(name: str) -> None:
-    path = Path(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = [{**ROW, "prompt": f"{number:03d}"} for number in range(64)]
-    if path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    else:
-        pq.write_table(pa.Table.from_pylist(rows), path)
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two steps that kept all that the pages read. Their steps have other numbers."""
+    folder = tmp_path_factory.mktemp("finished")
+    small = ("--steps", "2", "--prompts-per-step", "8", "--group-size", "8", "--eval-prompts", "8")
+    kept = ("--save-every", "2", "--save-rollouts-every", "1", "--run-dir", "run")
+    command = Command("train", "--algo", "grpo", "--model", "qwen3", *small, *kept, cwd=folder)
+    assert command.wait() == 0, command.stderr
+    samples = folder / "run/samples"
+    (samples / "eval-100.jsonl").symlink_to(samples / "eval-2.jsonl")
+    shutil.copytree(folder / "run", folder / "second")
+    return folder / "run"
 
 
-def prepared(line: str, model: Path) -> list[str]:
-    """The arguments with the reader's files made, and the model's folder for models that are not here."""
-    args = shlex.split(line, comments=True)
-    if "…" in args:
-        args = [args[0], "--algo", "grpo", "--model", "qwen3", *(arg for arg in args[1:] if arg != "…")]
-    given = {arg.partition("=")[0] for arg in args}
-    args += [] if {"--model", "--config"} & given else ["--model", "qwen3"]
-    if any(arg.startswith("--sglang.") for arg in args) and "--engine" not in given:
-        args += ["--engine", "sglang"]  # the default where there is a GPU
-    for place, arg in enumerate(args):
-        before = args[place - 1]
-        if before in OF_MODELS and arg not in PRESETS:
-            args[place] = str(model)
-        elif before == "--frozen":
-            name = arg.partition("=")[0]
-            args[place] = f"{name}={model / 'classifier' if name == 'rm' else model}"
-        elif match := re.fullmatch(r"(?:\w+=)?([\w/]+\.(?:jsonl|parquet))(?:[\[:].*)?", arg):
-            write_data(match[1])
-    return args
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with the Python files that the pages show."""
+@pytest.fixture
+def reader(tmp_path: Path, model: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    for block in pages.blocks("python"):
-        if block.file:
-            Path(block.file).parent.mkdir(exist_ok=True)
-            Path(block.file).write_text(block.text)
-    Path("run.toml").write_text('algo = "grpo"\nmodel = "qwen3"\ntask = "copy"\n')
-    Path("evals.toml").write_text('[eval.math]\ntask = "reverse"\n')
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = set(sys.modules)
+    yield Reader(tmp_path, model, finished)
+    for name in set(sys.modules) - before:
+        if INSTALLED.search(name.replace("_", " ")):
+            del sys.modules[name]
 
 
-@pytest.mark.parametrize(("page", "line"), TRAINED)
-def test_a_run_of_the_documentation_is_accepted(
-    page: str, line: str, model: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("page", dict.fromkeys(block.page for block in SHELL))
+def test_the_commands_of_a_page_run(page: str, reader: Reader, capsys: pytest.CaptureFixture[str]) -> None:
+    """Line by line, from its first block to its last, in one folder."""
+    for line in (line for block in SHELL if block.page == page for line in pages.lines(block)):
+        reader.type(line)
+
+
+@pytest.mark.parametrize(("page", "line"), SPOKEN)
+def test_a_command_of_the_text_runs(
+    page: str, line: str, reader: Reader, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = run([*prepared(line, model), "--dry-run"])
-    assert code == 0, capsys.readouterr().err
+    for placeholder, name in STANDS_FOR.items():
+        line = line.replace(placeholder, name)
+    reader.rlcore(INSTALLED.sub("exact_match", line) if line.startswith("plugins ") else line)
 
 
-@pytest.mark.parametrize(("page", "line"), OTHERS)
-def test_another_command_of_the_documentation_is_accepted(
-    page: str, line: str, model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if line.startswith("plugins "):
-        line = INSTALLED.sub("exact_match", line)
-    line = line.replace("KIND", "reward").replace("NAME", "brevity")
-    args = prepared(line, model) if line.startswith("eval --") else shlex.split(line, comments=True)
-    code = run(args if FOR_REAL.match(line) else [*args, "--help"])
-    assert code == 0, capsys.readouterr().err
+@pytest.mark.parametrize("target", sorted(TARGETS))
+def test_a_target_of_make_is_there(target: str) -> None:
+    make([target])
 
 
 def test_the_documentation_has_commands() -> None:
-    assert len(TRAINED) > 100
-    assert len(OTHERS) > 50
+    assert len(SHELL) > 100
+    assert len(SPOKEN) > 50
+
+
+def test_nothing_is_left_out_that_no_page_names() -> None:
+    """The list of what cannot run here stays short."""
+    said = [line for block in SHELL for line in pages.lines(block)]
+    assert not [name for name in NOT_HERE if not any(name in line for line in said)]
+
+
+TEXTS = {(block.page, block.text.split()[0]): block.text for block in pages.blocks("text")}
+"""What the pages show as printed, by its first word."""
+DRAWN = {
+    ("README.md", "rlcore"): "a picture",
+    ("docs/asynchrony.md", "┌───────────────"): "a picture",
+    ("examples/search_agent/README.md", "ada="): "one response, with remarks",
+    ("docs/migrating_from_prime_rl.md", "max_steps"): "prime-rl's: test_names.py checks its settings",
+    ("docs/migrating_from_trl.md", "GRPOTrainer("): "TRL's: test_names.py checks its settings",
+}
+"""What nothing here prints, and why."""
+
+
+def test_a_run_ends_as_the_readme_shows(finished: Path) -> None:
+    def shape(text: str) -> list[str]:
+        return [re.sub(r"[\d.]+|(?<=folder: ).*", "0", line) for line in text.splitlines()[-3:]]
+
+    out = (finished.parent / "stdout.txt").read_text()
+    assert shape(out) == shape(TEXTS["README.md", "completed:"])
+
+
+def test_a_row_that_is_no_json_is_refused_as_its_page_shows(reader: Reader) -> None:
+    good = '{"prompt": "12", "label": "12"}\n'
+    bad = '{"prompt": "' + "1" * 75 + '" "label": "12"}\n'
+    Path("train.jsonl").write_text(good * 4710 + bad)
+    asked = ("--algo", "grpo", "--model", "qwen3", "--data", "train.jsonl", "--reward", "exact_match")
+    command = Command("train", *asked, cwd=Path.cwd())
+    assert command.wait(60) == 2
+    said = command.stderr.splitlines()[-1].replace(f"{Path.cwd()}/", "")
+    assert said == TEXTS["docs/data.md", "error:"].strip()
+
+
+def test_doctor_looks_at_what_its_page_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    def names(text: str) -> list[str]:
+        return re.findall(r"^(?:ok   |note |STOP ) ([\w ]+): ", text, re.MULTILINE)
+
+    run(["doctor", "--no-ray", "--engine", "local"])
+    shown = names(TEXTS["docs/doctor.md", "ok"])
+    found = [name for name in names(capsys.readouterr().out) if not name.startswith("engine ")]
+    assert [name for name in shown if name != "ray"] == found
+
+
+@pytest.mark.parametrize("place", ["loss", "reward"])
+def test_the_formulas_of_the_kl_term_name_settings(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = re.findall(rf"^--kl-place {place} .*", TEXTS["docs/kl.md", "--kl-place"], re.MULTILINE)
+    flags = ["--kl-coef", "0.1", "--kl-place", place, *re.findall(r"--kl-unbiased", line)]
+    assert run(["train", "--algo", "grpo", "--model", "qwen3", *flags, "--dry-run"]) == 0
+
+
+def test_a_new_package_has_the_files_of_the_page(tmp_path: Path) -> None:
+    write_package("reward", "brevity", "Apache-2.0", tmp_path / "made")
+    names = re.findall(r"─ ([\w./]+)", TEXTS["docs/plugins.md", "rlcore-brevity/"])
+    made = {file.relative_to(tmp_path / "made").as_posix() for file in (tmp_path / "made").rglob("*")}
+    assert len(names) > 7
+    assert not {*names} - made - {f"{Path(file).name}" for file in made} - {"src/rlcore_brevity/"}
+
+
+def test_a_plugin_of_another_release_is_named_as_the_page_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    info = tmp_path / "rlcore_brevity-1.0.dist-info"
+    info.mkdir()
+    about = "Metadata-Version: 2.1\nName: rlcore-brevity\nVersion: 1.0\nRequires-Dist: rlcore<0.5,>=0.4\n"
+    (info / "METADATA").write_text(about)
+    (info / "entry_points.txt").write_text("[rlcore]\nbrevity = rlcore_brevity.plugin\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setattr(rlcore, "__version__", "0.5.0")
+    assert run(["plugins"]) == 0
+    said = capsys.readouterr()
+    assert TEXTS["docs/versions.md", "broken:"].strip() in said.out + said.err
+
+
+def test_a_deprecated_name_warns_as_the_page_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DEPRECATED, "Verdicts", "rlcore.Verdict")
+    with pytest.warns(DeprecationWarning, match="Verdicts") as warned:
+        warn_of("Verdicts")
+    assert f"DeprecationWarning: {warned[0].message}\n" == TEXTS["docs/versions.md", "DeprecationWarning:"]
+
+
+SHOWN = {
+    *(("README.md", "completed:"), ("docs/data.md", "error:"), ("docs/doctor.md", "ok")),
+    *(("docs/kl.md", "--kl-place"), ("docs/plugins.md", "rlcore-brevity/")),
+    *(("docs/versions.md", "broken:"), ("docs/versions.md", "DeprecationWarning:")),
+}
+"""What the tests above compare."""
+
+
+def test_every_text_is_compared_or_listed() -> None:
+    assert {*TEXTS} == SHOWN | {*DRAWN}

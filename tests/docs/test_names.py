@@ -58,6 +58,7 @@ def known() -> set[str]:
     known |= {
         f"--eval.NAME.{name.replace('_', '-')}" for name in (*EvalConfig.model_fields, "reward", "generator")
     }
+    known |= {re.sub(r"^(--[a-z-]+)\.[\w-]+(?=\.)", r"\1.NAME", name) for name in known}
     known |= {f"--eval.NAME.{kind}.FIELD" for kind in ("reward", "generator", "source")}
     known |= {
         f"--no-{name}" for name in re.findall(r"^\| `--([\w.-]+)` \| `(?:True|False)` ", tables, re.MULTILINE)
@@ -71,6 +72,7 @@ def known() -> set[str]:
 )
 def test_every_flag_of_a_page_exists(page: Path, known: set[str]) -> None:
     named = {flag for code in pages.inline(page) for flag in FLAG.findall(code)}
+    named = {re.sub(r"^--eval\.\w+", "--eval.NAME", flag) for flag in named}
     assert not sorted(flag for flag in named - known - OTHERS if not NAMED.fullmatch(flag))
 
 

@@ -9,14 +9,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+READMES = ("[cest]*/README.md", "examples/*/README.md", "plugins/*/*/README.md")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+PAGES += [page for where in READMES for page in sorted(ROOT.glob(where))]
 
 MEASURED = "benchmarks.md"
 """Its tables name what was measured in words of their own."""
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`([^`\n]+)`")
-_COMMAND = re.compile(r"^\s*(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?rlcore (\w.*)$", re.MULTILINE)
+_COMMAND = re.compile(r"(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?rlcore (\w.*)")
+_REMARK = re.compile(r"\s+# .*$|^# .*$")
 _FILE = re.compile(r"# ([\w/]+\.py)\b(?:: (rlcore .*))?")
 
 
@@ -56,23 +59,26 @@ def inline(page: Path) -> list[str]:
     return _INLINE.findall(prose(page))
 
 
-def commands() -> Iterator[tuple[str, str]]:
-    """(page, arguments) of each `rlcore …`, each once: in a block, whole between backticks, or behind the
-    name of the file that a block of Python is.
+def lines(block: Block) -> list[str]:
+    """The commands of a block of the shell, whole and without their remarks."""
+    whole = re.sub(r"\\\n\s*", " ", block.text).splitlines()
+    return [line for one in whole if (line := _REMARK.sub("", one).strip())]
+
+
+def spoken() -> Iterator[tuple[str, str]]:
+    """(page, arguments) of each `rlcore …` outside of blocks of the shell, each once: whole between
+    backticks, or behind the name of the file that a block of Python is.
     """
-    texts = [(block.page, re.sub(r"\\\n\s*", " ", block.text)) for block in blocks("")]
-    texts += [
-        (block.page, match[2] or "") for block in blocks("python") if (match := _FILE.match(block.text))
-    ]
+    files = [(block.page, _FILE.match(block.text)) for block in blocks("python")]
+    texts = [(page, match[2]) for page, match in files if match and match[2]]
     texts += [
         (page.relative_to(ROOT).as_posix(), one)
         for page in PAGES
         if page.name != MEASURED
         for one in inline(page)
     ]
-    return iter(
-        dict.fromkeys((page, line.strip()) for page, text in texts for line in _COMMAND.findall(text))
-    )
+    found = ((page, match[1].strip()) for page, text in texts if (match := _COMMAND.fullmatch(text)))
+    return iter(dict.fromkeys(found))
 
 
 def languages(page: Path) -> set[str]:
