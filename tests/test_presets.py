@@ -22,6 +22,10 @@ def test_every_family_has_one() -> None:
     assert {"qwen3", "llama", "glm", "deepseek"} <= PRESETS.keys()
 
 
+def test_the_driver_imports_no_bridge_of_a_preset() -> None:
+    assert all(record.lazy_bridge for record in PRESETS.values())
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_is_a_model_of_its_family(name: str, tmp_path: Path) -> None:
     record = PRESETS[name]

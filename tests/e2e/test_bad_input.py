@@ -267,6 +267,31 @@ def test_a_family_that_there_is_not_yet(
     _says(text, "--model", repr(architecture), *claimed, f"Did you mean {nearest!r}?")
 
 
+FAMILY = """
+from rlcore import ModelFamily, hookimpl
+
+@hookimpl
+def rlcore_models():
+    yield ModelFamily(
+        name="third", factory="third_bridge:Bridge", summary="x", trainer="megatron",
+        architectures=("ThirdForCausalLM",), preset="rlcore_qwen.tiny:tiny",
+    )
+"""
+
+
+@pytest.mark.usefixtures("no_process")
+def test_a_preset_whose_bridge_cannot_be_imported(
+    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "third.py").write_text(FAMILY)
+    (tmp_path / "third_bridge.py").write_text("import nothing_of_the_name\nclass Bridge: ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = refused("train", "--plugin", str(tmp_path / "third.py"), "--algo", "grpo", "--model", "third")
+    _says(
+        text, "'third' cannot be loaded from 'third_bridge:Bridge'", "No module named 'nothing_of_the_name'"
+    )
+
+
 @pytest.mark.usefixtures("no_process")
 def test_experts_that_the_ranks_do_not_divide(refused: Refused, tmp_path: Path) -> None:
     config = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 8}

@@ -82,6 +82,9 @@ class ModelFamily(Component):
     Hugging Face directory with random weights; None: the family has no preset. `facts`:
     `package.module:function` from the values of a config.json to `rlcore.ModelFacts`, for `rlcore plan`; it
     imports no torch. `sizes`: `package:folder` with the config.json of each published size as `NAME.json`.
+
+    `lazy_bridge`: in a run on the preset only the workers import the bridge, which saves a second of the
+    start, and a fault of the import is told late. For a package whose tests train its preset.
     """
 
     trainer: str
@@ -89,6 +92,7 @@ class ModelFamily(Component):
     preset: str | None = None
     facts: str | None = None
     sizes: str | None = None
+    lazy_bridge: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

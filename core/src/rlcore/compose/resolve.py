@@ -108,6 +108,7 @@ def resolve_model(selection: Selection) -> ModelChoice:
         preset=None if found.path else found.family.preset,
         bridge=resolve_part(found.entry, selection.settings()),
         bridge_for=found.family.trainer,
+        lazy_bridge=found.path is None and found.family.lazy_bridge,
         hub=found.hub,
         facts=found.family.facts or "",
     )

@@ -32,8 +32,9 @@ class ModelChoice:
 
     `name`: what `--model` has to say to choose it again. `path`: its Hugging Face directory; None: the
     family's preset, which the factory `preset` writes. `hub`: `path` has config.json, and `models.download`
-    fetches the weights. `bridge_for`: the trainer that the bridge is written for. `facts`: the factory of the
-    function that reads the sizes in a config.json; empty: the family has none.
+    fetches the weights. `bridge_for`: the trainer that the bridge is written for. `lazy_bridge`: the driver
+    does not import it. `facts`: the factory of the function that reads the sizes in a config.json; empty: the
+    family has none.
     """
 
     name: str
@@ -42,6 +43,7 @@ class ModelChoice:
     preset: str | None
     bridge: Part
     bridge_for: str = ""
+    lazy_bridge: bool = False
     hub: bool = False
     facts: str = ""
 

@@ -55,11 +55,10 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     """
     import torch
 
-    is_preset = resolved.model.path is None
+    lazy = resolved.model.bridge if resolved.model.lazy_bridge else None
     for part in resolved.parts():
         check_factory(part.factory, part.name)
-        # A preset fits its own bridge, so the import of that, a second, is left to the workers.
-        if not (is_preset and part is resolved.model.bridge):
+        if part is not lazy:
             part.load()
     gpu = torch.cuda.is_available()
     trainer: Trainer = resolved.trainer.build()
@@ -72,7 +71,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     check_model(resolved, hf_config)
     if not resolved.run.serving.engine_url:
         resolved.engine.build().check_model(hf_config)
-    if resolved.trainer.config.needs_bridge and not is_preset:
+    if resolved.trainer.config.needs_bridge and lazy is None:
         _check_bridge(resolved, path)
     encoder = _checked_encoder(resolved, path, hf_config)
     run = resolved.run

@@ -24,5 +24,6 @@ def rlcore_models() -> Iterable[ModelFamily]:
         trainer="megatron",
         architectures=(),
         preset="rlcore_deepseek.tiny:tiny",
+        lazy_bridge=True,
         suggests=TINY_SUGGESTS,
     )

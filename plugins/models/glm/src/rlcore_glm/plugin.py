@@ -24,6 +24,7 @@ def rlcore_models() -> Iterable[ModelFamily]:
         trainer="megatron",
         architectures=(),
         preset="rlcore_glm.tiny:tiny",
+        lazy_bridge=True,
         suggests=TINY_SUGGESTS,
     )
     yield ModelFamily(

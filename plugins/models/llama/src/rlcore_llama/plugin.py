@@ -17,5 +17,6 @@ def rlcore_models() -> Iterable[ModelFamily]:
         facts="rlcore_llama.facts:llama",
         sizes="rlcore_llama:sizes",
         preset="rlcore_llama.tiny:tiny",
+        lazy_bridge=True,
         suggests=TINY_SUGGESTS,
     )

@@ -19,6 +19,7 @@ def rlcore_models() -> Iterable[ModelFamily]:
         facts="rlcore_qwen.facts:qwen3",
         sizes="rlcore_qwen:sizes",
         preset="rlcore_qwen.tiny:tiny",
+        lazy_bridge=True,
         suggests=TINY_SUGGESTS,
     )
     yield ModelFamily(
