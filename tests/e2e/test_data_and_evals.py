@@ -3,17 +3,100 @@
 import json
 import os
 import signal
+import threading
 import tomllib
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
-from command import Run, Start, gone, rows, untimed, wait_for
+from command import SMALL, Run, Start, gone, rows, untimed, wait_for
 from documented import undocumented
 from transformers import AutoTokenizer
 
 from rlcore_testing.reward_models import make_reward_model, reference_scores
 
 LONG_S = 600.0
+REWARDS = """
+def digits(response, label): return float(sum(character.isdigit() for character in label))
+"""
+SETS = """
+model = "qwen3"
+prompts = 4
+
+[eval.function]
+task = "copy"
+reward = "rewards.py:digits"
+
+[eval.server]
+task = "reverse"
+
+[eval.server.reward]
+name = "remote"
+url = "{url}/score"
+
+[eval.chat]
+data = "{chat}"
+
+[eval.chat.reward]
+name = "judge"
+url = "{url}/v1"
+model = "judge"
+"""
+
+
+class Judge(BaseHTTPRequestHandler):
+    """Scores a quarter, and judges with 5 of 10."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        message = {"role": "assistant", "content": "Score: 5"}
+        is_chat = self.path == "/v1/chat/completions"
+        answer = {"choices": [{"index": 0, "finish_reason": "stop", "message": message}]}
+        body = json.dumps(answer if is_chat else {"score": 0.25}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing on stderr."""
+
+
+@pytest.fixture
+def judge() -> Iterator[str]:
+    """The URL of one."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Judge)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join(10)
+    server.server_close()
+
+
+@pytest.mark.parametrize("command", ["eval", "train"])
+def test_each_set_has_a_reward_of_its_own(run: Run, judge: str, tmp_path: Path, command: str) -> None:
+    """A function of a file, a server's and a judge's; alone and in a run."""
+    chat = tmp_path / "chat.jsonl"
+    row = {"prompt": [{"role": "user", "content": "12="}], "label": "12"}
+    chat.write_text(json.dumps(row) + "\n")
+    (tmp_path / "rewards.py").write_text(REWARDS)
+    text = SETS.format(url=judge, chat=chat)
+    if command == "train":
+        text = text.replace("prompts = 4", "steps = 1\neval_prompts = 4\nmax_prompt_tokens = 64")
+    (tmp_path / "sets.toml").write_text(text)
+    own = ("--algo", "grpo", *SMALL) if command == "train" else ()
+    done = run(command, "--config", str(tmp_path / "sets.toml"), *own, "--json", limit=LONG_S)
+    found = json.loads(done.stdout)["eval"]
+    scores = {name: one["score"] if command == "eval" else one for name, one in found.items()}
+    assert {name: scores[name] for name in ("function", "server", "chat")} == {
+        "function": 4.0,
+        "server": 0.25,
+        "chat": 0.5,
+    }
 
 
 def write(path: Path, start: int, count: int) -> str:
