@@ -13,7 +13,7 @@ from rlcore.api.generation import GenerationContext
 from rlcore.api.hookspecs import hookimpl
 from rlcore.api.records import Component
 from rlcore.api.types import GenerationStatus, Sample
-from rlcore.trajectory import Trajectory
+from rlcore_toolkit import Trajectory
 
 
 class WaitingConfig(Config):

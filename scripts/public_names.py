@@ -1,7 +1,7 @@
-"""The public names of rlcore with their signatures, one block a name: `tests/packaging/public_names.txt`.
+"""The public names with their signatures, one block a name, in `tests/packaging/public_names/PACKAGE.txt`.
 
 python scripts/public_names.py              print them
-python scripts/public_names.py --write      and keep them
+python scripts/public_names.py --write      keep them
 python scripts/public_names.py --release    and keep them as those of a release: what it has may go once it
                                             was deprecated in a release (docs/versions.md)
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib
 import inspect
 import re
 import warnings
@@ -19,25 +20,26 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import rlcore
 from rlcore.deprecated import DEPRECATED
 
+PACKAGES = ("rlcore", "rlcore_sandbox", "rlcore_toolkit")
 MADE = ("model_post_init",)
 """Methods that pydantic adds."""
-KEPT = Path(__file__).resolve().parents[1] / "tests/packaging/public_names.txt"
-RELEASED = KEPT.with_name("released_names.txt")
+KEPT = Path(__file__).resolve().parents[1] / "tests/packaging/public_names"
+RELEASED = KEPT.with_name("released_names")
 """Those of the last minor release; there is none before the first."""
 MARK = "  # deprecated"
 
 
-def described() -> str:
-    """Every public name, in alphabetical order."""
-    names = sorted(name for name in rlcore.__all__ if name != "__version__")
+def described(package: str) -> str:
+    """Every public name of the package, in alphabetical order."""
+    module = importlib.import_module(package)
+    names = sorted(name for name in module.__all__ if name != "__version__")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        blocks = [list(_lines(name, getattr(rlcore, name))) for name in names]
+        blocks = [list(_lines(name, getattr(module, name))) for name in names]
     for name, block in zip(names, blocks, strict=True):
-        block[0] += MARK if name in DEPRECATED else ""
+        block[0] += MARK if package == "rlcore" and name in DEPRECATED else ""
     return "\n".join(line for block in blocks for line in block) + "\n"
 
 
@@ -175,12 +177,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--release", action="store_true")
-    text, given = described(), parser.parse_args()
-    if given.write or given.release:
-        for file in (KEPT, RELEASED)[: 1 + given.release]:
-            file.write_text(text)
-    else:
-        print(text, end="")
+    given = parser.parse_args()
+    folders = (KEPT, RELEASED)[: given.write + 2 * given.release]
+    for package in PACKAGES:
+        text = described(package)
+        if not folders:
+            print(f"# {package}\n{text}")
+        for folder in folders:
+            folder.mkdir(exist_ok=True)
+            (folder / f"{package}.txt").write_text(text)
 
 
 if __name__ == "__main__":

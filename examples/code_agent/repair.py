@@ -21,9 +21,9 @@ from rlcore import (
     Prompts,
     Sample,
     Source,
-    Trajectory,
     hookimpl,
 )
+from rlcore_toolkit import Trajectory
 
 TRIES = 2
 NO_SUM = "pass"

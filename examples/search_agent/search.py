@@ -25,9 +25,9 @@ from rlcore import (
     Sample,
     Score,
     Source,
-    Trajectory,
     hookimpl,
 )
+from rlcore_toolkit import Trajectory
 
 LETTERS = "acdeoprstvy"
 """Those that the tokenizer of the tiny preset knows."""

@@ -19,12 +19,12 @@ from rlcore.api.part_config import FilterConfig, RewardConfig
 from rlcore.api.scoring import Verdict
 from rlcore.api.sources import Prompts
 from rlcore.api.types import Group, Json, Prompt, Sample, Score
-from rlcore.trajectory import answered
 from rlcore_testing.conformance import Conformance, Outcome, Subject, findings
 from rlcore_testing.filters import FilterConformance
 from rlcore_testing.generators import GeneratorConformance
 from rlcore_testing.rewards import RewardConformance
 from rlcore_testing.sources import SourceConformance
+from rlcore_toolkit import answered
 
 
 def fails(suite: type[Conformance]) -> dict[str, str]:

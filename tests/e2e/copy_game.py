@@ -6,8 +6,8 @@ from rlcore.api.generation import GenerationContext
 from rlcore.api.hookspecs import hookimpl
 from rlcore.api.records import Component
 from rlcore.api.types import Sample
-from rlcore.trajectory import answered
 from rlcore_environment.protocol import Step
+from rlcore_toolkit import answered
 
 TURNS = 3
 

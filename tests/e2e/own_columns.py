@@ -14,7 +14,7 @@ from rlcore.api.part_config import AdvantageConfig, LossConfig
 from rlcore.api.records import Component
 from rlcore.api.training import LossInputs, LossOutput
 from rlcore.api.types import Sample
-from rlcore.trajectory import answered
+from rlcore_toolkit import answered
 
 
 class Marking:

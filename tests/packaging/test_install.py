@@ -12,7 +12,7 @@ pytestmark = pytest.mark.full  # every member is built and installed
 ROOT = Path(__file__).resolve().parents[2]
 MEMBERS = [
     path.parent
-    for folder in ("core", "sandbox", "testing", "cli", "plugins/*/*")
+    for folder in ("core", "sandbox", "toolkit", "testing", "cli", "plugins/*/*")
     for path in ROOT.glob(f"{folder}/pyproject.toml")
 ]
 
@@ -38,13 +38,18 @@ def test_the_root_installs_the_whole_of_every_member(tmp_path: Path, third_party
         assert dist.metadata["License-Expression"] == "Apache-2.0"
         assert dist.metadata["Description-Content-Type"] == "text/markdown"
     listed, broken = offered(tmp_path / "env")
-    assert listed == set(installed) - {"rlcore-workspace", "rlcore-sandbox", "rlcore-testing"}
+    assert listed == set(installed) - {
+        "rlcore-workspace",
+        "rlcore-sandbox",
+        "rlcore-toolkit",
+        "rlcore-testing",
+    }
     assert not broken
 
 
 def test_one_plugin_installs_by_itself_once_core_is_there(tmp_path: Path, third_party: Path) -> None:
     environment(tmp_path / "env", third_party)
-    install(tmp_path / "env", ROOT / "core", ROOT / "testing", ROOT / "cli")
+    install(tmp_path / "env", *(ROOT / member for member in ("core", "toolkit", "testing", "cli")))
     assert offered(tmp_path / "env") == ({"rlcore", "rlcore-cli"}, [])
     install(tmp_path / "env", ROOT / "plugins/generators/single_turn")
     assert offered(tmp_path / "env") == ({"rlcore", "rlcore-cli", "rlcore-single-turn"}, [])

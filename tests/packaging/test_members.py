@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("core", "sandbox", "testing", "cli", "plugins/*/*")
+FOLDERS = ("core", "sandbox", "toolkit", "testing", "cli", "plugins/*/*")
 MEMBERS = sorted(path.parent for folder in FOLDERS for path in ROOT.glob(f"{folder}/pyproject.toml"))
 VERSION = "0.1.0"
 CORE_REQUIREMENT = "rlcore>=0.1,<0.2"
@@ -47,7 +47,8 @@ def test_there_are_members_of_every_kind() -> None:
         *("algorithms", "callbacks", "commands", "engines", "generators", "model_hooks", "models"),
         *("rewards", "trackers", "trainers"),
     )
-    assert found == {("core",), ("sandbox",), ("testing",), ("cli",), *(("plugins", kind) for kind in kinds)}
+    others = ("core", "sandbox", "toolkit", "testing", "cli")
+    assert found == {*((name,) for name in others), *(("plugins", kind) for kind in kinds)}
 
 
 @each_member
@@ -67,7 +68,7 @@ def test_a_member_states_what_it_is(member: Path) -> None:
 def test_a_member_has_one_entry_point_named_after_it(member: Path) -> None:
     name = import_name(member).removeprefix("rlcore").removeprefix("_")
     expected = {name: f"rlcore_{name}.plugin"} if name else {"core": "rlcore.plugins.builtin"}
-    if name in ("sandbox", "testing"):  # libraries: they bring no part
+    if name in ("sandbox", "toolkit", "testing"):  # libraries: they bring no part
         assert "entry-points" not in project(member)
         return
     assert project(member)["entry-points"] == {"rlcore": expected}

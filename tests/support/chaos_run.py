@@ -9,7 +9,7 @@ from rlcore.api.generation import GenerationContext
 from rlcore.api.hookspecs import hookimpl
 from rlcore.api.records import Component
 from rlcore.api.types import Prompt, Sample, Score
-from rlcore.trajectory import answered
+from rlcore_toolkit import answered
 
 FATES = {0: "raises", 1: "raises", 2: "exits", 3: "hangs", 4: "crashes", 5: "crashes once", 6: "crashes once"}
 DOOMED = {

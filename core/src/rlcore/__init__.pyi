@@ -432,11 +432,6 @@ from .tracking.sample_view import (
 from .tracking.trace import (
     TRACE_FILES as TRACE_FILES,
 )
-from .trajectory import (
-    Trajectory as Trajectory,
-    answered as answered,
-    turn_seed as turn_seed,
-)
 
 __all__: list[str]
 __version__: str

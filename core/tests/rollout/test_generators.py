@@ -1,4 +1,4 @@
-"""What core does for generators: functions, several turns, failures and metrics."""
+"""What core does for generators: functions, failures and metrics."""
 
 import asyncio
 from dataclasses import replace
@@ -10,7 +10,7 @@ from rlcore.api.errors import PluginError
 from rlcore.api.generation import ClosableGenerator, GenerationContext, Generator, GroupGenerator
 from rlcore.api.part import Part
 from rlcore.api.run_config import RunConfig
-from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Sampling, Score, Span
+from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Sampling, Score
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.context import EngineContext
@@ -18,9 +18,9 @@ from rlcore.rollout.generators import build_generator
 from rlcore.rollout.group import GroupOutcome, Versions, new_samples
 from rlcore.rollout.metrics import Tally
 from rlcore.rollout.pipeline import GroupPipeline
-from rlcore.trajectory import Trajectory, answered
 from rlcore_testing.generators import GeneratorConformance
 from rlcore_testing.token_engine import CountingReward, TokenEngine
+from rlcore_toolkit import answered
 
 HERE = __name__
 
@@ -43,23 +43,6 @@ def broken(config: Config) -> Generator:
     raise RuntimeError("no licence")
 
 
-class Echo:
-    """Three turns; after each, somebody else says "!"."""
-
-    async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
-        trajectory, text = Trajectory(ctx, sample), ""
-        for _ in range(3):
-            if not trajectory.room:
-                return trajectory.end(GenerationStatus.TRUNCATED, text)
-            done = await trajectory.answer()
-            text += done.text
-            if done.finish_reason == "abort":
-                return trajectory.end(GenerationStatus.ABORTED, text)
-            if not trajectory.observe(ctx.encode("!")):
-                return trajectory.end(GenerationStatus.TRUNCATED, text)
-        return trajectory.end(GenerationStatus.COMPLETED, text)
-
-
 def built(name: str) -> Generator:
     return build_generator(Part(name=name, factory=f"{HERE}:{name}"))
 
@@ -73,11 +56,6 @@ class TestFunction(GeneratorConformance):
 
     def generator(self) -> Generator:
         return built("one_answer")
-
-
-class TestTurns(GeneratorConformance):
-    def generator(self) -> Generator:
-        return Echo()
 
 
 def context(engine: TokenEngine) -> EngineContext:
@@ -130,24 +108,3 @@ async def test_the_reward_is_not_asked_about_a_group_that_comes_scored() -> None
     assert (await maker.score(outcome(own, own))).group.samples == (own, own)
     both = (await maker.score(outcome(own, sample))).group.samples
     assert [one.score for one in both] == [Score(value=0.0)] * 2, "siblings are judged together"
-
-
-def test_what_is_observed_first_counts_to_the_first_answer() -> None:
-    async def run() -> Sample:
-        engine = TokenEngine(lambda prompt, seed: "ok")
-        engine.version = 4
-        pending = Sample(
-            prompt=Prompt(prompt_id="p", text="?"), prompt_ids=(63,), group_id=0, index=0, rollout_id="0.0"
-        )
-        trajectory = Trajectory(context(engine), pending)
-        assert trajectory.observe((1, 2, 3))
-        await trajectory.answer()
-        engine.version = 5
-        await trajectory.answer()
-        assert not trajectory.observe((1,) * (trajectory.room + 1))
-        return trajectory.end(GenerationStatus.COMPLETED, "")
-
-    sample = asyncio.run(run())
-    assert sample.spans == (Span(start=0, version=4), Span(start=6, version=5))
-    assert sample.loss_mask == (0, 0, 0, 1, 1, 1, 1, 1, 1)
-    assert sample.log_probs[:3] == (0.0, 0.0, 0.0)

@@ -32,8 +32,8 @@ from rlcore.rollout.synchronous import SynchronousRollouts
 from rlcore.runtime.process_cluster import ProcessActor, ProcessCluster
 from rlcore.runtime.rollout_workers import RolloutWorkers
 from rlcore.runtime.trainer import BundleSlot
-from rlcore.trajectory import Trajectory, answered
 from rlcore_qwen.tiny import tiny
+from rlcore_toolkit import Trajectory, answered
 
 LIMIT_S = 30.0
 PROMPTS = [Prompt(prompt_id=f"p{number}", text=f"{number:02d}=", label=str(number)) for number in range(12)]

@@ -25,9 +25,9 @@ from rlcore.api.run_config import RunConfig
 from rlcore.api.types import Json, Prompt, Sample
 from rlcore.data.cursor import PromptCursor
 from rlcore.data.prompt_tokenizer import PromptTokenizer
-from rlcore.trajectory import answered
 from rlcore_testing.conformance import Conformance, same
 from rlcore_testing.token_engine import CountingReward, TokenEngine
+from rlcore_toolkit import answered
 
 STEPS = 3
 PER_STEP = 4

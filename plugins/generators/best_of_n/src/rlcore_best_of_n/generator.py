@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from rlcore import GenerationContext, GenerationStatus, RewardStatus, Sample, answered
+from rlcore import GenerationContext, GenerationStatus, RewardStatus, Sample
 from rlcore_best_of_n.config import BestOfNConfig
+from rlcore_toolkit import answered
 
 
 class BestOfN:

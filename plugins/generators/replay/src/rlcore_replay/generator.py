@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from rlcore import RECORDED, GenerationContext, GenerationStatus, Sample, Span, answered
+from rlcore import RECORDED, GenerationContext, GenerationStatus, Sample, Span
 from rlcore_replay.config import ReplayConfig
 from rlcore_replay.samples import Archive, Saved
+from rlcore_toolkit import answered
 
 
 class Replay:

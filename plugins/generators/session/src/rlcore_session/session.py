@@ -22,10 +22,10 @@ from rlcore import (
     parse_tool_calls,
     template_text,
     tool_format,
-    turn_seed,
 )
 from rlcore_session.chats import TOO_LONG, ApiError, Ask, Call, Turn
 from rlcore_session.record import Plan, Record
+from rlcore_toolkit import turn_seed
 
 LONG_BYTES = 2**16
 """Requests of more bytes take others' time to tokenise: some milliseconds."""

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from rlcore import Config, GenerationContext, Sample, answered
+from rlcore import Config, GenerationContext, Sample
+from rlcore_toolkit import answered
 
 
 class SingleTurn:

@@ -22,13 +22,13 @@ from rlcore import (
     Tokenizer,
     ToolCall,
     ToolFormat,
-    Trajectory,
     parse_tool_calls,
     render_prompt,
     render_suffix,
     template_text,
     tool_format,
 )
+from rlcore_toolkit import Trajectory
 from rlcore_tools import functions
 from rlcore_tools.config import ToolsConfig
 from rlcore_tools.servers import Server

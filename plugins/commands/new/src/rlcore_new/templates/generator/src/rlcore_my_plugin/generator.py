@@ -1,6 +1,7 @@
 """The generator `my_plugin`."""
 
-from rlcore import GenerationContext, GenerationStatus, Sample, answered, turn_seed
+from rlcore import GenerationContext, GenerationStatus, Sample
+from rlcore_toolkit import answered, turn_seed
 
 from rlcore_my_plugin.config import MyPluginConfig
 

@@ -6,9 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlcore.api.generation import Completion, GenerationContext
-from rlcore.api.packed import PackedFlags, PackedFloats, PackedInts, TokenFloats, TokenIds
-from rlcore.api.types import GenerationStatus, Sample, Span
+from rlcore import (
+    Completion,
+    GenerationContext,
+    GenerationStatus,
+    PackedFlags,
+    PackedFloats,
+    PackedInts,
+    Sample,
+    Span,
+    TokenFloats,
+    TokenIds,
+)
 
 FINISHED = {
     "stop": GenerationStatus.COMPLETED,

@@ -1,0 +1,53 @@
+"""Samples of several turns."""
+
+import asyncio
+
+from rlcore import GenerationContext, GenerationStatus, Generator, Prompt, Sample, Sampling, Span
+from rlcore.rollout.context import EngineContext
+from rlcore_testing.generators import GeneratorConformance
+from rlcore_testing.token_engine import CountingReward, TokenEngine
+from rlcore_toolkit import Trajectory
+
+
+class Echo:
+    """Three turns; after each, somebody else says "!"."""
+
+    async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
+        trajectory, text = Trajectory(ctx, sample), ""
+        for _ in range(3):
+            if not trajectory.room:
+                return trajectory.end(GenerationStatus.TRUNCATED, text)
+            done = await trajectory.answer()
+            text += done.text
+            if done.finish_reason == "abort":
+                return trajectory.end(GenerationStatus.ABORTED, text)
+            if not trajectory.observe(ctx.encode("!")):
+                return trajectory.end(GenerationStatus.TRUNCATED, text)
+        return trajectory.end(GenerationStatus.COMPLETED, text)
+
+
+class TestTurns(GeneratorConformance):
+    def generator(self) -> Generator:
+        return Echo()
+
+
+def test_what_is_observed_first_counts_to_the_first_answer() -> None:
+    async def run() -> Sample:
+        engine = TokenEngine(lambda prompt, seed: "ok")
+        engine.version = 4
+        pending = Sample(
+            prompt=Prompt(prompt_id="p", text="?"), prompt_ids=(63,), group_id=0, index=0, rollout_id="0.0"
+        )
+        ctx = EngineContext(engine, engine.tokenizer, Sampling(max_tokens=50), CountingReward())
+        trajectory = Trajectory(ctx, pending)
+        assert trajectory.observe((1, 2, 3))
+        await trajectory.answer()
+        engine.version = 5
+        await trajectory.answer()
+        assert not trajectory.observe((1,) * (trajectory.room + 1))
+        return trajectory.end(GenerationStatus.COMPLETED, "")
+
+    sample = asyncio.run(run())
+    assert sample.spans == (Span(start=0, version=4), Span(start=6, version=5))
+    assert sample.loss_mask == (0, 0, 0, 1, 1, 1, 1, 1, 1)
+    assert sample.log_probs[:3] == (0.0, 0.0, 0.0)
