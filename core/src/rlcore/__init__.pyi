@@ -419,13 +419,6 @@ from .silent_connections import (
     KEEPALIVE_S as KEEPALIVE_S,
     SilentConnections as SilentConnections,
 )
-from .tool_calls import (
-    ParsedToolCalls as ParsedToolCalls,
-    ToolCall as ToolCall,
-    ToolFormat as ToolFormat,
-    parse_tool_calls as parse_tool_calls,
-    tool_format as tool_format,
-)
 from .tracking.sample_view import (
     SampleView as SampleView,
 )

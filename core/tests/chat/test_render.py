@@ -10,8 +10,8 @@ from jinja2 import Environment
 from rlcore.api.chat import compile_template, render_prompt, render_suffix
 from rlcore.api.errors import DataError
 from rlcore.api.tokens import load_tokenizer
-from rlcore.tool_calls import ToolFormat
 from rlcore_testing.chat import END, TEMPLATES, save_chat_tokenizer
+from rlcore_toolkit import ToolFormat
 
 USER = {"role": "user", "content": "add 1 and 2"}
 TOOL = {"role": "tool", "content": "3", "tool_call_id": "call_1"}

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlcore.tool_calls import ToolFormat
 from rlcore_testing.chat import END, save_chat_tokenizer
 from rlcore_testing.tiny import make_qwen3
+from rlcore_toolkit import ToolFormat
 
 HERMES_END = END[ToolFormat.HERMES]
 THOUGHTS = [f"thought{number} " for number in range(40)]

@@ -6,7 +6,7 @@ import string
 from collections.abc import Mapping
 from pathlib import Path
 
-from rlcore.tool_calls import ToolFormat
+from rlcore_toolkit import ToolFormat
 
 QWEN = """\
 {%- if tools %}<|im_start|>system

@@ -1,5 +1,12 @@
 """What the toolkit offers: every name, and where it is defined."""
 
+from .tool_calls import (
+    ParsedToolCalls as ParsedToolCalls,
+    ToolCall as ToolCall,
+    ToolFormat as ToolFormat,
+    parse_tool_calls as parse_tool_calls,
+    tool_format as tool_format,
+)
 from .trajectory import (
     Trajectory as Trajectory,
     answered as answered,

@@ -24,7 +24,6 @@ from rlcore.api.tokens import load_tokenizer
 from rlcore.api.types import GenerationStatus, Prompt, Sample, Sampling
 from rlcore.engines.client_wire import completion
 from rlcore.rollout.context import EngineContext
-from rlcore.tool_calls import ToolFormat
 from rlcore_local.testing import Local
 from rlcore_session import anthropic_api, openai_api, server
 from rlcore_session.chats import ApiError, Ask
@@ -34,6 +33,7 @@ from rlcore_session.session import Session
 from rlcore_testing.chat import END, save_chat_tokenizer
 from rlcore_testing.tiny import make_qwen3
 from rlcore_testing.token_engine import CountingReward, TokenEngine
+from rlcore_toolkit import ToolFormat
 
 USER: Any = {"role": "user", "content": "look around"}
 LOOK: Any = {"type": "object", "properties": {"where": {"type": "string"}}}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlcore.api.errors import PluginError
-from rlcore.tool_calls import ToolCall
+from rlcore_toolkit import ToolCall
 from rlcore_tools.servers import Server
 from rlcore_tools.toolbox import Fault, Result, Toolbox
 

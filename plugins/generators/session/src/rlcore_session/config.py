@@ -6,7 +6,8 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from rlcore import Neighbor, PartConfig, RunConfig, ToolFormat, absolute_path
+from rlcore import Neighbor, PartConfig, RunConfig, absolute_path
+from rlcore_toolkit import ToolFormat
 
 
 class SessionConfig(PartConfig):

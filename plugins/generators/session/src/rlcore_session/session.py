@@ -14,18 +14,14 @@ from rlcore import (
     GenerationContext,
     Json,
     ModelError,
-    ParsedToolCalls,
     RlcoreError,
     Sample,
-    ToolFormat,
     call_in_thread,
-    parse_tool_calls,
     template_text,
-    tool_format,
 )
 from rlcore_session.chats import TOO_LONG, ApiError, Ask, Call, Turn
 from rlcore_session.record import Plan, Record
-from rlcore_toolkit import turn_seed
+from rlcore_toolkit import ParsedToolCalls, ToolFormat, parse_tool_calls, tool_format, turn_seed
 
 LONG_BYTES = 2**16
 """Requests of more bytes take others' time to tokenise: some milliseconds."""

@@ -16,19 +16,14 @@ from rlcore import (
     GenerationStatus,
     Json,
     Messages,
-    ParsedToolCalls,
     Prompt,
     Sample,
     Tokenizer,
-    ToolCall,
-    ToolFormat,
-    parse_tool_calls,
     render_prompt,
     render_suffix,
     template_text,
-    tool_format,
 )
-from rlcore_toolkit import Trajectory
+from rlcore_toolkit import ParsedToolCalls, ToolCall, ToolFormat, Trajectory, parse_tool_calls, tool_format
 from rlcore_tools import functions
 from rlcore_tools.config import ToolsConfig
 from rlcore_tools.servers import Server

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from rlcore import ConfigError, Json, ToolCall, did_you_mean
+from rlcore import ConfigError, Json, did_you_mean
+from rlcore_toolkit import ToolCall
 
 _log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from rlcore.api.errors import ModelError
-from rlcore.tool_calls import ParsedToolCalls, ToolCall, ToolFormat, parse_tool_calls, tool_format
 from rlcore_testing.chat import TEMPLATES
+from rlcore_toolkit import ParsedToolCalls, ToolCall, ToolFormat, parse_tool_calls, tool_format
 
 LOOK = ToolCall(name="look", arguments={"where": "Rome", "days": 3})
 WAIT = ToolCall(name="wait", arguments={})

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from rlcore.api.chat import DEEPSEEK_BEGIN
-from rlcore.api.errors import ModelError
-from rlcore.api.types import Json, parse_json
+from rlcore import Json, ModelError, parse_json
+
+_DEEPSEEK_BEGIN = "<｜tool▁call▁begin｜>"
 
 
 class ToolFormat(StrEnum):
@@ -52,7 +52,7 @@ class ParsedToolCalls:
 
 
 _MARKS: Mapping[ToolFormat, tuple[str, ...]] = {
-    ToolFormat.DEEPSEEK: (DEEPSEEK_BEGIN,),
+    ToolFormat.DEEPSEEK: (_DEEPSEEK_BEGIN,),
     ToolFormat.GLM: ("<arg_key>",),
     ToolFormat.QWEN_XML: ("<function=",),
     ToolFormat.HERMES: ("<tool_call>",),
@@ -210,5 +210,5 @@ _READERS: Mapping[ToolFormat, tuple[re.Pattern[str], Reader]] = {
     ),
 }
 _OPENING: Mapping[ToolFormat, str] = {how: "<tool_call>" for how in _READERS} | {
-    ToolFormat.DEEPSEEK: DEEPSEEK_BEGIN
+    ToolFormat.DEEPSEEK: _DEEPSEEK_BEGIN
 }
