@@ -200,7 +200,7 @@ def make_model(path: Path, *, layers: int, width: int, vocab: int | None = None)
     from transformers import Qwen3Config, Qwen3ForCausalLM
     from transformers.utils import logging
 
-    from rlcore.presets import VOCABULARY
+    from rlcore_toolkit.presets import VOCABULARY
 
     logging.disable_progress_bar()
     shutil.rmtree(path, ignore_errors=True)

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlcore.presets import TINY_SIZES, write_tiny_model
 from rlcore_deepseek.tiny import CONFIG as DEEPSEEK
 from rlcore_glm.tiny import CONFIG as GLM
 from rlcore_llama.tiny import CONFIG as LLAMA
 from rlcore_qwen.tiny import CONFIG as QWEN
+from rlcore_toolkit import TINY_SIZES, write_tiny_model
 
 EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 48, "norm_topk_prob": True}
 YARN = {

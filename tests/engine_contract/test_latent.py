@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM
 from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient
 from rlcore.engines.publish import Publisher, publish, verify_by_reload
-from rlcore.presets import write_tiny_model
 from rlcore_deepseek.tiny import CONFIG
+from rlcore_toolkit import write_tiny_model
 
 PROMPT = (10, 20, 30, 40, 50, 60, 70)
 TOLERANCE = 1e-4

@@ -298,6 +298,7 @@ from .checkpoint.unpickle import (
 )
 from .checkpoint.weights_check import (
     check_weights as check_weights,
+    expected_shapes as expected_shapes,
 )
 from .checksums import (
     Checksum as Checksum,
@@ -404,11 +405,6 @@ from .offload import (
 )
 from .plugins.registry import (
     Registry as Registry,
-)
-from .presets import (
-    TINY_SIZES as TINY_SIZES,
-    TINY_SUGGESTS as TINY_SUGGESTS,
-    write_tiny_model as write_tiny_model,
 )
 from .rollout.producers import (
     asynchronous_producer as asynchronous_producer,

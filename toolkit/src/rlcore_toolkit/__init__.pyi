@@ -1,5 +1,10 @@
 """What the toolkit offers: every name, and where it is defined."""
 
+from .presets import (
+    TINY_SIZES as TINY_SIZES,
+    TINY_SUGGESTS as TINY_SUGGESTS,
+    write_tiny_model as write_tiny_model,
+)
 from .tool_calls import (
     ParsedToolCalls as ParsedToolCalls,
     ToolCall as ToolCall,

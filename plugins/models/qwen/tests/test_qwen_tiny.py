@@ -9,8 +9,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlcore.checkpoint.weights_check import check_weights
-from rlcore.presets import CHARACTERS, VOCABULARY
 from rlcore_qwen.tiny import tiny
+from rlcore_toolkit.presets import CHARACTERS, VOCABULARY
 
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:

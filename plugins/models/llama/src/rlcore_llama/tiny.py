@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from rlcore import TINY_SIZES, write_tiny_model
+from rlcore_toolkit import TINY_SIZES, write_tiny_model
 
 CONFIG: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],

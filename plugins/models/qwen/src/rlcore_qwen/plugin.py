@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
-from rlcore import TINY_SUGGESTS, ModelFamily, hookimpl
+from rlcore import ModelFamily, hookimpl
 from rlcore_qwen.config import QwenConfig
+from rlcore_toolkit import TINY_SUGGESTS
 
 
 @hookimpl

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rlcore import TINY_SIZES, write_tiny_model
+from rlcore_toolkit import TINY_SIZES, write_tiny_model
 
 CONFIG: dict[str, Any] = {
     "architectures": ["Qwen3ForCausalLM"],

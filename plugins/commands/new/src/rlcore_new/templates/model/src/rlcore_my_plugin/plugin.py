@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from rlcore import TINY_SUGGESTS, ModelFamily, hookimpl
+from rlcore import ModelFamily, hookimpl
+from rlcore_toolkit import TINY_SUGGESTS
 
 
 @hookimpl

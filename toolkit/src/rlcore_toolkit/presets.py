@@ -85,7 +85,7 @@ def write_tiny_model(
     """
     from safetensors.torch import save_file
 
-    from rlcore.checkpoint.weights_check import expected_shapes
+    from rlcore import expected_shapes
 
     path = Path(directory)
     path.mkdir(parents=True, exist_ok=True)
