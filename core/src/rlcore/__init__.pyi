@@ -281,17 +281,6 @@ from .checkpoint.folder import (
     COMPLETE_MARKER as COMPLETE_MARKER,
     write_atomically as write_atomically,
 )
-from .checkpoint.report import (
-    HashingFile as HashingFile,
-    hashing_file as hashing_file,
-)
-from .checkpoint.safetensors_stream import (
-    SafetensorsShard as SafetensorsShard,
-    TensorEntry as TensorEntry,
-    plan_shards as plan_shards,
-    write_shard_index as write_shard_index,
-    write_shards as write_shards,
-)
 from .checkpoint.unpickle import (
     read_pickle as read_pickle,
     read_tensors as read_tensors,

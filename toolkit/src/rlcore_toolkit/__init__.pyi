@@ -1,9 +1,20 @@
 """What the toolkit offers: every name, and where it is defined."""
 
+from .hashing_file import (
+    HashingFile as HashingFile,
+    hashing_file as hashing_file,
+)
 from .presets import (
     TINY_SIZES as TINY_SIZES,
     TINY_SUGGESTS as TINY_SUGGESTS,
     write_tiny_model as write_tiny_model,
+)
+from .safetensors_stream import (
+    SafetensorsShard as SafetensorsShard,
+    TensorEntry as TensorEntry,
+    plan_shards as plan_shards,
+    write_shard_index as write_shard_index,
+    write_shards as write_shards,
 )
 from .tool_calls import (
     ParsedToolCalls as ParsedToolCalls,

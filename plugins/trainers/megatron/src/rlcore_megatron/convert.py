@@ -57,8 +57,8 @@ def to_hf(
     """
     _check_new(out)
     with one_rank():
-        from rlcore import plan_shards, write_shard_index
         from rlcore_megatron.mcore.streaming import Shape
+        from rlcore_toolkit import plan_shards, write_shard_index
 
         shape = Shape.of(source.spec)
         files = plan_shards((entry for _, entry in shape.plan()), max_shard_bytes)

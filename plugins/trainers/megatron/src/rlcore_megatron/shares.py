@@ -20,9 +20,9 @@ from rlcore import ConversionReport, ModelSpec, PluginFile, RlcoreError, RunErro
 from rlcore_megatron.config import MegatronConfig
 
 if TYPE_CHECKING:
-    from rlcore import SafetensorsShard
     from rlcore_megatron.mcore.streaming import Shape
     from rlcore_megatron.mcore.torch_dist_stream import Written
+    from rlcore_toolkit import SafetensorsShard
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class ToHf(Job):
     shards: Sequence[SafetensorsShard]
 
     def run(self, shape: Shape, rank: int, ranks: int, advance: Callable[[int], None]) -> Done:
-        from rlcore import write_shards
+        from rlcore_toolkit import write_shards
 
         mine = share(self.shards, [shard.nbytes for shard in self.shards], rank, ranks)
         coming = {entry.name for shard in mine for entry in shard.entries}

@@ -10,12 +10,13 @@ import torch
 from megatron.core.dist_checkpointing.mapping import ShardedTensor
 from torch import Tensor, nn
 
-from rlcore import Checksum, ConversionReport, ModelSpec, TensorEntry, torch_dtype
+from rlcore import Checksum, ConversionReport, ModelSpec, torch_dtype
 from rlcore_megatron.mcore import fields
 from rlcore_megatron.mcore.bridge import ModelBridge
 from rlcore_megatron.mcore.meta import on_meta
 from rlcore_megatron.mcore.saving import sharded_tensors
 from rlcore_megatron.mcore.torch_dist_stream import Reader, Sharded, Writer, Written, finish, rows_of
+from rlcore_toolkit import TensorEntry
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,8 +24,9 @@ from torch.distributed.checkpoint.metadata import MetadataIndex
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from torch.distributed.checkpoint.state_dict_loader import load
 
-from rlcore import ConversionReport, HashingFile, hashing_file
+from rlcore import ConversionReport
 from rlcore_megatron.mcore import torch_dist
+from rlcore_toolkit import HashingFile, hashing_file
 
 Sharded: TypeAlias = Any
 """How megatron says where a parameter lies in a checkpoint: a ShardedTensor, or a factory of some."""

@@ -24,11 +24,9 @@ from rlcore import (
     Roles,
     RunConfig,
     SavedWeights,
-    TensorEntry,
-    plan_shards,
     write_atomically,
-    write_shards,
 )
+from rlcore_toolkit import TensorEntry, plan_shards, write_shards
 from safetensors.torch import load_file
 
 from rlcore_my_plugin.config import TRAINER, MyPluginConfig

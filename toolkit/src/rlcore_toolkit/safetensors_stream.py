@@ -14,9 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlcore.api.trainer import ConversionReport
-from rlcore.checkpoint.report import HashingFile, hashing_file
-from rlcore.checksums import checksum
+from rlcore import ConversionReport, checksum
+from rlcore_toolkit.hashing_file import HashingFile, hashing_file
 
 DTYPES = {
     torch.float32: "F32",

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from rlcore.api.trainer import ConversionReport
+from rlcore import ConversionReport
 
 
 class HashingFile:
