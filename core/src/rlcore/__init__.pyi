@@ -281,10 +281,6 @@ from .checkpoint.folder import (
     COMPLETE_MARKER as COMPLETE_MARKER,
     write_atomically as write_atomically,
 )
-from .checkpoint.unpickle import (
-    read_pickle as read_pickle,
-    read_tensors as read_tensors,
-)
 from .checkpoint.weights_check import (
     check_weights as check_weights,
     expected_shapes as expected_shapes,

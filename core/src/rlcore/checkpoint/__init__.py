@@ -1,1 +1,1 @@
-"""Checkpoint folders: written whole or not at all, and read without running code in them."""
+"""Checkpoint folders: written whole or not at all, and checked before they are read."""

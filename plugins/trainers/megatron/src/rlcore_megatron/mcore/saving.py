@@ -13,9 +13,10 @@ from megatron.core import parallel_state as mpu
 from megatron.core.dist_checkpointing.mapping import ShardedObject
 from megatron.core.utils import unwrap_model
 
-from rlcore import CheckpointError, read_tensors
+from rlcore import CheckpointError
 from rlcore_megatron.mcore import torch_dist
 from rlcore_megatron.mcore.rng import random_states, set_random_states
+from rlcore_megatron.mcore.unpickle import read_tensors
 
 
 @dataclass(frozen=True, kw_only=True)

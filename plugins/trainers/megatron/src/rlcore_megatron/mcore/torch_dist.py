@@ -44,7 +44,8 @@ from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadat
 from torch.distributed.checkpoint.state_dict_loader import load as load_tensors
 from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
 
-from rlcore import CheckpointError, disk_sentence, read_pickle, read_tensors
+from rlcore import CheckpointError, disk_sentence
+from rlcore_megatron.mcore.unpickle import read_pickle, read_tensors
 
 State = dict[str, Any]
 """Nested dicts of megatron's sharded tensors, and of plain values that are the same on every rank."""

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from rlcore.api.errors import CheckpointError
+from rlcore import CheckpointError
 
 METADATA_GLOBALS = frozenset(
     {
