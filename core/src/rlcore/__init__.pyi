@@ -384,10 +384,6 @@ from .network import (
     listen as listen,
     stay_on as stay_on,
 )
-from .offload import (
-    Offload as Offload,
-    host_copy as host_copy,
-)
 from .plugins.registry import (
     Registry as Registry,
 )

@@ -27,7 +27,7 @@ class Checksum:
     def add(self, part: torch.Tensor) -> None:
         """Add the next values, in the order of the whole tensor."""
         flat = part.detach().contiguous().cpu().reshape(-1)
-        # not by numpy(), whose arrays forbid torch for good to give the memory back (`rlcore.Offload`)
+        # not by numpy(), whose arrays forbid torch for good to give the memory back (`Offload` does)
         if flat.numel():
             self._digest.update((ctypes.c_uint8 * flat.nbytes).from_address(flat.data_ptr()))
 

@@ -4,6 +4,10 @@ from .hashing_file import (
     HashingFile as HashingFile,
     hashing_file as hashing_file,
 )
+from .offload import (
+    Offload as Offload,
+    host_copy as host_copy,
+)
 from .presets import (
     TINY_SIZES as TINY_SIZES,
     TINY_SUGGESTS as TINY_SUGGESTS,

@@ -173,7 +173,10 @@ class Stateful(Protocol):
 
 
 class Sleeper(Protocol):
-    """A model that can leave the device, for trainers whose config says `sleeps`. `rlcore.Offload` helps."""
+    """A model that can leave the device, for trainers whose config says `sleeps`.
+
+    `rlcore_toolkit.Offload` helps.
+    """
 
     def sleep(self, what: SleepLevel) -> int:
         """Move the optimizer's state to host memory, with `all` the weights too, and drop the gradients.

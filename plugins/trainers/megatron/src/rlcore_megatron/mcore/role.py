@@ -17,7 +17,6 @@ from torch import Tensor
 from rlcore import (
     ModelHook,
     ModelSpec,
-    Offload,
     OptimizerSettings,
     PolicyLoss,
     SleepLevel,
@@ -47,6 +46,7 @@ from rlcore_megatron.mcore.scoring import score_columns, token_outputs
 from rlcore_megatron.mcore.sleeping import gradient_buffers, model_tensors, optimizer_state
 from rlcore_megatron.mcore.view import Frozen, view_of
 from rlcore_megatron.mcore.weights import hf_tensors
+from rlcore_toolkit import Offload
 
 _BALANCE = "the routers' balance"
 """Among the sums of a step, whose other names are those of metrics."""

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlcore import ModelSpec, SleepLevel, TrainBatch, host_copy
+from rlcore import ModelSpec, SleepLevel, TrainBatch
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.saving import StagedRole
+from rlcore_toolkit import host_copy
 
 
 def host_weights(role: Role) -> list[Tensor]:

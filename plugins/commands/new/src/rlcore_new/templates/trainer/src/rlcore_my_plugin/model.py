@@ -14,7 +14,6 @@ from rlcore import (
     ModelHook,
     ModelSpec,
     ModelView,
-    Offload,
     OptimizerSettings,
     PolicyLoss,
     SleepLevel,
@@ -24,6 +23,7 @@ from rlcore import (
     learning_rate,
     torch_dtype,
 )
+from rlcore_toolkit import Offload
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
