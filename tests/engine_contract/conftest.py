@@ -15,7 +15,6 @@ from transformers import (
 )
 
 from rlcore.api.engine import Engine, EngineLaunch
-from rlcore.blocking import call_in_thread
 from rlcore.engines.broadcast import BroadcastPublisher
 from rlcore.engines.client import EngineClient
 from rlcore.engines.delta_publish import DeltaPublisher
@@ -30,6 +29,7 @@ from rlcore_sglang.engine import SglangEngine
 from rlcore_sglang.publish import TensorPublisher
 from rlcore_testing.engine_reference import CONTEXT, VOCAB, load_references, start_over, write_models
 from rlcore_testing.engine_server import TOKEN
+from rlcore_toolkit import call_in_thread
 
 WAYS = {
     "local": ("disk", "shared_memory", "delta", "broadcast"),

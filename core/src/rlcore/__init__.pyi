@@ -272,9 +272,6 @@ from .api.types import (
     Span as Span,
     parse_json as parse_json,
 )
-from .blocking import (
-    call_in_thread as call_in_thread,
-)
 
 # --- tools for trainers ---
 from .checkpoint.folder import (

@@ -16,10 +16,10 @@ from rlcore.api.engine import Engine, EngineLaunch, ServerCommand
 from rlcore.api.errors import EngineError
 from rlcore.api.part import Part
 from rlcore.api.part_config import EngineConfig
-from rlcore.blocking import call_in_thread
 from rlcore.engines.client import EngineClient
 from rlcore.runtime.supervisor import EngineSupervisor, ServerLauncher
 from rlcore_testing.engine_server import TOKEN, launch_of
+from rlcore_toolkit import call_in_thread
 
 LIMIT_S = 120.0
 SERVER = """

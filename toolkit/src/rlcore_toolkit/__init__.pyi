@@ -1,5 +1,8 @@
 """What the toolkit offers: every name, and where it is defined."""
 
+from .blocking import (
+    call_in_thread as call_in_thread,
+)
 from .hashing_file import (
     HashingFile as HashingFile,
     hashing_file as hashing_file,

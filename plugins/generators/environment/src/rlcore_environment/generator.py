@@ -16,7 +16,6 @@ from rlcore import (
     Json,
     Messages,
     Sample,
-    call_in_thread,
     render_prompt,
     render_suffix,
 )
@@ -29,7 +28,7 @@ from rlcore_environment.protocol import (
     FinishingEnvironment,
     Step,
 )
-from rlcore_toolkit import Trajectory
+from rlcore_toolkit import Trajectory, call_in_thread
 
 T = TypeVar("T")
 CLOSE_TIMEOUT_S = 10.0

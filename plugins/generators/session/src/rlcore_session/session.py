@@ -16,12 +16,18 @@ from rlcore import (
     ModelError,
     RlcoreError,
     Sample,
-    call_in_thread,
     template_text,
 )
 from rlcore_session.chats import TOO_LONG, ApiError, Ask, Call, Turn
 from rlcore_session.record import Plan, Record
-from rlcore_toolkit import ParsedToolCalls, ToolFormat, parse_tool_calls, tool_format, turn_seed
+from rlcore_toolkit import (
+    ParsedToolCalls,
+    ToolFormat,
+    call_in_thread,
+    parse_tool_calls,
+    tool_format,
+    turn_seed,
+)
 
 LONG_BYTES = 2**16
 """Requests of more bytes take others' time to tokenise: some milliseconds."""

@@ -12,7 +12,8 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticSchemaGenerationError
 
-from rlcore import ConfigError, Json, call_in_thread
+from rlcore import ConfigError, Json
+from rlcore_toolkit import call_in_thread
 from rlcore_tools.toolbox import BadCallError
 
 _PARAMETER = re.compile(r"^\s+(\w+)(?: \([^)]*\))?: (.+(?:\n {8,}.+)*)", re.MULTILINE)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore import ConfigError, Json, Sample, call_in_thread
+from rlcore import ConfigError, Json, Sample
 from rlcore_environment.protocol import Step
+from rlcore_toolkit import call_in_thread
 
 
 class TextArenaEnvironment:

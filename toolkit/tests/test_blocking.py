@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rlcore.blocking import call_in_thread
+from rlcore_toolkit import call_in_thread
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), StopIteration(3)])
