@@ -389,10 +389,6 @@ from .rollout.producers import (
     offline_producer as offline_producer,
     synchronous_producer as synchronous_producer,
 )
-from .silent_connections import (
-    KEEPALIVE_S as KEEPALIVE_S,
-    SilentConnections as SilentConnections,
-)
 from .tracking.sample_view import (
     SampleView as SampleView,
 )

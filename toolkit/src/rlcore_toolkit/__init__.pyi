@@ -23,6 +23,10 @@ from .safetensors_stream import (
     write_shard_index as write_shard_index,
     write_shards as write_shards,
 )
+from .silent_connections import (
+    KEEPALIVE_S as KEEPALIVE_S,
+    SilentConnections as SilentConnections,
+)
 from .tool_calls import (
     ParsedToolCalls as ParsedToolCalls,
     ToolCall as ToolCall,

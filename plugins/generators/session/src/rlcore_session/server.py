@@ -14,11 +14,11 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from rlcore import KEEPALIVE_S, ConfigError, GenerationContext, SilentConnections, listen
+from rlcore import ConfigError, GenerationContext, listen
 from rlcore_session import anthropic_api, openai_api
 from rlcore_session.chats import TOO_LONG, ApiError, Ask
 from rlcore_session.session import LONG_BYTES, Session
-from rlcore_toolkit import call_in_thread
+from rlcore_toolkit import KEEPALIVE_S, SilentConnections, call_in_thread
 
 LOOPBACK = "127.0.0.1"
 LARGEST_BODY = 64 * 2**20

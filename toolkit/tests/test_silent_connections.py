@@ -7,7 +7,7 @@ import asyncio
 import aiohttp
 from aiohttp import web
 
-from rlcore.silent_connections import SilentConnections
+from rlcore_toolkit import SilentConnections
 
 LIMIT_S = 0.8
 
