@@ -373,9 +373,6 @@ from .limits import (
     MOST_LOGITS as MOST_LOGITS,
     ROWS_AT_ONCE as ROWS_AT_ONCE,
 )
-from .machine import (
-    has_gpu as has_gpu,
-)
 from .network import (
     free_port as free_port,
     listen as listen,

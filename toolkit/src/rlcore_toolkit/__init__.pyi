@@ -7,6 +7,9 @@ from .hashing_file import (
     HashingFile as HashingFile,
     hashing_file as hashing_file,
 )
+from .machine import (
+    has_gpu as has_gpu,
+)
 from .offload import (
     Offload as Offload,
     host_copy as host_copy,

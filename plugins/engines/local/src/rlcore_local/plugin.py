@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
-from rlcore import Component, has_gpu, hookimpl
+from rlcore import Component, hookimpl
 from rlcore_local.config import LocalConfig
+from rlcore_toolkit import has_gpu
 
 
 @hookimpl
