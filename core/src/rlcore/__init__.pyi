@@ -369,10 +369,6 @@ from .from_python import (
 from .heap import (
     settle_heap as settle_heap,
 )
-from .limits import (
-    MOST_LOGITS as MOST_LOGITS,
-    ROWS_AT_ONCE as ROWS_AT_ONCE,
-)
 from .network import (
     free_port as free_port,
     listen as listen,

@@ -7,6 +7,10 @@ from .hashing_file import (
     HashingFile as HashingFile,
     hashing_file as hashing_file,
 )
+from .limits import (
+    MOST_LOGITS as MOST_LOGITS,
+    ROWS_AT_ONCE as ROWS_AT_ONCE,
+)
 from .machine import (
     has_gpu as has_gpu,
 )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlcore import MOST_LOGITS, ROWS_AT_ONCE, ExpertFacts, LatentFacts, ModelFacts
+from rlcore import ExpertFacts, LatentFacts, ModelFacts
 from rlcore_plan.layout import Layout
+from rlcore_toolkit import MOST_LOGITS, ROWS_AT_ONCE
 
 FLOAT, LONG = 4, 8
 GATED, GATED_ON_CPU = 5, 3

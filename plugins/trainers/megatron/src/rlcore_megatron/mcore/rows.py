@@ -10,10 +10,10 @@ import torch
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
 
-from rlcore import MOST_LOGITS
 from rlcore_megatron.mcore.heads import VocabularyHead
 from rlcore_megatron.mcore.logprobs import HiddenRows, Logits
 from rlcore_megatron.mcore.packing import Pack
+from rlcore_toolkit import MOST_LOGITS
 
 
 class RowSelector:
