@@ -300,10 +300,8 @@ from .config.toml import (
     read_settings as read_settings,
 )
 from .config_facts import (
-    decoder_facts as decoder_facts,
+    EXPERT_FIELDS as EXPERT_FIELDS,
     expert_count as expert_count,
-    expert_facts as expert_facts,
-    latent_facts as latent_facts,
 )
 from .cpu.allocator import (
     keep_memory as keep_memory,

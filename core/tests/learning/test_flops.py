@@ -8,8 +8,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from rlcore.api.model_facts import ModelFacts
-from rlcore.config_facts import decoder_facts, expert_facts, latent_facts
 from rlcore.learning.flops import peak_tflops, training_flops
+from rlcore_toolkit import decoder_facts, expert_facts, latent_facts
 
 FACTS = ModelFacts(
     layers=2, hidden=8, width=16, heads=4, groups=2, head=3, vocabulary=10, tied=False, qk_norm=True

@@ -3,6 +3,11 @@
 from .blocking import (
     call_in_thread as call_in_thread,
 )
+from .config_facts import (
+    decoder_facts as decoder_facts,
+    expert_facts as expert_facts,
+    latent_facts as latent_facts,
+)
 from .hashing_file import (
     HashingFile as HashingFile,
     hashing_file as hashing_file,

@@ -132,7 +132,7 @@ def test_a_hub_id_is_read_by_its_config(
 
 
 FAMILY = """
-from rlcore import decoder_facts
+from rlcore_toolkit import decoder_facts
 from rlcore.api.hookspecs import hookimpl
 from rlcore.api.records import ModelFamily
 

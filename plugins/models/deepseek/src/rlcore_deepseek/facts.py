@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore import ModelFacts, decoder_facts, expert_facts, latent_facts
+from rlcore import ModelFacts
+from rlcore_toolkit import decoder_facts, expert_facts, latent_facts
 
 
 def deepseek_v3(config: Mapping[str, Any]) -> ModelFacts:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rlcore import ModelFacts, decoder_facts, expert_facts, latent_facts
+from rlcore import ModelFacts
+from rlcore_toolkit import decoder_facts, expert_facts, latent_facts
 
 
 def glm4(config: Mapping[str, Any]) -> ModelFacts:

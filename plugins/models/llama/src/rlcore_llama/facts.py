@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore import ModelFacts, decoder_facts
+from rlcore import ModelFacts
+from rlcore_toolkit import decoder_facts
 
 
 def llama(config: Mapping[str, Any]) -> ModelFacts:
