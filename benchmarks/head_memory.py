@@ -61,8 +61,8 @@ def measure(way: str, tokens: int, threads: int) -> tuple[float, float]:
     """MiB of resident memory at the peak of one forward and backward pass in this process; its seconds."""
     import torch
 
-    from rlcore.cpu import kernels
     from rlcore_megatron.mcore.logprobs import HiddenRows, vocab_parallel_log_probs
+    from rlcore_toolkit import kernel_linear
 
     torch.set_num_threads(threads)
     draw = torch.Generator().manual_seed(0)
@@ -74,7 +74,7 @@ def measure(way: str, tokens: int, threads: int) -> tuple[float, float]:
         hidden.grad, matrix.grad = torch.ones_like(hidden), torch.ones_like(matrix)
     else:
         whole = way == "whole"
-        logits = kernels.kernel_linear(hidden, matrix) if whole else HiddenRows(hidden=hidden, matrix=matrix)
+        logits = kernel_linear(hidden, matrix) if whole else HiddenRows(hidden=hidden, matrix=matrix)
         log_probs, entropies = vocab_parallel_log_probs(logits, targets, entropy=True, entropy_grad=True)
         assert entropies is not None
         (-log_probs - 0.01 * entropies).sum().backward()

@@ -14,7 +14,6 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -24,8 +23,7 @@ from common import Row, machine, make_model, parser, publish, say, table, verdic
 from rlcore.api.batch import TrainBatch
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
-from rlcore.cpu import kernels
-from rlcore.cpu.allocator import keep_memory
+from rlcore.heap import keep_memory
 from rlcore.learning import learner as learner_module
 from rlcore.learning.forwards import Forwards
 from rlcore.learning.learner import Learner
@@ -172,14 +170,12 @@ def _step(updates: Learner, batch: TrainBatch, number: int) -> dict[str, float]:
     def backward(function: Any) -> Any:
         return patch.object(function, "backward", staticmethod(clock.timed(LOG_PROBS, function.backward)))
 
-    # not in the module of the kernels, where megatron's layers find them too
-    products = SimpleNamespace(times_transposed=clock.timed(PRODUCTS, kernels.times_transposed))
     with (
         patch.object(role_module, "get_forward_backward_func", scheduled),
         part(scoring_module, "vocab_parallel_log_probs", LOG_PROBS),
         backward(logprobs._FromLogits),
         backward(logprobs._FromHidden),
-        patch.object(logprobs, "kernels", products),
+        part(logprobs, "times_transposed", PRODUCTS),
         part(Objective, "__call__", "loss, corrections, metrics"),
         part(role_module, "pack", "packing"),
         part(role_module, "zero_gradients", "gradients to zero"),

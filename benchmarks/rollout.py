@@ -16,9 +16,9 @@ from transformers import AutoModelForCausalLM
 
 from rlcore.api.engine import EngineLaunch
 from rlcore.api.types import Sampling
-from rlcore.cpu.allocator import keep_memory
 from rlcore.engines.client import EngineClient, Request
 from rlcore.engines.process import ServerProcess
+from rlcore.heap import keep_memory
 from rlcore.network import free_port
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine

@@ -303,15 +303,6 @@ from .config_facts import (
     EXPERT_FIELDS as EXPERT_FIELDS,
     expert_count as expert_count,
 )
-from .cpu.allocator import (
-    keep_memory as keep_memory,
-)
-from .cpu.kernels import (
-    fits_kernel as fits_kernel,
-    kernel_linear as kernel_linear,
-    kernel_swiglu as kernel_swiglu,
-    times_transposed as times_transposed,
-)
 
 # --- tools for rewards, generators and commands ---
 from .disk import (
@@ -365,6 +356,7 @@ from .from_python import (
     train as train,
 )
 from .heap import (
+    keep_memory as keep_memory,
     settle_heap as settle_heap,
 )
 from .network import (

@@ -8,6 +8,12 @@ from .config_facts import (
     expert_facts as expert_facts,
     latent_facts as latent_facts,
 )
+from .cpu_kernels import (
+    fits_kernel as fits_kernel,
+    kernel_linear as kernel_linear,
+    kernel_swiglu as kernel_swiglu,
+    times_transposed as times_transposed,
+)
 from .hashing_file import (
     HashingFile as HashingFile,
     hashing_file as hashing_file,

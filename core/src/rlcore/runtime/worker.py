@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.api.errors import WorkerError
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
-from rlcore.heap import settle_heap
+from rlcore.heap import keep_memory, settle_heap
 from rlcore.runtime.cluster import BEAT_SECONDS
 
 if TYPE_CHECKING:
@@ -92,7 +92,6 @@ class RankWorker:
         # Not Ray's `runtime_env`: a process that Ray has ready would be thrown away for a new one.
         os.environ.update(env)
         from rlcore.api.plugin_file import install_plugin_files
-        from rlcore.cpu.allocator import keep_memory
 
         keep_memory()
         # Classes of file plugins must be importable before anything that holds them is unpickled.

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name that everyone knows
 
-from rlcore import times_transposed
 from rlcore_local.decoder import Prompt
+from rlcore_toolkit import times_transposed
 
 LEAN_FAMILIES = frozenset({"llama", "qwen2", "qwen3"})
 PREFILL_TOKENS = 4096

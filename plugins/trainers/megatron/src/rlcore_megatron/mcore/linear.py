@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.nn import functional
 
-from rlcore import fits_kernel, kernel_linear, kernel_swiglu
 from rlcore_megatron.mcore.norms import norm_weight, rms_norm
+from rlcore_toolkit import fits_kernel, kernel_linear, kernel_swiglu
 
 
 class NormLinear(ColumnParallelLinear):  # type: ignore[misc] # megatron-core is untyped

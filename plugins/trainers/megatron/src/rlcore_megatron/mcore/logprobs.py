@@ -16,8 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from rlcore import times_transposed
-from rlcore_toolkit import ROWS_AT_ONCE
+from rlcore_toolkit import ROWS_AT_ONCE, times_transposed
 
 _CHUNK_ELEMENTS = 1 << 22
 """Logits that are held in fp32 at once where the caller names no chunk: 16 MiB."""

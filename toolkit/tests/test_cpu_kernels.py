@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rlcore.cpu import kernels
+from rlcore_toolkit import cpu_kernels as kernels
 
 
 def random(*shape: int, seed: int) -> Tensor:
