@@ -33,7 +33,6 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rlcore.api.engine import Engine, EngineLaunch
-from rlcore.engines.broadcast import BroadcastPublisher
 from rlcore.engines.client import EngineClient
 from rlcore.engines.process import ServerProcess
 from rlcore.engines.publish import Publisher, StreamPublisher
@@ -45,6 +44,7 @@ from rlcore_local.engine import LocalEngine
 from rlcore_sglang.config import SglangConfig
 from rlcore_sglang.engine import SglangEngine
 from rlcore_toolkit import call_in_thread
+from rlcore_toolkit.publishers.broadcast import BroadcastPublisher
 
 LR = 1e-6
 BF16 = 2

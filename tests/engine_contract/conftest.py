@@ -15,11 +15,9 @@ from transformers import (
 )
 
 from rlcore.api.engine import Engine, EngineLaunch
-from rlcore.engines.broadcast import BroadcastPublisher
 from rlcore.engines.client import EngineClient
-from rlcore.engines.delta_publish import DeltaPublisher
 from rlcore.engines.process import ServerProcess
-from rlcore.engines.publish import DiskPublisher, Publisher, SharedMemoryPublisher
+from rlcore.engines.publish import DiskPublisher, Publisher
 from rlcore.engines.publish_file import shared_dir
 from rlcore.network import free_port
 from rlcore_local.config import LocalConfig
@@ -30,6 +28,9 @@ from rlcore_sglang.publish import TensorPublisher
 from rlcore_testing.engine_reference import CONTEXT, VOCAB, load_references, start_over, write_models
 from rlcore_testing.engine_server import TOKEN
 from rlcore_toolkit import call_in_thread
+from rlcore_toolkit.publishers.broadcast import BroadcastPublisher
+from rlcore_toolkit.publishers.delta_publisher import DeltaPublisher
+from rlcore_toolkit.publishers.shared_memory import SharedMemoryPublisher
 
 WAYS = {
     "local": ("disk", "shared_memory", "delta", "broadcast"),

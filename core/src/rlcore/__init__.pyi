@@ -309,9 +309,6 @@ from .disk import (
     disk_sentence as disk_sentence,
     replace_file as replace_file,
 )
-from .engines.broadcast_group import (
-    BroadcastGroup as BroadcastGroup,
-)
 from .engines.bucket import (
     flatten_tensors as flatten_tensors,
 )
@@ -326,25 +323,29 @@ from .engines.classifiers import (
 from .engines.client import (
     EngineClient as EngineClient,
     PauseMode as PauseMode,
+    together as together,
+)
+from .engines.client_http import (
+    RefusedError as RefusedError,
+    UnreachableError as UnreachableError,
 )
 from .engines.client_wire import (
     Capabilities as Capabilities,
 )
-from .engines.delta import (
-    apply_delta as apply_delta,
-)
 from .engines.publish import (
+    AskTrainer as AskTrainer,
+    DiskPublisher as DiskPublisher,
     FilePublisher as FilePublisher,
     Publisher as Publisher,
     StreamPublisher as StreamPublisher,
 )
 from .engines.publish_file import (
     WeightsLocation as WeightsLocation,
-)
-from .engines.publishers import (
-    MEGABYTE as MEGABYTE,
-    far_ways as far_ways,
-    publisher_of as publisher_of,
+    checksums_of as checksums_of,
+    disk_room as disk_room,
+    new_version as new_version,
+    save_weights as save_weights,
+    wire_tensors as wire_tensors,
 )
 from .engines.stream import (
     Piece as Piece,
@@ -360,8 +361,10 @@ from .heap import (
     settle_heap as settle_heap,
 )
 from .network import (
+    LOOPBACK as LOOPBACK,
     free_port as free_port,
     listen as listen,
+    own_address as own_address,
     stay_on as stay_on,
 )
 from .plugins.registry import (

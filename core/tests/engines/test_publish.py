@@ -11,7 +11,7 @@ from safetensors import safe_open
 
 from rlcore.api.errors import EngineError
 from rlcore.checksums import checksum
-from rlcore.engines.publish_file import FILE, shared_dir, tensor_layout, write_version
+from rlcore.engines.publish_file import FILE, shared_dir, write_version
 
 
 def tensors() -> dict[str, torch.Tensor]:
@@ -37,18 +37,6 @@ def test_values_are_cast_to_the_engines_precision(tmp_path: Path) -> None:
     with safe_open(location.file, framework="pt") as opened:
         assert opened.get_tensor("a.weight").dtype == torch.bfloat16
     assert location.checksums["a.weight"] == checksum(tensors()["a.weight"].bfloat16())
-
-
-def test_the_layout_says_where_each_tensor_lies(tmp_path: Path) -> None:
-    location = write_version(tmp_path, tensors().items(), 1, dtype="fp32")
-    content = Path(location.file).read_bytes()
-    found = {name: (dtype, shape, offset) for name, dtype, shape, offset in tensor_layout(location.file)}
-    assert set(found) == set(tensors())
-    for name, value in tensors().items():
-        dtype, shape, offset = found[name]
-        assert dtype == "float32"
-        raw = bytearray(content[offset : offset + value.nbytes])
-        assert torch.equal(torch.frombuffer(raw, dtype=torch.float32).reshape(shape), value)
 
 
 def test_two_versions_are_kept_and_one_can_be_written_again(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from rlcore.api.errors import EngineError
 from rlcore.api.types import Sampling, Span
 from rlcore.engines.client import EngineClient
 from rlcore.engines.fleet import Fleet
-from rlcore.engines.publish import SharedMemoryPublisher
 from rlcore.engines.publish_file import WeightsLocation, write_version
 from rlcore.engines.stream import OutdatedError, Pieces, WeightStream
 from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
@@ -24,6 +23,7 @@ from rlcore_local.process import start
 from rlcore_local.server import make_app
 from rlcore_local.settings import Settings
 from rlcore_qwen.tiny import tiny
+from rlcore_toolkit.publishers.shared_memory import SharedMemoryPublisher
 
 TOKEN = "secret"
 LIMIT_S = 120.0

@@ -18,11 +18,11 @@ from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient
 from rlcore.engines.client_http import RefusedError
 from rlcore.engines.fleet import Fleet
-from rlcore.engines.publish import SharedMemoryPublisher
 from rlcore.engines.publish_file import WeightsLocation
 from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
 from rlcore_local.testing import LOCAL
 from rlcore_testing.engine_server import HereLauncher
+from rlcore_toolkit.publishers.shared_memory import SharedMemoryPublisher
 
 FAULTS = 5
 

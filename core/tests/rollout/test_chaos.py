@@ -26,7 +26,7 @@ from rlcore.data.cursors import cursor_of
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.data.tasks import Copy
 from rlcore.engines.client import EngineClient
-from rlcore.engines.publish import SharedMemoryPublisher, publish
+from rlcore.engines.publish import publish
 from rlcore.rollout.asynchronous import AsynchronousRollouts
 from rlcore.rollout.sampling_producer import SamplingProducer
 from rlcore.rollout.synchronous import SynchronousRollouts
@@ -35,6 +35,7 @@ from rlcore_local.server import make_app
 from rlcore_local.settings import Settings
 from rlcore_qwen.tiny import tiny
 from rlcore_single_turn.generator import SingleTurn
+from rlcore_toolkit.publishers.shared_memory import SharedMemoryPublisher
 
 TOKEN = "secret"
 PROMPTS = Copy(DigitsConfig()).prompts().train[:97]

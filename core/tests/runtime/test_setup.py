@@ -17,7 +17,6 @@ from rlcore.api.types import Prompt
 from rlcore.compose.resolved import Inference
 from rlcore.data.cursor import PromptCursor
 from rlcore.data.tasks import Copy
-from rlcore.engines.publish import SharedMemoryPublisher
 from rlcore.runtime.prepare import left_out, prepare, prepare_served
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
@@ -30,6 +29,7 @@ from rlcore.runtime.worker import (
     policy_optimizer,
     roles_of,
 )
+from rlcore_toolkit.publishers.shared_memory import SharedMemoryPublisher
 
 Setups = Callable[..., list[WorkerSetup]]
 PUBLISHER = SharedMemoryPublisher(root=Path("/nowhere"), dtype="fp32")

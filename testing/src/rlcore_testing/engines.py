@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from rlcore.api.part import load
-from rlcore.engines.broadcast import BroadcastPublisher
 from rlcore.engines.client import EngineClient
 from rlcore.engines.publish import Publisher
 from rlcore.engines.publish_file import shared_dir
@@ -28,6 +27,7 @@ from rlcore_testing.engine_reference import (
 from rlcore_testing.engine_server import TOKEN, launch_of, serving
 from rlcore_testing.engine_weights import WeightsConformance
 from rlcore_toolkit import call_in_thread
+from rlcore_toolkit.publishers.broadcast import BroadcastPublisher
 
 BUCKET_BYTES = 100_000
 """So few that the weights take several buckets."""

@@ -34,6 +34,18 @@ from .presets import (
     TINY_SUGGESTS as TINY_SUGGESTS,
     write_tiny_model as write_tiny_model,
 )
+from .publishers.broadcast_group import (
+    BroadcastGroup as BroadcastGroup,
+)
+from .publishers.by_name import (
+    MEGABYTE as MEGABYTE,
+    far_ways as far_ways,
+    publisher_of as publisher_of,
+    publisher_room as publisher_room,
+)
+from .publishers.delta import (
+    apply_delta as apply_delta,
+)
 from .safetensors_stream import (
     SafetensorsShard as SafetensorsShard,
     TensorEntry as TensorEntry,

@@ -147,5 +147,4 @@ class Engine(Generic[C]):
 
     def room(self, size: int) -> int:
         """The most bytes that its publisher's folder holds, for weights of `size` bytes."""
-        bucket_mb = getattr(self.config, "bucket_mb", 0)  # of an engine that takes buckets
-        return int(load("rlcore.engines.publishers:room", self.name)(self.config.publish, size, bucket_mb))
+        return int(load("rlcore.engines.publish_file:disk_room", self.name)(size))

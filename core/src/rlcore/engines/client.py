@@ -341,7 +341,7 @@ class EngineClient:
         await self._update("/update_weights_from_shared_memory", body)
 
     async def update_from_delta(self, path: str, version: int, *, flush: bool = True) -> None:
-        """Applies the changes in file `path` of the server's own host (`local`, `rlcore.engines.delta`)."""
+        """Applies the changes in file `path`, one of a `WeightsLocation.chain`, on the server's own host."""
         body = {"path": path, "weight_version": str(version), "flush_cache": flush}
         await self._update("/update_weights_from_delta", body)
 

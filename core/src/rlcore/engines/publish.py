@@ -9,31 +9,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor
 
-from rlcore.api.errors import EngineError, StaleWeightsError
+from rlcore.api.errors import StaleWeightsError
 from rlcore.checksums import checksum
 from rlcore.engines.bucket import bucket_of, bucketed
 from rlcore.engines.client import EngineClient, together
 from rlcore.engines.publish_file import (
     DTYPES,
-    Layout,
     WeightsLocation,
     copy_side_files,
-    tensor_layout,
     wire_dtype,
     write_version,
 )
 from rlcore.engines.stream import Piece, Pieces, WeightStream
 
 BUCKET_BYTES = 256_000_000
-_BUCKET = "bucket"
-"""The file that holds the bucket on its way, in the folder of publications."""
 
-
-Ask = Callable[..., Awaitable[Any]]
+AskTrainer = Callable[..., Awaitable[Any]]
 """`ask(call, *arguments)` runs `answer` of the first train worker's publisher, beside training."""
 
 
@@ -70,7 +63,7 @@ class Publisher(Protocol):
         """In the driver: a folder with the whole of `location` as `model.safetensors`."""
         ...
 
-    def connect(self, ask: Ask, here: str | None = None) -> None:
+    def connect(self, ask: AskTrainer, here: str | None = None) -> None:
         """In the driver, before the first publication: how to ask the trainer's side.
 
         `here`: the address of this host in the cluster, if the trainer is on another one.
@@ -106,7 +99,7 @@ class FilePublisher:
     root: Path
     dtype: str
 
-    def connect(self, ask: Ask, here: str | None = None) -> None:
+    def connect(self, ask: AskTrainer, here: str | None = None) -> None:
         """Does nothing: the files say everything."""
 
     def answer(self, call: str, *arguments: Any) -> Any:
@@ -213,37 +206,6 @@ class StreamPublisher(FilePublisher):
     async def _take(self, client: EngineClient, piece: Piece, version: int | None) -> None:
         """In the driver: an engine takes up the bucket. `version` is given with the last one."""
         raise NotImplementedError
-
-
-@dataclass(frozen=True, kw_only=True)
-class SharedMemoryPublisher(StreamPublisher):
-    """A file in memory that the server maps, for `local` on the host of a train worker."""
-
-    is_by_host: ClassVar[bool] = True
-
-    def _keep(self, tensors: Sequence[tuple[str, Tensor]]) -> tuple[str, Layout]:
-        file = self.root / _BUCKET
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)  # another host has none yet
-        file.unlink(missing_ok=True)  # not written over: a server may have it mapped
-        try:
-            save_file({name: one.cpu() for name, one in tensors}, file)
-        except (OSError, SafetensorError) as error:
-            raise EngineError(f"New weights cannot be written to {self.root}: {error}.") from error
-        return str(file), tensor_layout(str(file))
-
-    def _drop(self) -> None:
-        (self.root / _BUCKET).unlink(missing_ok=True)
-
-    async def _take(self, client: EngineClient, piece: Piece, version: int | None) -> None:
-        file, layout = piece.content
-        await client.update_from_shared_memory(file, layout, version, flush=False)
-
-    async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
-        if location.pieces is not None:
-            return await super()._send(client, location)
-        layout = tensor_layout(location.file)  # written whole
-        await client.update_from_shared_memory(location.file, layout, location.version, flush=False)
-        return location.checksums
 
 
 @dataclass(frozen=True, kw_only=True)

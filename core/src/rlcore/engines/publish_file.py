@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import tempfile
@@ -22,13 +21,15 @@ from rlcore.engines.stream import Piece, WeightStream
 
 FILE = "model.safetensors"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-DTYPE_NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
-Layout = list[tuple[str, str, list[int], int]]
-"""The tensors in a file: name, dtype, shape and byte offset of each."""
 FP32_SUFFIX = "e_score_correction_bias"
 """How names of weights end that are fp32 in every engine, whatever the model's dtype."""
 KEPT_VERSIONS = 2
 """The version that engines may still be reading, and the one that is being written."""
+
+
+def disk_room(size: int) -> int:
+    """The most bytes that a folder of whole versions holds, for weights of `size` bytes."""
+    return (KEPT_VERSIONS + 1) * size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +37,10 @@ class WeightsLocation:
     """Where the weights of one version lie, and what they are. Travels from the train worker to the driver.
 
     `directory`, named by a version, holds the `model.safetensors` of that version, and config and tokenizer
-    if they were asked for. `chain`: files of changes (`rlcore.engines.delta`) that turn it into `version`,
-    the oldest first; empty if the directory already is `version`. `stream`: the source in the driver, for
-    weights that come from the trainer's memory; `pieces`: those of the stream, for the engine that loads
-    them. `checksums`: Hugging Face name → `rlcore.checksum` of the values as written.
+    if they were asked for. `chain`: files of changes that turn it into `version`, the oldest first; empty if
+    the directory already is `version`. `stream`: the source in the driver, for weights that come from the
+    trainer's memory; `pieces`: those of the stream, for the engine that loads them. `checksums`: Hugging Face
+    name → `rlcore.checksum` of the values as written.
     """
 
     directory: str
@@ -72,66 +73,56 @@ def write_version(
 ) -> WeightsLocation:
     """Writes `root/<version>/`, complete or not at all, and removes versions that nobody reads any more.
 
-    `tensors`: by Hugging Face name; they are written as `ready` makes them.
+    `tensors`: by Hugging Face name; they are written as `wire_tensors` makes them.
     `model_path`: the directory whose config and tokenizer are copied beside the weights.
     """
-    values = ready(tensors, dtype)
-    with written(root, version) as draft:
-        save_whole(draft, values, model_path)
+    values = wire_tensors(tensors, dtype)
+    with new_version(root, version) as draft:
+        save_weights(draft, values, model_path)
     _discard_before(root, version - KEPT_VERSIONS + 1)
-    return WeightsLocation(directory=str(root / str(version)), version=version, checksums=summed(values))
+    return WeightsLocation(
+        directory=str(root / str(version)), version=version, checksums=checksums_of(values)
+    )
 
 
-def save_whole(folder: Path, values: Mapping[str, Tensor], model_path: Path | None = None) -> None:
+def save_weights(folder: Path, values: Mapping[str, Tensor], model_path: Path | None = None) -> None:
     """Write `values` into `folder`, and beside them the config and tokenizer of `model_path`, if given."""
     if model_path is not None:
         copy_side_files(model_path, folder)
     save_file(dict(values), folder / FILE, metadata={"format": "pt"})
 
 
-def summed(values: Mapping[str, Tensor]) -> dict[str, str]:
+def checksums_of(values: Mapping[str, Tensor]) -> dict[str, str]:
     """Name → checksum."""
     return {name: checksum(value) for name, value in values.items()}
 
 
 @contextlib.contextmanager
-def written(root: Path, version: int) -> Iterator[Path]:
+def new_version(root: Path, version: int) -> Iterator[Path]:
     """A folder to write `root/<version>/` in, which then appears complete or not at all; EngineError."""
     target, draft = root / str(version), root / f"{version}.draft"
     try:
-        discard(draft)
+        _remove(draft)
         draft.mkdir(parents=True)
         yield draft
-        discard(target)
+        _remove(target)
         draft.rename(target)
     except (OSError, SafetensorError) as error:
-        discard(draft)
+        _remove(draft)
         raise EngineError(
             f"The weights of version {version} cannot be written to {root}: {error}."
         ) from error
 
 
-def tensor_layout(file: str) -> Layout:
-    """Name, dtype, shape and byte offset (from the start of `file`) of each tensor."""
-    with open(file, "rb") as opened:
-        size = int.from_bytes(opened.read(8), "little")
-        header = json.loads(opened.read(size))
-    header.pop("__metadata__", None)
-    return [
-        (name, DTYPE_NAMES[entry["dtype"]], entry["shape"], 8 + size + entry["data_offsets"][0])
-        for name, entry in header.items()
-    ]
-
-
-def ready(tensors: Iterable[tuple[str, Tensor]], dtype: str) -> dict[str, Tensor]:
+def wire_tensors(tensors: Iterable[tuple[str, Tensor]], dtype: str) -> dict[str, Tensor]:
     """The tensors as engines get them: on the CPU, cast to `dtype` ("fp32" or "bf16"), except `FP32_SUFFIX`.
 
     They may share memory with `tensors`.
     """
-    return {name: _ready(name, tensor, DTYPES[dtype]) for name, tensor in tensors}
+    return {name: _wired(name, tensor, DTYPES[dtype]) for name, tensor in tensors}
 
 
-def _ready(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+def _wired(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor.detach().to(device="cpu", dtype=wire_dtype(name, dtype)).contiguous()
 
 
@@ -147,18 +138,13 @@ def copy_side_files(model_path: Path, target: Path) -> None:
             shutil.copyfile(file, target / file.name)
 
 
-def discard(path: Path) -> None:
+def _remove(path: Path) -> None:
     """Remove a folder, if it is there."""
     if path.exists():
         shutil.rmtree(path)
 
 
-def versions(root: Path) -> list[Path]:
-    """The folders of versions that are there."""
-    return [path for path in root.iterdir() if path.name.isdecimal()]
-
-
 def _discard_before(root: Path, oldest: int) -> None:
-    for path in versions(root):
-        if int(path.name) < oldest:
-            discard(path)
+    for path in list(root.iterdir()):
+        if path.name.isdecimal() and int(path.name) < oldest:
+            _remove(path)

@@ -16,11 +16,10 @@ from rlcore import (
     ModelError,
     ServerCommand,
     classifier_of,
-    far_ways,
     is_decoder,
-    publisher_of,
 )
 from rlcore_local.config import LocalConfig
+from rlcore_toolkit import far_ways, publisher_of, publisher_room
 
 if TYPE_CHECKING:
     from rlcore import Publisher
@@ -62,6 +61,9 @@ class LocalEngine(Engine[LocalConfig]):
 
     def far_ways(self, *, spanning: bool) -> Sequence[str]:
         return far_ways(["broadcast"], spanning=spanning)
+
+    def room(self, size: int) -> int:
+        return publisher_room(self.config.publish, size, bucket_mb=self.config.bucket_mb)
 
     def publisher(self, *, weights_dir: str, model_path: str, dtype: str) -> Publisher:
         config, root = self.config, Path(weights_dir)

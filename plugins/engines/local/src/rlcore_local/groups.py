@@ -9,11 +9,11 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from rlcore import BroadcastGroup, EngineError
+from rlcore import EngineError
 from rlcore_local.bodies import Body, UpdateBody
 from rlcore_local.requests import RequestError
 from rlcore_local.weights import DTYPES
-from rlcore_toolkit import call_in_thread
+from rlcore_toolkit import BroadcastGroup, call_in_thread
 
 T = TypeVar("T")
 LIMIT_S = 600.0

@@ -10,8 +10,8 @@ Beyond SGLang:
 - `/update_weights_from_shared_memory` {path, layout: [[name, dtype, shape, offset], ...], weight_version,
   flush_cache}: maps a file of `--weights-dir` (dtypes float32, bfloat16, float16) and copies it.
 - `/update_weights_from_delta` {path, weight_version, flush_cache}: applies a file of `--weights-dir` with the
-  changes since the version that it has (`rlcore.engines.delta`); refused, with nothing changed, where the
-  file is damaged or made for other weights.
+  changes since the version that it has (`rlcore_toolkit.apply_delta`); refused, with nothing changed, where
+  the file is damaged or made for other weights.
 - With `Accept: application/x-ndjson` a batch begins in the order of its prompts, which need not have `n` in
   common, and each prompt is answered by a line as soon as its samples have ended: `{"index", "answers"}`, or
   `{"index", "error"}` where it is refused. So equal batches on an idle server give bit-equal answers. The

@@ -13,13 +13,14 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
-from rlcore import DeltaError, ModelError, apply_delta, checksum
+from rlcore import DeltaError, ModelError, checksum
 from rlcore_local.decoder import Decoder
 from rlcore_local.generic import GenericDecoder, is_generic
 from rlcore_local.lean import LeanDecoder, is_lean
 from rlcore_local.loading import context_length_of, load_config, load_weights
 from rlcore_local.requests import RequestError
 from rlcore_local.routed import RoutedExperts
+from rlcore_toolkit import apply_delta
 
 DTYPES = {
     "float32": torch.float32,

@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcore import (
     DTYPE_NAMES,
-    MEGABYTE,
     TOKEN_VARIABLE,
     ConfigError,
     Engine,
     EngineLaunch,
     ServerCommand,
-    far_ways,
     flag_name,
-    publisher_of,
     stay_on,
 )
 from rlcore_sglang import cpu, fields as server_fields, heads, launch_server, models
 from rlcore_sglang.config import BOOTSTRAP_PORT, DECODE, DISAGGREGATES, PREFILL, SPECULATES, SglangConfig
+from rlcore_toolkit import MEGABYTE, far_ways, publisher_of, publisher_room
 
 if TYPE_CHECKING:
     from rlcore import Publisher
@@ -108,6 +106,9 @@ class SglangEngine(Engine[SglangConfig]):
 
     def far_ways(self, *, spanning: bool) -> Sequence[str]:
         return ["tensor", *far_ways(["broadcast"], spanning=spanning)]
+
+    def room(self, size: int) -> int:
+        return publisher_room(self.config.publish, size, bucket_mb=self.config.bucket_mb)
 
     def publisher(self, *, weights_dir: str, model_path: str, dtype: str) -> Publisher:
         config, root = self.config, Path(weights_dir)

@@ -17,8 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rlcore.engines.client_http import UnreachableError
-from rlcore.network import own_address
+from rlcore import UnreachableError, own_address
 
 _c10d: Any = dist  # torch offers its parts without saying so to a type checker
 

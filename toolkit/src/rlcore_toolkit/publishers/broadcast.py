@@ -10,13 +10,17 @@ from uuid import uuid4
 
 from torch import Tensor
 
-from rlcore.engines.broadcast_sender import BroadcastSender
-from rlcore.engines.bucket import flatten_tensors
-from rlcore.engines.client import EngineClient, together
-from rlcore.engines.publish import Ask, StreamPublisher
-from rlcore.engines.publish_file import WeightsLocation
-from rlcore.engines.stream import Piece
-from rlcore.network import LOOPBACK
+from rlcore import (
+    LOOPBACK,
+    AskTrainer,
+    EngineClient,
+    Piece,
+    StreamPublisher,
+    WeightsLocation,
+    flatten_tensors,
+    together,
+)
+from rlcore_toolkit.publishers.broadcast_sender import BroadcastSender
 
 Call = Literal["open", "join", "send", "close"]
 """The calls that the driver makes to the trainer's `BroadcastSender`."""
@@ -29,7 +33,7 @@ class Link:
     `here`: the address of this host in the cluster, for a trainer on another one.
     """
 
-    ask: Ask | None = None
+    ask: AskTrainer | None = None
     here: str | None = None
     groups: dict[EngineClient, str] = field(default_factory=dict)
 
@@ -48,7 +52,7 @@ class BroadcastPublisher(StreamPublisher):
     sender: BroadcastSender = field(default_factory=BroadcastSender)
     link: Link = field(default_factory=Link)
 
-    def connect(self, ask: Ask, here: str | None = None) -> None:
+    def connect(self, ask: AskTrainer, here: str | None = None) -> None:
         """The driver asks the trainer's `BroadcastSender` through `answer`."""
         self.link.ask, self.link.here = ask, here
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from rlcore.api.errors import EngineError
-from rlcore.engines.broadcast_group import BroadcastGroup
-from rlcore.engines.broadcast_sender import BroadcastSender
 from rlcore.engines.bucket import Bucket, bucket_of, bucketed, flatten_tensors
+from rlcore_toolkit.publishers.broadcast_group import BroadcastGroup
+from rlcore_toolkit.publishers.broadcast_sender import BroadcastSender
 
 HOST = "127.0.0.1"
 LIMIT_S = 60.0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rlcore.engines.publish import Publisher
+    from rlcore import Publisher
 
 MEGABYTE = 1_000_000
 
@@ -29,9 +29,10 @@ def publisher_of(
     engine's. `bucket_mb`: size of a bucket, for ways that stream. `limit_s`: time limit of a broadcast.
     `checks`: the engine tells the checksums of its tensors.
     """
-    from rlcore.engines.broadcast import BroadcastPublisher
-    from rlcore.engines.delta_publish import DeltaPublisher
-    from rlcore.engines.publish import DiskPublisher, SharedMemoryPublisher
+    from rlcore import DiskPublisher
+    from rlcore_toolkit.publishers.broadcast import BroadcastPublisher
+    from rlcore_toolkit.publishers.delta_publisher import DeltaPublisher
+    from rlcore_toolkit.publishers.shared_memory import SharedMemoryPublisher
 
     match publish:
         case "shared_memory":
@@ -60,14 +61,14 @@ def far_ways(offered: Sequence[str], *, spanning: bool) -> list[str]:
     return [way for way in offered if way == "broadcast" and not spanning]
 
 
-def room(publish: str, size: int, bucket_mb: int) -> int:
+def publisher_room(publish: str, size: int, *, bucket_mb: int) -> int:
     """The most bytes that the folder of `publish` holds, for weights of `size` bytes."""
-    from rlcore.engines.delta_publish import DELTA_COPIES
-    from rlcore.engines.publish_file import KEPT_VERSIONS
+    from rlcore import disk_room
+    from rlcore_toolkit.publishers.delta_publisher import DELTA_COPIES
 
     match publish:
-        case "shared_memory" | "broadcast" | "tensor":
-            return min(size, bucket_mb * MEGABYTE)
+        case "disk":
+            return disk_room(size)
         case "delta":
             return DELTA_COPIES * size
-    return (KEPT_VERSIONS + 1) * size
+    return min(size, bucket_mb * MEGABYTE)  # a way that streams holds one bucket

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from rlcore.api.errors import DeltaError
 from rlcore.checksums import checksum
-from rlcore.engines import delta
-from rlcore.engines.delta_mirror import Mirror
-from rlcore.engines.delta_publish import MOST_CHANGES, DeltaPublisher
-from rlcore.engines.publish_file import FILE, WeightsLocation, summed
+from rlcore.engines.publish_file import FILE, WeightsLocation, checksums_of
+from rlcore_toolkit.publishers import delta
+from rlcore_toolkit.publishers.delta_mirror import Mirror
+from rlcore_toolkit.publishers.delta_publisher import MOST_CHANGES, DeltaPublisher
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8)
 Tensors = dict[str, Tensor]
@@ -71,7 +71,7 @@ def stepped(tensors: Mapping[str, Tensor], step: int = 1) -> Tensors:
 def file(tmp_path: Path) -> Path:
     """From `first()`, version 4, to `stepped(first())`, version 5."""
     old, new = first(), stepped(first())
-    delta.write(tmp_path / "d", base=(4, old, summed(old)), new=(5, new, summed(new)))
+    delta.write(tmp_path / "d", base=(4, old, checksums_of(old)), new=(5, new, checksums_of(new)))
     return tmp_path / "d"
 
 
@@ -133,9 +133,9 @@ def publisher(tmp_path: Path) -> DeltaPublisher:
 def checked(location: WeightsLocation, tensors: Tensors, directory: str) -> None:
     """`directory` is a whole model of `tensors`."""
     wanted = {name: one.float() for name, one in tensors.items()}
-    assert location.checksums == summed(wanted)
+    assert location.checksums == checksums_of(wanted)
     with safe_open(Path(directory) / FILE, framework="pt") as opened:
-        assert {name: checksum(opened.get_tensor(name)) for name in opened.keys()} == summed(wanted)  # noqa: SIM118 - no mapping
+        assert {name: checksum(opened.get_tensor(name)) for name in opened.keys()} == checksums_of(wanted)  # noqa: SIM118 - no mapping
     assert (Path(directory) / "config.json").is_file()
 
 

@@ -6,9 +6,8 @@ import socket
 
 from torch import Tensor
 
-from rlcore.api.errors import EngineError
-from rlcore.engines.broadcast_group import BroadcastGroup
-from rlcore.network import listen, own_address
+from rlcore import EngineError, listen, own_address
+from rlcore_toolkit.publishers.broadcast_group import BroadcastGroup
 
 
 class BroadcastSender:

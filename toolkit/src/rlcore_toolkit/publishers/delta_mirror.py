@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors.torch import load_file
 
-from rlcore.engines import delta
-from rlcore.engines.publish_file import FILE, WeightsLocation, discard, save_whole, versions, written
+from rlcore import WeightsLocation, new_version, save_weights
+from rlcore_toolkit.publishers import delta
+
+_FILE = "model.safetensors"
+
+
+def keep_versions(root: Path, kept: Collection[Path]) -> None:
+    """Remove the folders of all other versions in `root`."""
+    for path in list(root.iterdir()):
+        if path.name.isdecimal() and path not in kept:
+            shutil.rmtree(path)
 
 
 @dataclass(kw_only=True)
@@ -46,16 +57,14 @@ class Mirror:
 
     def _write(self, root: Path, location: WeightsLocation) -> Path:
         source, files = self._start(location)
-        version, tensors = source.name, load_file(source / FILE)
+        version, tensors = source.name, load_file(source / _FILE)
         for file in files:
             tensors |= dict(delta.apply_delta(file, tensors, version))
             version = str(delta.read_changes(file).version)
-        with written(root, location.version) as draft:
-            save_whole(draft, tensors, Path(location.directory))
+        with new_version(root, location.version) as draft:
+            save_weights(draft, tensors, Path(location.directory))
         target = root / str(location.version)
-        for path in versions(root):
-            if path not in (source, target):
-                discard(path)
+        keep_versions(root, (source, target))
         return target
 
     def _start(self, location: WeightsLocation) -> tuple[Path, list[Path]]:

@@ -9,12 +9,18 @@ from pathlib import Path
 
 from torch import Tensor
 
-from rlcore.engines import delta
-from rlcore.engines.client import EngineClient
-from rlcore.engines.client_http import RefusedError
-from rlcore.engines.delta_mirror import Mirror
-from rlcore.engines.publish import FilePublisher
-from rlcore.engines.publish_file import WeightsLocation, discard, ready, save_whole, summed, versions, written
+from rlcore import (
+    EngineClient,
+    FilePublisher,
+    RefusedError,
+    WeightsLocation,
+    checksums_of,
+    new_version,
+    save_weights,
+    wire_tensors,
+)
+from rlcore_toolkit.publishers import delta
+from rlcore_toolkit.publishers.delta_mirror import Mirror, keep_versions
 
 DELTA_COPIES = 6
 """Whole versions that the folder has room for: two with their changes, and two of the mirror."""
@@ -60,17 +66,17 @@ class Chain:
         else:
             made = self._write_changes(root, last, values, version)
         needed = {*_folders(made), *(_folders(last.location) if last else ())}
-        for folder in versions(root):
-            if folder not in needed:
-                discard(folder)
+        keep_versions(root, needed)
         return made
 
     def _write_whole(
         self, root: Path, model_path: Path, values: dict[str, Tensor], version: int
     ) -> WeightsLocation:
-        with written(root, version) as draft:
-            save_whole(draft, values, model_path)
-        made = WeightsLocation(directory=str(root / str(version)), version=version, checksums=summed(values))
+        with new_version(root, version) as draft:
+            save_weights(draft, values, model_path)
+        made = WeightsLocation(
+            directory=str(root / str(version)), version=version, checksums=checksums_of(values)
+        )
         size = sum(value.nbytes for value in values.values())
         tensors = {name: value.clone() for name, value in values.items()}
         self._last = _Last(location=made, tensors=tensors, spare_bytes=size)
@@ -79,8 +85,8 @@ class Chain:
     def _write_changes(
         self, root: Path, last: _Last, values: dict[str, Tensor], version: int
     ) -> WeightsLocation:
-        before, sums = last.location, summed(values)
-        with written(root, version) as draft:
+        before, sums = last.location, checksums_of(values)
+        with new_version(root, version) as draft:
             old = before.version, last.tensors, before.checksums
             delta.write(draft / delta.FILE, base=old, new=(version, values, sums))
         file = root / str(version) / delta.FILE
@@ -107,7 +113,7 @@ class DeltaPublisher(FilePublisher):
     def write(
         self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
     ) -> WeightsLocation:
-        values = ready(tensors, self.dtype)
+        values = wire_tensors(tensors, self.dtype)
         return self.chain.write(self.root, self.model_path, values, version, whole=whole)
 
     async def directory(self, location: WeightsLocation) -> str:

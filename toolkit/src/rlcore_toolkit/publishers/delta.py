@@ -21,8 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rlcore.api.errors import DeltaError
-from rlcore.checksums import checksum
+from rlcore import DeltaError, checksum
 
 if TYPE_CHECKING:
     from pyarrow import Codec

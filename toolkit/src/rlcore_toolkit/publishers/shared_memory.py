@@ -1,0 +1,63 @@
+"""`SharedMemoryPublisher`: a file in memory that the engine's server maps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from rlcore import EngineClient, EngineError, Piece, StreamPublisher, WeightsLocation
+
+Layout = list[tuple[str, str, list[int], int]]
+"""The tensors in a file: name, dtype, shape and byte offset of each."""
+_BUCKET = "bucket"
+"""The file that holds the bucket on its way, in the folder of publications."""
+_DTYPE_NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedMemoryPublisher(StreamPublisher):
+    """A file in memory that the server maps, for `local` on the host of a train worker."""
+
+    is_by_host: ClassVar[bool] = True
+
+    def _keep(self, tensors: Sequence[tuple[str, Tensor]]) -> tuple[str, Layout]:
+        file = self.root / _BUCKET
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)  # another host has none yet
+        file.unlink(missing_ok=True)  # not written over: a server may have it mapped
+        try:
+            save_file({name: one.cpu() for name, one in tensors}, file)
+        except (OSError, SafetensorError) as error:
+            raise EngineError(f"New weights cannot be written to {self.root}: {error}.") from error
+        return str(file), tensor_layout(str(file))
+
+    def _drop(self) -> None:
+        (self.root / _BUCKET).unlink(missing_ok=True)
+
+    async def _take(self, client: EngineClient, piece: Piece, version: int | None) -> None:
+        file, layout = piece.content
+        await client.update_from_shared_memory(file, layout, version, flush=False)
+
+    async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
+        if location.pieces is not None:
+            return await super()._send(client, location)
+        layout = tensor_layout(location.file)  # written whole
+        await client.update_from_shared_memory(location.file, layout, location.version, flush=False)
+        return location.checksums
+
+
+def tensor_layout(file: str) -> Layout:
+    """Name, dtype, shape and byte offset (from the start of `file`) of each tensor."""
+    with open(file, "rb") as opened:
+        size = int.from_bytes(opened.read(8), "little")
+        header = json.loads(opened.read(size))
+    header.pop("__metadata__", None)
+    return [
+        (name, _DTYPE_NAMES[entry["dtype"]], entry["shape"], 8 + size + entry["data_offsets"][0])
+        for name, entry in header.items()
+    ]
