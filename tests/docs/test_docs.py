@@ -31,6 +31,17 @@ def test_hook_is_documented(hook: str) -> None:
     assert f"`{hook}`" in (DOCS / "hooks.md").read_text()
 
 
+def test_every_public_name_stands_in_a_page() -> None:
+    """By itself, or in a module that the reference shows whole."""
+    public = (ROOT / "core/src/rlcore/__init__.pyi").read_text()
+    shown = set(re.findall(r"^::: ([\w.]+)", EVERYTHING, re.MULTILINE))
+    words = set(re.findall(r"\w+", EVERYTHING))
+    groups = re.findall(r"^from (\.[\w.]+) import \((.*?)\)", public, re.DOTALL | re.MULTILINE)
+    names = [(f"rlcore{module}", name) for module, found in groups for name in re.findall(r"(\w+) as", found)]
+    assert len(names) > 200
+    assert not [name for module, name in names if module not in shown and name not in words]
+
+
 @pytest.mark.parametrize("kind", list(Kind))
 def test_every_bundled_name_is_documented(kind: Kind) -> None:
     names = load().registry.names(kind)

@@ -175,30 +175,31 @@ def scaled(rank: int, world: int, port: int, part: Part, bridge: Part, path: str
     return {"half": half, "none": none, "moved": largest(before, weights_of(policy))}
 
 
-class FreezeEmbedding(ModelHook):
-    """Freezes what the trainer calls an embedding, and counts what it is shown."""
+class FreezeLargest(ModelHook):
+    """Freezes the largest of the parameters that it is shown, whatever the trainer calls it."""
 
     def __init__(self) -> None:
-        self.shown, self.frozen = 0, 0
+        self.frozen = ""
+        self.before: dict[str, Tensor] = {}
 
     def built(self, model: ModelView) -> None:
-        for name, parameter in model.parameters.items():
-            self.shown += 1
-            if "embed" in name:
-                parameter.requires_grad_(False)
-                self.frozen += 1
+        self.before = {name: one.detach().clone() for name, one in model.parameters.items()}
+        if self.before:
+            self.frozen = max(self.before, key=lambda name: (self.before[name].numel(), name))
+            model.parameters[self.frozen].requires_grad_(False)
 
 
 def frozen(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> Any:
-    """How many parameters a hook was shown and froze, and how far each published weight went in two steps."""
-    hook = FreezeEmbedding()
+    """Which parameter a hook froze, and how far each one, and each published weight, went in two steps."""
+    hook = FreezeLargest()
     policy = build(port, part, bridge, path, hooks=(hook,)).policy
     assert policy is not None
     assert policy.view is not None, "`TrainedPolicy.view` is what the hooks see at each step"
     before = weights_of(policy)
     train(policy, 0), train(policy, 1)
-    after = weights_of(policy)
-    return hook.shown, hook.frozen, {name: apart(before[name], after[name]) for name in before}
+    shown, after = policy.view.parameters, weights_of(policy)
+    moved = {name: apart(hook.before[name], shown[name].detach()) for name in hook.before}
+    return hook.frozen, moved, {name: apart(before[name], after[name]) for name in before}
 
 
 def reference(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, float]:
