@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from rlcore import machine
 from rlcore.api.errors import ConfigError
 from rlcore.api.records import Kind
 from rlcore.compose.flags import flags
@@ -15,6 +14,7 @@ from rlcore.config import layers
 from rlcore.config.layers import Layer
 from rlcore.data.config import FileConfig
 from rlcore.plugins.loader import Plugins, Switches, load
+from rlcore_toolkit import machine
 
 Choose = Callable[..., Selection]
 TOY = Path(__file__).with_name("toy_plugin.py")
