@@ -17,6 +17,8 @@ from inputs import CONTEXT, chats, make_model, write_jsonl
 from layouts import STEPS, Layouts
 from refusals import Refused, sentence, unchanged
 
+from rlcore_cli.main import run as rlcore
+
 TRAIN = ("train", "--algo", "grpo", "--model", "qwen3")
 OWN_SIZES = ("--max-prompt-tokens", "96", "--max-response-tokens", "24")
 LONG = "red " * 120
@@ -265,6 +267,21 @@ def test_a_family_that_there_is_not_yet(
     claimed = ("Glm4ForCausalLM", "LlamaForCausalLM", "DeepseekV3ForCausalLM")
     text = refused("train", "--algo", "grpo", "--model", str(tmp_path))
     _says(text, "--model", repr(architecture), *claimed, f"Did you mean {nearest!r}?")
+
+
+@pytest.mark.parametrize("command", [("train", "--algo", "grpo"), ("eval",)])
+def test_a_command_says_what_it_does_before_its_imports(
+    command: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("none.jsonl").write_text("")
+    assert rlcore([*command, "--model", "qwen3", "--data", "none.jsonl", "--reward", "f1"]) == 2
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first.endswith("] Loading torch and the rest")
+    assert second.endswith("] Checking the model, the data and the parts")
 
 
 FAMILY = """

@@ -21,7 +21,7 @@ from rlcore.compose.selection import Selection
 from rlcore.config.layers import Layer
 from rlcore_cli import options
 from rlcore_cli.program import Program, early_options
-from rlcore_cli.train import check_pass_through, file_layer, program_of, with_weights
+from rlcore_cli.train import LOADING, check_pass_through, file_layer, program_of, with_weights
 
 if TYPE_CHECKING:
     from rlcore.runtime.evaluate import EvalSummary
@@ -88,12 +88,14 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
     chosen = resolve_evaluation(selection, given, plugins.files)
     check_pass_through(chosen)
     chosen = replace(chosen, model=with_weights(chosen.model))
-    from rlcore.runtime.evaluate import evaluate
     from rlcore.tracking.console import Display
 
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     run_dir: Path = params["run_dir"] or Path("runs") / f"{stamp}-eval-{Path(chosen.model.name).name}"
     with Display(json=params["as_json"], steps=0) as console:
+        console.phase(LOADING)
+        from rlcore.runtime.evaluate import evaluate
+
         summary = evaluate(chosen, run_dir=run_dir, ray_address=params["ray_address"], console=console)
     if params["as_json"]:
         click.echo(summary.to_json())

@@ -34,6 +34,9 @@ from rlcore_cli.resume import check_same_past
 if TYPE_CHECKING:
     from rlcore.api.trainer import Trainer
 
+LOADING = "Loading torch and the rest"
+"""The phase of a command that comes first: seconds on a busy machine."""
+
 KEPT = (Kind.MODEL, Kind.TRAINER)
 """What of a run's settings tells how its checkpoints are read."""
 
@@ -107,12 +110,14 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
         _check_target(export, resolved)
     run_dir = _run_dir(params["run_dir"], resume, resolved)
     resolved = replace(resolved, model=with_weights(resolved.model))
-    from rlcore.runtime.train import train
     from rlcore.tracking.columns import COLUMNS, GIVEN_COLUMNS
     from rlcore.tracking.console import Display
 
     columns = COLUMNS if resolved.trains_on is TrainsOn.ROLLOUTS else GIVEN_COLUMNS
     with Display(json=params["as_json"], steps=resolved.run.steps, columns=columns) as console:
+        console.phase(LOADING)
+        from rlcore.runtime.train import train
+
         summary = train(
             resolved, run_dir=run_dir, resume=resume, ray_address=params["ray_address"], console=console
         )
