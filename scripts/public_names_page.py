@@ -15,8 +15,8 @@ PAGE = REFERENCE / "names.md"
 PACKAGES = {"rlcore": ROOT / "core/src/rlcore", "rlcore_toolkit": ROOT / "toolkit/src/rlcore_toolkit"}
 HEAD = """# The other public names
 
-Here is what `rlcore` and `rlcore_toolkit` offer beside the other pages of the reference. Import it from the package itself:
-`from rlcore import replace_file`. `python scripts/public_names_page.py` makes this page.
+Here is what `rlcore` and `rlcore_toolkit` offer beside the other pages of the reference. Import it from the
+package itself: `from rlcore import replace_file`. `python scripts/public_names_page.py` makes this page.
 """
 OF_PAGES = ("TRACE_FILES",)
 """docs/watching.md has it: mkdocstrings does not see a name that is assigned beside others."""
