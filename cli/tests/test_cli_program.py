@@ -117,6 +117,10 @@ def test_two_commands_of_one_name_are_refused(
     other.write_text(COMMAND + "\nX = 1\n")
     assert run(["--plugin", hello, "--plugin", str(other), "hello"]) == 2
     assert "command 'hello' is offered by two plugins" in capsys.readouterr().err
+    assert run(["--plugin", hello, "--plugin", str(other), "--help"]) == 0
+    assert "Offered by " in capsys.readouterr().out
+    assert run(["--plugin", hello, "--plugin", str(other), "hello", "--help", "--x", "3"]) == 2
+    assert run(["--plugin", hello, "--plugin", str(other), "plugins"]) == 0
 
 
 def test_a_plugin_whose_commands_fail_costs_a_warning(

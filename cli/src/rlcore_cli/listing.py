@@ -36,7 +36,7 @@ plugins.add_command(
 def _list(program: Program | None, as_json: bool) -> None:
     assert program is not None, "the command runs inside the rlcore program"
     rows = list(_rows(program))
-    broken = program.plugins.broken
+    broken, clashes = program.plugins.broken, program.plugins.registry.clashes
     if as_json:
         found = [dict(zip((*HEADINGS, "summary"), row, strict=True)) for row in rows]
         failed = [
@@ -48,12 +48,14 @@ def _list(program: Program | None, as_json: bool) -> None:
             }
             for plugin in broken
         ]
-        click.echo(json.dumps({"plugins": found, "broken": failed}, indent=2))
+        click.echo(json.dumps({"plugins": found, "broken": failed, "clashes": clashes}, indent=2))
         return
     for line in _table([HEADINGS, *(row[:4] for row in rows)]):
         click.echo(line)
     for plugin in broken:
         click.echo(f"broken: {plugin.name} ({plugin.dist} {plugin.version}): {plugin.error}")
+    for said in clashes:
+        click.echo(f"clash: {said}")
 
 
 def _rows(program: Program) -> Iterator[tuple[str, ...]]:

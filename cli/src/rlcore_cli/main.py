@@ -7,7 +7,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -69,10 +69,7 @@ def group(program: Program) -> click.Group:
         for command in offered(program, implementation):
             name = str(command.name)
             if name in commands:
-                raise PluginError(
-                    f"command {name!r} is offered by two plugins, {commands[name][0]!r} and {owner!r}; "
-                    f"switch one off with -p no:NAME."
-                )
+                command = _clashing(name, commands[name][0], owner)
             commands[name] = (owner, command)
     made = click.Group(
         "rlcore",
@@ -82,6 +79,24 @@ def group(program: Program) -> click.Group:
         epilog="The flags of a run: rlcore train --algo NAME --help",
     )
     return click.version_option(__version__, prog_name="rlcore")(made)
+
+
+def _clashing(name: str, first: str, second: str) -> click.Command:
+    """What stands for a command that two plugins offer: it is refused, and all others work."""
+
+    def refuse(_: Any) -> NoReturn:
+        raise PluginError(
+            f"command {name!r} is offered by two plugins, {first!r} and {second!r}; switch one off with "
+            f"-p no:{first} or -p no:{second}."
+        )
+
+    return click.Command(
+        name,
+        callback=click.pass_context(refuse),
+        short_help=f"Offered by {first} and {second}.",
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+        params=[click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, expose_value=False)],
+    )
 
 
 def _fail(sentence: str, code: int) -> int:

@@ -219,12 +219,39 @@ def test_nobody_takes_the_name_of_the_core(install: Install) -> None:
 def test_a_clash_names_both_providers(install: Install) -> None:
     install("mine", REWARD.format(name="kind_words"))
     install("yours", REWARD.format(name="kind_words"), version="4.5")
+    registry = loaded("mine", "yours").registry
     with pytest.raises(PluginError) as caught:
-        _ = loaded("mine", "yours").registry
-    assert str(caught.value) == (
+        registry.find(Kind.REWARD, "kind_words", "--reward")
+    said = (
         "reward 'kind_words' is offered by two plugins, mine (rlcore-mine 1.2.3) and yours "
         "(rlcore-yours 4.5); switch one off with -p no:mine or -p no:yours."
     )
+    assert str(caught.value) == f"--reward: {said}"
+    assert registry.clashes == (said,)
+    with pytest.raises(PluginError) as caught:
+        load(Switches(only=("mine", "yours"), strict=True))
+    assert str(caught.value) == said
+
+
+def test_a_clash_leaves_all_other_names_alone(install: Install) -> None:
+    """Neither of the two is used, whichever was installed first."""
+    install("mine", REWARD.format(name="kind_words"))
+    install(
+        "yours", REWARD.format(name="kind_words") + REWARD.format(name="own").replace("rewards", "filters")
+    )
+    registry = loaded("mine", "yours").registry
+    assert registry.find(Kind.FILTER, "own", "--filter").provider.name == "yours"
+    assert registry.names(Kind.REWARD) == []
+    with pytest.raises(PluginError, match="The reward 'kind_words' is offered by two plugins, mine"):
+        registry.find(Kind.REWARD, "kind_word", "--reward")
+
+
+def test_a_plugin_file_that_clashes_is_refused(install: Install, tmp_path: Path) -> None:
+    install("mine", REWARD.format(name="kind_words"))
+    imports = "from rlcore import Component, hookimpl\n"
+    (tmp_path / "own.py").write_text(imports + REWARD.format(name="kind_words"))
+    with pytest.raises(PluginError, match="reward 'kind_words' is offered by two plugins"):
+        _ = load(Switches(only=("mine",), files=(tmp_path / "own.py",))).registry
 
 
 def test_a_miss_says_what_exists(install: Install) -> None:

@@ -98,7 +98,7 @@ class Plugins:
 
     @cached_property
     def registry(self) -> Registry:
-        """Raises `PluginError` where two plugins offer the same name of the same kind."""
+        """Raises `PluginError` where a plugin file offers a name that another plugin offers too."""
         return Registry(self.entries, self.broken, self._foreign)
 
     def _foreign(self) -> Iterator[ForeignSetting]:
@@ -117,7 +117,7 @@ def load(switches: Switches | None = None, *, keep: Mapping[str, ModuleType] | N
     """Load the plugins of this process. `keep`: modules that are loaded whatever the switches say.
 
     Raises `PluginError` for a switch that names no plugin, an unreadable file, or, when strict, the first
-    broken plugin.
+    broken plugin or the first name that two plugins offer.
     """
     switches = switches or Switches.from_environment()
     loader = _Loader()
@@ -141,7 +141,7 @@ def load(switches: Switches | None = None, *, keep: Mapping[str, ModuleType] | N
         raise PluginError(
             ended(f"plugin {first.name!r} of {first.dist} {first.version} is broken: {first.error}")
         )
-    return Plugins(
+    plugins = Plugins(
         manager=loader.manager,
         infos=tuple(loader.infos),
         broken=tuple(loader.broken),
@@ -149,6 +149,9 @@ def load(switches: Switches | None = None, *, keep: Mapping[str, ModuleType] | N
         entries=tuple(loader.entries),
         slow=tuple(loader.slow),
     )
+    for clash in plugins.registry.clashes if switches.strict else ():
+        raise PluginError(clash)
+    return plugins
 
 
 class _Loader:

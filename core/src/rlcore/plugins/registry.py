@@ -225,22 +225,22 @@ class Registry:
         broken: Iterable[Broken] = (),
         foreign: Callable[[], Iterable[ForeignSetting]] = tuple,
     ) -> None:
-        """Raises `PluginError` where two plugins offer the same name of the same kind."""
+        """Raises `PluginError` where a plugin file offers a name that another plugin offers too."""
         self.broken = tuple(broken)
         self.foreign = foreign
-        self._entries: dict[tuple[Kind, str], Entry] = {}
+        offers: dict[tuple[Kind, str], list[Entry]] = {}
         for entry in entries:
-            self._add(entry)
+            offers.setdefault((entry.kind, entry.record.name), []).append(entry)
+        self._entries = {key: found[0] for key, found in offers.items() if len(found) == 1}
+        self._clashes = {key: _clash(*found[:2]) for key, found in offers.items() if len(found) > 1}
+        for key, found in offers.items():
+            if key in self._clashes and any(entry.provider.is_file for entry in found):
+                raise PluginError(self._clashes[key])  # whoever names a file means it
 
-    def _add(self, entry: Entry) -> None:
-        key = (entry.kind, entry.record.name)
-        if key in self._entries:
-            first, second = self._entries[key].provider, entry.provider
-            raise PluginError(
-                f"{entry.kind} {entry.record.name!r} is offered by two plugins, {first.name} ({first}) and "
-                f"{second.name} ({second}); switch one off with -p no:{first.name} or -p no:{second.name}."
-            )
-        self._entries[key] = entry
+    @property
+    def clashes(self) -> tuple[str, ...]:
+        """A sentence for each name that several plugins offer. None of them is used."""
+        return tuple(self._clashes.values())
 
     def entries(self, kind: Kind | None = None) -> list[Entry]:
         """The entries of one kind, or of all, sorted by kind and name."""
@@ -266,10 +266,13 @@ class Registry:
     def find(self, kind: Kind, name: str, asked: str) -> Entry:
         """The entry of `name`. `asked`: the flag or the key of a file, for the error.
 
-        Raises `PluginError`, which says what was asked, what exists, and which broken plugins may contain it.
+        Raises `PluginError`: which plugins offer it, where there are several, or else what was asked, what
+        exists, and which broken plugins may contain it.
         """
         if (kind, name) in self._entries:
             return self._entries[kind, name]
+        if (kind, name) in self._clashes:
+            raise PluginError(f"{asked}: {self._clashes[kind, name]}")
         known = self.names(kind)
         raise PluginError(
             f"{asked}: found {name!r}, expected {self.offer(kind)}."
@@ -285,8 +288,17 @@ class Registry:
         return f"one of {', '.join(name for _, name in names)}"
 
     def broken_note(self) -> str:
-        """` It may be in a plugin that failed to load: …`, or the empty string."""
+        """` It may be in a plugin that failed to load: …`, and the names that clash, or the empty string."""
+        clashes = "".join(f" The {said}" for said in self.clashes)
         if not self.broken:
-            return ""
+            return clashes
         said = "; ".join(f"{plugin.dist} {plugin.version} ({plugin.error})" for plugin in self.broken)
-        return f" It may be in a plugin that failed to load: {said}."
+        return f" It may be in a plugin that failed to load: {said}.{clashes}"
+
+
+def _clash(first: Entry, second: Entry) -> str:
+    one, other = first.provider, second.provider
+    return (
+        f"{first.kind} {first.record.name!r} is offered by two plugins, {one.name} ({one}) and "
+        f"{other.name} ({other}); switch one off with -p no:{one.name} or -p no:{other.name}."
+    )

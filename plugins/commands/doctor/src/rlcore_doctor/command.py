@@ -80,11 +80,13 @@ def _of_plugins(program: Program) -> Iterator[Diagnosis]:
             stops=False,
         )
     try:
-        count = len(plugins.registry.entries())
+        registry = plugins.registry
     except PluginError as error:
         yield Diagnosis(what="plugins", found="a name is taken twice", remedy=str(error))
         return
-    yield Diagnosis(what="plugins", found=f"{len(plugins.infos)} with {count} parts")
+    for clash in registry.clashes:
+        yield Diagnosis(what="plugins", found="a name is taken twice", remedy=f"The {clash}", stops=False)
+    yield Diagnosis(what="plugins", found=f"{len(plugins.infos)} with {len(registry.entries())} parts")
 
 
 def _of_parts(
