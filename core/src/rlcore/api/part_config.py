@@ -155,20 +155,20 @@ class EngineConfig(PassingConfig):
     """Kind `engine`: what core reads of `--engine.*`."""
 
     dtype: Literal["fp32", "bf16"] | None = Field(
-        default=None, description="Precision of the engine's weights; the run's where not given."
+        default=None, description="dtype of the engine's weights; none: the run's"
     )
-    publish: str = Field(default="disk", description="How new weights reach the server.")
+    publish: str = Field(default="disk", description="how new weights reach the server")
     port: int | None = Field(
         default=None,
         ge=1,
         le=65535,
-        description="Port of the first engine, the others take the next ones; free ones where not given.",
+        description="port of the first engine, the others take the next ones; none: free ones",
     )
     start_limit_s: float = Field(
-        default=120.0, gt=0, description="Seconds that the server may take until it answers."
+        default=120.0, gt=0, description="seconds that the server may take until it answers"
     )
     stop_grace_s: float = Field(
-        default=5.0, ge=0, description="Seconds that the server may take to end before it is killed."
+        default=5.0, ge=0, description="seconds that the server may take to end before it is killed"
     )
 
     def complaints(self, run: RunConfig, fields: Mapping[str, Any]) -> Iterable[str]:

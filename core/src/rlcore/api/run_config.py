@@ -57,16 +57,16 @@ class DataOptions(Config):
     group_size: int = Field(8, ge=1, description="samples generated for each prompt")
     max_attempts: int = Field(3, ge=1, description="tries of a prompt whose generator crashes")
     max_refills: int = Field(4, ge=0, description="rounds of new prompts to replace dropped groups")
-    curriculum: bool = Field(
-        False, description="pass over prompts that are solved always or never, for those between"
-    )
+    curriculum: bool = Field(False, description="draw prompts that are solved always or never less often")
     curriculum_floor: float = Field(
         0.1, gt=0, le=1, description="chance that the curriculum draws a prompt solved always or never"
     )
     curriculum_solved_at: float = Field(
-        1.0, description="for the curriculum, a reward of at least this solves the prompt"
+        1.0, description="reward from which on the curriculum counts a prompt as solved"
     )
-    shuffle: bool = Field(True, description="each epoch has an order of its own; else that of the source")
+    shuffle: bool = Field(
+        True, description="draw the prompts of each epoch in a new order; otherwise in the source's"
+    )
     metadata_columns: tuple[str, ...] = Field(
         (), description="numbers of each prompt's metadata that become columns of the batch, for plugins"
     )
@@ -79,7 +79,7 @@ class OptimizerOptions(Config):
     tokens_per_rank: int = Field(8192, ge=1, description="tokens in one micro-batch of a rank")
     balance: Literal["tokens", "flops"] = Field(
         "tokens",
-        description="what ranks and micro-batches get equally much of; attention makes long samples costlier",
+        description="what is divided evenly over ranks and micro-batches; in flops, long samples count more",
     )
     lr: float = Field(1e-6, ge=0, le=10, description="peak learning rate")
     lr_schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="after the warm-up")
@@ -139,7 +139,7 @@ class KlOptions(Config):
     )
     reference_placement: Literal["resident", "swapped"] = Field(
         "resident",
-        description="the reference is a model of its own, or weights in host memory that borrow the policy's",
+        description="a model of its own, or weights in host memory that are swapped with the policy's",
     )
 
 
@@ -154,17 +154,23 @@ class CriticOptions(Config):
     critic_ranks: int = Field(
         0,
         ge=0,
-        description="workers of a critic that has its own; 0: those of as many models as the policy's",
+        description="for --critic-workers separate: how many; 0: for as many copies as of the policy",
     )
     critic_lr_schedule: Literal["constant", "linear", "cosine"] | None = Field(
-        None, description="--lr-schedule of the critic; none: the policy's, as for the next four"
+        None, description="--lr-schedule of the critic; none: that of the policy"
     )
-    critic_min_lr: float | None = Field(None, ge=0, description="--min-lr of the critic")
+    critic_min_lr: float | None = Field(
+        None, ge=0, description="--min-lr of the critic; none: that of the policy"
+    )
     critic_lr_warmup_steps: int | float | None = Field(
-        None, ge=0, description="--warmup-steps of the critic's learning rate, of all steps of the run"
+        None, ge=0, description="--warmup-steps of the critic; none: those of the policy"
     )
-    critic_weight_decay: float | None = Field(None, ge=0, le=10, description="--weight-decay of the critic")
-    critic_clip_grad: float | None = Field(None, ge=0, description="--clip-grad of the critic")
+    critic_weight_decay: float | None = Field(
+        None, ge=0, le=10, description="--weight-decay of the critic; none: that of the policy"
+    )
+    critic_clip_grad: float | None = Field(
+        None, ge=0, description="--clip-grad of the critic; none: that of the policy"
+    )
     critic_model: str = Field(
         "", description="directory of the critic's first weights; empty: the run's model, with a new head"
     )
@@ -222,17 +228,18 @@ class AsynchronyOptions(Config):
     max_staleness: int = Field(0, ge=0, description="weight versions that generation may run ahead; 0: none")
     on_publish: Literal["wait", "retract", "in_place", "abort"] = Field(
         "retract",
-        description="what a publication does to requests: wait for them, go on with caches computed anew or "
-        "kept, or end them and continue what they have",
+        description="what happens to running requests when weights change: they end first, their caches are "
+        "computed anew or kept, or they are cut and continued",
     )
     over_sample: float = Field(
         1.0, ge=1, le=16, description="groups in progress for each one that is trained on (partial rollouts)"
     )
     partial_rollouts: bool = Field(
-        False, description="generation rests while the trainer works; what is unfinished goes on later"
+        False, description="pause generation while the trainer works, and finish the samples later"
     )
     mask_stale_tokens: bool = Field(
-        False, description="tokens older than --max-staleness are left out of the loss, not generated again"
+        False,
+        description="leave tokens older than --max-staleness out of the loss; otherwise generate anew",
     )
 
     @property
@@ -271,13 +278,13 @@ class DebugOptions(Config):
     """Half of a run, and a look inside."""
 
     only: Literal["rollout", "train"] | None = Field(
-        None, description="make rollouts and train on none, or train on those of --rollouts; none: do both"
+        None, description="only generate rollouts, or only train on those of --rollouts; none: both"
     )
     rollouts: str = Field(
         "", description="for --only train: a run with --save-rollouts-every, or its rollouts/"
     )
     save_batches_every: int = Field(
-        0, ge=0, description="steps between those whose batches each train rank writes to batches/; 0: none"
+        0, ge=0, description="steps between dumps of the batches of each train rank to batches/; 0: none"
     )
     profile_steps: str = Field(
         "", description="steps whose training is profiled, N or FIRST-LAST, into profile/; empty: none"
@@ -312,7 +319,8 @@ class ServingOptions(Config):
         "--engines",
     )
     engine_url: tuple[str, ...] = Field(
-        (), description="engines that run already and are used instead; their token: RLCORE_ENGINE_TOKEN"
+        (),
+        description="URL of an engine that runs already; its token is in RLCORE_ENGINE_TOKEN",
     )
     engine_weights_dir: str = Field(
         "",
@@ -359,7 +367,7 @@ class RewardOptions(Config):
         16, gt=0, description="memory (GiB) of each process that computes rewards"
     )
     rank_reward: tuple[str, ...] = Field(
-        (), description="rewards of the run that count by their rank among siblings, from 0 to 1"
+        (), description="rewards that count by their rank within the group, from 0 to 1"
     )
 
 
@@ -388,7 +396,7 @@ class RunConfig(Config):
 
     steps: int = Field(100, ge=1, description="rollout batches to train on")
     epochs: int = Field(
-        0, ge=0, description="passes over the prompts, which say how many steps there are; 0: by --steps"
+        0, ge=0, description="passes over the prompts, in place of --steps; 0: as many steps as --steps says"
     )
     seed: int = Field(0, ge=0, lt=2**31, description="seed of everything that is random")
     dtype: Literal["auto", "fp32", "bf16"] = Field(
@@ -398,14 +406,16 @@ class RunConfig(Config):
         "", description="checkpoint made by `rlcore convert`, read in place of the model's safetensors"
     )
     ranks: int = Field(1, ge=1, description="train workers")
-    threads: int = Field(0, ge=0, description="CPU threads of a train worker and an engine; 0: chosen")
+    threads: int = Field(
+        0, ge=0, description="CPU threads of each train worker and engine; 0: rlcore chooses"
+    )
     placement: Literal["colocate", "split"] = Field(
         "colocate", description="engines share the trainer's devices, or have their own"
     )
     sleep: Literal["none", "optimizer", "all"] = Field(
         "none",
-        description="what of the trainer leaves the devices that it shares while engines generate: nothing, "
-        "the optimizer's state and the gradients, or the weights too",
+        description="what the trainer moves off shared devices while engines generate: nothing, optimizer "
+        "state and gradients, or the weights too",
     )
     sampling: SamplingOptions = SamplingOptions()
     data: DataOptions = DataOptions()

@@ -46,14 +46,14 @@ CHOICES: Mapping[str, str] = {
     "value_loss": "loss of the critic",
     "correction": "weights for off-policy tokens",
     "generator": "rollout generator",
-    "reward": "reward, with its weight in the sum where it is not 1: NAME or NAME=WEIGHT",
+    "reward": "reward: NAME, or NAME=WEIGHT in a sum of several",
     "filter": "filter of scored groups",
     "engine": "generation engine",
     "trainer": "trainer",
     "producer": "how rollouts are made; none: as --max-staleness and the recipe say",
-    "model_hook": "what reaches the policy in each train worker",
-    "tracker": "what is told of the run, beside the files in its folder",
-    "callback": "what may steer the run after a step",
+    "model_hook": "gets the policy in each train worker, such as to freeze parameters",
+    "tracker": "where metrics and samples go, beside the run's folder",
+    "callback": "may steer the run after each step",
 }
 """The flags that choose a part, with their help."""
 

@@ -22,5 +22,5 @@ class ClippedConfig(ValueLossConfig):
     """Settings of the value loss `clipped`."""
 
     clip: float | None = Field(
-        0.2, gt=0, description="a value counts as at most this far from the one before the update; none: free"
+        0.2, gt=0, description="how far a value may move from the one before the update; none: no bound"
     )

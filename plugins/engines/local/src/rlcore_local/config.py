@@ -13,22 +13,22 @@ class LocalConfig(EngineConfig):
     preload: ClassVar[tuple[str, ...]] = ("rlcore_local.process",)
 
     threads: int | None = Field(
-        default=None, ge=1, description="Threads that the server computes with; a worker's where not given."
+        default=None, ge=1, description="threads that the server computes with; none: those of a train worker"
     )
     publish: Literal["shared_memory", "disk", "delta", "broadcast"] = Field(
         default="shared_memory",
-        description="How new weights reach the server: from memory that the trainer shares, as a directory "
-        "that it reads, as a file of what has changed, or from the trainer's memory by NCCL or gloo.",
+        description="how new weights reach the server: from memory that the trainer shares, as a directory "
+        "that it reads, as a file of what has changed, or from the trainer's memory by NCCL or gloo",
     )
     bucket_mb: int = Field(
         default=256,
         ge=1,
         le=1024,
-        description="Megabytes of weights on their way at the same time, by shared_memory and broadcast.",
+        description="megabytes of weights on their way at the same time, by shared_memory and broadcast",
     )
     broadcast_limit_s: float = Field(
         default=120.0,
         gt=0,
-        description="Seconds that trainer and server may take to meet for broadcasts, and for each bucket.",
+        description="seconds that trainer and server may take to meet for broadcasts, and for each bucket",
     )
-    max_batch: int = Field(default=512, ge=1, description="Sequences that are decoded together.")
+    max_batch: int = Field(default=512, ge=1, description="sequences that are decoded together")

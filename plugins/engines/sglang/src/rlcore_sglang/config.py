@@ -26,31 +26,31 @@ class SglangConfig(EngineConfig):
 
     python: str | None = Field(
         default=None,
-        description="The Python interpreter that has sglang installed; this one where not given.",
+        description="the Python interpreter that has sglang installed; none: this one",
     )
     publish: Literal["disk", "delta", "tensor", "broadcast"] = Field(
         default="disk",
-        description="How new weights reach the server: as a directory that it reads, as a file of what has "
+        description="how new weights reach the server: as a directory that it reads, as a file of what has "
         "changed from which that directory is made on its host, by value over HTTP, or from the trainer's "
-        "memory by NCCL or gloo.",
+        "memory by NCCL or gloo",
     )
     bucket_mb: int = Field(
         default=256,
         ge=1,
         le=1024,
-        description="Megabytes of weights in one request of the ways `tensor` and `broadcast`.",
+        description="megabytes of weights in one request of the ways `tensor` and `broadcast`",
     )
     broadcast_limit_s: float = Field(
         default=120.0,
         gt=0,
-        description="Seconds that trainer and server may take to meet for broadcasts, and for each bucket.",
+        description="seconds that trainer and server may take to meet for broadcasts, and for each bucket",
     )
-    threads: int = Field(default=1, ge=1, description="Threads of each server process on a CPU.")
+    threads: int = Field(default=1, ge=1, description="threads of each server process on a CPU")
     start_limit_s: float = Field(
-        default=600.0, gt=0, description="Seconds that the server may take until it answers."
+        default=600.0, gt=0, description="seconds that the server may take until it answers"
     )
     stop_grace_s: float = Field(
-        default=15.0, ge=0, description="Seconds that the server may take to end before it is killed."
+        default=15.0, ge=0, description="seconds that the server may take to end before it is killed"
     )
 
     def environment(self, *, on_gpu: bool) -> dict[str, str]:
