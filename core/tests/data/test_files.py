@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -50,6 +51,51 @@ def test_a_byte_order_mark_begins_a_file_and_no_line(tmp_path: Path, start: str)
 def test_equal_prompts_stay_distinct(tmp_path: Path) -> None:
     prompts = read(write(tmp_path / "a.jsonl", [{"prompt": "p"}, {"prompt": "p"}])).train
     assert len({prompt.prompt_id for prompt in prompts}) == 2
+
+
+VERL = {
+    "data_source": "openai/gsm8k",
+    "prompt": [{"role": "user", "content": "1+1"}],
+    "ability": "math",
+    "reward_model": {"style": "rule", "ground_truth": "2"},
+    "extra_info": {"split": "train", "index": 7, "answer": "1+1=2", "question": "1+1"},
+}
+"""A row as verl's scripts write it (examples/data_preprocess/gsm8k.py)."""
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_parquet_file_of_verl(tmp_path: Path, streaming: bool) -> None:
+    """Written as verl does it, by `datasets`: the answer is in a struct."""
+    path = tmp_path / "train.parquet"
+    datasets.Dataset.from_list(
+        [VERL, {**VERL, "reward_model": {"style": "rule", "ground_truth": "3"}}]
+    ).to_parquet(str(path))
+    keys = {"label_key": "reward_model.ground_truth", "metadata_key": "extra_info"}
+    first, second = read(path, **keys, streaming=streaming).train
+    assert first.text == ({"role": "user", "content": "1+1"},)
+    assert (first.label, second.label) == ("2", "3")
+    assert first.metadata == VERL["extra_info"]
+
+
+def test_a_key_with_dots_is_a_path_unless_the_row_has_it(tmp_path: Path) -> None:
+    row = {"a": {"q": "inner", "l": {"x": 1}}, "a.q": "own"}
+    (prompt,) = read(write(tmp_path / "a.jsonl", [row]), prompt_key="a.q", label_key="a.l.x").train
+    assert (prompt.text, prompt.label) == ("own", 1)
+    (prompt,) = read(write(tmp_path / "a.jsonl", [row]), prompt_key="a.q", label_key="a.q.x").train
+    assert prompt.label is None
+    with pytest.raises(
+        DataError, match=r"line 1: no 'a\.p' \(prompt_key names another key\); found 'a', 'a\.q'"
+    ):
+        read(tmp_path / "a.jsonl", prompt_key="a.p")
+
+
+def test_responses_may_be_nested_too(tmp_path: Path) -> None:
+    row = {"prompt": "p", "of": {"good": "yes", "bad": ""}}
+    source = FileSource(
+        FileConfig(path=str(write(tmp_path / "a.jsonl", [row])), chosen_key="of.good", rejected_key="of.bad")
+    )
+    (prompt,) = source.with_pairs().train
+    assert prompt.responses == ("yes", "")
 
 
 def test_keys_can_be_named(tmp_path: Path) -> None:

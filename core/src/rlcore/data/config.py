@@ -9,7 +9,10 @@ from rlcore.data.locations import Location, absolute_all, parse_all
 
 
 class FileConfig(Config):
-    """Prompts from files, and the responses to them where a recipe trains on these."""
+    """Prompts from files, and the responses to them where a recipe trains on these.
+
+    A key may be a path: `a.b` is the key `b` of the object `a`.
+    """
 
     path: str | tuple[str, ...] = Field(
         description="a .jsonl or .parquet file, one prompt a row; of several, NAME=PATH:WEIGHT each"

@@ -21,6 +21,7 @@ from rlcore.data.rows import (
     response,
     text_or_chat,
     tools,
+    value,
     whole_chat,
 )
 from rlcore.data.source_mix import Portion, SourceMix
@@ -106,7 +107,9 @@ class FileSource:
 
     def _held_out(self, parse: _Parse, row: Row, where: str, prompt_id: str) -> Prompt:
         """A row that is only evaluated needs no response where it has a label."""
-        labeled = all(row.get(key) is not None for key in (self._config.prompt_key, self._config.label_key))
+        labeled = all(
+            value(row, key) is not None for key in (self._config.prompt_key, self._config.label_key)
+        )
         return (self._prompt if labeled else parse)(row, where, prompt_id)
 
     def _prompt(self, row: Row, where: str, prompt_id: str) -> Prompt:
@@ -117,7 +120,7 @@ class FileSource:
 
     def _of(self, row: Row, where: str, prompt_id: str, text: str | Messages) -> Prompt:
         config = self._config
-        metadata = row.get(config.metadata_key)
+        metadata = value(row, config.metadata_key)
         if metadata is not None and not isinstance(metadata, Mapping):
             raise DataError(f"{where}: {config.metadata_key!r} must be an object, found {kind_of(metadata)}.")
         if config.chat_template and isinstance(text, str):
@@ -136,7 +139,7 @@ class FileSource:
         return Prompt(
             prompt_id=prompt_id,
             text=text,
-            label=row.get(config.label_key),
+            label=value(row, config.label_key),
             metadata=metadata or {},
             tools=shown,
             chat_template_kwargs=config.chat_template_kwargs,
@@ -144,7 +147,7 @@ class FileSource:
 
     def _demonstration(self, row: Row, where: str, prompt_id: str) -> Prompt:
         config = self._config
-        if row.get(config.messages_key) is None or row.get(config.prompt_key) is not None:
+        if value(row, config.messages_key) is None or value(row, config.prompt_key) is not None:
             return self._answered(row, where, prompt_id, (config.response_key, "response_key"))
         refuse_media(row, where)
         asked, answer = whole_chat(row, config, where)

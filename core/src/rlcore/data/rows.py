@@ -17,14 +17,27 @@ _TEXT_ALONE = "is more than text, and no model or engine of this build takes mor
 Row = Mapping[str, Json]
 
 
+def value(row: Row, key: str) -> Json:
+    """The value of `key`, or of `a.b` where the object `a` has a key `b`; None: there is none.
+
+    A key of the row that has dots itself comes first.
+    """
+    first, _, rest = key.partition(".")
+    if key in row or not rest:
+        return row.get(key)
+    inner = row.get(first)
+    return value(inner, rest) if isinstance(inner, Mapping) else None
+
+
 def required(row: Row, key: str, setting: str, where: str) -> Json:
-    """The value of `key`. `DataError` where the row has none; `setting`: the setting that names the key."""
-    if row.get(key) is None:
+    """The `value` of `key`. `DataError` where the row has none; `setting`: the setting that names the key."""
+    found = value(row, key)
+    if found is None:
         if key in row:
             raise DataError(f"{where}: {key!r} is null.")
-        found = ", ".join(repr(name) for name in row) or "nothing"
-        raise DataError(f"{where}: no {key!r} ({setting} names another key); found {found}.")
-    return row[key]
+        names = ", ".join(repr(name) for name in row) or "nothing"
+        raise DataError(f"{where}: no {key!r} ({setting} names another key); found {names}.")
+    return found
 
 
 def text_or_chat(value: Any, where: str) -> str | Messages:
@@ -51,8 +64,8 @@ def refuse_media(row: Row, where: str) -> None:
 def tools(row: Row, config: FileConfig, where: str) -> tuple[Row, ...]:
     """The tools of a row, from its own column or its metadata: a list, or a list as JSON text."""
     where = f"{where}: {config.tools_key!r}"
-    found = row.get(config.tools_key)
-    if found is None and isinstance(metadata := row.get(config.metadata_key), Mapping):
+    found = value(row, config.tools_key)
+    if found is None and isinstance(metadata := value(row, config.metadata_key), Mapping):
         found = metadata.get(config.tools_key)
     if isinstance(found, str) and found:
         try:
@@ -79,7 +92,7 @@ def _without_none(value: Any) -> Any:
 def whole_chat(row: Row, config: FileConfig, where: str) -> tuple[Messages, Messages]:
     """A chat as prompt and response: the messages before the assistant's first, and the rest."""
     where = f"{where}: {config.messages_key!r}"
-    messages = text_or_chat(row[config.messages_key], where)
+    messages = text_or_chat(value(row, config.messages_key), where)
     if isinstance(messages, str):
         raise DataError(f"{where} must be a list of chat messages, found text.")
     first = next((i for i, message in enumerate(messages) if message["role"] == ASSISTANT), None)
@@ -91,14 +104,15 @@ def whole_chat(row: Row, config: FileConfig, where: str) -> tuple[Messages, Mess
 
 
 def response(row: Row, key: str, prompt: str | Messages, config: FileConfig, where: str) -> str | Messages:
-    """The response `row[key]` to `prompt`: a text, or messages that continue the chat.
+    """The response to `prompt` under `key`: a text, or messages that continue the chat.
 
     Only a rejected text may be empty, since a policy should learn not to answer nothing.
     """
-    if key == config.rejected_key and row[key] == "":
+    given = value(row, key)
+    if key == config.rejected_key and given == "":
         return ""
     where = f"{where}: {key!r}"
-    found = text_or_chat(row[key], where)
+    found = text_or_chat(given, where)
     if isinstance(found, str):
         return found
     if isinstance(prompt, str):
