@@ -48,7 +48,7 @@ FLAGS = (
     ),
     *("--reward-timeout", "5"),
 )
-ALONE = ("--ray-address", "none")
+ALONE = ("--cluster", "processes")
 LIMIT_S = 120.0
 UNPROMISED = (
     *("time/", "perf/", "rollout/tokens_per_s", "rollout/reward_failed", "rollout/reward_timed_out"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import statistics
 import time
 from collections.abc import Awaitable, Sequence
@@ -19,6 +20,7 @@ from typing import Any, cast
 import psutil
 from common import Row, machine, parser, publish, say, table
 
+from rlcore.api.cluster import Actor, ActorThread
 from rlcore.api.generation import Completion
 from rlcore.api.packed import PackedFloats, PackedInts
 from rlcore.api.part import Part
@@ -26,7 +28,6 @@ from rlcore.api.run_config import RunConfig
 from rlcore.api.types import Prompt, Sample, Sampling, Span
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.engines.client import together
-from rlcore.fork_server import ForkServer
 from rlcore.heap import settle_heap
 from rlcore.rollout.buffer import Draw
 from rlcore.rollout.context import EngineContext
@@ -34,16 +35,16 @@ from rlcore.rollout.evaluate import NoReward
 from rlcore.rollout.generators import Generators
 from rlcore.rollout.group import GroupOutcome, Versions, new_samples
 from rlcore.rollout.pipeline import GroupPipeline
-from rlcore.runtime.cluster import Actor, Thread
-from rlcore.runtime.process_cluster import ProcessCluster
 from rlcore.runtime.rollout_workers import RolloutWorkers
 from rlcore.runtime.trainer import BundleSlot
+from rlcore_processes.cluster import ProcessCluster
+from rlcore_processes.config import ProcessesConfig
 from rlcore_testing.chat import save_chat_tokenizer
 from rlcore_tools.config import ToolsConfig
 
 THOUGHT = "I should look at the shelf before I say how many pages its thickest book has. " * 6
 LONGEST = 2**17
-PRELOAD = ("rlcore.runtime.actor_process", "transformers", "rollout_workers_agent")
+PRELOAD = ("rlcore_processes.actor_process", "transformers", "rollout_workers_agent")
 
 
 @dataclass
@@ -91,7 +92,7 @@ class CountingActor:
     actor: Actor
     bytes: int = 0
 
-    def call(self, method: str, *arguments: Any, thread: Thread | None = None) -> Awaitable[Any]:
+    def call(self, method: str, *arguments: Any, thread: ActorThread | None = None) -> Awaitable[Any]:
         """As `Actor.call`."""
         if method == "put":
             self.bytes += sum(len(message.content) for message in arguments[0])
@@ -121,14 +122,14 @@ class CountingCluster:
         return self.actors[-1]
 
 
-async def measure(server: ForkServer, model: Path, count: int, args: argparse.Namespace) -> Row:
+async def measure(this_machine: ProcessCluster, model: Path, count: int, args: argparse.Namespace) -> Row:
     """All groups with `count` workers."""
     part = Part(
         name="agent",
         factory="rollout_workers_agent:Agent",
         config=ToolsConfig(function=("rollout_workers_agent:look",), max_turns=args.turns),
     )
-    cluster = CountingCluster(ProcessCluster(server, 0, cast("Any", None)))
+    cluster = CountingCluster(this_machine)
     slots = [BundleSlot(bundle=([[]], 0), gpus=0, host="", is_here=True)] * count
     encoder = PromptTokenizer.load(model, max_prompt_tokens=LONGEST)
     workers = RolloutWorkers(
@@ -157,10 +158,10 @@ async def measure(server: ForkServer, model: Path, count: int, args: argparse.Na
         await together(made(number) for number in range(2 * max(count, 1)))  # templates are compiled
         settle_heap()
         before = sum(actor.bytes for actor in cluster.actors)
-        wall, cpu, away = time.perf_counter(), time.process_time(), children_cpu(server)
+        wall, cpu, away = time.perf_counter(), time.process_time(), children_cpu()
         outcomes = await together(made(number) for number in range(args.groups))
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-        away = children_cpu(server) - away
+        away = children_cpu() - away
     finally:
         await workers.stop()
     samples = [sample for one in outcomes for sample in one.group.samples]
@@ -178,9 +179,10 @@ async def measure(server: ForkServer, model: Path, count: int, args: argparse.Na
     }
 
 
-def children_cpu(server: ForkServer) -> float:
-    """CPU seconds of what the server has forked and still runs."""
-    found = [child.cpu_times() for child in psutil.Process(server.pid).children()]
+def children_cpu() -> float:
+    """CPU seconds of what the fork server has forked and still runs."""
+    servers = psutil.Process().children()
+    found = [child.cpu_times() for server in servers for child in server.children()]
     return float(sum(times.user + times.system for times in found))
 
 
@@ -208,10 +210,11 @@ def main() -> None:
     model.mkdir(parents=True, exist_ok=True)
     save_chat_tokenizer(model)
     rows: list[Row] = []
-    with ForkServer(PRELOAD) as server:
+    with contextlib.closing(ProcessCluster(ProcessesConfig())) as cluster:
+        cluster.prepare(PRELOAD)
         for number in range(args.rounds):
             for count in args.workers:
-                rows.append(asyncio.run(measure(server, model, count, args)))
+                rows.append(asyncio.run(measure(cluster, model, count, args)))
                 say(f"round {number + 1}/{args.rounds}, {count} workers: {rows[-1]['groups/s']:.1f} groups/s")
     found = [medians([row for row in rows if row["workers"] == count]) for count in args.workers]
     alone = next(row["groups/s"] for row in found if row["workers"] == min(args.workers))

@@ -419,7 +419,7 @@ def _run(work: Path, *flags: str, engine: str = "local") -> Figures:
     """Figures of `rlcore train` with the preset Qwen3. On a GPU the default engine would be SGLang."""
     folder = work / "run"
     shutil.rmtree(folder, ignore_errors=True)
-    cluster = ("--engine", engine, "--ray-address", "none", "--run-dir", str(folder))
+    cluster = ("--engine", engine, "--cluster", "processes", "--run-dir", str(folder))
     begin = time.perf_counter()
     done = _command("train", "--algo", "grpo", "--model", "qwen3", *cluster, *flags)
     seconds = time.perf_counter() - begin

@@ -76,7 +76,7 @@ def rlcore_models():
 
 @pytest.fixture
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setenv("RLCORE_PLUGINS", "local,sglang")
+    monkeypatch.setenv("RLCORE_PLUGINS", "local,sglang,processes,ray")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "toy.py").write_text(PLUGIN.format(clip=0.2))
     return ["train", "--plugin", "toy.py", "--algo", "toy", "--model", "tiny"]
@@ -254,6 +254,8 @@ def begun(base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         ["--steps", "500", "--save-every", "3", "--eval-every", "4", "--keep-checkpoints", "5"],
         ["--engine-concurrency", "3", "--engine-timeout", "9", "--engine.start-limit-s", "5"],
         ["--reward-workers", "2", "--reward-timeout", "3", "--lr", "1e-6"],
+        ["--cluster", "processes"],
+        ["--cluster.address", "10.0.0.1:6379"],
     ],
 )
 def test_a_resumed_run_may_change_what_leaves_its_past_alone(

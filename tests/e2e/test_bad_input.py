@@ -392,8 +392,8 @@ def test_an_address_where_no_ray_answers(run: Run, tmp_path: Path) -> None:
     with socket.socket() as taken:  # nobody listens, and nobody else can begin to
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        command = run(*TRAIN, "--ray-address", address, "--run-dir", str(folder), code=2)
-    _says(sentence(command.stderr), "--ray-address", address)
+        command = run(*TRAIN, "--cluster.address", address, "--run-dir", str(folder), code=2)
+    _says(sentence(command.stderr), "--cluster.address", address)
     assert not folder.exists()
 
 

@@ -1,4 +1,4 @@
-"""`--ray-address`: a run in a cluster that is somebody else's, and that outlives it."""
+"""`--cluster.address`: a run in a cluster that is somebody else's, and that outlives it."""
 
 import contextlib
 import os
@@ -91,7 +91,7 @@ def test_a_run_leaves_the_cluster_as_it_was(
 ) -> None:
     head, address = cluster
     folder = tmp_path / "run"
-    flags = ("--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", "2", "--ray-address", address)
+    flags = ("--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", "2", "--cluster.address", address)
     run("train", *flags, "--run-dir", str(folder), env=env)
     assert [row["step"] for row in rows(folder)] == [0, 1, 2]
     assert head.poll() is None
@@ -130,7 +130,7 @@ def test_engines_on_two_hosts(two_hosts: str, env: dict[str, str], run: Run, tmp
     """The one that is not beside the trainer gets its weights by broadcast; by shared memory it could not."""
     folder = tmp_path / "run"
     flags = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--engines", "2", "--steps", "2")
-    where = ("--ray-address", two_hosts, "--run-dir", str(folder))
+    where = ("--cluster.address", two_hosts, "--run-dir", str(folder))
     refused = sentence(run(*flags, *where, env=env, code=2).stderr)
     assert f"engine 1 would run on {THERE}, and --engine.publish shared_memory reaches none" in refused
     assert not folder.exists()
@@ -155,7 +155,7 @@ def test_ranks_are_wherever_there_is_room(
     others = {*Path("/dev/shm").glob("rlcore-weights-*")}
     small = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", "2", *PATIENT, *flags)
     with _hosts(env, tmp_path, here, there) as address:
-        run(*small, "--ray-address", address, "--run-dir", str(folder), env=env, limit=2 * LIMIT_S)
+        run(*small, "--cluster.address", address, "--run-dir", str(folder), env=env, limit=2 * LIMIT_S)
     assert [row["weight_version"] for row in rows(folder)[1:]] == [0, 1]
     assert all(row["train/kl_engine_max"] < 1e-4 and not row["engine/replaced"] for row in rows(folder)[1:])
     left = {*Path("/dev/shm").glob("rlcore-weights-*")} - others
@@ -172,7 +172,7 @@ def test_an_engine_on_two_hosts(two_hosts: str, env: dict[str, str], run: Run, t
     python = os.environ["RLCORE_SGLANG_PYTHON"]
     run(
         *("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", "2", "--run-dir", str(folder)),
-        *("--ray-address", two_hosts, "--engine", "sglang", "--engine.python", python),
+        *("--cluster.address", two_hosts, "--engine", "sglang", "--engine.python", python),
         *("--sglang.tp-size", "2", "--sglang.nnodes", "2", "--engine.publish", "tensor"),
         env=env,
         limit=1500.0,

@@ -48,7 +48,7 @@ def test_an_example_trains(name: str, tmp_path: Path) -> None:
 
 def train(folder: Path, *flags: str) -> None:
     """`rlcore train` in `folder`, to its end."""
-    command = Command("train", *flags, "--ray-address", "none", cwd=folder)
+    command = Command("train", *flags, "--cluster", "processes", cwd=folder)
     try:
         assert command.wait(200) == 0, command.stderr[-4000:]
     finally:

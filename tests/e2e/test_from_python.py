@@ -23,7 +23,7 @@ def brevity(response):
 async def cell():
     sys.stderr = said = io.StringIO()  # a notebook's has no file behind it
     sizes = dict(prompts_per_step=4, group_size=4, eval_every=0, eval_prompts=4)
-    run = rlcore.train(algo="grpo", model="qwen3", reward=brevity, steps=2, ray_address="none", **sizes)
+    run = rlcore.train(algo="grpo", model="qwen3", reward=brevity, steps=2, cluster="processes", **sizes)
     print(json.dumps([run.summary, run.metrics["rollout/reward_mean"].to_dict(), said.getvalue()]))
 
 asyncio.run(cell())
@@ -33,7 +33,7 @@ LONG = """
 import signal
 import rlcore
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background have it ignored
-rlcore.train(algo="grpo", model="qwen3", ray_address="none", run_dir="run", steps=10_000, eval_every=0)
+rlcore.train(algo="grpo", model="qwen3", cluster="processes", run_dir="run", steps=10_000, eval_every=0)
 """
 
 

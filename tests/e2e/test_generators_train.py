@@ -47,9 +47,9 @@ def test_rollout_workers_change_no_number(start: Start, run: Run, tmp_path: Path
     flags = ("train", "--algo", "reinforce++", "--model", "qwen3", *source, *game, *own, *few)
     env = {"PYTHONPATH": str(HERE)}
     plain, processes, actors = (tmp_path / name for name in ("plain", "processes", "actors"))
-    run(*flags, "--ray-address", "none", "--run-dir", str(plain), env=env)
+    run(*flags, "--cluster", "processes", "--run-dir", str(plain), env=env)
     workers = ("--rollout-workers", "2", "--run-dir")
-    command = start(*flags, "--ray-address", "none", *workers, str(processes), env=env)
+    command = start(*flags, "--cluster", "processes", *workers, str(processes), env=env)
     wait_for(lambda: _names(command.descendants()).count("RolloutWorker") == 2, alive=command)
     assert command.wait() == 0, command.stderr
     run(*flags, *workers, str(actors), env=env)

@@ -75,7 +75,7 @@ def test_nothing_is_left_of_a_run_that_ended(start: Start, tmp_path: Path, end: 
     temporary.mkdir()
     others = _in_memory()
     steps = "20" if ending is None else "500"
-    where = ("--ray-address", "none") if not ray else ()
+    where = ("--cluster", "processes") if not ray else ()
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who runs the tests may ignore it
     try:
         command = start(

@@ -73,7 +73,7 @@ def test_ctrl_c_stops_everything_and_the_run_can_start_anew(start: Start, run: R
 
 @pytest.mark.parametrize(
     ("phase", "number", "code"),
-    [("Starting Ray", signal.SIGTERM, 143), ("Starting the engines", signal.SIGINT, 130)],
+    [("Connecting to the cluster ray", signal.SIGTERM, 143), ("Starting the engines", signal.SIGINT, 130)],
 )
 def test_a_signal_at_the_start_ends_it_cleanly(
     start: Start, tmp_path: Path, phase: str, number: int, code: int

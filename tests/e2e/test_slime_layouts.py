@@ -31,7 +31,7 @@ def test_a_translated_run_trains_as_on_one_rank(run: Run, tmp_path: Path, name: 
         file = tmp_path / f"{place}.toml"
         file.write_text(dump_settings(small_run(settings, scaled, tmp_path, model)))
         folder = tmp_path / place
-        run("train", "--config", str(file), "--run-dir", str(folder), "--ray-address", "none")
+        run("train", "--config", str(file), "--run-dir", str(folder), "--cluster", "processes")
         metrics.append(rows(folder))
     one, many = metrics
     assert [row["step"] for row in many][-STEPS:] == list(range(1, STEPS + 1))

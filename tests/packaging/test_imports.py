@@ -126,3 +126,12 @@ def test_core_and_command_know_no_trainer_by_name(src: Path) -> None:
     files = list(src.rglob("*.py"))
     assert len(files) > 5
     assert not [file for file in files if "megatron" in file.read_text().lower()]
+
+
+@pytest.mark.parametrize("src", [ROOT / "core/src", ROOT / "cli/src"], ids=["core", "cli"])
+def test_core_and_command_know_no_cluster_by_name(src: Path) -> None:
+    files = list(src.rglob("*.py"))
+    assert len(files) > 5
+    assert not [
+        file for file in files if re.search(r"\bray\b|rlcore_ray|rlcore_processes", file.read_text(), re.I)
+    ]

@@ -44,8 +44,8 @@ def each_member(test: Any) -> Any:
 def test_there_are_members_of_every_kind() -> None:
     found = {member.relative_to(ROOT).parts[:2] for member in MEMBERS}
     kinds = (
-        *("algorithms", "callbacks", "commands", "engines", "generators", "model_hooks", "models"),
-        *("rewards", "trackers", "trainers"),
+        *("algorithms", "callbacks", "clusters", "commands", "engines", "generators", "model_hooks"),
+        *("models", "rewards", "trackers", "trainers"),
     )
     others = ("core", "sandbox", "toolkit", "testing", "cli")
     assert found == {*((name,) for name in others), *(("plugins", kind) for kind in kinds)}
@@ -86,10 +86,11 @@ def test_a_plugin_requires_the_core_of_its_line(member: Path) -> None:
     assert not [one for one in required if "==" in one], "no exact pins"
 
 
-def test_core_alone_needs_no_trainer_model_library_or_http_server() -> None:
+def test_core_alone_needs_no_trainer_cluster_model_library_or_http_server() -> None:
     needed = {re.split(r"\W", one, maxsplit=1)[0] for one in project(ROOT / "core")["dependencies"]}
     assert "torch" in needed
-    assert not needed & {"megatron", "mbridge", "transformers", "fastapi", "uvicorn", "starlette", "flask"}
+    assert not needed & {"megatron", "mbridge", "ray", "transformers"}
+    assert not needed & {"fastapi", "uvicorn", "starlette", "flask"}
     files = [file.read_text() for file in (ROOT / "core/src").rglob("*.py")]
     assert not [text for text in files if "aiohttp.web" in text or "aiohttp import web" in text]
 

@@ -15,7 +15,6 @@ ALLOWED = {
     "core/src/rlcore/engines/router.py": "the router is a library, and has sglang in its name",
     "core/src/rlcore/engines/router_launch.py": "the same",
     "core/src/rlcore/engines/client_wire.py": "the protocol: what servers answer is read by its names",
-    "core/src/rlcore/runtime/ray_cluster.py": "Ray calls a cluster of its own `local`",
     "core/src/rlcore/api/run_config.py": "the help of --router names the library",
 }
 """File → why a name may stand there."""

@@ -93,7 +93,15 @@ def name_of(wheel: Path) -> str:
 def train(installed: Path, folder: Path, *flags: str) -> list[dict[str, object]]:
     """The metrics of a run of two steps."""
     call(
-        folder, installed / "bin/rlcore", "train", *flags, *SMALL, "--ray-address", "none", "--run-dir", "run"
+        folder,
+        installed / "bin/rlcore",
+        "train",
+        *flags,
+        *SMALL,
+        "--cluster",
+        "processes",
+        "--run-dir",
+        "run",
     )
     found = rows(folder / "run")
     assert [row["step"] for row in found] == [0, 1, 2]

@@ -16,7 +16,6 @@ import psutil
 
 from rlcore.fork_server import Forked, ForkServer
 from rlcore.runtime.connect import PRELOAD
-from rlcore.runtime.process_cluster import NO_RAY
 from rlcore_testing.ranks import preload
 
 LIMIT_S = 240.0
@@ -59,8 +58,9 @@ class Command:
         if not (env or fresh):
             for file in (self.out, self.err):
                 file.write_text("")  # what an earlier command said is gone, and a test may read it at once
-            if arguments[0] in ("train", "eval") and not ray and "--ray-address" not in arguments:
-                arguments = (*arguments, "--ray-address", NO_RAY)
+            chooses = ray or any(argument.startswith("--cluster") for argument in arguments)
+            if arguments[0] in ("train", "eval") and not chooses:
+                arguments = (*arguments, "--cluster", "processes")
             self.process = _fork_server().fork(
                 "rlcore_cli.main:run", [arguments], cwd=cwd, env=known, out=self.out, err=self.err
             )

@@ -64,12 +64,6 @@ def _options(selection: Selection, args: Sequence[str]) -> Iterator[click.Parame
         **own,
     )
     yield options.GroupedOption(
-        ["--ray-address"],
-        metavar="ADDR",
-        help="Ray cluster to use; `none`: processes of this machine, without Ray.  [default: one of its own]",
-        **own,
-    )
-    yield options.GroupedOption(
         ["--json", "as_json"], is_flag=True, help="Print one JSON object on stdout.", **own
     )
     yield from early_options()
@@ -96,7 +90,7 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
         console.phase(LOADING)
         from rlcore.runtime.evaluate import evaluate
 
-        summary = evaluate(chosen, run_dir=run_dir, ray_address=params["ray_address"], console=console)
+        summary = evaluate(chosen, run_dir=run_dir, console=console)
     if params["as_json"]:
         click.echo(summary.to_json())
     else:

@@ -145,12 +145,6 @@ def _own_options() -> Iterator[click.Parameter]:
         ["--run-dir"], group=COMMAND, metavar="PATH", type=path, help="Folder of the run.  [default: runs/…]"
     )
     yield GroupedOption(
-        ["--ray-address"],
-        group=COMMAND,
-        metavar="ADDR",
-        help="Ray cluster to use; `none`: processes of this machine, without Ray.  [default: one of its own]",
-    )
-    yield GroupedOption(
         ["--export"],
         group=COMMAND,
         metavar="DIR",

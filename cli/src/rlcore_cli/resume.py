@@ -22,6 +22,7 @@ FREE = {
     "reward_workers",
     "reward_timeout",
     "reward_memory_gib",
+    "cluster",
     "tracker",
     "callback",
 }
@@ -40,7 +41,7 @@ LAYOUT = {
 
 Another layout reads the same weights and optimizer states to the last bit."""
 
-_FREE_TABLES = ("eval.", "tracker.", "callback.")
+_FREE_TABLES = ("eval.", "cluster.", "tracker.", "callback.")
 _FREE_OF_ENGINE = re.compile(r"engine\.\w+_(s|timeout)")
 """Time limits of an engine."""
 

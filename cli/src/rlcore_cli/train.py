@@ -118,9 +118,7 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
         console.phase(LOADING)
         from rlcore.runtime.train import train
 
-        summary = train(
-            resolved, run_dir=run_dir, resume=resume, ray_address=params["ray_address"], console=console
-        )
+        summary = train(resolved, run_dir=run_dir, resume=resume, console=console)
         console.finish(summary)
     if summary.exit_reason in ("interrupted", "terminated"):
         click.echo(_kept(run_dir), err=params["as_json"])

@@ -20,6 +20,14 @@ from .api.chat import (
     render_prompt as render_prompt,
     render_suffix as render_suffix,
 )
+from .api.cluster import (
+    ACTOR_THREADS as ACTOR_THREADS,
+    Actor as Actor,
+    ActorThread as ActorThread,
+    Bundle as Bundle,
+    CallFailed as CallFailed,
+    Cluster as Cluster,
+)
 from .api.config import (
     Config as Config,
     absolute_path as absolute_path,
@@ -54,6 +62,7 @@ from .api.errors import (
     RlcoreError as RlcoreError,
     RunError as RunError,
     StaleWeightsError as StaleWeightsError,
+    Terminated as Terminated,
     UserError as UserError,
     WorkerError as WorkerError,
     did_you_mean as did_you_mean,
@@ -134,6 +143,7 @@ from .api.part import (
 from .api.part_config import (
     AdvantageConfig as AdvantageConfig,
     BatchConfig as BatchConfig,
+    ClusterConfig as ClusterConfig,
     CorrectionConfig as CorrectionConfig,
     EngineConfig as EngineConfig,
     FilterConfig as FilterConfig,
@@ -350,6 +360,11 @@ from .engines.publish_file import (
 from .engines.stream import (
     Piece as Piece,
 )
+from .fork_server import (
+    Forked as Forked,
+    ForkServer as ForkServer,
+    name_process as name_process,
+)
 from .from_python import (
     Run as Run,
     evaluate as evaluate,
@@ -374,6 +389,9 @@ from .rollout.producers import (
     asynchronous_producer as asynchronous_producer,
     offline_producer as offline_producer,
     synchronous_producer as synchronous_producer,
+)
+from .runtime.actors import (
+    watch_processes as watch_processes,
 )
 from .tracking.sample_view import (
     SampleView as SampleView,

@@ -14,7 +14,7 @@ from rlcore.api.errors import RunError
 
 LOOPBACK = "127.0.0.1"
 _UNCLAIMED = range(20_000, 32_000)
-"""Ports above Ray's (10,002 to 19,999) and below those that Linux uses for connections (32,768 and more)."""
+"""Ports between those of a cluster's workers (10,002 to 19,999) and those of connections (from 32,768)."""
 _TRIES = 100
 
 
@@ -25,7 +25,7 @@ def listen(address: str, port: int = 0) -> socket.socket:
 
 
 def free_port(host: str = LOOPBACK) -> int:
-    """A free TCP port of `host` that neither the system nor Ray hands out.
+    """A free TCP port of `host` that neither the system nor a cluster hands out.
 
     Raises `RunError` where there is none. A port chosen by the system would be riskier: before the server
     listens there, the system may give it to any other connection.

@@ -59,6 +59,7 @@ FLAGS: list[tuple[dict[str, Any], str]] = [
     ({"learning_rate": "1"}, "--learning-rate is unknown. Did you mean '--lr'?"),
     ({"tp": "2"}, "--tp is unknown. Did you mean '--gymlib.width'?"),
     ({"rollout_batch": "2"}, "--rollout-batch is unknown. Did you mean '--prompts-per-step'?"),
+    ({"nodes": "2"}, "--nodes is unknown. toy 0.1 has it; use --cluster.hosts in place of it."),
     ({"shards": "2"}, "--shards is unknown. Did you mean '--gymlib.shards'?"),
     (
         {"balance_batch": "x"},

@@ -10,6 +10,7 @@ from pydantic import Field
 from rlcore.api.hookspecs import hookimpl
 from rlcore.api.part_config import (
     AdvantageConfig,
+    ClusterConfig,
     CorrectionConfig,
     FilterConfig,
     LossConfig,
@@ -118,6 +119,15 @@ def rlcore_trainers() -> Iterable[Component]:
     yield Component(name="gym", factory="toy:Gym", summary="x", config=GymConfig, default=True)
 
 
+class HostsConfig(ClusterConfig):
+    hosts: int = Field(1, ge=1, description="hosts to wait for")
+
+
+@hookimpl
+def rlcore_clusters() -> Iterable[Component]:
+    yield Component(name="hosts", factory="toy:Hosts", summary="x", config=HostsConfig, default=True)
+
+
 @hookimpl
 def rlcore_advantages() -> Iterable[Component]:
     yield Component(name="estimate", factory="toy:Estimate", summary="x", config=EstimateConfig)
@@ -179,6 +189,7 @@ def rlcore_foreign_settings() -> Iterable[ForeignSetting]:
     yield ForeignSetting(framework="verl", name="balance_batch", command="rlcore import verl --balance-batch")
     yield ForeignSetting(framework="trl", name="beams", hint="here it is --n (as many)")
     yield ForeignSetting(framework="verl", name="share", setting="other.share", command="rlcore import x")
+    yield ForeignSetting(framework="toy 0.1", name="nodes", hint="use --cluster.hosts in place of it")
 
 
 @hookimpl

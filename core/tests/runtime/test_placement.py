@@ -12,13 +12,13 @@ from command import wait_for
 from launches import launch
 from runs import run_of
 
+from rlcore.api.cluster import Bundle, Cluster
 from rlcore.api.errors import ConfigError
 from rlcore.api.part import Part
 from rlcore.api.part_config import EngineConfig
 from rlcore.engines.client import EngineClient
 from rlcore.engines.supervised_engine import Spares
-from rlcore.runtime.cluster import Bundle, Cluster
-from rlcore.runtime.connect import connect
+from rlcore.runtime.connect import opened
 from rlcore.runtime.placement import Placement, bundles_of, check_frozen, check_ways, cpus_of, place, senders
 from rlcore.runtime.prepare import prepare
 from rlcore.runtime.prepared import FrozenModel, Prepared
@@ -32,7 +32,7 @@ BROADCAST, DISK = {"engine.publish": "broadcast"}, {"engine.publish": "disk"}
 class Two:
     """A cluster of two hosts."""
 
-    address, here = f"{HERE}:6379", HERE
+    here = HERE
 
 
 def slot(host: str) -> BundleSlot:
@@ -171,7 +171,7 @@ def test_engines_that_workers_have_no_room_for(prepared: Prepared, flags: dict[s
 class Hosts:
     """A cluster that takes every bundle: `on` says on which host, and which of its GPUs that is."""
 
-    address, here, gpus = f"{HERE}:6379", HERE, 64
+    here, gpus = HERE, 64
 
     def __init__(self, on: Sequence[tuple[str, int]]) -> None:
         self.on = on
@@ -242,8 +242,8 @@ async def test_each_process_sees_its_own_gpus(
     part = Part(name="seeing", factory="seeing_engine:SeeingEngine", config=EngineConfig())
     run = on_gpus(prepared, {"ranks": 8, "engines": 2})
     run = replace(run, resolved=replace(run.resolved, engine=part))
-    with connect(None, gpus=8, parts=()) as cluster_with:
-        cluster = cluster_with(cpus_of(bundles_of(run)))
+    with opened(run.resolved.cluster, ()) as (cluster, reaper):
+        cluster.connect(cpus=cpus_of(bundles_of(run)), gpus=8, remove=reaper.remove)
         placement = place(cluster, run)
         workers = [
             cluster.actor(seeing_engine.Worker, gpus=slot.gpus, bundle=slot.bundle)

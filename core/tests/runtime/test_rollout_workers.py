@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -24,14 +24,14 @@ from rlcore.api.types import GenerationStatus, Prompt, RewardStatus, Sample, Sam
 from rlcore.data.cursors import cursor_of
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.engines.client_http import RefusedError
-from rlcore.fork_server import ForkServer
 from rlcore.rollout.context import EngineContext
 from rlcore.rollout.generators import Generators
 from rlcore.rollout.sampling_producer import SamplingProducer
 from rlcore.rollout.synchronous import SynchronousRollouts
-from rlcore.runtime.process_cluster import ProcessActor, ProcessCluster
 from rlcore.runtime.rollout_workers import RolloutWorkers
 from rlcore.runtime.trainer import BundleSlot
+from rlcore_processes.cluster import ProcessActor, ProcessCluster
+from rlcore_processes.config import ProcessesConfig
 from rlcore_qwen.tiny import tiny
 from rlcore_toolkit import Trajectory, answered
 
@@ -252,9 +252,10 @@ class Rewards:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ProcessCluster]:
-    here = {"PYTHONPATH": str(Path(__file__).parents[3])}  # where the generators are imported from
-    with ForkServer(["rlcore.runtime.actor_process", "transformers", __name__], here) as server:
-        yield ProcessCluster(server, 0, cast("Any", None))
+    with pytest.MonkeyPatch.context() as patch, closing(ProcessCluster(ProcessesConfig())) as made:
+        patch.syspath_prepend(Path(__file__).parents[3])  # where the generators are imported from
+        made.prepare(["rlcore_processes.actor_process", "transformers", __name__])
+        yield made
 
 
 @pytest.fixture(scope="module")

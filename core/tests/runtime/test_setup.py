@@ -138,6 +138,7 @@ def test_an_evaluation_alone_loads_no_bridge(tmp_path: Path) -> None:
         model=replace(resolved.model, bridge=bridge),
         generator=resolved.generator,
         engine=resolved.engine,
+        cluster=resolved.cluster,
     )
     assert prepare_served(chosen, tmp_path).model.bridge == bridge
 

@@ -1,4 +1,4 @@
-"""Engine servers for a test, started and ended as the runtime does, without Ray."""
+"""Engine servers for a test, started and ended as the runtime does, without a cluster."""
 
 from __future__ import annotations
 

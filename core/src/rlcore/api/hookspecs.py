@@ -185,6 +185,20 @@ def rlcore_trainers() -> Iterable[Component]:
 
 
 @hookspec
+def rlcore_clusters() -> Iterable[Component]:
+    """Yield clusters (`rlcore.Cluster`), chosen by `--cluster NAME`.
+
+    >>> from rlcore import Component, hookimpl
+    >>> @hookimpl
+    ... def rlcore_clusters():
+    ...     yield Component(name="slurm", factory="my_package.cluster:Slurm", summary="nodes of SLURM")
+    >>> [component.name for component in rlcore_clusters()]
+    ['slurm']
+    """
+    raise NotImplementedError
+
+
+@hookspec
 def rlcore_sources() -> Iterable[Source]:
     """Yield prompt sources (`rlcore.PromptSource`), chosen by `--task NAME` or `--data PATH`.
 

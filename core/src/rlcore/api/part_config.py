@@ -130,6 +130,13 @@ class CorrectionConfig(BatchConfig):
         return False
 
 
+class ClusterConfig(PartConfig):
+    """Kind `cluster`."""
+
+    libraries: ClassVar[tuple[str, ...]] = ()
+    """Distributions whose version the run folder records."""
+
+
 class PassingConfig(Config):
     """The base for parts that hand the settings of a library on, under the library's own names.
 

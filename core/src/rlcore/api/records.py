@@ -26,6 +26,7 @@ class Kind(StrEnum):
     MODEL = "model"
     ENGINE = "engine"
     TRAINER = "trainer"
+    CLUSTER = "cluster"
     SOURCE = "source"
     PRODUCER = "producer"
     MODEL_HOOK = "model_hook"
@@ -104,7 +105,7 @@ class Source(Component):
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignSetting:
-    """A setting of another framework: `name`, with underscores.
+    """A setting of another framework, or of an earlier version: `name`, with underscores.
 
     `setting`: the setting of rlcore that replaces it, dotted; empty: no single one does. Where the run has no
     such setting, `hint` ends the sentence "NAME has it; …", or else `command` tells how to translate it.

@@ -45,6 +45,7 @@ CHOICES: Mapping[str, str] = {
     "reward": "reward, NAME or NAME=WEIGHT; without one, an answer must be the label",
     "generator": "rollout generator",
     "engine": "generation engine",
+    "cluster": "where the processes are",
 }
 """The flags that choose a part, with their help."""
 
@@ -68,7 +69,7 @@ OF_EVERY_SET = tuple(key for key in EvalConfig.model_fields if key != "max_token
 otherwise.
 """
 
-_PARTS = (Kind.GENERATOR, Kind.ENGINE)
+_PARTS = (Kind.GENERATOR, Kind.ENGINE, Kind.CLUSTER)
 _ALL_PROMPTS = 2**31 - 1
 
 
@@ -136,6 +137,7 @@ def resolve_evaluation(
         model=resolve_model(selection),
         generator=resolve_part(entries[Kind.GENERATOR], settings),
         engine=resolve_part(entries[Kind.ENGINE], settings),
+        cluster=resolve_part(entries[Kind.CLUSTER], settings),
         rewards=resolve_rewards(selection, settings),
         evals=resolve_evals(selection, settings),
         engine_fields=passed_to(entries[Kind.ENGINE], settings),
@@ -143,7 +145,7 @@ def resolve_evaluation(
         plugins=selection.providers(),
         plugin_files=tuple(plugin_files),
     )
-    own = complaints_of([inference.generator], inference.run)
+    own = complaints_of([inference.generator, inference.cluster], inference.run)
     for sentence in (*own, *eval_complaints(inference), *frozen_complaints(inference)):
         raise ConfigError(sentence)
     return inference
@@ -183,7 +185,7 @@ def unknown(name: str, layer: Layer, selection: Selection) -> str:
     """The sentence for a name that an evaluation alone does not read."""
     known = [*CHOICES, *(flag.name for flag in evaluation_flags(selection))]
     shown = str if layer.label else flag_name
-    near = did_you_mean(shown(name), map(shown, known))
+    near = selection.foreign_note(name) or did_you_mean(shown(name), map(shown, known))
     return f"{layer.at(name)} is no setting of an evaluation.{near}"
 
 

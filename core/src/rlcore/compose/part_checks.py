@@ -54,7 +54,8 @@ def own_complaints(resolved: Resolved) -> Iterator[str]:
     """The objections of each part's config (`PartConfig.complaints`)."""
     chosen = resolved.group_parts()
     neighbors = [Neighbor(kind=kind, name=part.name, config=part.config) for kind, part in chosen]
-    others = (resolved.generator, *resolved.model_hooks, *resolved.trackers, *resolved.callbacks)
+    hooks = (*resolved.model_hooks, *resolved.trackers, *resolved.callbacks)
+    others = (resolved.generator, resolved.cluster, *hooks)
     yield from complaints_of((*(part for _, part in chosen), *others), resolved.run, neighbors)
 
 

@@ -52,6 +52,7 @@ def resolve(selection: Selection, plugin_files: Iterable[PluginFile] = ()) -> Re
         rewards=resolve_rewards(selection, settings, run.rewards.rank_reward),
         engine=resolve_part(entries[Kind.ENGINE], settings),
         trainer=resolve_part(entries[Kind.TRAINER], settings),
+        cluster=resolve_part(entries[Kind.CLUSTER], settings),
         source=resolve_part(entries[Kind.SOURCE], settings),
         filters=_several(selection, Kind.FILTER, settings),
         producer=resolve_part(producer, settings),

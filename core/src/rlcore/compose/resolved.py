@@ -9,6 +9,7 @@ from rlcore.api.part import Part, RewardPart
 from rlcore.api.part_config import (
     AdvantageConfig,
     BatchConfig,
+    ClusterConfig,
     CorrectionConfig,
     EngineConfig,
     FilterConfig,
@@ -61,6 +62,7 @@ class Inference:
     model: ModelChoice
     generator: Part
     engine: Part[EngineConfig]
+    cluster: Part[ClusterConfig]
     rewards: tuple[RewardPart, ...] = ()
     evals: tuple[EvalSet, ...] = ()
     engine_fields: Mapping[str, Any] = field(default_factory=dict)
@@ -78,7 +80,7 @@ class Inference:
     def parts(self) -> list[Part]:
         """Every part that is chosen, those of the evaluations too."""
         own = [part for one in self.evals for part in (one.source, one.reward, one.generator) if part]
-        return [*own, self.generator, self.engine, *self.rewards]
+        return [*own, self.generator, self.engine, self.cluster, *self.rewards]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +174,7 @@ class Resolved(Inference):
         }
         del flat["steps" if self.run.epochs else "epochs"]
         flat |= self.model.bridge.flat("model")
-        for kind in (Kind.LOSS, Kind.ENGINE, Kind.TRAINER):
+        for kind in (Kind.LOSS, Kind.ENGINE, Kind.TRAINER, Kind.CLUSTER):
             part: Part = getattr(self, kind)
             flat |= {kind.value: part.name, **part.flat(kind)}
         flat[Kind.PRODUCER.value] = self.producer.name if self.names_producer else None

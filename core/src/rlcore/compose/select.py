@@ -100,7 +100,7 @@ def default_choices(registry: Registry, source: Entry | None = None) -> Layer:
     answer.
     """
     is_task = source is not None and isinstance(source.record, Source) and source.record.task
-    kinds = (Kind.GENERATOR, Kind.ENGINE, Kind.TRAINER, *((Kind.REWARD,) if is_task else ()))
+    kinds = (Kind.GENERATOR, Kind.ENGINE, Kind.TRAINER, Kind.CLUSTER, *((Kind.REWARD,) if is_task else ()))
     defaults = {kind.value: entry.record.name for kind in kinds if (entry := registry.default(kind))}
     return listed(Layer(label="default", values=defaults))
 

@@ -50,6 +50,7 @@ CHOICES: Mapping[str, str] = {
     "filter": "filter of scored groups",
     "engine": "generation engine",
     "trainer": "trainer",
+    "cluster": "where the processes of the run are",
     "producer": "how rollouts are made; none: as --max-staleness and the recipe say",
     "model_hook": "gets the policy in each train worker, such as to freeze parameters",
     "tracker": "where metrics and samples go, beside the run's folder",
@@ -87,7 +88,7 @@ LENGTHS = ("steps", "epochs")
 OF_ROLLOUTS = (Kind.ADVANTAGE, Kind.VALUE_LOSS, Kind.CORRECTION, Kind.REWARD, Kind.FILTER)
 """Kinds that have nothing to do where the data give the responses."""
 
-SINGLE_KINDS = tuple(kind for kind in PART_KINDS if kind not in LIST_KINDS)
+SINGLE_KINDS = tuple(kind for kind in (*PART_KINDS, *RUN_KINDS) if kind not in LIST_KINDS)
 """Kinds of which a run takes exactly one part, or none."""
 
 
@@ -267,7 +268,7 @@ class Selection:
         if meant:
             hint = f" Did you mean {shown(meant)!r}?"
         else:
-            hint = self._foreign_note(name) or did_you_mean(shown(name), map(shown, known))
+            hint = self.foreign_note(name) or did_you_mean(shown(name), map(shown, known))
         return f"{layer.at(name)} is unknown.{hint}{self.registry.broken_note()}"
 
     def _called_elsewhere(self, name: str, known: Collection[str]) -> str | None:
@@ -283,7 +284,7 @@ class Selection:
             ours_of |= {theirs: f"{table}.{ours}" for theirs, ours in synonyms.items()}
         return ours_of.get(name) or next((key for key in known if key.endswith(f".{name}")), None)
 
-    def _foreign_note(self, name: str) -> str:
+    def foreign_note(self, name: str) -> str:
         """What stands for `name`, a setting of another framework; empty where no framework has it."""
         found = [foreign for foreign in self.registry.foreign() if foreign.name == name]
         hints = [one.hint or f"`{one.command}` tells what stands for it here" for one in found]

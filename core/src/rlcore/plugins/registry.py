@@ -9,6 +9,7 @@ from rlcore.api.config import NAME, Config, fields_of
 from rlcore.api.errors import PluginError, did_you_mean
 from rlcore.api.part_config import (
     AdvantageConfig,
+    ClusterConfig,
     CorrectionConfig,
     EngineConfig,
     FilterConfig,
@@ -36,6 +37,7 @@ HOOKS: Mapping[str, tuple[Kind, type[Record]]] = {
     "rlcore_models": (Kind.MODEL, ModelFamily),
     "rlcore_engines": (Kind.ENGINE, Component),
     "rlcore_trainers": (Kind.TRAINER, Component),
+    "rlcore_clusters": (Kind.CLUSTER, Component),
     "rlcore_sources": (Kind.SOURCE, Source),
     "rlcore_producers": (Kind.PRODUCER, Component),
     "rlcore_model_hooks": (Kind.MODEL_HOOK, Component),
@@ -58,8 +60,8 @@ PART_KINDS = (
 )
 """Kinds of which a recipe may name a part."""
 
-RUN_KINDS = (Kind.MODEL_HOOK, Kind.TRACKER, Kind.CALLBACK)
-"""Kinds of which any run may have parts, whatever its recipe."""
+RUN_KINDS = (Kind.CLUSTER, Kind.MODEL_HOOK, Kind.TRACKER, Kind.CALLBACK)
+"""Kinds whose parts have nothing to do with the recipe."""
 
 LIST_KINDS = tuple(kind for kind in (*PART_KINDS, *RUN_KINDS) if kind in NESTED)
 """Kinds of which a run takes any number of parts, in order. Of every other kind it takes one."""
@@ -72,7 +74,7 @@ OPTIONAL_KINDS = (Kind.VALUE_LOSS, Kind.PRODUCER)
 
 DEFAULT_KINDS = (
     *(Kind.GENERATOR, Kind.REWARD, Kind.ENGINE, Kind.TRAINER, Kind.SOURCE),
-    *(Kind.PRODUCER, Kind.TRACKER),
+    *(Kind.CLUSTER, Kind.PRODUCER, Kind.TRACKER),
 )
 """Kinds that may have a default part. A default reward counts only for tasks (`--task`).
 
@@ -88,6 +90,7 @@ CONFIGS: Mapping[Kind, type[Config]] = {
     Kind.FILTER: FilterConfig,
     Kind.ENGINE: EngineConfig,
     Kind.TRAINER: TrainerConfig,
+    Kind.CLUSTER: ClusterConfig,
     Kind.PRODUCER: ProducerConfig,
 }
 """The base class of a part's config, for each kind where it is more than `Config`."""

@@ -1,1 +1,1 @@
-"""The run: Ray places the processes, one loop drives them."""
+"""The run: a cluster holds the processes, one loop drives them."""

@@ -1,55 +1,39 @@
-"""`connect`: the cluster that `--ray-address` names."""
+"""`opened`: the cluster that `--cluster` names, from its preparation to its end."""
 
 from __future__ import annotations
 
 import contextlib
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rlcore.api.errors import ConfigError
-from rlcore.fork_server import ForkServer
-from rlcore.runtime.process_cluster import NO_RAY, ProcessCluster
+import torch
+
 from rlcore.runtime.reaper import Reaper
 
 if TYPE_CHECKING:
+    from rlcore.api.cluster import Cluster
     from rlcore.api.part import Part
-    from rlcore.api.part_config import PassingConfig
-    from rlcore.runtime.cluster import Cluster
+    from rlcore.api.part_config import ClusterConfig, PassingConfig
 
 PRELOAD = ("rlcore.runtime.worker", "rlcore.learning.learner", "rlcore.engines.process")
 """Modules that the processes of every run import."""
 
 
 @contextlib.contextmanager
-def connect(
-    address: str | None, *, gpus: int, parts: Sequence[Part[PassingConfig]]
-) -> Iterator[Callable[[int], Cluster]]:
-    """A function that makes the cluster. Call it with the number of CPUs that a cluster of the run's needs.
+def opened(
+    part: Part[ClusterConfig], parts: Sequence[Part[PassingConfig]]
+) -> Iterator[tuple[Cluster, Reaper]]:
+    """The cluster of `part`, which meanwhile may import what `parts` need; `connect` makes it ready.
 
-    `address`: of a Ray cluster; None: one for this run; `none`: processes without Ray, which meanwhile import
-    what `parts` need. `gpus`: of this machine. At the end everything is stopped.
+    At the end everything is stopped, and the reaper ends what is left.
     """
-    with contextlib.ExitStack() as stack:
-        if address == NO_RAY:
-            yield _processes(stack, gpus, parts)
-        else:
-            yield lambda cpus: _ray(stack, address, cpus, gpus)
+    modules = [name for one in parts for name in one.config.preload]
+    cluster: Cluster = part.build()
+    with contextlib.closing(Reaper()) as reaper, contextlib.closing(cluster):
+        cluster.prepare([*PRELOAD, *modules])
+        yield cluster, reaper
 
 
-def _processes(
-    stack: contextlib.ExitStack, gpus: int, parts: Sequence[Part[PassingConfig]]
-) -> Callable[[int], Cluster]:
-    if sys.platform != "linux":
-        raise ConfigError("--ray-address none works on Linux only: leave it out, and Ray starts them.")
-    modules = [name for part in parts for name in part.config.preload]
-    reaper = stack.enter_context(contextlib.closing(Reaper()))
-    server = stack.enter_context(ForkServer([*PRELOAD, *modules]))
-    return lambda cpus: ProcessCluster(server, gpus, reaper)
-
-
-def _ray(stack: contextlib.ExitStack, address: str | None, cpus: int, gpus: int) -> Cluster:
-    from rlcore.runtime.ray_cluster import connect_ray
-
-    reaper = stack.enter_context(contextlib.closing(Reaper()))
-    return stack.enter_context(connect_ray(address, cpus=cpus, gpus=gpus, reaper=reaper))
+def connect(cluster: Cluster, reaper: Reaper, *, cpus: int) -> None:
+    """Make the cluster ready for a run that reserves `cpus`."""
+    cluster.connect(cpus=cpus, gpus=torch.cuda.device_count(), remove=reaper.remove)

@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcore.api.cluster import Cluster
 from rlcore.api.errors import EngineError
 from rlcore.disk import writing
 from rlcore.engines.publish_file import shared_dir
-from rlcore.runtime.cluster import Cluster
 from rlcore.runtime.servers import LOGS, Servers
 from rlcore.runtime.setup import cpu_threads
 from rlcore.runtime.trainer import BundleSlot, TrainerGroup
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rlcore.engines.supervised_engine import Launcher, SupervisedEngine
     from rlcore.runtime.placement import Nodes
     from rlcore.runtime.prepared import Served
+    from rlcore.runtime.reaper import Reaper
     from rlcore.runtime.supervisor import ServerLauncher
 
 
@@ -40,7 +41,7 @@ LOOKS_S = 1.0
 class EngineGroup:
     """The supervised engines, and the weights' way into all of them."""
 
-    def __init__(self, cluster: Cluster, places: Sequence[Nodes], prepared: Served) -> None:
+    def __init__(self, cluster: Cluster, places: Sequence[Nodes], prepared: Served, reaper: Reaper) -> None:
         """`places`: where each engine starts that this run starts itself."""
         from rlcore.engines import external
         from rlcore.engines.external import ExternalLauncher
@@ -55,7 +56,7 @@ class EngineGroup:
         self.spares = Spares(limit=run.serving.engine_replacements)
         self._servers = Servers(cluster, prepared.resolved, token, self.spares)
         self._weights = _weights_dir(prepared)
-        cluster.reaper.remove(self._weights)
+        reaper.remove(self._weights)
         self.publisher: Publisher = (
             DiskPublisher(root=self._weights, dtype=model.dtype, model_path=Path(model.path))
             if prepared.engine_urls

@@ -11,20 +11,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-
+from rlcore.api.cluster import Cluster
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.rollout.evaluate import EvalResult, Evaluator
-from rlcore.runtime.cluster import Cluster
-from rlcore.runtime.connect import connect
+from rlcore.runtime.connect import connect, opened
 from rlcore.runtime.engines import EngineGroup
 from rlcore.runtime.evals import evaluations
 from rlcore.runtime.frozen import FrozenGroup
 from rlcore.runtime.placement import cpus_of, place_engines, served_bundles
 from rlcore.runtime.prepare import prepare_served
 from rlcore.runtime.prepared import Served
-from rlcore.runtime.process_cluster import NO_RAY
-from rlcore.runtime.reaper import scratch
+from rlcore.runtime.reaper import Reaper, scratch
 from rlcore.runtime.rollout_workers import RolloutWorkers
 from rlcore.runtime.run_folder import run_folder
 from rlcore.runtime.signals import signals_raise
@@ -52,21 +49,23 @@ class EvalSummary:
         return json.dumps(asdict(self))
 
 
-def evaluate(chosen: Inference, *, run_dir: Path, ray_address: str | None, console: Display) -> EvalSummary:
+def evaluate(chosen: Inference, *, run_dir: Path, console: Display) -> EvalSummary:
     """Answer and judge every set, with the weights of the model's directory.
 
     Raises `UserError` before any process is started, `RunError` afterwards; everything that was started is
     stopped.
     """
     begin = time.monotonic()
-    connected = connect(ray_address, gpus=torch.cuda.device_count(), parts=(chosen.engine,))
-    with signals_raise(), connected as cluster_with, run_folder(run_dir, resume=False) as folder:
+    with (
+        signals_raise(),
+        opened(chosen.cluster, (chosen.engine,)) as (cluster, reaper),
+        run_folder(run_dir, resume=False) as folder,
+    ):
         console.phase("Checking the model, the data and the parts")
         served = prepare_served(chosen, folder.resolve())
-        if ray_address != NO_RAY:
-            console.phase("Starting Ray")
-        cluster = cluster_with(cpus_of(served_bundles(served)))
-        results = asyncio.run(_evaluate(served, cluster, console))
+        console.phase(f"Connecting to the cluster {chosen.cluster.name}")
+        connect(cluster, reaper, cpus=cpus_of(served_bundles(served)))
+        results = asyncio.run(_evaluate(served, cluster, reaper, console))
         file = folder / SAMPLES / FILE
         write_samples(file, {name: result.samples for name, result in results.items()})
     return EvalSummary(
@@ -78,15 +77,17 @@ def evaluate(chosen: Inference, *, run_dir: Path, ray_address: str | None, conso
     )
 
 
-async def _evaluate(served: Served, cluster: Cluster, console: Display) -> dict[str, EvalResult]:
+async def _evaluate(
+    served: Served, cluster: Cluster, reaper: Reaper, console: Display
+) -> dict[str, EvalResult]:
     from rlcore.engines.client import together
 
     chosen = served.resolved
     async with contextlib.AsyncExitStack() as stack:
-        stack.enter_context(scratch(cluster.reaper))
+        stack.enter_context(scratch(reaper))
         console.phase("Starting the engines")
         placement = place_engines(cluster, served)
-        engines = EngineGroup(cluster, placement.engines, served)
+        engines = EngineGroup(cluster, placement.engines, served, reaper)
         stack.push_async_callback(engines.stop)
         frozen = FrozenGroup(cluster, placement.frozen, served, engines.spares)
         stack.push_async_callback(frozen.stop)

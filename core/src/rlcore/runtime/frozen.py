@@ -15,13 +15,13 @@ from rlcore.runtime.servers import LOGS, Servers
 from rlcore.runtime.setup import cpu_threads
 
 if TYPE_CHECKING:
+    from rlcore.api.cluster import Cluster
     from rlcore.api.engine import EngineLaunch
     from rlcore.api.part import Part
     from rlcore.compose.resolved import Inference
     from rlcore.engines.client import EngineClient
     from rlcore.engines.fleet import Fleet
     from rlcore.engines.supervised_engine import Spares, SupervisedEngine
-    from rlcore.runtime.cluster import Cluster
     from rlcore.runtime.evals import PreparedEval
     from rlcore.runtime.prepared import FrozenModel, Served
     from rlcore.runtime.trainer import BundleSlot

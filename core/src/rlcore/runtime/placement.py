@@ -11,10 +11,10 @@ from rlcore.api.errors import ConfigError
 from rlcore.runtime.trainer import BundleSlot
 
 if TYPE_CHECKING:
+    from rlcore.api.cluster import Bundle, Cluster
     from rlcore.api.run_config import RunConfig
     from rlcore.compose.resolved import Resolved
     from rlcore.engines.publish import Publisher
-    from rlcore.runtime.cluster import Bundle, Cluster
     from rlcore.runtime.prepared import Prepared, Served
 
 Nodes = tuple[BundleSlot, ...]
@@ -87,7 +87,7 @@ def place(cluster: Cluster, prepared: Prepared) -> Placement:
     """Reserve the devices of the whole run in one placement group, or refuse in one sentence."""
     if prepared.gpu != bool(cluster.gpus):
         raise ConfigError(
-            f"--ray-address {cluster.address}: that cluster offers {cluster.gpus} GPUs, but torch finds "
+            f"--cluster {prepared.resolved.cluster.name}: it offers {cluster.gpus} GPUs, but torch finds "
             f"{'some' if prepared.gpu else 'none'} where this command runs: start it on a machine like the "
             "cluster's, or hide the GPUs from one of them with CUDA_VISIBLE_DEVICES."
         )
@@ -105,7 +105,7 @@ def check_frozen(cluster: Cluster, slots: Sequence[BundleSlot]) -> None:
     for slot in slots:
         if not slot.is_here:
             raise ConfigError(
-                f"--ray-address {cluster.address}: a frozen model would run on {slot.host}, and must be "
+                f"--cluster: a frozen model would run on {slot.host}, and must be "
                 f"beside this command, on {cluster.here}: make room there, or start its server yourself and "
                 "name its URL."
             )
@@ -118,7 +118,7 @@ def check_ways(cluster: Cluster, placement: Placement, resolved: Resolved) -> No
     come from the memory of the ranks, wherever those are; some ways need a rank on the host of each engine.
     """
     engine = resolved.engine.build()
-    way, found = engine.config.publish, f"--ray-address {cluster.address}"
+    way, found = engine.config.publish, f"--cluster {resolved.cluster.name}"
     publisher = engine.publisher(weights_dir="", model_path="", dtype="fp32")  # asked what it is, and no more
     if not placement.workers[0].is_here and not publisher.is_streamed:
         raise ConfigError(
@@ -198,7 +198,7 @@ def place_engines(cluster: Cluster, served: Served) -> Placement:
     """
     if _engine_gpus(served) and not cluster.gpus:
         raise ConfigError(
-            f"--ray-address {cluster.address}: that cluster offers no GPUs, but torch finds some where this "
+            f"--cluster {served.resolved.cluster.name}: it offers no GPUs, but torch finds some where this "
             "command runs; hide them with CUDA_VISIBLE_DEVICES, or name another cluster."
         )
     found = _slots_beside(cluster, served, served_bundles(served), "The engines")

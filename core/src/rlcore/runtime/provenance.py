@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 FILE = "provenance.jsonl"
 
-LIBRARIES = ("ray", "tokenizers", "torch", "transformers")
-"""Distributions beside the plugins' and the trainer's whose version may change a run's numbers."""
+LIBRARIES = ("tokenizers", "torch", "transformers")
+"""Distributions beside those of plugins, trainer and cluster whose version may change a run's numbers."""
 
 HASHED_BYTES = 2**20
 """How much of a data file's beginning, and of its end, is hashed."""
@@ -56,8 +56,9 @@ class Provenance:
         modules |= {part.factory.partition(":")[0] for part in resolved.parts()}
         source = resolved.source.build()
         files = source.files() if isinstance(source, FileBackedSource) else ()
+        own = (*resolved.trainer.config.libraries, *resolved.cluster.config.libraries)
         return Provenance(
-            libraries=dict(_versions(sorted((*LIBRARIES, *resolved.trainer.config.libraries)))),
+            libraries=dict(_versions(sorted({*LIBRARIES, *own}))),
             plugins={info.name: _described(info) for info in resolved.plugins},
             code=dict(sorted(_code(modules))),
             data={path: fingerprint(path) for path in files},

@@ -3,7 +3,7 @@
 The driver holds the write end of this process's stdin and writes folders to it, a line each. While it lives,
 its descendants are noted; when it is gone, SIGKILL included, those that are left are ended and the folders
 removed. CHILDREN are those that the driver had before: they, and what descends from them, are not its own.
-Ray ends its own processes too, but its agents may take minutes to notice.
+A cluster may end its own processes too, but minutes later.
 """
 
 import contextlib

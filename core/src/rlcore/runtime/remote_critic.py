@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from rlcore.api.batch import TrainBatch
+    from rlcore.api.cluster import Actor
     from rlcore.api.trainer import StepResult, ValueFunction
-    from rlcore.runtime.cluster import Actor
 
 Peers = Sequence[Sequence["Actor"]]
 """For each data-parallel rank of the critic that a train worker asks: the critic workers to ask."""

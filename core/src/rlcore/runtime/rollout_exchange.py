@@ -9,10 +9,11 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rlcore.api.cluster import Actor
 from rlcore.api.errors import RlcoreError, WorkerError
 from rlcore.api.generation import GenerationContext
 from rlcore.engines.client import ended, together
-from rlcore.runtime.cluster import Actor, watched, within
+from rlcore.runtime.actors import watched, within
 from rlcore.runtime.rollout_messages import FromDriver, Message, changed, changes_of
 from rlcore.runtime.rollout_worker import pickled_error
 

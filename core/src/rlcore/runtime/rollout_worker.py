@@ -22,7 +22,7 @@ from rlcore.api.packed import PackedInts
 from rlcore.heap import settle_heap
 from rlcore.rollout.context import TokenizerContext
 from rlcore.rollout.generators import Generators, blamed, check_samples, name_of
-from rlcore.runtime.cluster import BEAT_SECONDS
+from rlcore.runtime.actors import BEAT_SECONDS
 from rlcore.runtime.rollout_messages import FromWorker, Message, changed, changes_of
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rlcore.api.cluster import Cluster
 from rlcore.api.generation import GenerationContext, Generator, GroupGenerator
 from rlcore.engines.client import together
 from rlcore.rollout.generators import Generators, name_of
-from rlcore.runtime.cluster import Cluster
 from rlcore.runtime.rollout_exchange import Call, Exchange
 from rlcore.runtime.rollout_worker import RolloutWorker
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from rlcore.api.cluster import Cluster
 from rlcore.api.errors import EngineError, WorkerError
 from rlcore.api.generation import GenerationClient, GroupScorer
 from rlcore.api.inputs import Input
@@ -22,7 +23,6 @@ from rlcore.rollout.evaluate import Evaluator, NoReward
 from rlcore.rollout.rewards import RewardPool
 from rlcore.rollout.teacher import TeacherEngine, TokenScorer, client_of
 from rlcore.runtime.callbacks import Callbacks
-from rlcore.runtime.cluster import Cluster
 from rlcore.runtime.engines import EngineGroup
 from rlcore.runtime.evals import evaluations
 from rlcore.runtime.evaluations import Evaluations
@@ -30,7 +30,7 @@ from rlcore.runtime.frozen import FrozenGroup
 from rlcore.runtime.loop import Loop
 from rlcore.runtime.placement import Placement, senders
 from rlcore.runtime.prepared import Prepared
-from rlcore.runtime.reaper import scratch
+from rlcore.runtime.reaper import Reaper, scratch
 from rlcore.runtime.rollout_loop import RolloutLoop
 from rlcore.runtime.rollout_workers import RolloutWorkers
 from rlcore.runtime.saved_rollouts import SavedRollouts
@@ -61,6 +61,7 @@ class RunProcesses:
     prepared: Prepared
     state: RunState
     cluster: Cluster
+    reaper: Reaper
     placement: Placement
     console: Display
     generators: RolloutWorkers = field(init=False)
@@ -90,9 +91,9 @@ class RunProcesses:
     async def _run(self, stop: StopSignals) -> str:
         prepared, placement, resolved = self.prepared, self.placement, self.prepared.resolved
         async with contextlib.AsyncExitStack() as stack:
-            stack.enter_context(scratch(self.cluster.reaper))
+            stack.enter_context(scratch(self.reaper))
             self.console.phase("Starting the engines and the train workers")
-            engines = EngineGroup(self.cluster, placement.engines, prepared)
+            engines = EngineGroup(self.cluster, placement.engines, prepared, self.reaper)
             stack.push_async_callback(engines.stop)
             frozen = FrozenGroup(self.cluster, placement.frozen, prepared, engines.spares)
             stack.push_async_callback(frozen.stop)

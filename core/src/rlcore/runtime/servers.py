@@ -9,13 +9,13 @@ from rlcore.api.part import load
 from rlcore.runtime.supervisor import EngineSupervisor, ServerLauncher
 
 if TYPE_CHECKING:
+    from rlcore.api.cluster import Actor, Cluster
     from rlcore.api.engine import EngineLaunch
     from rlcore.compose.resolved import Inference
     from rlcore.engines.client import EngineClient
     from rlcore.engines.client_wire import Capabilities
     from rlcore.engines.publish import Publisher
     from rlcore.engines.supervised_engine import Launcher, ServerRegistry, Spares, SupervisedEngine
-    from rlcore.runtime.cluster import Actor, Cluster
     from rlcore.runtime.placement import Nodes
 
 LOGS = "logs"

@@ -10,15 +10,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rlcore.api.errors import RlcoreError
-from rlcore.runtime.cluster import BEAT_SECONDS, watched, within
+from rlcore.runtime.actors import BEAT_SECONDS, watched, within
 
 if TYPE_CHECKING:
+    from rlcore.api.cluster import Actor
     from rlcore.api.engine import EngineLaunch
     from rlcore.api.part import Part
     from rlcore.api.plugin_file import PluginFile
     from rlcore.engines.client import EngineClient
     from rlcore.engines.process import ServerProcess
-    from rlcore.runtime.cluster import Actor
 
 START_SECONDS = 900.0
 STOP_SECONDS = 30.0

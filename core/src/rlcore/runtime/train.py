@@ -10,13 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-
 from rlcore.api.errors import RunError, Terminated
-from rlcore.runtime.connect import connect
+from rlcore.runtime.connect import connect, opened
 from rlcore.runtime.placement import bundles_of, cpus_of, place
 from rlcore.runtime.prepare import left_out, prepare
-from rlcore.runtime.process_cluster import NO_RAY
 from rlcore.runtime.provenance import Provenance
 from rlcore.runtime.resume import compared, first_state, newest_checkpoint, resumed_state
 from rlcore.runtime.run_folder import run_folder, write_settings
@@ -29,21 +26,17 @@ if TYPE_CHECKING:
     from rlcore.tracking.console import Display
 
 
-def train(
-    resolved: Resolved, *, run_dir: Path, resume: Path | None, ray_address: str | None, console: Display
-) -> Summary:
+def train(resolved: Resolved, *, run_dir: Path, resume: Path | None, console: Display) -> Summary:
     """Run it, in the main thread.
 
     `resume`: the run folder (then `run_dir` is the same) whose newest checkpoint goes on, if there is one.
 
-    Raises `UserError` before any process starts (without Ray, one that imports has started), `RunError`
-    afterwards, and `Terminated` or KeyboardInterrupt for a signal before the processes. In every case it
-    stops everything that it started.
+    Raises `UserError` before the cluster starts processes of the run, `RunError` afterwards, and `Terminated`
+    or KeyboardInterrupt for a signal before the processes. In every case it stops everything that it started.
     """
     begin = time.monotonic()
     parts = (resolved.trainer, resolved.engine)
-    connected = connect(ray_address, gpus=torch.cuda.device_count(), parts=parts)
-    with signals_raise(), connected as cluster_with, _told(console):
+    with signals_raise(), opened(resolved.cluster, parts) as (cluster, reaper), _told(console):
         with run_folder(run_dir, resume is not None) as folder:
             console.phase("Checking the model, the data and the parts")
             checkpoint, note = newest_checkpoint(folder) if resume is not None else (None, None)
@@ -58,12 +51,16 @@ def train(
             if checkpoint is not None and (note := compared(provenance, folder, state.step)):
                 console.note(note)
             write_settings(folder, resolved, provenance, state.step)
-            if ray_address != NO_RAY:
-                console.phase("Starting Ray")
-            cluster = cluster_with(cpus_of(bundles_of(prepared)))
+            console.phase(f"Connecting to the cluster {resolved.cluster.name}")
+            connect(cluster, reaper, cpus=cpus_of(bundles_of(prepared)))
             placement = place(cluster, prepared)
         session = RunProcesses(
-            prepared=prepared, state=state, cluster=cluster, placement=placement, console=console
+            prepared=prepared,
+            state=state,
+            cluster=cluster,
+            reaper=reaper,
+            placement=placement,
+            console=console,
         )
 
         def summary(reason: str) -> Summary:

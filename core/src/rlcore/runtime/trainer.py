@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcore.api.cluster import Actor, ActorThread, Cluster
 from rlcore.api.errors import WorkerError
 from rlcore.network import LOOPBACK
-from rlcore.runtime.cluster import Actor, Cluster, Thread, watched, within
+from rlcore.runtime.actors import watched, within
 from rlcore.runtime.critic_worker import CriticWorker
 from rlcore.runtime.remote_critic import peers_of
 from rlcore.runtime.worker import CRITIC, TrainWorker, UpdateResult, WorkerSetup
@@ -295,13 +296,15 @@ class TrainerGroup:
         for actor in [*self._actors, *self._critics]:
             actor.kill()
 
-    async def _all(self, task: _Task, method: str, arguments: Any, thread: Thread | None = None) -> list[Any]:
+    async def _all(
+        self, task: _Task, method: str, arguments: Any, thread: ActorThread | None = None
+    ) -> list[Any]:
         """The answers of the train workers, in the order of their ranks."""
         given = [arguments(rank) for rank in range(len(self._actors))]
         return await self._answers(task, TRAINING, self._actors, method, given, thread)
 
     async def _of_critics(
-        self, task: _Task, method: str, *arguments: Any, thread: Thread | None = None
+        self, task: _Task, method: str, *arguments: Any, thread: ActorThread | None = None
     ) -> list[Any]:
         """The answers of the workers that have only a critic; none where there are none."""
         given = [arguments] * len(self._critics)
@@ -314,7 +317,7 @@ class TrainerGroup:
         actors: Sequence[Actor],
         method: str,
         arguments: Sequence[Sequence[Any]],
-        thread: Thread | None,
+        thread: ActorThread | None,
     ) -> list[Any]:
         calls = [
             within(

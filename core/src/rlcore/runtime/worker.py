@@ -15,7 +15,7 @@ from rlcore.api.errors import WorkerError
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.heap import keep_memory, settle_heap
-from rlcore.runtime.cluster import BEAT_SECONDS
+from rlcore.runtime.actors import BEAT_SECONDS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -89,7 +89,7 @@ class RankWorker:
 
     def __init__(self, rank: int, plugin_files: Sequence[PluginFile], env: Mapping[str, str]) -> None:
         """`env`: for the libraries that are imported here, torch's OpenMP among them."""
-        # Not Ray's `runtime_env`: a process that Ray has ready would be thrown away for a new one.
+        # Here and not by the cluster, which may have processes ready that it would throw away for new ones.
         os.environ.update(env)
         from rlcore.api.plugin_file import install_plugin_files
 

@@ -12,7 +12,7 @@ import pytest
 from rlcore_cli.main import run
 
 PROGRAM = "from rlcore_cli.main import main; main()"
-QUICK = ["doctor", "--no-ray", "--json"]
+QUICK = ["doctor", "--cluster", "processes", "--json"]
 ENGINE = """
 from collections.abc import Iterable
 from rlcore import Component, Diagnosis, EngineConfig, MissingEngineError, hookimpl
@@ -50,7 +50,7 @@ def in_shell(command: str, **environment: str) -> tuple[int, dict[str, dict[str,
 
 
 def test_on_a_sound_machine_each_line_is_ok(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["doctor", "--no-ray"]) == 0
+    assert run(["doctor", "--cluster", "processes"]) == 0
     out = capsys.readouterr().out
     for what in ("python", "torch", "memory", "open files", "loopback", "plugins"):
         assert f" {what}: " in out
@@ -70,17 +70,16 @@ def test_a_machine_that_is_not_sound(tmp_path: Path) -> None:
     assert "libcudart" in bad["torch"]["found"]
 
 
-def test_ray_is_started_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rlcore_doctor import machine
-
-    monkeypatch.setattr(machine, "START_RAY", "import sys; sys.exit('no sockets left')")
-    (one,) = machine.ray()
-    assert one.found == "does not start: no sockets left"
-    assert "--ray-address none" in one.remedy
-    monkeypatch.setattr(machine, "START_RAY", "import time; time.sleep(60)")
-    monkeypatch.setattr(machine, "RAY_LIMIT_S", 0.2)
-    (one,) = machine.ray()
-    assert one.found == "did not start within 0.2 s"
+def test_only_the_chosen_cluster_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """To ask one may take seconds, and a run has one."""
+    plugin = tmp_path / "mine.py"
+    cluster = ENGINE.replace("EngineConfig", "ClusterConfig").replace("rlcore_engines", "rlcore_clusters")
+    plugin.write_text(cluster)
+    assert run([*QUICK, "--plugin", str(plugin)]) == 0
+    assert not [what for what in lines(capsys.readouterr().out) if what.startswith("cluster")]
+    asked = ["--cluster", "mine", "--cluster.python", "gone", "--plugin", str(plugin)]
+    assert run(["doctor", "--json", *asked]) == 1
+    assert lines(capsys.readouterr().out)["cluster mine"]["found"] == "cannot be used here"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from rlcore import Config, ConfigError, Diagnosis, Kind, PluginError, RlcoreErro
 from rlcore_cli.program import Program
 
 FAILED = 1
-CHOSEN = (Kind.ENGINE, Kind.TRAINER)
+CHOSEN = (Kind.ENGINE, Kind.TRAINER, Kind.CLUSTER)
 """Kinds of which every run has one."""
 
 
@@ -22,7 +22,7 @@ CHOSEN = (Kind.ENGINE, Kind.TRAINER)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--engine", metavar="NAME", help="The engine that runs will have.  [the default one]")
 @click.option("--trainer", metavar="NAME", help="The trainer that runs will have.  [the default one]")
-@click.option("--ray/--no-ray", default=True, help="Start Ray, which takes some seconds.  [start it]")
+@click.option("--cluster", metavar="NAME", help="The cluster that runs will be on.  [the default one]")
 @click.argument("settings", nargs=-1, type=click.UNPROCESSED, metavar="[--KIND.FIELD VALUE]…")
 @click.pass_obj
 def doctor(
@@ -31,21 +31,20 @@ def doctor(
     as_json: bool,
     engine: str | None,
     trainer: str | None,
-    ray: bool,
+    cluster: str | None,
     settings: tuple[str, ...],
 ) -> None:
     """Say whether this machine has what a run needs: each line is ok, or says what to do.
 
-    Settings of engine and trainer are given as to `rlcore train`: --engine.python PATH. The exit code is 1
-    where something would stop a run.
+    Settings of engine, trainer and cluster are given as to `rlcore train`: --engine.python PATH. The exit
+    code is 1 where something would stop a run.
     """
     from rlcore_doctor import machine
 
     given = _given(settings)
-    checks = (*machine.CHECKS, *((machine.ray,) if ray else ()))
-    chosen = {Kind.ENGINE: engine, Kind.TRAINER: trainer}
+    chosen = {Kind.ENGINE: engine, Kind.TRAINER: trainer, Kind.CLUSTER: cluster}
     found = []
-    for one in (*_lines(checks), *_of_plugins(program), *_of_parts(program, chosen, given)):
+    for one in (*_lines(machine.CHECKS), *_of_plugins(program), *_of_parts(program, chosen, given)):
         found.append(one)
         if not as_json:
             click.echo(_line(one))
@@ -94,7 +93,8 @@ def _of_parts(
 ) -> Iterator[Diagnosis]:
     """What the parts say themselves: those that are chosen or default must work, others would only be missed.
 
-    A part whose settings have no defaults is asked where it is chosen.
+    A part whose settings have no defaults is asked where it is chosen; so is a cluster, which may take
+    seconds.
     """
     registry, asked = program.plugins.registry, list[tuple[str, str]]()
     for kind in CHOSEN:
@@ -109,7 +109,9 @@ def _of_parts(
         yield from _diagnosed(f"{kind} {entry.record.name}", config, must=True)
     for entry in registry.entries():
         config_class = getattr(entry.record, "config", Config)
-        if (entry.kind, entry.record.name) in asked or config_class.diagnose is Config.diagnose:
+        if (entry.kind, entry.record.name) in asked or entry.kind is Kind.CLUSTER:
+            continue
+        if config_class.diagnose is Config.diagnose:
             continue
         if not any(field.is_required() for field in config_class.model_fields.values()):
             yield from _diagnosed(f"{entry.kind} {entry.record.name}", config_class(), must=False)
@@ -136,7 +138,7 @@ def _given(words: Sequence[str]) -> dict[str, dict[str, str]]:
         word, equals, value = waiting.pop(0).partition("=")
         kind, dot, field = word.removeprefix("--").replace("-", "_").partition(".")
         if not (word.startswith("--") and dot) or kind not in [one.value for one in CHOSEN]:
-            flags = ["--json", "--engine", "--trainer", "--no-ray"]
+            flags = ["--json", "--engine", "--trainer", "--cluster"]
             near = did_you_mean(word, flags)
             raise ConfigError(f"doctor: found {word!r}, expected {', '.join(flags)} or --engine.FIELD.{near}")
         if not equals and not waiting:

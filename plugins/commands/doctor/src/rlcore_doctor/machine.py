@@ -1,4 +1,4 @@
-"""What is looked at whatever a run is made of: Python, torch, GPUs, Ray, memory, disks, limits, ports."""
+"""What is looked at whatever a run is made of: Python, torch, GPUs, memory, disks, limits, ports."""
 
 from __future__ import annotations
 
@@ -22,15 +22,8 @@ MEMORY_GB, DISK_GB, TEMPORARY_GB, SHARED_GB = 4, 5, 1, 1
 OPEN_FILES = 1024
 """A run with a few engines and reward workers has hundreds of sockets and pipes."""
 NEWEST_PYTHON = (3, 12)
-RAY_LIMIT_S = 90.0
 GPU_LIMIT_S = 20.0
 SHARED = Path("/dev/shm")
-START_RAY = """
-import ray
-ray.init(address="local", num_cpus=1, include_dashboard=False, configure_logging=False, log_to_driver=False)
-print(ray.__version__)
-ray.shutdown()
-"""
 Check = Callable[[], Iterator[Diagnosis]]
 
 
@@ -70,27 +63,6 @@ def gpus() -> Iterator[Diagnosis]:
         yield Diagnosis(what="gpu", found=name)
     if not names:
         yield Diagnosis(what="gpu", found="none: models are small, and train on the CPU")
-
-
-def ray() -> Iterator[Diagnosis]:
-    """Whether a cluster of its own starts."""
-    remedy = "Runs of one machine work with `--ray-address none`; the last line of Ray says why it failed."
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", START_RAY],
-            capture_output=True,
-            text=True,
-            timeout=RAY_LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        yield Diagnosis(what="ray", found=f"did not start within {RAY_LIMIT_S:g} s", remedy=remedy)
-        return
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no reason was given"]
-        yield Diagnosis(what="ray", found=f"does not start: {lines[-1].strip()[:200]}", remedy=remedy)
-        return
-    yield Diagnosis(what="ray", found=f"{done.stdout.split()[-1]}, starts")
 
 
 def memory() -> Iterator[Diagnosis]:

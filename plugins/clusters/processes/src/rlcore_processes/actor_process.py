@@ -17,9 +17,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from rlcore.api.errors import RlcoreError
-from rlcore.fork_server import name_process
-from rlcore.runtime.cluster import THREADS, CallFailed, Thread
+from rlcore import ACTOR_THREADS, ActorThread, CallFailed, RlcoreError, name_process
 
 _CONSTRUCTED = 0
 """The number of the call that makes the object."""
@@ -67,7 +65,7 @@ class Link:
         """Make the actor's object: the first call. If it fails, all other calls fail with it."""
         self._send(pickle.dumps((cls, tuple(arguments)), pickle.HIGHEST_PROTOCOL))
 
-    def call(self, method: str, arguments: Sequence[Any], thread: Thread | None = None) -> Future[Any]:
+    def call(self, method: str, arguments: Sequence[Any], thread: ActorThread | None = None) -> Future[Any]:
         """The answer; see `Actor.call`."""
         answer: Future[Any] = Future()
         answer.set_running_or_notify_cancel()  # the call can't be taken back
@@ -161,7 +159,7 @@ class _Server:
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
-        self._threads = {name: ThreadPoolExecutor(count, name) for name, count in THREADS.items()}
+        self._threads = {name: ThreadPoolExecutor(count, name) for name, count in ACTOR_THREADS.items()}
         self._main: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
     def run(self) -> None:

@@ -7,20 +7,16 @@ import os
 import secrets
 import signal
 import subprocess
-from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from rlcore.api.errors import ConfigError
-from rlcore.fork_server import Forked, ForkServer
-from rlcore.network import LOOPBACK
-from rlcore.runtime import actor_process
-from rlcore.runtime.actor_process import Link, Pickled, listening
-from rlcore.runtime.cluster import Bundle, Thread, watch_processes
-from rlcore.runtime.reaper import Reaper
+from rlcore import ActorThread, Bundle, ConfigError, Forked, ForkServer, watch_processes
+from rlcore_processes import actor_process
+from rlcore_processes.actor_process import Link, Pickled, listening
+from rlcore_processes.config import ProcessesConfig
 
-NO_RAY = "none"
-"""The address of this machine without Ray."""
+LOOPBACK = "127.0.0.1"
 _END_SECONDS = 5.0
 """Seconds that a process may take to end after its connection has ended."""
 
@@ -47,7 +43,7 @@ class ProcessActor:
         actor._link.construct(of, arguments)
         return actor
 
-    def call(self, method: str, *arguments: Any, thread: Thread | None = None) -> Awaitable[Any]:
+    def call(self, method: str, *arguments: Any, thread: ActorThread | None = None) -> Awaitable[Any]:
         """As `Actor.call`."""
         return asyncio.wrap_future(self._link.call(method, arguments, thread))
 
@@ -75,27 +71,39 @@ class ProcessActor:
         return f"its process ended with exit code {code}."
 
 
-@dataclass(frozen=True)
 class ProcessCluster:
-    """This machine as a `Cluster`."""
+    """See `rlcore.Cluster`. A group of bundles is the list of the GPUs of each bundle."""
 
-    server: ForkServer
-    gpus: int
-    reaper: Reaper
-    address: str = NO_RAY
-    here: str = LOOPBACK
+    here = LOOPBACK
+
+    def __init__(self, config: ProcessesConfig) -> None:
+        self.gpus = 0
+        self._server: ForkServer | None = None
+
+    def prepare(self, modules: Sequence[str]) -> None:
+        """Start the fork server, which imports `modules`."""
+        self._server = ForkServer(modules)
+
+    def connect(self, *, cpus: int, gpus: int, remove: Callable[[Path], None]) -> None:
+        """As `Cluster.connect`. CPUs are not counted: the processes share them."""
+        self.gpus = gpus
+
+    def close(self) -> None:
+        """End the fork server, and with it every actor."""
+        if self._server is not None:
+            self._server.close()
 
     async def watch(self, limit_s: float) -> None:
         """As `Cluster.watch`."""
-        await watch_processes({"The fork server": self.server.pid}, limit_s)
+        await watch_processes({"The fork server": self._forks.pid}, limit_s)
 
     def place(self, bundles: Sequence[Bundle], what: str) -> list[list[str]]:
-        """See `Cluster.place`. Returns the GPUs of each bundle; ignores what else uses this machine."""
+        """See `Cluster.place`. It ignores what else uses this machine."""
         need = sum(int(bundle.get("GPU", 0)) for bundle in bundles)
         if need > self.gpus:
             raise ConfigError(
                 f"{what} need {need} GPUs, and this machine has {self.gpus}: lower --ranks or --engines, or "
-                "give a cluster with --ray-address."
+                "choose another --cluster."
             )
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         devices = iter(visible.split(",") if visible else map(str, range(self.gpus)))
@@ -114,8 +122,13 @@ class ProcessCluster:
     ) -> ProcessActor:
         """See `Cluster.actor`. It sees all GPUs of its bundle, unless `gpus` is 0."""
         group, index = bundle
-        return ProcessActor.start(self.server, cls, arguments, group[index] if gpus else ())
+        return ProcessActor.start(self._forks, cls, arguments, group[index] if gpus else ())
 
     def put(self, value: Any) -> Pickled:
         """As `Cluster.put`."""
         return Pickled(value)
+
+    @property
+    def _forks(self) -> ForkServer:
+        assert self._server is not None, "it has been prepared"
+        return self._server

@@ -1,4 +1,4 @@
-"""Ray: a local cluster or a given one, actors placed on it, everything stopped."""
+"""A Ray of the run's own or a given one, actors placed on it, everything stopped."""
 
 from __future__ import annotations
 
@@ -11,18 +11,27 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from rlcore.api.errors import ConfigError, RlcoreError, Terminated, WorkerError
-from rlcore.network import LOOPBACK
-from rlcore.runtime.cluster import THREADS, Bundle, CallFailed, Thread, watch_processes
-from rlcore.runtime.reaper import Reaper
-from rlcore.runtime.signals import terminating
+from rlcore import (
+    ACTOR_THREADS,
+    ActorThread,
+    Bundle,
+    CallFailed,
+    ConfigError,
+    RlcoreError,
+    Terminated,
+    WorkerError,
+    watch_processes,
+)
+from rlcore_ray.config import RayConfig
+
+LOOPBACK = "127.0.0.1"
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -43,10 +52,11 @@ _SOCKET = "r/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
 """The longest path below the folder that Ray is given, as an example."""
 _AUTH_MODE = "RAY_AUTH_MODE"
 _TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
-_LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]", "::1")
+_LOOPBACK_HOSTS = (LOOPBACK, "localhost", "[::1]", "::1")
 _OBJECT_STORE_BYTES = 512 * 2**20
 _HEAD = ("gcs_server", "raylet")
 """The processes that a local cluster can't do without."""
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _START_SECONDS = 120.0
 _CONNECT_SECONDS = 10.0
 
@@ -57,7 +67,7 @@ class RayActor:
 
     handle: Any
 
-    def call(self, method: str, *arguments: Any, thread: Thread | None = None) -> Awaitable[Any]:
+    def call(self, method: str, *arguments: Any, thread: ActorThread | None = None) -> Awaitable[Any]:
         """As `Actor.call`."""
         options = {"concurrency_group": thread} if thread else {}
         return _answer(getattr(self.handle, method).options(**options).remote(*arguments))
@@ -78,15 +88,35 @@ class RayActor:
             ray.kill(self.handle)
 
 
-@dataclass(frozen=True)
 class RayCluster:
-    """A connected Ray. `gpus`: GPUs of the whole cluster; `own`: processes of Ray that are this run's."""
+    """See `rlcore.Cluster`."""
 
-    ray: Any
-    gpus: int
-    address: str | None
-    reaper: Reaper
-    own: Mapping[str, int]
+    def __init__(self, config: RayConfig) -> None:
+        self.gpus = 0
+        self._address = config.address
+        self._own: Mapping[str, int] = {}
+        self._until_closed = contextlib.ExitStack()
+
+    def prepare(self, modules: Sequence[str]) -> None:
+        """Nothing: a worker of Ray imports what it needs."""
+
+    def connect(self, *, cpus: int, gpus: int, remove: Callable[[Path], None]) -> None:
+        """As `Cluster.connect`. A Ray of its own has `cpus` logical CPUs: one for each actor that asks."""
+        for key, value in _ENVIRONMENT.items():
+            os.environ.setdefault(key, value)
+        handlers = {number: signal.getsignal(number) for number in _ENDING}
+        enter = self._until_closed.enter_context
+        folder = enter(_own_folder(remove)) if self._address is None else None
+        self._ray = enter(_connected(self._address, cpus, gpus, folder))
+        # Ray installs handlers of its own; those of the run end it cleanly.
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        self.gpus = int(self._ray.cluster_resources().get("GPU", 0))
+        self._own = _head_processes() if self._address is None else {}
+
+    def close(self) -> None:
+        """Leave Ray; one of its own is shut down, with all its processes."""
+        self._until_closed.close()
 
     def actor(self, cls: type, *arguments: Any, gpus: float, bundle: tuple[Any, int]) -> RayActor:
         """As `Cluster.actor`; each actor takes a CPU of its bundle."""
@@ -101,28 +131,28 @@ class RayCluster:
             "max_task_retries": 0,
             "scheduling_strategy": where,
         }
-        remote = self.ray.remote(concurrency_groups=THREADS)(cls)
+        remote = self._ray.remote(concurrency_groups=ACTOR_THREADS)(cls)
         return RayActor(remote.options(**options).remote(*arguments))
 
     def put(self, value: Any) -> Any:
         """As `Cluster.put`, in Ray's object store."""
-        return self.ray.put(value)
+        return self._ray.put(value)
 
     async def watch(self, limit_s: float) -> None:
         """As `Cluster.watch`."""
-        await watch_processes(self.own, limit_s)
+        await watch_processes(self._own, limit_s)
 
     def place(self, bundles: Sequence[Bundle], what: str) -> Any:
         """A placement group of `bundles`; refused at once when the cluster is too small for it."""
         from ray.util.placement_group import placement_group
 
-        have = self.ray.cluster_resources()
+        have = self._ray.cluster_resources()
         for resource in sorted({key for bundle in bundles for key in bundle}):
             need = sum(bundle.get(resource, 0) for bundle in bundles)
             if need > have.get(resource, 0):
                 raise ConfigError(
                     f"{what} need {need:g} {resource}s, and the Ray cluster has {have.get(resource, 0):g}: "
-                    "lower --ranks or --engines, or give a larger cluster with --ray-address."
+                    "lower --ranks or --engines, or name a larger one by --cluster.address."
                 )
         group = placement_group([dict(bundle) for bundle in bundles], strategy="PACK")
         if not group.wait(_START_SECONDS):
@@ -140,7 +170,7 @@ class RayCluster:
         """The address of each bundle's host, in the order of the placement group's bundles."""
         from ray.util import placement_group_table
 
-        host_of = {node["NodeID"]: str(node["NodeManagerAddress"]) for node in self.ray.nodes()}
+        host_of = {node["NodeID"]: str(node["NodeManagerAddress"]) for node in self._ray.nodes()}
         nodes = placement_group_table(group)["bundles_to_node_id"]
         return [host_of[nodes[index]] for index in range(len(nodes))]
 
@@ -149,7 +179,7 @@ class RayCluster:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         asked = [
-            self.ray.remote(_own_devices)
+            self._ray.remote(_own_devices)
             .options(
                 num_cpus=1,
                 num_gpus=bundle.get("GPU", 0),
@@ -162,27 +192,9 @@ class RayCluster:
         ]
         try:
             with _told():
-                return list(self.ray.get(asked, timeout=_START_SECONDS))
+                return list(self._ray.get(asked, timeout=_START_SECONDS))
         except CallFailed as error:
             raise WorkerError(f"The GPUs of the cluster cannot be numbered: a task {error}") from error
-
-
-@contextlib.contextmanager
-def connect_ray(address: str | None, *, cpus: int, gpus: int, reaper: Reaper) -> Iterator[RayCluster]:
-    """Ray, connected; a local one is shut down at the end, with all its processes.
-
-    `cpus`, `gpus`: of a local cluster; its CPUs are logical ones (one for each actor that asks for one).
-    """
-    for key, value in _ENVIRONMENT.items():
-        os.environ.setdefault(key, value)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, *terminating())}
-    with _own_folder(address, reaper) as folder, _connected(address, cpus, gpus, folder) as ray:
-        # Ray installs handlers of its own; ours end a run cleanly.
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        found = int(ray.cluster_resources().get("GPU", 0))
-        own = _head_processes() if address is None else {}
-        yield RayCluster(ray=ray, gpus=found, address=address, reaper=reaper, own=own)
 
 
 def _head_processes() -> dict[str, int]:
@@ -192,23 +204,20 @@ def _head_processes() -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def _own_folder(address: str | None, reaper: Reaper) -> Iterator[Path | None]:
+def _own_folder(remove: Callable[[Path], None]) -> Iterator[Path]:
     """A folder for the sockets and logs of a local cluster, gone at the end of the run, however it ends.
 
     Ray lets everybody write into its own folders, so they lie in one that nobody else may enter.
     """
-    if address is not None:
-        yield None
-        return
     folder = Path(tempfile.mkdtemp(prefix="rlcore-ray-"))
     if len(str(folder / _SOCKET)) > _MAX_SOCKET_PATH:
         folder.rmdir()
         folder = Path(tempfile.mkdtemp(prefix="rlcore-ray-", dir="/tmp"))
-    reaper.remove(folder)
+    remove(folder)
     try:
         yield folder / "r"
     finally:
-        shutil.rmtree(folder, ignore_errors=True)  # what Ray is still writing, the reaper removes
+        shutil.rmtree(folder, ignore_errors=True)  # what Ray still writes is removed later
 
 
 @contextlib.contextmanager
@@ -276,10 +285,12 @@ def _init(ray: Any, options: Mapping[str, Any], address: str | None) -> None:
         if address is None:
             raise WorkerError(
                 f"Ray could not be started on this machine ({time.monotonic() - begin:.0f} s, in two tries): "
-                f"{reason}. RAY_gcs_server_port_wait_time_s=120 gives it more time; --ray-address none does "
+                f"{reason}. RAY_gcs_server_port_wait_time_s=120 gives it more time; --cluster processes does "
                 "without Ray."
             ) from error
-        raise ConfigError(f"--ray-address {address!r}: no Ray cluster answers there ({reason}).") from error
+        raise ConfigError(
+            f"--cluster.address {address!r}: no Ray cluster answers there ({reason})."
+        ) from error
     except SystemExit as error:  # of a handler that Ray has for SIGTERM meanwhile
         raise Terminated from error
 
@@ -292,7 +303,9 @@ def _require_server(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"--ray-address {address!r}: no Ray cluster answers there ({error}).") from error
+        raise ConfigError(
+            f"--cluster.address {address!r}: no Ray cluster answers there ({error})."
+        ) from error
 
 
 def _own_devices() -> tuple[str, ...]:

@@ -5,18 +5,17 @@ import os
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from rlcore.api.errors import ConfigError, EngineError, WorkerError
-from rlcore.fork_server import ForkServer
-from rlcore.runtime import process_cluster
-from rlcore.runtime.actor_process import Link
-from rlcore.runtime.cluster import CallFailed, within
-from rlcore.runtime.process_cluster import ProcessActor, ProcessCluster
-from rlcore.runtime.reaper import Reaper
+from rlcore import CallFailed, ConfigError, EngineError, WorkerError
+from rlcore.runtime.actors import within
+from rlcore_processes.actor_process import Link
+from rlcore_processes.cluster import ProcessActor, ProcessCluster
+from rlcore_processes.config import ProcessesConfig
 
 LIMIT_S = 30.0
 
@@ -66,15 +65,16 @@ class Counter:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    here = {"PYTHONPATH": str(Path(__file__).parents[3])}  # where the class of an actor is imported from
-    with ForkServer(["rlcore.runtime.actor_process", __name__], here) as made:
+def cluster() -> Iterator[ProcessCluster]:
+    with pytest.MonkeyPatch.context() as patch, closing(ProcessCluster(ProcessesConfig())) as made:
+        patch.syspath_prepend(Path(__file__).parents[4])  # where the class of an actor is imported from
+        made.prepare(["rlcore_processes.actor_process", __name__])
+        made.connect(cpus=1, gpus=0, remove=_nothing)
         yield made
 
 
-@pytest.fixture
-def cluster(server: ForkServer) -> ProcessCluster:
-    return ProcessCluster(server, 0, cast("Reaper", None))
+def _nothing(folder: Path) -> None:
+    """This cluster makes no folder."""
 
 
 @pytest.fixture
@@ -165,8 +165,8 @@ async def test_an_actor_ends_with_its_owner(cluster: ProcessCluster) -> None:
     assert process.wait(LIMIT_S) == 0
 
 
-def test_gpus_are_divided_and_counted(monkeypatch: pytest.MonkeyPatch, server: ForkServer) -> None:
-    cluster = ProcessCluster(server, 4, cast("Reaper", None))
+def test_gpus_are_divided_and_counted(monkeypatch: pytest.MonkeyPatch, cluster: ProcessCluster) -> None:
+    monkeypatch.setattr(cluster, "gpus", 4)
     bundles = [{"CPU": 1.0}, {"CPU": 1.0, "GPU": 2.0}, {"CPU": 1.0, "GPU": 1.0}]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert cluster.place(bundles, "They") == [[], ["0", "1"], ["2"]]
@@ -179,4 +179,3 @@ def test_gpus_are_divided_and_counted(monkeypatch: pytest.MonkeyPatch, server: F
     actor = cluster.actor(Counter, 0, gpus=0.5, bundle=(group, 1))
     assert actor.ask("variable", "CUDA_VISIBLE_DEVICES", limit_s=LIMIT_S) == "4,5"
     actor.kill()
-    assert cluster.address == process_cluster.NO_RAY
