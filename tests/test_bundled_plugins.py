@@ -1,7 +1,7 @@
 """Every bundled part, recipe and command passes `rlcore plugins check`.
 
-Engines and trainers run their suites in their own packages: they start servers and processes. So do bridges;
-here two are checked as a user would check them.
+Engines, trainers and clusters run their suites in their own packages: they start servers and processes. So do
+bridges; here two are checked as a user would check them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from rlcore_testing.filters import scored
 
 MANY = 200_000
 """Parameters of a model that is not tiny any more."""
-HEAVY = (Kind.ENGINE, Kind.TRAINER, Kind.MODEL)
+HEAVY = (Kind.ENGINE, Kind.TRAINER, Kind.CLUSTER, Kind.MODEL)
 WATCH = ("metric", "rollout/reward_mean")
 NEEDS: Mapping[str, Sequence[str]] = {
     "callback adaptive_kl": ("--callback.adaptive-kl.target", "0.1"),

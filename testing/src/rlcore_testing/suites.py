@@ -25,6 +25,7 @@ SUITES: Mapping[str, str] = {
     Kind.FILTER: "rlcore_testing.filters:FilterConformance",
     Kind.ENGINE: "rlcore_testing.engines:EngineConformance",
     Kind.TRAINER: "rlcore_testing.trainers:TrainerConformance",
+    Kind.CLUSTER: "rlcore_testing.clusters:ClusterConformance",
     Kind.SOURCE: "rlcore_testing.sources:SourceConformance",
     Kind.PRODUCER: "rlcore_testing.producers:ProducerConformance",
     Kind.MODEL_HOOK: "rlcore_testing.model_hooks:ModelHookConformance",
