@@ -16,7 +16,7 @@ def test_a_column_that_nobody_gave() -> None:
     for kept in (batch, batch.select([1, 0]), pickle.loads(pickle.dumps(batch))):
         with pytest.raises(PluginError) as caught:
             kept.per_token["makr"]
-        assert str(caught.value).startswith("The batch has no column 'makr' beside ")
+        assert str(caught.value).startswith("The batch has no column 'makr', only ")
         assert "loss_mask, mark" in str(caught.value)
         with pytest.raises(PluginError):
             kept.per_sample["makr"]

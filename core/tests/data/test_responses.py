@@ -126,7 +126,7 @@ def test_what_cannot_be_told_is_refused_by_name() -> None:
             Prompt(prompt_id="row-3", text=(USER,)), late
         )
     with pytest.raises(
-        DataError, match=r"'row-3': the chat template begins the assistant's message otherwise"
+        DataError, match=r"'row-3': the chat template begins an assistant's message in another way"
     ):
         encode(Characters("odd"), (USER,), SAID)
     with pytest.raises(ModelError, match="no eos_token"):

@@ -20,8 +20,8 @@ class Columns(dict[str, Tensor]):
 
     def __missing__(self, name: str) -> Tensor:
         raise PluginError(
-            f"The batch has no column '{name}' beside {', '.join(sorted(self))}; core adds those that the "
-            "config of a part needs, and a generator others by Sample.extras."
+            f"The batch has no column '{name}', only {', '.join(sorted(self))}; name it in the `needs` of "
+            "the part's config, or let the generator give it in Sample.extras."
         )
 
 

@@ -76,8 +76,8 @@ class ResponseEncoder:
             whole = self._render(prompt, messages[: place + 1], generation=False)
             if not whole.startswith(asked):
                 raise DataError(
-                    f"The prompt {prompt.prompt_id!r}: the chat template begins the assistant's message "
-                    "otherwise than it asks for one, so what to train on cannot be told."
+                    f"The prompt {prompt.prompt_id!r}: the chat template begins an assistant's message "
+                    "in another way than its generation prompt does, so it is not clear what to train on."
                 )
             if not (chats and asked.startswith(chats[-1].whole)):
                 chats.append(_Chat(asked=asked))

@@ -57,7 +57,7 @@ class Task(ABC):
         if not train or not held_out:
             raise DataError(
                 f"The task {self.name!r} has {len(train)} prompts to train on and {len(held_out)} held out;"
-                f" both must have some: more digits, a larger size or another held_out share give them."
+                f" both must have some: set more digits, a larger size or another held_out share."
             )
         return Prompts(train=train, held_out={self.name: held_out})
 

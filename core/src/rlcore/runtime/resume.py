@@ -63,8 +63,8 @@ def compared(now: Provenance, run_dir: Path, step: int) -> str | None:
     for path, fingerprint in now.data.items():
         if then.data.get(path, fingerprint) != fingerprint:
             raise CheckpointError(
-                f"{path}: its content has changed since the run was started, and the run's place in it means "
-                "nothing now; bring the old file back, or start a new run."
+                f"{path}: its content has changed since the run was started, so the run's place in it is "
+                "lost; bring the old file back, or start a new run."
             )
     return now.changes(then)
 

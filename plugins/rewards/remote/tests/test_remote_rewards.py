@@ -219,7 +219,7 @@ async def test_a_failure_is_a_status_of_the_group(server: Server) -> None:
 
 
 def test_a_frozen_model_answers_no_posts() -> None:
-    with pytest.raises(ValidationError, match="a frozen model answers no such posts"):
+    with pytest.raises(ValidationError, match="a frozen model answers no such requests"):
         RemoteConfig(url="frozen:judge")
 
 

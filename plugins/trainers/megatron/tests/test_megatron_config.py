@@ -103,8 +103,8 @@ MODELS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         {"model_type": "kimi_k2", "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config"}},
         {},
         "--model: found model_type 'kimi_k2', which transformers knows only by code from the model's "
-        "repository, and that is not run; where the model is one of another type by its architecture, as "
-        "Kimi-K2 is deepseek_v3, write that type into a copy of its config.json, without auto_map.",
+        "repository, and rlcore does not run such code; if the architecture is that of another type "
+        "(Kimi-K2 is deepseek_v3), write that type into a copy of config.json, without auto_map.",
     ),
 ]
 

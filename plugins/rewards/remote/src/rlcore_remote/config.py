@@ -44,7 +44,7 @@ class RemoteConfig(EachConfig):
     def _is_a_url(cls, url: object) -> object:
         if isinstance(url, str) and frozen_name(url) is not None:
             raise ValueError(
-                "expected a URL, for a frozen model answers no such posts; judge or reward_model asks it"
+                "expected a URL: a frozen model answers no such requests; take judge or reward_model"
             )
         return url
 
