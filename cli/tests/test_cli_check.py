@@ -35,7 +35,7 @@ def rlcore_rewards() -> Iterable[Component]:
 
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("RLCORE_PLUGINS", "")
+    monkeypatch.setenv("RLCORE_PLUGINS", "files")
     file = tmp_path / "mine.py"
     file.write_text(PLUGIN)
     return str(file)
@@ -95,7 +95,7 @@ def test_prompts_are_those_of_the_data(
 def test_bad_input(
     args: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RLCORE_PLUGINS", "")
+    monkeypatch.setenv("RLCORE_PLUGINS", "files")
     assert run(["plugins", "check", *args]) == 2
     assert said in capsys.readouterr().err
 

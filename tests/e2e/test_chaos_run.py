@@ -16,9 +16,9 @@ from inputs import chats, make_model, write_jsonl
 
 from rlcore.api.run_config import RunConfig
 from rlcore.api.types import Prompt
-from rlcore.data.config import FileConfig
 from rlcore.data.cursor import PromptCursor
-from rlcore.data.files import FileSource
+from rlcore_files.config import FileConfig
+from rlcore_files.source import FileSource
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(1500)]
 

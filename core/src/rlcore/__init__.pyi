@@ -145,6 +145,7 @@ from .api.part_config import (
     BatchConfig as BatchConfig,
     ClusterConfig as ClusterConfig,
     CorrectionConfig as CorrectionConfig,
+    DataConfig as DataConfig,
     EngineConfig as EngineConfig,
     FilterConfig as FilterConfig,
     GroupConfig as GroupConfig,
@@ -312,6 +313,16 @@ from .config.toml import (
 from .config_facts import (
     EXPERT_FIELDS as EXPERT_FIELDS,
     expert_count as expert_count,
+)
+
+# --- tools for sources ---
+from .data.source_mix import (
+    Portion as Portion,
+    SourceMix as SourceMix,
+)
+from .data.urls import (
+    is_url as is_url,
+    open_file as open_file,
 )
 
 # --- tools for rewards, generators and commands ---

@@ -12,8 +12,8 @@ from rlcore.compose.select import select
 from rlcore.compose.selection import Selection
 from rlcore.config import layers
 from rlcore.config.layers import Layer
-from rlcore.data.config import FileConfig
 from rlcore.plugins.loader import Plugins, Switches, load
+from rlcore_files.config import FileConfig
 from rlcore_toolkit import machine
 
 Choose = Callable[..., Selection]

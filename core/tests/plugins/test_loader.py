@@ -33,7 +33,7 @@ def versions(plugins: Plugins) -> dict[str, str]:
 def test_core_registers_its_own_parts_through_its_own_hooks() -> None:
     plugins = loaded()
     assert not plugins.registry.names(Kind.ENGINE), "engines are plugins"
-    assert plugins.registry.names(Kind.SOURCE) == ["add", "copy", "file", "reverse", "sort"]
+    assert plugins.registry.names(Kind.SOURCE) == ["add", "copy", "reverse", "sort"]
     assert [(info.name, info.dist) for info in plugins.infos] == [("core", "rlcore")]
     assert set(versions(plugins)) == {"core"}
 
@@ -115,6 +115,11 @@ BROKEN = {
         "from rlcore.api.part_config import FilterConfig as Own\n@hookimpl\ndef rlcore_rewards():\n"
         "    yield Component(name='x', factory='x:y', summary='x', config=type('OwnConfig', (Own,), {}))",
         "expected a class derived from rlcore.api.part_config.RewardConfig",
+    ),
+    "data source": (
+        "@hookimpl\ndef rlcore_sources():\n"
+        "    yield Source(name='x', factory='x:y', summary='x', task=False)",
+        "a source is either a task, or has a config derived from rlcore.DataConfig",
     ),
     "suggests": (
         "@hookimpl\ndef rlcore_rewards():\n"
@@ -254,11 +259,33 @@ def test_a_plugin_file_that_clashes_is_refused(install: Install, tmp_path: Path)
         _ = load(Switches(only=("mine",), files=(tmp_path / "own.py",))).registry
 
 
+DATA = """
+from rlcore import DataConfig
+@hookimpl
+def rlcore_sources():
+    yield Source(name="{name}", factory="x:y", summary="rows", config=DataConfig, task=False)
+"""
+
+
+def test_the_source_behind_data_is_found_by_what_it_is(install: Install) -> None:
+    install("mine", DATA.format(name="rows"))
+    assert loaded("mine").registry.data_source("--data").record.name == "rows"
+    with pytest.raises(PluginError, match=r"^--data: no plugin offers a source that reads data\.$"):
+        loaded().registry.data_source("--data")
+    install("yours", DATA.format(name="table"))
+    with pytest.raises(PluginError) as caught:
+        loaded("mine", "yours").registry.data_source("--data")
+    assert str(caught.value) == (
+        "--data: a source that reads data is offered by two plugins, mine (rlcore-mine 1.2.3) and yours "
+        "(rlcore-yours 1.2.3); switch one off with -p no:mine or -p no:yours."
+    )
+
+
 def test_a_miss_says_what_exists(install: Install) -> None:
     with pytest.raises(PluginError) as caught:
         loaded().registry.find(Kind.SOURCE, "copie", "--task")
     assert str(caught.value) == (
-        "--task: found 'copie', expected one of add, copy, file, reverse, sort. Did you mean 'copy'?"
+        "--task: found 'copie', expected one of add, copy, reverse, sort. Did you mean 'copy'?"
     )
     with pytest.raises(PluginError, match="no plugin offers any loss"):
         loaded().registry.find(Kind.LOSS, "ppo", "--loss")

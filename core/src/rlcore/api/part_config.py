@@ -1,9 +1,9 @@
 """What a part's config tells core about the part.
 
 A config class derives from the base class of its kind. The kinds without a base here (generator, model,
-source, tracker) derive from `rlcore.Config`, or from `PartConfig` where they may object to a run. What holds
-for every setting of the part is a class variable. What depends on settings is a method or a property, which a
-config overrides.
+tracker, and a source that is a task) derive from `rlcore.Config`, or from `PartConfig` where they may object
+to a run. What holds for every setting of the part is a class variable. What depends on settings is a method
+or a property, which a config overrides.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -84,6 +84,23 @@ class ProducerConfig(PartConfig):
     def suits(cls, trains_on: TrainsOn, asynchronous: bool) -> bool:
         """Whether it makes the rollouts of such a run."""
         return trains_on in cls.trains_on and cls.asynchronous in (None, asynchronous)
+
+
+class DataConfig(PartConfig):
+    """Kind `source`, for the source behind `--data` (a `rlcore.Source` that is no task)."""
+
+    path: str | tuple[str, ...] = Field(description="what --data says; several where it is repeated")
+
+    shared: ClassVar[frozenset[str]] = frozenset()
+    """Settings that hold for the files of `--eval` too, unless these say otherwise."""
+
+    @classmethod
+    def path_complaint(cls, paths: Sequence[str]) -> str | None:
+        """Why the source cannot read `paths`, as a sentence after `--data: `; None: nothing is wrong.
+
+        rlcore asks when it reads the flags. So a file may be looked for, and a server may not.
+        """
+        return None
 
 
 class BatchConfig(GroupConfig):

@@ -98,7 +98,11 @@ class ModelFamily(Component):
 
 @dataclass(frozen=True, kw_only=True)
 class Source(Component):
-    """A prompt source. `task`: `--task NAME` chooses it; False: it is the source behind `--data`."""
+    """A prompt source.
+
+    `task`: `--task NAME` chooses it. False: it is the source behind `--data`, whose config derives from
+    `rlcore.DataConfig`; a run has one such source.
+    """
 
     task: bool = True
 

@@ -15,7 +15,9 @@ from rlcore.api.types import Json, Messages, Prompt
 class Prompts:
     """What a source offers: prompts to train on, and named held-out sets to evaluate on.
 
-    Both may be lazy sequences, in any order. Core shuffles them with an exact, resumable cursor.
+    Both may be lazy sequences, in any order. Core shuffles them with an exact, resumable cursor. A sequence
+    with an attribute `blocks` (lengths of runs of prompts, such as the row groups of a file) is read block by
+    block. A `rlcore.SourceMix` is drawn from by the weights of its portions.
     """
 
     train: Sequence[Prompt]

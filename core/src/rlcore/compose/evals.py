@@ -10,17 +10,9 @@ from typing import Any
 from rlcore.api.config import NAME
 from rlcore.api.errors import ConfigError
 from rlcore.api.part import Part, RewardPart
+from rlcore.api.part_config import DataConfig
 from rlcore.api.records import Kind
-from rlcore.compose.lookup import (
-    DATA,
-    DATA_SOURCE,
-    TASK,
-    find_entry,
-    find_file,
-    find_task,
-    strongest,
-    text_of,
-)
+from rlcore.compose.lookup import DATA, TASK, find_data, find_entry, find_task, strongest, text_of
 from rlcore.config import layers
 from rlcore.config.evals import EvalConfig
 from rlcore.config.layers import Layer, Setting
@@ -49,7 +41,7 @@ class EvalSet:
     def flat(self) -> dict[str, Any]:
         """Its settings by their dotted names."""
         table = f"{EVAL}.{self.name}"
-        if self.source.name == DATA_SOURCE:
+        if isinstance(self.source.config, DataConfig):
             flat = {f"{table}.{DATA}": self.source.config.model_dump(mode="json")["path"]}
         else:
             flat = {f"{table}.{TASK}": self.source.name}
@@ -163,7 +155,7 @@ def _source(key: str, setting: Setting, registry: Registry) -> Entry:
     if not key.endswith(f".{DATA}"):
         return find_task(registry, key, setting, "name a file with --eval NAME=PATH")
     text_of(key, setting)  # one file: a set is no mix
-    return find_file(registry, key, setting)
+    return find_data(registry, key, setting)
 
 
 def lost_tables(layer: Layer, given: Sequence[Layer]) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlcore.api.config import flag_name
+from rlcore.api.config import NAME, flag_name
 from rlcore.api.errors import ConfigError, did_you_mean
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.records import Kind
@@ -34,7 +34,6 @@ from rlcore.compose.selection import Selection
 from rlcore.config import layers
 from rlcore.config.evals import EvalConfig
 from rlcore.config.layers import Layer
-from rlcore.data.locations import Location
 from rlcore.plugins.registry import LIST_KINDS, Entry, Registry
 
 CHOICES: Mapping[str, str] = {
@@ -69,6 +68,7 @@ OF_EVERY_SET = tuple(key for key in EvalConfig.model_fields if key != "max_token
 otherwise.
 """
 
+_NAMED = re.compile(rf"{NAME.pattern}=.+", re.DOTALL)
 _PARTS = (Kind.GENERATOR, Kind.ENGINE, Kind.CLUSTER)
 _ALL_PROMPTS = 2**31 - 1
 
@@ -157,11 +157,16 @@ def _named(layer: Layer) -> Layer:
     sets = [*values.pop(EVAL, [])]
     paths = values.pop("data", [])
     for path in [paths] if isinstance(paths, str) else paths:
-        sets.append(path if Location.parse(path).name else f"{_name_of(path)}={path}")
+        sets.append(path if _has_name(path) else f"{_name_of(path)}={path}")
     if "task" in values:
         task = values.pop("task")
         sets.append(f"{task}={task}")
     return replace(layer, values={**values, EVAL: sets} if sets else values)
+
+
+def _has_name(path: str) -> bool:
+    """Whether it is NAME=PATH. A file whose own name has a `=` is none."""
+    return not Path(path).exists() and _NAMED.fullmatch(path) is not None
 
 
 def _name_of(path: str) -> str:

@@ -5,14 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rlcore.api.errors import ConfigError
-from rlcore.api.records import Kind, Source
+from rlcore.api.part_config import DataConfig
+from rlcore.api.records import Kind
 from rlcore.config.layers import Layer, Setting
-from rlcore.data.locations import check_locations
 from rlcore.plugins.registry import Entry, Registry
 
 DATA, TASK = "data", "task"
-DATA_SOURCE = "file"
-"""The name of the source behind `--data PATH`."""
 
 
 def text_of(key: str, setting: Setting) -> str:
@@ -54,19 +52,28 @@ def find_source(registry: Registry, given: Sequence[Layer]) -> Entry | None:
     if choice is None:
         return registry.default(Kind.SOURCE)
     key, setting = choice
-    return find_file(registry, key, setting) if key == DATA else find_task(registry, key, setting)
+    if key == DATA:
+        return find_data(registry, key, setting)
+    return find_task(registry, key, setting)
 
 
-def find_file(registry: Registry, key: str, setting: Setting) -> Entry:
-    """The source that reads files. Raises `ConfigError` where the files do not exist."""
-    check_locations(setting.value, setting.layer.at(key))
-    return registry.find(Kind.SOURCE, DATA_SOURCE, setting.layer.at(key))
+def find_data(registry: Registry, key: str, setting: Setting) -> Entry:
+    """The source behind `--data`. Raises `UserError`, also where it cannot read what the setting names."""
+    at, given = setting.layer.at(key), setting.value
+    entry = registry.data_source(at)
+    paths = [given] if isinstance(given, str) else given
+    if not isinstance(paths, list | tuple) or not all(isinstance(path, str) for path in paths):
+        raise ConfigError(f"{at}: found {given!r}, expected a path, or a list of paths.")
+    assert issubclass(entry.config, DataConfig), "the registry has checked it"
+    if complaint := entry.config.path_complaint(paths):
+        raise ConfigError(f"{at}: {complaint}")
+    return entry
 
 
 def find_task(registry: Registry, key: str, setting: Setting, instead: str = "use --data PATH") -> Entry:
     """The task that `key` names. Raises `UserError`; `instead`: what to do with a source that is no task."""
     entry = find_entry(registry, Kind.SOURCE, key, setting)
-    if isinstance(entry.record, Source) and not entry.record.task:
+    if entry.is_data_source:
         raise ConfigError(f"{setting.layer.at(key)}: {entry.record.name!r} is no task; {instead}.")
     return entry
 

@@ -8,13 +8,12 @@ from typing import Any
 
 from rlcore.api.errors import ConfigError
 from rlcore.api.part import Part, RewardPart
-from rlcore.api.part_config import ProducerConfig
+from rlcore.api.part_config import DataConfig, ProducerConfig
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.engine_groups import ENGINE_GROUP
 from rlcore.compose.evals import EvalChoice, EvalSet
-from rlcore.compose.lookup import DATA_SOURCE
 from rlcore.compose.resolved import ModelChoice, Resolved
 from rlcore.compose.roles import role_fields
 from rlcore.compose.run_checks import checked
@@ -24,12 +23,6 @@ from rlcore.config import layers
 from rlcore.config.evals import EvalConfig
 from rlcore.config.layers import Setting
 from rlcore.plugins.registry import Entry
-
-SHARED_KEYS = ("_key", "chat_template")
-"""Endings of the settings that say how to read a row of a file.
-
-`--eval` files inherit them from the run's.
-"""
 
 
 def resolve(selection: Selection, plugin_files: Iterable[PluginFile] = ()) -> Resolved:
@@ -126,9 +119,9 @@ def resolve_evals(selection: Selection, settings: Mapping[str, Setting]) -> tupl
 
 def _eval(choice: EvalChoice, run_source: Entry | None, settings: Mapping[str, Setting]) -> EvalSet:
     table = choice.table
-    if run_source is not None and run_source.record.name == choice.source.record.name == DATA_SOURCE:
-        shared = [key for key in choice.source.config.model_fields if key.endswith(SHARED_KEYS)]
-        inherited = {f"{table}.source.{key}": settings.get(f"source.{key}") for key in shared}
+    source = choice.source.config
+    if choice.source == run_source and issubclass(source, DataConfig):
+        inherited = {f"{table}.source.{key}": settings.get(f"source.{key}") for key in sorted(source.shared)}
         settings = {**{key: value for key, value in inherited.items() if value is not None}, **settings}
     parts = {kind: resolve_part(entry, settings, f"{table}.{kind}") for kind, entry in choice.parts.items()}
     return EvalSet(

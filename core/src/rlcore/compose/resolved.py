@@ -11,6 +11,7 @@ from rlcore.api.part_config import (
     BatchConfig,
     ClusterConfig,
     CorrectionConfig,
+    DataConfig,
     EngineConfig,
     FilterConfig,
     GroupConfig,
@@ -22,7 +23,6 @@ from rlcore.api.plugin_file import PluginFile
 from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.evals import EvalSet
-from rlcore.compose.lookup import DATA_SOURCE
 from rlcore.config import toml
 from rlcore.plugins.registry import PluginInfo
 
@@ -163,7 +163,7 @@ class Resolved(Inference):
     def flat(self) -> dict[str, Any]:
         """Every setting by its dotted name. A file with these values gives the same run."""
         flat: dict[str, Any] = {"algo": self.algorithm, "model": self.model.name}
-        if self.source.name == DATA_SOURCE:
+        if isinstance(self.source.config, DataConfig):
             flat["data"] = self.source.config.model_dump(mode="json")["path"]
         else:
             flat["task"] = self.source.name
@@ -182,7 +182,7 @@ class Resolved(Inference):
         if self.trains_on is TrainsOn.ROLLOUTS:
             flat |= self._flat_of_rollouts()
         flat |= self.source.flat("source")
-        if self.source.name == DATA_SOURCE:
+        if isinstance(self.source.config, DataConfig):
             del flat["source.path"]
         flat |= _flat_list(Kind.MODEL_HOOK, self.model_hooks)
         flat |= _flat_list(Kind.TRACKER, self.trackers) | _flat_list(Kind.CALLBACK, self.callbacks)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlcore.api.errors import ConfigError
 from rlcore.api.inputs import TrainsOn
-from rlcore.api.records import Algorithm, Kind, Source
+from rlcore.api.records import Algorithm, Kind
 from rlcore.compose import evals, frozen, models
 from rlcore.compose.lookup import (
     bare_name,
@@ -99,7 +99,7 @@ def default_choices(registry: Registry, source: Entry | None = None) -> Layer:
     There is a default reward for tasks only. It compares with the label, and a task's label is the exact
     answer.
     """
-    is_task = source is not None and isinstance(source.record, Source) and source.record.task
+    is_task = source is not None and not source.is_data_source
     kinds = (Kind.GENERATOR, Kind.ENGINE, Kind.TRAINER, Kind.CLUSTER, *((Kind.REWARD,) if is_task else ()))
     defaults = {kind.value: entry.record.name for kind in kinds if (entry := registry.default(kind))}
     return listed(Layer(label="default", values=defaults))

@@ -17,7 +17,7 @@ from rlcore.api.run_config import RunConfig
 from rlcore.compose.engine_groups import ENGINE_GROUP
 from rlcore.compose.evals import EVAL, EvalChoice
 from rlcore.compose.frozen import FROZEN
-from rlcore.compose.lookup import DATA_SOURCE, strongest
+from rlcore.compose.lookup import strongest
 from rlcore.compose.models import FoundModel
 from rlcore.compose.roles import role_of
 from rlcore.config import layers
@@ -148,7 +148,7 @@ class Selection:
         if key in LIST_KINDS:
             return " ".join(self._names(KINDS[key])) or None
         source = self.entries.get(Kind.SOURCE)
-        if key == "data" or (key == "task" and source and source.record.name == DATA_SOURCE):
+        if key == "data" or (key == "task" and source and source.is_data_source):
             return None
         entry = self.entries.get(KINDS[key])
         return entry.record.name if entry else None
@@ -232,7 +232,7 @@ class Selection:
         return False
 
     def chosen_otherwise(self) -> dict[str, str]:
-        """Field without a flag → the choice that says it: the `path` of the source `file`, by `data`."""
+        """Field without a flag → the choice that says it: the `path` of the source behind `--data`."""
         sources = {f"{Kind.SOURCE}.path": ("data", self.entries.get(Kind.SOURCE))}
         sources |= {
             f"{evaluation.table}.source.path": (f"{evaluation.table}.data", evaluation.source)
@@ -241,7 +241,7 @@ class Selection:
         return {
             hidden: choice
             for hidden, (choice, entry) in sources.items()
-            if entry is not None and entry.record.name == DATA_SOURCE
+            if entry is not None and entry.is_data_source
         }
 
     def known(self) -> list[str]:

@@ -10,7 +10,9 @@ from rlcore.api.errors import DataError, ModelError
 from rlcore.api.tokens import text_ids
 from rlcore.api.types import Messages, Prompt
 from rlcore.data.prompt_tokenizer import PromptTokenizer
-from rlcore.data.rows import ASSISTANT, TRAIN
+
+ASSISTANT, TRAIN = "assistant", "train"
+"""The role of the messages to learn, and the key that says which of them (`Prompt.responses`)."""
 
 CHECKED_AHEAD = 1000
 """Prompts whose responses `ResponseEncoder.check` looks at; a later one that does not fit is left out."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from rlcore.api.hookspecs import hookimpl
 from rlcore.api.records import Component, Source
 from rlcore.config.producers import AsynchronousConfig, OfflineConfig, SynchronousConfig
-from rlcore.data.config import AddConfig, DigitsConfig, FileConfig
+from rlcore.data.config import AddConfig, DigitsConfig
 
 
 @hookimpl
@@ -47,14 +47,7 @@ def rlcore_trackers() -> Iterable[Component]:
 
 @hookimpl
 def rlcore_sources() -> Iterable[Source]:
-    """The prompt file and the procedural tasks."""
-    yield Source(
-        name="file",
-        factory="rlcore.data.files:FileSource",
-        summary="prompts from a .jsonl or .parquet file",
-        config=FileConfig,
-        task=False,
-    )
+    """The procedural tasks."""
     yield Source(
         name="copy",
         factory="rlcore.data.tasks:Copy",

@@ -11,6 +11,7 @@ from rlcore.api.part_config import (
     AdvantageConfig,
     ClusterConfig,
     CorrectionConfig,
+    DataConfig,
     EngineConfig,
     FilterConfig,
     LossConfig,
@@ -158,6 +159,19 @@ class Entry:
         """The class of its settings."""
         return config_of(self.kind, self.component.config)
 
+    @property
+    def is_data_source(self) -> bool:
+        """Whether it is a source behind `--data`."""
+        return isinstance(self.record, Source) and not self.record.task
+
+
+def _clash(what: str, one: Entry, other: Entry) -> str:
+    first, second = one.provider, other.provider
+    return (
+        f"{what} is offered by two plugins, {first.name} ({first}) and {second.name} ({second}); switch one "
+        f"off with -p no:{first.name} or -p no:{second.name}."
+    )
+
 
 def config_of(kind: Kind, config: type[Config]) -> type[Config]:
     """The config class of a part: `config`, or the base of its kind for a part that names none."""
@@ -209,6 +223,8 @@ def _check_component(kind: Kind, record: Component) -> str | None:
         isinstance(record.config, type) and issubclass(record.config, base)
     ):
         return f"config {record.config!r}, expected a class derived from {base.__module__}.{base.__name__}"
+    if isinstance(record, Source) and record.task == issubclass(record.config, DataConfig):
+        return "a source is either a task, or has a config derived from rlcore.DataConfig"
     parts = PART_KINDS if isinstance(record, ModelFamily | Source) else ()
     known = {*RUN_FIELDS, *(kind.value for kind in parts)}
     for key in record.suggests:
@@ -235,7 +251,9 @@ class Registry:
         for entry in entries:
             offers.setdefault((entry.kind, entry.record.name), []).append(entry)
         self._entries = {key: found[0] for key, found in offers.items() if len(found) == 1}
-        self._clashes = {key: _clash(*found[:2]) for key, found in offers.items() if len(found) > 1}
+        self._clashes = {
+            key: _clash(f"{key[0]} {key[1]!r}", *found[:2]) for key, found in offers.items() if len(found) > 1
+        }
         for key, found in offers.items():
             if key in self._clashes and any(entry.provider.is_file for entry in found):
                 raise PluginError(self._clashes[key])  # whoever names a file means it
@@ -265,6 +283,18 @@ class Registry:
     def defaults(self, kind: Kind) -> tuple[Entry, ...]:
         """All default parts of a kind that may have several."""
         return tuple(entry for entry in self.entries(kind) if entry.component.default)
+
+    def data_source(self, asked: str) -> Entry:
+        """The source behind `--data`. `asked`: as for `find`.
+
+        Raises `PluginError` where no plugin offers one, or two do.
+        """
+        found = [entry for entry in self.entries(Kind.SOURCE) if entry.is_data_source]
+        if not found:
+            raise PluginError(f"{asked}: no plugin offers a source that reads data.{self.broken_note()}")
+        if len(found) > 1:
+            raise PluginError(f"{asked}: {_clash('a source that reads data', *found[:2])}")
+        return found[0]
 
     def find(self, kind: Kind, name: str, asked: str) -> Entry:
         """The entry of `name`. `asked`: the flag or the key of a file, for the error.
@@ -297,11 +327,3 @@ class Registry:
             return clashes
         said = "; ".join(f"{plugin.dist} {plugin.version} ({plugin.error})" for plugin in self.broken)
         return f" It may be in a plugin that failed to load: {said}.{clashes}"
-
-
-def _clash(first: Entry, second: Entry) -> str:
-    one, other = first.provider, second.provider
-    return (
-        f"{first.kind} {first.record.name!r} is offered by two plugins, {one.name} ({one}) and "
-        f"{other.name} ({other}); switch one off with -p no:{one.name} or -p no:{other.name}."
-    )

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from rlcore.api.errors import CheckpointError
 from rlcore.api.sources import FileBackedSource
 from rlcore.api.types import parse_json
+from rlcore.data.urls import open_file
 from rlcore.disk import replace_file
 from rlcore.plugins.registry import is_file
 
@@ -140,9 +141,7 @@ def _whole_lines(path: Path) -> list[bytes]:
 
 def fingerprint(path: str) -> str:
     """`SIZE:SHA-256` of a file here or behind a URL, the hash over its first and its last `HASHED_BYTES`."""
-    from rlcore.data.storage import opened
-
-    with opened(path) as file:
+    with open_file(path) as file:
         hashed = hashlib.sha256(file.read(HASHED_BYTES))
         size = file.seek(0, io.SEEK_END)
         file.seek(max(0, size - HASHED_BYTES))

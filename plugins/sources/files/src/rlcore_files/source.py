@@ -6,13 +6,21 @@ from dataclasses import replace
 from functools import partial
 from pathlib import PurePath
 
-from rlcore.api.errors import DataError
-from rlcore.api.sources import Prompts, content_hash, content_share
-from rlcore.api.types import Json, Messages, Prompt
-from rlcore.data.config import FileConfig
-from rlcore.data.lazy import LazyPrompts, chosen, sliced
-from rlcore.data.locations import Location
-from rlcore.data.rows import (
+from rlcore import (
+    DataError,
+    Json,
+    Messages,
+    Portion,
+    Prompt,
+    Prompts,
+    SourceMix,
+    content_hash,
+    content_share,
+)
+from rlcore_files.config import FileConfig
+from rlcore_files.lazy import LazyPrompts, chosen, sliced
+from rlcore_files.locations import Location
+from rlcore_files.rows import (
     Row,
     answer_text,
     kind_of,
@@ -24,8 +32,7 @@ from rlcore.data.rows import (
     value,
     whole_chat,
 )
-from rlcore.data.source_mix import Portion, SourceMix
-from rlcore.data.storage import row_file
+from rlcore_files.storage import row_file
 
 _Parse = Callable[[Row, str, str], Prompt]
 """(row, where it stands, prompt id) → the prompt."""

@@ -13,11 +13,11 @@ import pytest
 
 from rlcore.api.errors import DataError
 from rlcore.api.sources import Prompts
-from rlcore.data.config import FileConfig
 from rlcore.data.cursor import PromptCursor
-from rlcore.data.files import FileSource
-from rlcore.data.lazy import LazyPrompts
 from rlcore.data.source_mix import SourceMix
+from rlcore_files.config import FileConfig
+from rlcore_files.lazy import LazyPrompts
+from rlcore_files.source import FileSource
 
 ROWS = [{"prompt": f"q{number}", "label": number} for number in range(60)]
 

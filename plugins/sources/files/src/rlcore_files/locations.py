@@ -8,18 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlcore.api.config import NAME
-from rlcore.api.errors import ConfigError
+from rlcore import is_url
 
-_NAMED = re.compile(rf"({NAME.pattern})=(.+)", re.DOTALL)
+_NAMED = re.compile(r"([a-z][a-z0-9_]*)=(.+)", re.DOTALL)
 _WEIGHTED = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)", re.DOTALL)
 _SLICED = re.compile(r"(.+)\[(-?\d*):(-?\d*)(?::(\d*))?\]", re.DOTALL)
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://")
-
-
-def is_url(path: str) -> bool:
-    """Whether `path` is for fsspec: `s3://…`, `memory://…`, `file://…`."""
-    return _URL.match(path) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +49,9 @@ class Location:
             raise ValueError("a weight, and the step of a slice, must be above 0")
         return cls(path=path, name=name, rows=rows, weight=1.0 if weight is None else weight)
 
-    def complaint(self) -> str | None:
-        """Why it cannot be read, as the end of a sentence; None: nothing is wrong.
-
-        A URL is not looked up yet.
-        """
-        return None if is_url(self.path) or Path(self.path).is_file() else "which is no file"
+    def may_exist(self) -> bool:
+        """Whether it is a file. A URL is not looked up yet."""
+        return is_url(self.path) or Path(self.path).is_file()
 
     def absolute(self) -> Location:
         """The same with an absolute path."""
@@ -92,17 +82,3 @@ def absolute_all(given: str | tuple[str, ...]) -> str | tuple[str, ...]:
     """For a field's validator: the same locations with absolute paths."""
     paths = tuple(str(one.absolute()) for one in parse_all(given))
     return paths[0] if isinstance(given, str) else paths
-
-
-def check_locations(given: object, at: str) -> None:
-    """Raises `ConfigError` where the setting `at` names no file. `given`: a text, or a list of texts."""
-    texts = [given] if isinstance(given, str) else given
-    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        raise ConfigError(f"{at}: found {given!r}, expected a path, or a list of paths.")
-    try:
-        locations = parse_all(texts)
-    except ValueError as error:
-        raise ConfigError(f"{at}: found {', '.join(map(repr, texts))}: {error}.") from error
-    for one in locations:
-        if complaint := one.complaint():
-            raise ConfigError(f"{at}: found {one.path!r}, {complaint}.")

@@ -11,8 +11,8 @@ import pytest
 from pydantic import ValidationError
 
 from rlcore.api.errors import DataError
-from rlcore.data.config import FileConfig
-from rlcore.data.files import FileSource
+from rlcore_files.config import FileConfig
+from rlcore_files.source import FileSource
 
 
 def write(path: Path, rows: list[Any]) -> Path:

@@ -14,15 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any, Never
 
-from rlcore.api.errors import DataError
-from rlcore.api.types import Json
-from rlcore.data.locations import is_url
-
-_PACKAGES = {
-    **{"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"},
-    **{"smb": "smbprotocol", "sftp": "paramiko", "hf": "huggingface_hub"},
-}
-"""Protocol of a URL → the package that fsspec needs for it."""
+from rlcore import DataError, Json, is_url, open_file
 
 _GROUPS_KEPT = 2
 """Decoded row groups of a parquet file that stay in memory."""
@@ -77,45 +69,10 @@ def row_file(path: str) -> RowFile:
     raise DataError(f"{path}: expected a name that ends in .jsonl or .parquet.")
 
 
-def opened(path: str) -> IO[bytes]:
-    """The file, opened for reading; fsspec opens URLs. Raises `DataError`."""
-    try:
-        return _remote(path) if is_url(path) else Path(path).open("rb")
-    except DataError:
-        raise
-    except FileNotFoundError as error:
-        # fsspec raises it for whatever went wrong, a refused connection too, with the reason behind it
-        if error.__cause__ is not None and not isinstance(error.__cause__, FileNotFoundError):
-            raise DataError(f"{path}: cannot be read: {_line(error.__cause__)}") from error
-        raise DataError(f"{path}: no such file.") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}.") from error
-    except Exception as error:  # each file system has errors of its own, such as botocore's
-        raise DataError(f"{path}: cannot be read: {type(error).__name__}: {_line(error)}") from error
-
-
 def _kept_open(owner: RowFile, path: str) -> IO[bytes]:
     """The file, which is closed when `owner` is garbage-collected."""
-    file = opened(path)
+    file = open_file(path)
     weakref.finalize(owner, file.close)
-    return file
-
-
-def _remote(path: str) -> IO[bytes]:
-    try:
-        import fsspec
-    except ImportError as error:
-        raise DataError(f"{path}: a URL needs fsspec; pip install fsspec.") from error
-    try:
-        system, inner = fsspec.core.url_to_fs(path)
-    except ImportError as error:
-        package = _PACKAGES.get(path.partition("://")[0])
-        raise DataError(
-            f"{path}: {_line(error).rstrip('.')}" + (f"; pip install {package}." if package else ".")
-        ) from error
-    except ValueError as error:
-        raise DataError(f"{path}: fsspec knows no such URL: {_line(error)}") from error
-    file: IO[bytes] = system.open(inner, "rb")
     return file
 
 
@@ -130,7 +87,7 @@ class JsonLines(RowFile):
         self._file: IO[bytes] | None = None
 
     def rows(self) -> Iterator[Located]:
-        with opened(self.path) as lines:
+        with open_file(self.path) as lines:
             place = 0
             for number, line in enumerate(self._guarded(lines), 1):
                 if self._text(line, number).strip():

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.api.errors import ConfigError
-from rlcore.data.config import FileConfig
-from rlcore.data.locations import Location, check_locations, parse_all
+from rlcore_files.config import FileConfig
+from rlcore_files.locations import Location, parse_all
 
 
 @pytest.mark.parametrize(
@@ -40,24 +39,26 @@ def test_a_file_of_an_odd_name_is_that_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("nowhere.jsonl", "found 'nowhere.jsonl', which is no file"),
-        ("a.jsonl:0.5", "a weight needs a name"),
-        ("a=b.jsonl:0", "must be above 0"),
-        (["a.jsonl", "b=b.jsonl"], "need a name each"),
+        (["nowhere.jsonl"], "found 'nowhere.jsonl', which is no file."),
+        (["a=nowhere.jsonl[:3]:2", "b=s3://bucket/a.jsonl"], "found 'nowhere.jsonl', which is no file."),
+        (["a.jsonl:0.5"], "found 'a.jsonl:0.5': a weight needs a name, NAME=a.jsonl:0.5."),
+        (["a=b.jsonl:0"], "must be above 0"),
+        (
+            ["a.jsonl", "b=b.jsonl"],
+            "found 'a.jsonl', 'b=b.jsonl': several sources need a name each",
+        ),
         (["b=a.jsonl", "b=b.jsonl"], "need a name each"),
-        (3, "expected a path"),
         ([], "expected a path"),
     ],
 )
-def test_refused_in_one_sentence(given: object, said: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        check_locations(given, "--data")
-    assert str(caught.value).startswith("--data: ")
-    assert said in str(caught.value)
+def test_refused_in_one_sentence(given: list[str], said: str) -> None:
+    complaint = FileConfig.path_complaint(given)
+    assert complaint is not None
+    assert said in complaint
 
 
 def test_a_url_is_asked_later() -> None:
-    check_locations("s3://bucket/a.jsonl", "--data")
+    assert FileConfig.path_complaint(["s3://bucket/a.jsonl"]) is None
 
 
 def test_a_config_finds_its_files_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

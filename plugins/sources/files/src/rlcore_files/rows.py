@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore.api.errors import DataError
-from rlcore.api.types import Json, Messages, parse_json
-from rlcore.data.config import FileConfig
+from rlcore import DataError, Json, Messages, parse_json
+from rlcore_files.config import FileConfig
 
 ASSISTANT = "assistant"
 TRAIN = "train"

@@ -9,9 +9,9 @@ from typing import overload
 
 import numpy as np
 
-from rlcore.api.types import Json, Prompt
-from rlcore.data.locations import Location
-from rlcore.data.storage import Located, RowFile
+from rlcore import Json, Prompt
+from rlcore_files.locations import Location
+from rlcore_files.storage import Located, RowFile
 
 Read = Callable[[Json, str, int], Prompt]
 """(row, where it stands, its number) → the prompt. Raises `DataError` where the row is malformed."""

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from rlcore.api.errors import DataError
-from rlcore.data.config import DigitsConfig, FileConfig
-from rlcore.data.files import FileSource
+from rlcore.data.config import DigitsConfig
 from rlcore.data.tasks import Reverse
+from rlcore_files.config import FileConfig
+from rlcore_files.source import FileSource
 
 USER, SAID = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}
 TRAINED = {**SAID, "train": True}
