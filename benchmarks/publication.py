@@ -59,7 +59,9 @@ PYTHON = "RLCORE_SGLANG_PYTHON"
 Engines = Callable[[str], Engine]
 """An engine by its way of publication."""
 LOCAL = ("shared_memory", "disk", "delta", "broadcast")
-SGLANG = ("tensor", "disk", "delta", "broadcast")
+BY_HANDLE = "tensor, by handle"
+"""As where train worker and engine share a device."""
+SGLANG = (BY_HANDLE, "tensor", "disk", "delta", "broadcast")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +116,8 @@ class Bench:
     async def row(self, way: str, repeats: int) -> Row:
         """Medians of `repeats` publications, after a first one."""
         publisher = _publisher(self.engine(way), self.folder / way, self.model)
+        if way == BY_HANDLE:
+            publisher = publisher.feeding(1).beside([0])
         seconds: list[tuple[float, float]] = []
         name, sent, peaks = self.engine(way).name, 0, list[int]()
         for version in range(repeats + 1):
@@ -152,6 +156,7 @@ class Bench:
             nonlocal sent
             loop, made = asyncio.get_running_loop(), publisher.pieces(self.weights.tensors(), **FIRST)
             while (piece := await loop.run_in_executor(worker, next, made, None)) is not None:
+                piece = replace(piece, by_rank={0: piece.content})
                 in_bytes = BF16 * sum(torch.Size(shape).numel() for shape in piece.bucket.shapes)
                 sent += 4 * -(-len(piece.content) // 3) if isinstance(piece.content, bytes) else in_bytes
                 yield piece
@@ -259,7 +264,8 @@ def main() -> None:
         return LocalEngine(LocalConfig.model_validate(given))
 
     def sglang(way: str) -> Engine:
-        given = {"python": args.sglang_python, "publish": way, "bucket_mb": args.bucket_mb}
+        publish = way.partition(",")[0]
+        given = {"python": args.sglang_python, "publish": publish, "bucket_mb": args.bucket_mb}
         return SglangEngine(SglangConfig.model_validate(given))
 
     for name in args.sizes:

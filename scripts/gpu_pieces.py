@@ -125,32 +125,45 @@ def _nccl_rank(rank: int, port: int, queue: Any) -> None:
     dist.destroy_process_group()
 
 
-def ipc(_work: Path) -> Figures:
-    """A tensor read by another process through its handle: CUDA IPC, or shared memory on a CPU."""
+def ipc(work: Path) -> Figures:
+    """Weights by handle, CUDA IPC or shared memory on a CPU: to readers, one of which dies, and to SGLang.
+
+    SGLang, where it is installed, is on the GPU of the trainer and takes each publication in this way.
+    """
     import torch
-    import torch.multiprocessing as mp
 
+    from rlcore.checksums import checksum
+    from rlcore_sglang.publish import TensorPublisher
+    from rlcore_sglang.testing.payload_reader import PayloadReader
+
+    side = 1 << (13 if on_gpu() else 9)
     place = "cuda" if on_gpu() else "cpu"
-    count = 1 << (28 if on_gpu() else 20)
-    tensor = torch.randint(0, 1 << 20, (count,), device=place, dtype=torch.int32)
-    context = mp.get_context("spawn")
-    sent, got = context.SimpleQueue(), context.SimpleQueue()
-    reader = context.Process(target=_read_handle, args=(sent, got))
-    reader.start()
+    named = {f"layer.{number}": torch.randn(side, side, device=place) for number in range(4)}
+    sizes = {"root": work, "dtype": "fp32", "bucket_bytes": 4 * side * side, "checks": False}
+    empty, publisher = _used(), TensorPublisher(**sizes).feeding(1)
+    reader, dying = PayloadReader(), PayloadReader()
     begin = time.perf_counter()
-    sent.put(tensor)
-    total = got.get()
-    seconds = time.perf_counter() - begin
-    reader.join(60)
-    assert total == int(tensor.sum()), "the other process read other numbers"
-    assert int(tensor[0]) == -1, "what the other process wrote is not seen here: it had a copy"
-    return {"by": "CUDA IPC" if on_gpu() else "shared memory", "MB": tensor.nbytes / 1e6, "s": seconds}
+    for (name, tensor), piece in zip(named.items(), _pieces(publisher, named), strict=True):
+        assert reader.take(piece.content) == {name: checksum(tensor.cpu())}, "it read other numbers"
+        found = {"KB a bucket by HTTP": len(piece.content) / 1e3}
+    seconds, left = time.perf_counter() - begin, _used() - empty
+    assert left < 4 * side * side, "the memory of a publication stays"
+    for piece in _pieces(publisher, named):
+        dying.take(piece.content, keeps=True)
+        dying.kill()
+        break
+    reader.kill()
+    figures = {"by": "CUDA IPC" if on_gpu() else "shared memory", "s": seconds, **found}
+    figures["kept for a server that died, bytes"] = _used() - empty
+    python = _sglang_python()
+    if python is None:
+        return {**figures, "publication": "not shown: SGLang is not installed"}
+    flags = ("--engine.python", python, "--steps", "2", "--engine.publish", "tensor")
+    return {**figures, **_run(work, *flags, engine="sglang")}
 
 
-def _read_handle(sent: Any, got: Any) -> None:
-    tensor = sent.get()
-    tensor[0] = -1
-    got.put(int(tensor.sum()))
+def _pieces(publisher: Any, named: dict[str, Any]) -> Iterable[Any]:
+    return publisher.pieces(named.items(), sends=True, tells=True)  # type: ignore[no-any-return]
 
 
 def sleep(work: Path) -> Figures:
@@ -325,16 +338,22 @@ def _table(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 def sglang(work: Path) -> Figures:
     """The demo with SGLang, and how far its log-probs are from the trainer's."""
-    python = os.environ.get("RLCORE_SGLANG_PYTHON", sys.executable)
-    # found, not imported: on a CPU it imports only beside the stand-ins that the engine's launcher brings
-    found = "import importlib.util, sys; sys.exit(importlib.util.find_spec('sglang') is None)"
-    if subprocess.run([python, "-c", found]).returncode:
-        raise NeedsGpuError(f"SGLang is not installed in {python}")
+    python = _sglang_python()
+    if python is None:
+        raise NeedsGpuError("SGLang is not installed")
     steps = "20" if on_gpu() else "2"
     return _run(work, "--engine.python", python, "--steps", steps, engine="sglang")
 
 
 # --- what they share -----------------------------------------------------------------------------------
+
+
+def _sglang_python() -> str | None:
+    """The interpreter that has SGLang; None: there is none."""
+    python = os.environ.get("RLCORE_SGLANG_PYTHON", sys.executable)
+    # found, not imported: on a CPU it imports only beside the stand-ins that the engine's launcher brings
+    found = "import importlib.util, sys; sys.exit(importlib.util.find_spec('sglang') is None)"
+    return None if subprocess.run([python, "-c", found]).returncode else python
 
 
 def _model(work: Path) -> Path:

@@ -98,7 +98,7 @@ async def test_two_ranks_compute_what_one_does(two_ranks: str, of_one_rank: tupl
         same(await seen(client), of_one_rank[0])
 
 
-@pytest.mark.parametrize("way", ["tensor", "broadcast", "disk"])
+@pytest.mark.parametrize("way", ["tensor", "handles", "broadcast", "disk"])
 async def test_new_weights_reach_both_ranks(
     two_ranks: str, of_one_rank: tuple[Seen, ...], tiny_models: tuple[Path, Path], tmp_path: Path, way: str
 ) -> None:
@@ -119,10 +119,12 @@ def publisher_of(way: str, root: Path, model: Path) -> Publisher:
         root=root, dtype="fp32", bucket_bytes=BUCKET_BYTES, backend="gloo", limit_s=REQUEST_LIMIT_S
     )
     broadcast.connect(lambda call, *rest: call_in_thread(lambda: getattr(broadcast.sender, call)(*rest)))
+    tensor = TensorPublisher(root=root, dtype="fp32", bucket_bytes=BUCKET_BYTES)
     ways: dict[str, Publisher] = {
         "broadcast": broadcast,
         "disk": DiskPublisher(root=root, dtype="fp32", model_path=model),
-        "tensor": TensorPublisher(root=root, dtype="fp32", bucket_bytes=BUCKET_BYTES),
+        "handles": tensor.feeding(RANKS).beside([0] * RANKS),
+        "tensor": tensor,
     }
     return ways[way]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -135,7 +135,7 @@ async def test_a_replacement_gets_what_the_trainer_has(launcher: Launcher, tmp_p
     at = 1
 
     def streamed(version: int) -> WeightsLocation:
-        async def source() -> Pieces:
+        async def source(_ranks: Sequence[int]) -> Pieces:
             if version != at:
                 raise OutdatedError("others")
             for piece in publisher.pieces(tensors, sends=True, tells=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,10 @@ class Source:
         self.made = 0
         self.fault = fault
         self.closed = 0
+        self.ranks: list[tuple[int, ...]] = []
 
-    async def pieces(self) -> Pieces:
+    async def pieces(self, ranks: Sequence[int]) -> Pieces:
+        self.ranks.append(tuple(ranks))
         try:
             for number in range(COUNT):
                 if number == self.fault:
@@ -67,10 +69,12 @@ async def test_a_piece_is_made_when_all_have_asked_for_it() -> None:
         with pytest.raises(StopAsyncIteration):
             await end
     assert await names(stream.alone()) == ["0", "1", "2", "3"]
+    assert await names(stream.alone((1,))) == ["0", "1", "2", "3"]
+    assert source.ranks == [(), (), (1,)]
     slow.close()
     fast.close()
     await stream.close()
-    assert source.closed == 2
+    assert source.closed == 3
 
 
 @pytest.mark.parametrize("taken", [0, 1, 3])

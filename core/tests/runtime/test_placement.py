@@ -19,7 +19,16 @@ from rlcore.api.part_config import EngineConfig
 from rlcore.engines.client import EngineClient
 from rlcore.engines.supervised_engine import Spares
 from rlcore.runtime.connect import opened
-from rlcore.runtime.placement import Placement, bundles_of, check_frozen, check_ways, cpus_of, place, senders
+from rlcore.runtime.placement import (
+    Placement,
+    bundles_of,
+    check_frozen,
+    check_ways,
+    cpus_of,
+    place,
+    senders,
+    sources_of,
+)
 from rlcore.runtime.prepare import prepare
 from rlcore.runtime.prepared import FrozenModel, Prepared
 from rlcore.runtime.servers import Servers
@@ -120,7 +129,14 @@ def on_gpus(prepared: Prepared, flags: dict[str, Any], algorithm: str = "grpo", 
     """The run of `flags` on a machine with GPUs, where SGLang generates."""
     models = tuple(FrozenModel(name=f"f{number}", path="/model", fields={}) for number in range(frozen))
     resolved = run_of(algorithm, {"engine": "sglang", **flags})
-    return replace(prepared, resolved=resolved, evals=(), gpu=True, frozen=models)
+    return replace(
+        prepared,
+        resolved=resolved,
+        evals=(),
+        gpu=True,
+        frozen=models,
+        engine_fields=resolved.engine_fields,
+    )
 
 
 SPLIT = {"placement": "split"}
@@ -223,6 +239,50 @@ def test_an_engine_of_64_gpus_on_nodes_of_8(prepared: Prepared) -> None:
     assert [slot.devices for slot in nodes] == [tuple(map(str, range(8)))] * 8
     assert len({slot.host for slot in nodes}) == 8
     assert nodes[0].is_here
+
+
+TENSOR = {"engine.publish": "tensor"}
+
+
+def test_each_engine_rank_takes_weights_from_the_worker_on_its_gpu(prepared: Prepared) -> None:
+    """In the order of SGLang's ranks, which is that of the devices that a server sees."""
+    mixed = [(HERE, 3), (THERE, 1), (HERE, 2), (THERE, 0), (HERE, 0), (HERE, 1)]
+    run = on_gpus(prepared, {"ranks": 6, "engines": 2, "sglang.tp_size": "2", **TENSOR})
+    found = place(cast("Cluster", Hosts(mixed)), run)
+    assert sources_of(found, run) == [(0, 1), (2, 3)]
+    publisher = run.resolved.engine.build().publisher(weights_dir="", model_path="", dtype="fp32")
+    assert senders(found, publisher, sources_of(found, run)) == {0, 1, 2, 3}
+    spanning = on_gpus(
+        prepared, {"ranks": 4, "engines": 1, "sglang.tp_size": "4", "sglang.nnodes": "2", **TENSOR}
+    )
+    over_two = place(cast("Cluster", Hosts([(THERE, 1), (THERE, 0), (HERE, 1), (HERE, 0)])), spanning)
+    assert sources_of(over_two, spanning) == [(0, 1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"ranks": 2, "engine.publish": "broadcast"},
+        {"ranks": 4, "sglang.pp_size": "2", **TENSOR},
+        {"ranks": 2, "sglang.dp_size": "2", **TENSOR},
+        {"ranks": 2, "engine_url": ("http://127.0.0.1:1",), **TENSOR},
+        {**SPLIT, "ranks": 1, "engines": 1, **TENSOR},
+    ],
+    ids=["way", "stages", "replicas", "foreign", "apart"],
+)
+def test_no_handles_where_an_engine_cannot_take_them(prepared: Prepared, flags: dict[str, Any]) -> None:
+    run = on_gpus(prepared, flags)
+    bundles = bundles_of(run)
+    found = place(cast("Cluster", Hosts([(HERE, number) for number in range(len(bundles))])), run)
+    assert sources_of(found, run) == []
+
+
+def test_without_gpus_a_host_is_the_device(prepared: Prepared) -> None:
+    run = replace(on_gpus(prepared, {"engines": 2, "sglang.tp_size": "2", **TENSOR}), gpu=False)
+    workers, engines = [slot(THERE), slot(HERE), slot(HERE)], [(slot(HERE),), (slot(THERE),)]
+    placement = Placement(workers=workers, engines=engines, frozen=[])
+    assert sources_of(placement, run) == [(1, 1), (0, 0)]
+    assert sources_of(replace(placement, workers=workers[1:]), run) == [], "one engine is far: all by value"
 
 
 def test_an_engine_process_is_on_one_host(prepared: Prepared) -> None:

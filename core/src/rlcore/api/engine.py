@@ -145,6 +145,10 @@ class Engine(Generic[C]):
         """
         return ()
 
+    def takes_handles(self, fields: Mapping[str, Any]) -> bool:
+        """Whether each rank of an engine with `fields` takes weights by a handle to memory of its device."""
+        return False
+
     def room(self, size: int) -> int:
         """The most bytes that its publisher's folder holds, for weights of `size` bytes."""
         return int(load("rlcore.engines.publish_file:disk_room", self.name)(size))

@@ -345,14 +345,19 @@ class EngineClient:
         body = {"path": path, "weight_version": str(version), "flush_cache": flush}
         await self._update("/update_weights_from_delta", body)
 
-    async def update_from_tensor(self, payload: str, *, version: int | None, flush: bool = True) -> None:
+    async def update_from_tensor(
+        self, payload: str | Sequence[str], *, version: int | None, flush: bool = True
+    ) -> None:
         """One flattened bucket; `version` is given with the last one.
 
-        Stands between `begin_weight_update` and `end_weight_update`.
+        `payload`: of each rank of the server, in order, or one for all. Stands between `begin_weight_update`
+        and `end_weight_update`.
         """
         ranks = (await self.capabilities()).tensor_ranks
+        payloads = [payload] * ranks if isinstance(payload, str) else list(payload)
+        assert len(payloads) == ranks, f"{len(payloads)} payloads for {ranks} ranks"
         body = {
-            "serialized_named_tensors": [payload] * ranks,
+            "serialized_named_tensors": payloads,
             "load_format": "flattened_bucket",
             "flush_cache": flush and version is not None,
             **({} if version is None else {"weight_version": str(version)}),

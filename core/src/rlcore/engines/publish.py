@@ -38,6 +38,11 @@ class Publisher(Protocol):
     is_by_host: ClassVar[bool]
     """Whether engines take them from their own host: a rank on each host sends, else only the first rank."""
 
+    @property
+    def sources(self) -> Sequence[int]:
+        """Of one engine: for each of its ranks, the train rank on its device (`beside`); empty: none is."""
+        ...
+
     def write(
         self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
     ) -> WeightsLocation:
@@ -61,6 +66,16 @@ class Publisher(Protocol):
 
     async def directory(self, location: WeightsLocation) -> str:
         """In the driver: a folder with the whole of `location` as `model.safetensors`."""
+        ...
+
+    def beside(self, sources: Sequence[int]) -> Publisher:
+        """In the driver: the same for one engine, which has these `sources`."""
+        ...
+
+    def feeding(self, readers: int) -> Publisher:
+        """For a train worker: the same, with that many ranks of engines on the worker's device that take
+        weights from it.
+        """
         ...
 
     def connect(self, ask: AskTrainer, here: str | None = None) -> None:
@@ -98,6 +113,14 @@ class FilePublisher:
 
     root: Path
     dtype: str
+    sources: Sequence[int] = ()
+
+    def beside(self, sources: Sequence[int]) -> Publisher:
+        return replace(self, sources=tuple(sources)) if sources else self
+
+    def feeding(self, readers: int) -> Publisher:
+        """The same: how many read makes no difference."""
+        return self
 
     def connect(self, ask: AskTrainer, here: str | None = None) -> None:
         """Does nothing: the files say everything."""
@@ -238,9 +261,9 @@ async def publish(
     if publisher.is_streamed:
         made = publisher.pieces(named, sends=True, tells=True)
 
-        async def source() -> Pieces:
+        async def source(_ranks: Sequence[int]) -> Pieces:
             while (piece := await asyncio.to_thread(next, made, None)) is not None:
-                yield piece
+                yield replace(piece, by_rank={0: piece.content})
 
         stream = WeightStream(source, len(clients))
         shares = [stream.share() for _ in clients]

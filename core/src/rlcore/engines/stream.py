@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,12 +15,14 @@ from rlcore.engines.bucket import Bucket
 class Piece:
     """One bucket of a version.
 
-    `content`: how the publisher passes the tensors on, for the driver. `checksums`: Hugging Face name →
+    `content`: how the publisher passes the tensors on, for the driver. `by_rank`: that of each train rank
+    that sends, for engines that take it from the ranks on their own devices. `checksums`: Hugging Face name →
     `rlcore.checksum`, if the engine tells its own. `is_last`: no other piece follows.
     """
 
     bucket: Bucket
     content: Any = None
+    by_rank: Mapping[int, Any] = field(default_factory=dict)
     checksums: Mapping[str, str] = field(default_factory=dict)
     is_last: bool = False
 
@@ -35,11 +37,13 @@ class OutdatedError(EngineError):
 class WeightStream:
     """One version of the trainer's weights. `source` begins to make its pieces anew at each call.
 
+    Its argument are the ranks that send; none: all that may.
+
     Engines that load it at the same time take a `share` each. A piece is made once, after all engines have
     taken up the one before, so that at most one piece exists. A single engine takes the stream `alone`.
     """
 
-    def __init__(self, source: Callable[[], Pieces], shares: int) -> None:
+    def __init__(self, source: Callable[[Sequence[int]], Pieces], shares: int) -> None:
         """`shares`: how many will be taken; each must be closed."""
         self._source = source
         self._pieces: Pieces | None = None
@@ -47,9 +51,9 @@ class WeightStream:
         self._turn: asyncio.Future[Piece | None] = asyncio.get_running_loop().create_future()
         self._making: asyncio.Task[None] | None = None
 
-    def alone(self) -> Pieces:
-        """All pieces, for one engine."""
-        return self._source()
+    def alone(self, ranks: Sequence[int] = ()) -> Pieces:
+        """All pieces, for one engine, from `ranks`; none: from all that may send."""
+        return self._source(ranks)
 
     def share(self) -> Share:
         """The share of one engine."""
@@ -86,7 +90,7 @@ class WeightStream:
 
     async def _make(self, turn: asyncio.Future[Piece | None]) -> None:
         if self._pieces is None:
-            self._pieces = self._source()
+            self._pieces = self._source(())
         try:
             turn.set_result(await anext(self._pieces, None))
         except Exception as error:  # who waits for the piece raises it

@@ -263,7 +263,9 @@ class SupervisedEngine:
         if location.stream is None:
             await self._give(server, location, keep_cache)
             return
-        async with contextlib.aclosing(location.stream.alone()) as pieces:
+        assert self._publisher is not None, "weights are given to who takes them"
+        ranks = sorted(set(self._publisher.sources))
+        async with contextlib.aclosing(location.stream.alone(ranks)) as pieces:
             await self._give(server, replace(location, pieces=pieces), keep_cache)
 
     async def check(self, ask: Callable[[EngineClient], Awaitable[None]]) -> None:

@@ -41,8 +41,17 @@ LOOKS_S = 1.0
 class EngineGroup:
     """The supervised engines, and the weights' way into all of them."""
 
-    def __init__(self, cluster: Cluster, places: Sequence[Nodes], prepared: Served, reaper: Reaper) -> None:
-        """`places`: where each engine starts that this run starts itself."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        places: Sequence[Nodes],
+        prepared: Served,
+        reaper: Reaper,
+        sources: Sequence[Sequence[int]] = (),
+    ) -> None:
+        """`places`: where each engine starts that this run starts itself. `sources`: for each of them, the
+        train ranks on the devices of its ranks (`rlcore.runtime.placement.sources_of`); empty: none.
+        """
         from rlcore.engines import external
         from rlcore.engines.external import ExternalLauncher
         from rlcore.engines.fleet import Fleet
@@ -75,7 +84,7 @@ class EngineGroup:
             self._servers.supervised(
                 f"Engine {index}",
                 one,
-                self.publisher,
+                self.publisher.beside(sources[index] if sources else ()),
                 registry=self._listed(index) if index < own else None,
                 lags=index >= own,
             )
@@ -192,7 +201,7 @@ class EngineGroup:
             return
         trainer, version = self._trainer, location.version
         assert trainer is not None, "connected before the first publication"
-        stream = WeightStream(lambda: trainer.pieces(version), engines)
+        stream = WeightStream(lambda ranks: trainer.pieces(version, ranks), engines)
         try:
             yield replace(location, stream=stream)
         finally:

@@ -21,6 +21,10 @@ Nodes = tuple[BundleSlot, ...]
 """The slots of one engine, one for each of its nodes. Requests go to the first node."""
 
 
+_NO_DEVICE: Mapping[bool, tuple[str, ...]] = {True: (), False: ("",)}
+"""The devices of a slot that names none, by whether the run has GPUs: a CPU's is the memory of its host."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Placement:
     """A slot for each train worker, each worker that has only a critic, each frozen model and each rollout
@@ -270,8 +274,40 @@ def _by_engine(slots: Sequence[BundleSlot], nodes: int) -> list[Nodes]:
     return [tuple(slots[start : start + nodes]) for start in range(0, len(slots), nodes)]
 
 
-def senders(placement: Placement, publisher: Publisher) -> frozenset[int]:
-    """The ranks from which engines take new weights: the first one, or the first on each engine's host."""
+def sources_of(placement: Placement, prepared: Prepared) -> list[tuple[int, ...]]:
+    """For each engine, the train rank on the device of each of its ranks. On a CPU the host is the device.
+
+    Empty unless every engine takes weights by handle and every rank of an engine shares its device.
+    """
+    engine = prepared.resolved.engine.build()
+    fields = [prepared.fields_of(number) for number in range(len(placement.engines))]
+    if not all(engine.takes_handles(own) for own in fields):
+        return []
+    held: dict[tuple[str, str], int] = {}
+    for rank, slot in enumerate(placement.workers):
+        for device in slot.devices or _NO_DEVICE[prepared.gpu]:
+            held.setdefault((slot.host, device), rank)
+    wanted = [
+        [
+            (slot.host, device)
+            for slot in nodes
+            for device in slot.devices or _NO_DEVICE[prepared.gpu] * (engine.devices(own) // len(nodes))
+        ]
+        for nodes, own in zip(placement.engines, fields, strict=True)
+    ]
+    if not all(places and held.keys() >= set(places) for places in wanted):
+        return []
+    return [tuple(held[place] for place in places) for places in wanted]
+
+
+def senders(
+    placement: Placement, publisher: Publisher, sources: Sequence[Sequence[int]] = ()
+) -> frozenset[int]:
+    """The ranks from which engines take new weights: the first one, the first on each engine's host, or all
+    `sources`.
+    """
+    if sources:
+        return frozenset(rank for ranks in sources for rank in ranks)
     if not publisher.is_by_host:
         return frozenset({0})
     hosts = [slot.host for slot in placement.workers]

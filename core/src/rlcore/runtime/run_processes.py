@@ -28,7 +28,7 @@ from rlcore.runtime.evals import evaluations
 from rlcore.runtime.evaluations import Evaluations
 from rlcore.runtime.frozen import FrozenGroup
 from rlcore.runtime.loop import Loop
-from rlcore.runtime.placement import Placement, senders
+from rlcore.runtime.placement import Placement, senders, sources_of
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.reaper import Reaper, scratch
 from rlcore.runtime.rollout_loop import RolloutLoop
@@ -93,7 +93,8 @@ class RunProcesses:
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(scratch(self.reaper))
             self.console.phase("Starting the engines and the train workers")
-            engines = EngineGroup(self.cluster, placement.engines, prepared, self.reaper)
+            sources = sources_of(placement, prepared)
+            engines = EngineGroup(self.cluster, placement.engines, prepared, self.reaper, sources)
             stack.push_async_callback(engines.stop)
             frozen = FrozenGroup(self.cluster, placement.frozen, prepared, engines.spares)
             stack.push_async_callback(frozen.stop)
@@ -185,8 +186,9 @@ class RunProcesses:
             await engines.release()
             early = {}
         if trainer is not None:
-            sending = senders(self.placement, engines.publisher)
-            setups = worker_setups(self.prepared, engines.publisher, threads, sending)
+            sources = sources_of(self.placement, self.prepared)
+            sending = senders(self.placement, engines.publisher, sources)
+            setups = worker_setups(self.prepared, engines.publisher, threads, sending, sources)
             critics = critic_setups(setups, len(self.placement.critics))
             early["the train workers"] = trainer.start(setups, critics)
         await self._shown(early)

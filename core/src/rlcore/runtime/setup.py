@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -35,9 +36,16 @@ def saved_roles(resolved: Resolved) -> tuple[str, ...]:
 
 
 def worker_setups(
-    prepared: Prepared, publisher: Publisher, threads: int, senders: Collection[int] = (0,)
+    prepared: Prepared,
+    publisher: Publisher,
+    threads: int,
+    senders: Collection[int] = (0,),
+    sources: Sequence[Sequence[int]] = (),
 ) -> list[WorkerSetup]:
-    """One setup for each rank. `senders`: ranks from which engines take new weights."""
+    """One setup for each rank. `senders`: ranks from which engines take new weights. `sources`: for each
+    engine, the train ranks on the devices of its ranks, if it takes weights from these.
+    """
+    readers = Counter(rank for ranks in sources for rank in ranks)
     resolved, run = prepared.resolved, prepared.resolved.run
     needs = resolved.needs
     learner = LearnerSettings(
@@ -66,7 +74,7 @@ def worker_setups(
             teacher=prepared.teacher,
             critic=prepared.critic if resolved.value_loss else None,
             value_loss=resolved.value_loss,
-            publisher=publisher,
+            publisher=publisher.feeding(readers[rank]),
             sends=rank in senders,
             tells=rank == min(senders),
             profiler=_profiler(prepared, rank),

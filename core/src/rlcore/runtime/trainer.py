@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -224,9 +224,10 @@ class TrainerGroup:
         async with self._weights_lock:
             await self._wake()
 
-    async def pieces(self, version: int) -> AsyncGenerator[Piece, None]:
+    async def pieces(self, version: int, ranks: Sequence[int] = ()) -> AsyncGenerator[Piece, None]:
         """Weights `version` bucket by bucket, each made when it is asked for (`StreamPublisher.pieces`).
 
+        `ranks`: those that send, of all that may; none: all of these.
         Training waits meanwhile. If the trainer sleeps, only the policy's weights come back. OutdatedError if
         the trainer has another version by now.
         """
@@ -237,9 +238,14 @@ class TrainerGroup:
                 raise OutdatedError(f"The trainer has weights {self._version}; asked for were {version}.")
             task = self._save(f"publishing weights {version}")
             try:
-                await self._all(task, "open_weights", lambda rank: ())
-                while told := [one for one in await self._all(task, "next_piece", lambda rank: ()) if one]:
-                    yield told[0]
+                await self._all(task, "open_weights", lambda rank: (ranks,))
+                while True:
+                    made = enumerate(await self._all(task, "next_piece", lambda rank: ()))
+                    sent = {rank: piece for rank, piece in made if piece is not None}
+                    if not sent:
+                        break
+                    contents = {rank: piece.content for rank, piece in sent.items()}
+                    yield replace(sent[min(sent)], by_rank=contents)
             finally:
                 # After a publication that took too long, nobody should wait for its ranks once more.
                 closing = _Task(task.what, CLOSE_SECONDS, "")

@@ -42,7 +42,7 @@ class WorkerSetup:
 
     `reference`, `teacher`, `critic`: None where nothing reads them; `value_loss` comes with a critic.
     `advantage`: None where the responses were given. `hooks`: of the policy alone.
-    `sends`: engines take the weights from this rank; `tells`: the driver hears of them from it.
+    `sends`: engines take the weights from this rank; `tells`: the driver hears their checksums from it.
     """
 
     rank: int
@@ -204,7 +204,7 @@ class TrainWorker(RankWorker):
         )
         self._publisher = setup.publisher
         self._profiler = setup.profiler
-        self._sends, self._tells = setup.sends, setup.tells
+        self._sends, self._tells, self._is_sending = setup.sends, setup.tells, False
         self._pieces: Generator[Piece, None, None] | None = None
         settle_heap()
         return trainer.data.number
@@ -256,17 +256,22 @@ class TrainWorker(RankWorker):
             pass
         return None
 
-    def open_weights(self) -> None:
-        """Begin to make pieces of the weights: every rank takes part in gathering them."""
+    def open_weights(self, ranks: Sequence[int] = ()) -> None:
+        """Begin to make pieces of the weights: every rank takes part in gathering them.
+
+        `ranks`: those that send, of all that may; none: all of these.
+        """
         if self._asleep == "all":
             self._policy.sleep("optimizer")
-        self._pieces = self._publisher.pieces(self._policy.hf_tensors(), sends=self._sends, tells=self._tells)
+        self._is_sending = self._rank in ranks if ranks else self._sends
+        tells = self._rank == min(ranks) if ranks else self._tells
+        self._pieces = self._publisher.pieces(self._policy.hf_tensors(), sends=self._is_sending, tells=tells)
 
     def next_piece(self) -> Piece | None:
-        """The next piece, on the rank that tells; None: there is none, or this is another rank."""
+        """The next piece, on a rank that sends; None: there is none, or this is another rank."""
         assert self._pieces is not None, "opened before"
         piece = next(self._pieces, None)
-        return piece if self._tells else None
+        return piece if self._is_sending else None
 
     def close_weights(self) -> None:
         """Make no more pieces. A policy that was asleep goes back to sleep."""

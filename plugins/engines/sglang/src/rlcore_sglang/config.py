@@ -31,8 +31,8 @@ class SglangConfig(EngineConfig):
     publish: Literal["disk", "delta", "tensor", "broadcast"] = Field(
         default="disk",
         description="how new weights reach the server: as a directory that it reads, as a file of what has "
-        "changed from which that directory is made on its host, by value over HTTP, or from the trainer's "
-        "memory by NCCL or gloo",
+        "changed from which that directory is made on its host, by handle to the trainer's memory on the "
+        "same device (by value over HTTP from another one), or from the trainer's memory by NCCL or gloo",
     )
     bucket_mb: int = Field(
         default=256,
@@ -75,6 +75,16 @@ class SglangConfig(EngineConfig):
         """A name without a folder is looked up in PATH, as a shell does."""
         return absolute_path(python) if python and "/" in python else python
 
+    def _of_replicas(self, fields: Mapping[str, Any]) -> Iterable[str]:
+        from rlcore_sglang.fields import replicas_of
+
+        if self.publish in ("tensor", "broadcast") and (found := replicas_of(fields)) > 1:
+            yield (
+                f"--engine.publish: found {self.publish}, by which SGLang takes new weights into one replica "
+                f"alone, and each engine has {found}; use --engine.publish disk, more --engines instead of "
+                "--sglang.dp-size, or --sglang.enable-dp-attention true."
+            )
+
     def complaints(self, run: RunConfig, fields: Mapping[str, Any]) -> Iterable[str]:
         """Of prefill and decode apart: what nobody would ask. Of speculative decoding: what would change the
 
@@ -95,6 +105,7 @@ class SglangConfig(EngineConfig):
                 f"quantized ones of Qwen2 and Qwen3 alone, and with --sglang.load-format {RELOADS}; add "
                 f"that, or leave --sglang.{QUANTIZES} out."
             )
+        yield from self._of_replicas(fields)
         if SPECULATES not in given:
             return
         for name in _THRESHOLDS:

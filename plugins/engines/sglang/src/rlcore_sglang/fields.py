@@ -121,9 +121,14 @@ def number_of(fields: Mapping[str, Any], *names: str) -> int:
     return next((int(given[name]) for name in names if name in given), 1)
 
 
+def stages_of(fields: Mapping[str, Any]) -> int:
+    """Stages of the pipeline of one replica of an engine's model."""
+    return number_of(fields, "pp_size", "pipeline_parallel_size")
+
+
 def ranks_of(fields: Mapping[str, Any]) -> int:
     """Of one replica of an engine's model."""
-    return number_of(fields, "tp_size", "tensor_parallel_size") * number_of(fields, "pp_size")
+    return number_of(fields, "tp_size", "tensor_parallel_size") * stages_of(fields)
 
 
 def replicas_of(fields: Mapping[str, Any]) -> int:

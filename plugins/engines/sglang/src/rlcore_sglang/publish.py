@@ -1,23 +1,41 @@
-"""Weights by value over HTTP."""
+"""Weights for `/update_weights_from_tensor`: by handle to the trainer's memory, or by value over HTTP."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from torch import Tensor
 
 from rlcore import EngineClient, Piece, StreamPublisher, WeightsLocation
 from rlcore_sglang.bucket import payload
+from rlcore_sglang.shared_bucket import SharedBucket
 
 
 @dataclass(frozen=True, kw_only=True)
 class TensorPublisher(StreamPublisher):
-    """A train worker makes SGLang's payload of each bucket, and the driver hands it on."""
+    """A train worker makes SGLang's payload of each bucket, and the driver hands it on.
+
+    Where each rank of the engine is on the device of a train worker (`sources`), that worker's payload is a
+    handle to its memory. Otherwise the first worker sends all bytes. `readers`: see `feeding`; 0: by value.
+    """
+
+    readers: int = 0
+    shared: SharedBucket = field(default_factory=SharedBucket)
+
+    def feeding(self, readers: int) -> TensorPublisher:
+        return replace(self, readers=readers, shared=SharedBucket())
 
     def _keep(self, tensors: Sequence[tuple[str, Tensor]]) -> bytes:
-        return payload([(name, tensor.cpu()) for name, tensor in tensors])
+        if not self.readers:
+            return payload([(name, tensor.cpu()) for name, tensor in tensors])
+        flat = self.shared.fill([tensor for _, tensor in tensors])
+        return payload(tensors, self.shared.handle(flat, self.readers))
+
+    def _drop(self) -> None:
+        self.shared.free()
 
     async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
         await client.begin_weight_update()
@@ -26,5 +44,9 @@ class TensorPublisher(StreamPublisher):
         return checksums
 
     async def _take(self, client: EngineClient, piece: Piece, version: int | None) -> None:
-        text = base64.b64encode(piece.content).decode()
-        await client.update_from_tensor(text, version=version, flush=False)
+        by_rank = [_text(piece.by_rank[rank]) for rank in self.sources]
+        await client.update_from_tensor(by_rank or _text(piece.content), version=version, flush=False)
+
+
+def _text(content: Any) -> str:
+    return base64.b64encode(content).decode()

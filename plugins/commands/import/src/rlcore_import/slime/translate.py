@@ -62,7 +62,7 @@ def _defaults(run: Run) -> dict[str, Any]:
     if not run.has("colocate"):
         found["engine.publish"] = "broadcast"  # as slime does, by NCCL
     elif not run.has("debug-rollout-only"):
-        found["sleep"] = "all"
+        found |= {"sleep": "all", "engine.publish": "tensor"}  # by handles, as slime does
     found |= {**run.clip, **run.engines, "normalizer": "per_rollout"}
     if run.estimator == "ppo":  # as slime's critic learns; the recipe has values of its own
         found |= {"whiten_advantages": False, "advantage.lam": 1.0, "critic_lr": run.real("lr", 1e-6)}

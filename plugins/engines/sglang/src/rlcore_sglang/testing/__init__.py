@@ -1,0 +1,1 @@
+"""What tests and the GPU kit use of this engine."""
