@@ -82,6 +82,8 @@ class Engine(Generic[C]):
     """Whether requests in progress can go on with new weights."""
     releases_memory: ClassVar[bool] = True
     """Whether its servers can free the devices' memory while a trainer works."""
+    gpu_share: ClassVar[float | None] = None
+    """Of a GPU's memory, what its server takes beside a trainer if no field says it; None: what is left."""
     serves_frozen: ClassVar[bool] = True
     """Whether it serves frozen models: chats, and log-probs of a text."""
 

@@ -115,6 +115,51 @@ def test_a_quantization_of_the_engine_is_read(judged: Any) -> None:
     assert found[1] < 0.6 * found[0]
 
 
+def test_an_engine_of_another_dtype_has_weights_and_cache_of_that(judged: Any) -> None:
+    plain, wide = judged(RUN), judged(RUN + 'engine.dtype = "fp32"\n')
+    before, after = (one["phases"][-1]["items"]["engine's weights"] for one in (plain, wide))
+    assert after == 2 * before
+    one = Engines(count=1, sequences=1, tokens=1, tensor=2)
+    assert sequence_cache(DENSE, replace(one, dtype="fp32"), "bf16") == 2 * sequence_cache(DENSE, one, "bf16")
+    assert wide["publication_bytes"] == 2 * plain["publication_bytes"]
+    same = judged(RUN + 'engine.dtype = "bf16"\n')
+    assert same["phases"] == plain["phases"]
+
+
+def test_the_engine_says_what_it_takes_beside_a_trainer(judged: Any) -> None:
+    """By its name in the table, by itself, or unsaid: a machine with GPUs takes SGLang."""
+    named = _phases(judged(RUN))
+    assert named["generate"]["limit"] == pytest.approx(0.4 * 80e9)
+    for way in ('engine = "sglang"\n', ""):
+        assert _phases(judged(RUN.replace('engine.name = "sglang"\n', way))) == named
+    apart = _phases(judged(RUN + 'placement = "split"\n'))
+    assert apart["generate"]["limit"] > named["generate"]["limit"]
+
+
+def test_an_engine_on_the_cpu_takes_nothing_of_a_gpu(judged: Any) -> None:
+    local = RUN.replace('engine.name = "sglang"\nsglang.tp_size = 2\n', 'engine.name = "local"\n')
+    assert [phase["name"] for phase in judged(local)["phases"]] == ["train"]
+
+
+def test_what_no_layout_of_the_policy_mends_is_named(
+    judged: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    critic = 'critic_workers = "separate"\ncritic_ranks = 1\ncritic.megatron.tensor_model_parallel_size = 1\n'
+    judge = '[frozen]\nname = ["judge=qwen3-235b-a22b"]\n'
+    found = judged(RUN + critic + judge)
+    assert not found["fits"]
+    assert found["nearest"] is None
+    assert [one.partition(" it needs ")[0] for one in found["apart"]] == [
+        "to train the critic",
+        "to serve judge",
+    ]
+    run(["plan", "--config", str(tmp_path / "run.toml"), "--gpu-memory", "80"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "No layout of the policy changes this: to train the critic it needs " in said
+    assert "No layout of the policy changes this: to serve judge it needs " in said
+    assert "No layout of 8 GPUs" not in said
+
+
 def test_a_critic_on_ranks_of_its_own_has_a_phase(judged: Any) -> None:
     own = 'critic_workers = "separate"\ncritic.megatron.tensor_model_parallel_size = 4\n'
     found = judged(RUN + own)

@@ -41,7 +41,7 @@ def bounds(facts: ModelFacts, run: Run, found: Needs, bandwidth: Bandwidth, per_
     if bandwidth.network and run.engines:
         hosts = max(1, min(engines.gpus for engines in run.engines) // per_node)
         # each host of an engine receives its part of the weights
-        publication = parameters(facts) * BYTES[run.work.dtype] / hosts / bandwidth.network
+        publication = parameters(facts) * BYTES[run.published_dtype] / hosts / bandwidth.network
     return Bounds(rollout=rollout, tokens=tokens, publication=publication)
 
 

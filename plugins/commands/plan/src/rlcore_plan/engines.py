@@ -18,18 +18,20 @@ BITS = 8
 class Engines:
     """`count` engines of `tensor` × `pipeline` GPUs, each asked for `sequences` of up to `tokens` at once.
 
-    `group`: the name of their group; empty: all are alike. `most`: sequences that one works on at once
-    whatever it is asked. `parts`: of an engine's GPUs that hold sequences of their own (attention in data
-    parallel). `share`: of a GPU's memory that an engine takes for weights and cache; None: what is left.
-    `cache_bytes`: of a number of the cache, `weight_bits`: of a number of the linear layers; None: as the
-    trainer's weights. `is_drafting`: a draft model of one layer guesses ahead. `is_classifier`: it gives
-    scores. `total`: tokens of a rollout whose responses are as long as they may be, of all these engines.
+    `group`: the name of their group; empty: all are alike. `dtype`: "fp32" or "bf16"; None: the trainer's.
+    `most`: sequences that one works on at once whatever it is asked. `parts`: of an engine's GPUs that hold
+    sequences of their own (attention in data parallel). `share`: of a GPU's memory that an engine takes for
+    weights and cache; None: what is left. `cache_bytes`: of a number of the cache, `weight_bits`: of a number
+    of the linear layers; None: as `dtype` says. `is_drafting`: a draft model of one layer guesses ahead.
+    `is_classifier`: it gives scores. `total`: tokens of a rollout whose responses are as long as they may be,
+    of all these engines.
     """
 
     count: int
     sequences: int
     tokens: int
     group: str = ""
+    dtype: str | None = None
     most: int | None = None
     tensor: int = 1
     pipeline: int = 1
@@ -72,7 +74,7 @@ class Frozen:
 
 
 def weights(facts: ModelFacts, engines: Engines, dtype: str, experts_read: float = 1.0) -> int:
-    """Bytes of the weights on one GPU. What is no expert is whole in each part.
+    """Bytes of the weights on one GPU. What is no expert is whole in each part. `dtype`: the trainer's.
 
     `experts_read`: count this share of the experts alone.
     """
@@ -87,7 +89,7 @@ def weights(facts: ModelFacts, engines: Engines, dtype: str, experts_read: float
 def _held(weight: Weight, engines: Engines, dtype: str) -> int:
     """Bytes of a weight; the scales of quantized ones are left out, 1 in 4000 or less."""
     if engines.weight_bits is None or weight.name in FULL or weight.name.endswith("norm"):
-        return weight.numel * BYTES[dtype]
+        return weight.numel * BYTES[engines.dtype or dtype]
     return weight.numel * engines.weight_bits // BITS
 
 
@@ -100,7 +102,7 @@ def sequence_cache(facts: ModelFacts, engines: Engines, dtype: str) -> int:
     heads = 1 if facts.latent else min(ranks, facts.groups)
     layers = facts.layers + int(engines.is_drafting)
     numbers = facts.cache_values // facts.layers * layers * engines.tokens
-    return numbers * (engines.cache_bytes or BYTES[dtype]) // (heads * engines.pipeline)
+    return numbers * (engines.cache_bytes or BYTES[engines.dtype or dtype]) // (heads * engines.pipeline)
 
 
 def sequences_asked(engines: Engines) -> int:

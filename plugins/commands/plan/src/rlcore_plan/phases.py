@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rlcore import ModelFacts
 from rlcore_plan.engines import (
@@ -55,15 +55,24 @@ class Run:
     sleep: str = "none"
     bucket: int = 0
 
+    @property
+    def published_dtype(self) -> str:
+        """In which weights travel to the engines."""
+        return next((one.dtype for one in self.engines if one.dtype), self.work.dtype)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """Bytes of each thing that is on a GPU at the same time, and of what there may be."""
+    """Bytes of each thing that is on a GPU at the same time, and of what there may be.
+
+    `is_apart`: on GPUs without the policy, whose layout does not change it.
+    """
 
     name: str
     items: Mapping[str, int]
     limit: int
     note: str = ""
+    is_apart: bool = False
 
     @property
     def total(self) -> int:
@@ -110,12 +119,12 @@ def _critic_memory(critic: Critic) -> Memory:
 def _phases(facts: ModelFacts, memory: Memory, run: Run, machines: Machines) -> Iterator[Phase]:
     yield _training("train", memory, machines)
     if run.critic is not None:
-        yield _training("train the critic", _critic_memory(run.critic), machines)
+        yield replace(_training("train the critic", _critic_memory(run.critic), machines), is_apart=True)
     if run.engines:
         yield _publication(facts, memory, run, machines)
     for engines in run.engines:
         held = _awake(memory, run.sleep) if run.is_colocated else {}
-        yield _generation(facts, held, engines, run, machines)
+        yield replace(_generation(facts, held, engines, run, machines), is_apart=not run.is_colocated)
     for frozen in run.frozen:
         yield _serving(frozen, run.work.dtype, machines)
 
@@ -154,13 +163,13 @@ def _serving(frozen: Frozen, dtype: str, machines: Machines) -> Phase:
     engines, facts, name = frozen.engines, frozen.facts, f"serve {frozen.name}"
     if facts is None:
         note = "not counted: rlcore plans for no such model"
-        return Phase(name=name, items={}, limit=machines.usable, note=note)
+        return Phase(name=name, items={}, limit=machines.usable, note=note, is_apart=True)
     cache = {} if engines.is_classifier else {CACHE: sequence_cache(facts, engines, dtype)}
     limit = machines.usable
     if engines.share is not None:
         limit = min(limit, int(engines.share * machines.memory))
     items = {SERVED: engine_weights(facts, engines, dtype), **cache}
-    return Phase(name=name, items=items, limit=limit)
+    return Phase(name=name, items=items, limit=limit, is_apart=True)
 
 
 def _slept(memory: Memory, sleep: str) -> int:

@@ -9,8 +9,8 @@ from typing import Any
 from rlcore import ModelFacts
 from rlcore_plan.bounds import Bounds
 from rlcore_plan.memory import Workload
-from rlcore_plan.phases import Machines
-from rlcore_plan.search import Candidate, cache_bytes, publication_bytes
+from rlcore_plan.phases import Machines, Run
+from rlcore_plan.search import Candidate, apart, cache_bytes, publication_bytes
 from rlcore_plan.weights import active_parameters, parameters
 
 
@@ -18,7 +18,7 @@ def layouts(
     model: str, facts: ModelFacts, machines: Machines, work: Workload, found: Sequence[Candidate]
 ) -> dict[str, Any]:
     """Of a search."""
-    return {**_about(model, facts, machines, work), "layouts": [_candidate(one) for one in found]}
+    return {**_about(model, facts, machines, Run(work=work)), "layouts": [_candidate(one) for one in found]}
 
 
 def judged(
@@ -29,23 +29,27 @@ def judged(
     near: Candidate | None,
     best: Bounds,
 ) -> dict[str, Any]:
-    """Of a file. `nearest`: where it does not fit, what does. `bounds`: what bandwidth allows at best."""
-    about = _about(model, facts, machines, found.run.work)
+    """Of a file. `nearest`: where it does not fit, what does. `apart`: what no layout of the policy mends.
+    `bounds`: what bandwidth allows at best.
+    """
+    about = _about(model, facts, machines, found.run)
     return {
         **about,
         **_candidate(found),
         "nearest": _candidate(near) if near else None,
+        "apart": apart(found),
         "bounds": asdict(best),
     }
 
 
-def _about(model: str, facts: ModelFacts, machines: Machines, work: Workload) -> dict[str, Any]:
+def _about(model: str, facts: ModelFacts, machines: Machines, run: Run) -> dict[str, Any]:
+    work = run.work
     return {
         "model": model,
         "parameters": parameters(facts),
         "active_parameters": active_parameters(facts),
-        "publication_bytes": publication_bytes(facts, work),
-        "cache_bytes_per_token": cache_bytes(facts, work.dtype),
+        "publication_bytes": publication_bytes(facts, run.published_dtype),
+        "cache_bytes_per_token": cache_bytes(facts, run.published_dtype),
         "usable_bytes": machines.usable,
         "workload": asdict(work),
     }

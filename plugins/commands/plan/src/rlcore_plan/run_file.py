@@ -11,8 +11,10 @@ from typing import Any
 from rlcore import (
     Algorithm,
     ConfigError,
+    Engine,
     Kind,
     ModelFacts,
+    Part,
     Registry,
     RunConfig,
     TrainerConfig,
@@ -111,6 +113,22 @@ class File:
         config = entry.config()
         assert isinstance(config, TrainerConfig)
         return config
+
+    @property
+    def engine(self) -> Engine | None:
+        """That of the name, or the one that GPUs have by default. None: there is no such default here."""
+        name = self.settings.get("engine")
+        if name is None:
+            every = [self._engine(one.component.name) for one in self.registry.entries(Kind.ENGINE)]
+            return next((one for one in every if one.gpu_share is not None), None)
+        return self._engine(str(name))
+
+    def _engine(self, name: str) -> Engine:
+        entry = self.registry.find(Kind.ENGINE, name, f"--config {self.path}: engine")
+        part = Part(name=name, factory=entry.component.factory, config=entry.config())
+        engine = part.build()
+        assert isinstance(engine, Engine)
+        return engine
 
     def role(self, name: str) -> Fields:
         """The trainer's fields of a role; empty: of the policy."""

@@ -10,13 +10,12 @@ from typing import Any
 from rlcore import CLASSIFIER_HEAD, REWARD_HEAD, ConfigError, ModelError, ModelFacts, classifier_of
 from rlcore_plan.engines import Engines, Frozen
 from rlcore_plan.layout import Layout
+from rlcore_plan.memory import BYTES
 from rlcore_plan.phases import Run
 from rlcore_plan.published import facts_of, read_config
 from rlcore_plan.run_file import Fields, File, trained_by
 
 ENGINE, GROUP, FROZEN = "sglang", "engine_group", "frozen"
-SHARE = 0.4
-"""Of a GPU's memory, what SGLang takes beside a trainer where nothing says it."""
 CAUSAL = "ForCausalLM"
 FOUR, EIGHT = ("fp4", "int4", "awq", "gptq"), ("fp8", "int8")
 """What names of quantizations hold, by the bits of a weight."""
@@ -25,7 +24,7 @@ FOUR, EIGHT = ("fp4", "int4", "awq", "gptq"), ("fp8", "int8")
 def run_of(file: File, facts: ModelFacts, layout: Layout) -> Run:
     """What the run does beside training. ConfigError."""
     run = trained_by(file, facts, layout)
-    engines = tuple(_engines(file)) if file.generates else ()
+    engines = tuple(_engines(file)) if file.generates and computes_on_gpus(file) else ()
     if len({one.gpus for one in engines}) > 1:
         found = ", ".join(f"{one.group}: {one.gpus}" for one in engines)
         raise ConfigError(
@@ -33,6 +32,11 @@ def run_of(file: File, facts: ModelFacts, layout: Layout) -> Run:
             "same for all."
         )
     return replace(run, engines=engines, frozen=tuple(_frozen(file)))
+
+
+def computes_on_gpus(file: File) -> bool:
+    """Whether the run's engines do; others are not planned."""
+    return file.engine is None or file.engine.devices(file.fields(ENGINE).values) > 0
 
 
 def gpus_beside(file: File, run: Run) -> dict[str, int]:
@@ -79,13 +83,13 @@ def _engines(file: File) -> Iterator[Engines]:
     counts = {name: _count(file, count) for name, count in groups.items()} or {"": int(file.value("engines"))}
     asked, trained = _Asked.of(file), file.value("prompts_per_step") * file.value("group_size")
     roles = {name: _of_group(file, name).text("disaggregation_mode") for name in counts}
-    beside = file.value("placement") == "colocate" and file.value("engine") == "sglang"
+    share = file.engine.gpu_share if file.engine and file.value("placement") == "colocate" else None
     for name, count in counts.items():
         # a server that prefills hands over to one that decodes: each half gets all requests
         half = sum(counts[other] for other, role in roles.items() if role == roles[name])
         prefills, requests = roles[name] == "prefill", math.ceil(asked.samples / half)
         yield replace(
-            _server(file, _of_group(file, name), requests=requests, share=SHARE if beside else None),
+            _server(file, _of_group(file, name), requests=requests, share=share),
             group=name,
             count=count,
             tokens=asked.prompt if prefills else asked.prompt + asked.response,
@@ -112,7 +116,7 @@ def _server(file: File, fields: Fields, *, requests: int = 1, share: float | Non
             f"--config {file.path}: sglang.dp_size: found {parts}, expected a divisor of sglang.tp_size "
             f"({tensor})."
         )
-    is_given = "mem_fraction_static" in fields.values
+    is_given, dtype = "mem_fraction_static" in fields.values, file.settings.get("engine.dtype")
     return Engines(
         count=1,
         sequences=max(1, min(requests, most)),
@@ -121,6 +125,7 @@ def _server(file: File, fields: Fields, *, requests: int = 1, share: float | Non
         tensor=tensor,
         pipeline=fields.size("pp_size"),
         parts=parts,
+        dtype=str(dtype) if dtype in BYTES else None,
         share=fields.number("mem_fraction_static") if is_given else share,
         cache_bytes=1 if fields.text("kv_cache_dtype").startswith("fp8") else None,
         weight_bits=quantized_bits(fields.values.get("quantization")),

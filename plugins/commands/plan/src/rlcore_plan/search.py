@@ -9,7 +9,7 @@ from typing import Any
 
 from rlcore import ConfigError, ModelFacts
 from rlcore_plan.layout import Layout, last_stage, objections
-from rlcore_plan.memory import BYTES, Memory, Workload
+from rlcore_plan.memory import BYTES, Memory
 from rlcore_plan.phases import Machines, Needs, Phase, Run, needs
 from rlcore_plan.weights import parameters
 
@@ -67,12 +67,20 @@ def search(
     return sorted(found, key=_rank)
 
 
+def apart(candidate: Candidate) -> list[str]:
+    """What does not fit whatever the policy's layout: `to train the critic it needs …`."""
+    phases = candidate.needs.phases if candidate.needs else ()
+    return [f"to {phase.name} it {_needed(phase)}" for phase in phases if phase.is_apart and not phase.fits]
+
+
 def nearest(facts: ModelFacts, machines: Machines, run: Run, wanted: Layout) -> Candidate | None:
     """What fits and differs least from `wanted`: larger engines, or another layout. None: nothing does."""
     for larger in _with_larger_engines(facts, run):
         same = judge(facts, wanted, larger, machines)
         if same.fits:
             return same
+    if apart(judge(facts, wanted, run, machines)):
+        return None
     contexts = [size for size in _powers(min(MOST_CONTEXT, machines.gpus)) if size >= wanted.context]
     found = [
         one
@@ -159,8 +167,11 @@ def _too_much(found: Needs, machines: Machines) -> str:
 
 
 def _sentence(phase: Phase) -> str:
+    return _needed(phase, "" if phase.name == "train" else f" to {phase.name}")
+
+
+def _needed(phase: Phase, when: str = "") -> str:
     most = max(phase.items, key=lambda name: phase.items[name])
-    when = "" if phase.name == "train" else f" to {phase.name}"
     return (
         f"needs {phase.total / GB:.1f} GB of {phase.limit / GB:.1f} GB{when}, "
         f"{phase.items[most] / GB:.1f} GB of it for {most}"
@@ -179,9 +190,9 @@ def _rank(candidate: Candidate) -> tuple[int, ...]:
     return (0, eased, pieces, len(set(layout.stages)), layout.pipeline, layout.tensor, memory.total)
 
 
-def publication_bytes(facts: ModelFacts, work: Workload) -> int:
-    """Bytes that reach an engine with each publication: every weight once."""
-    return parameters(facts) * BYTES[work.dtype]
+def publication_bytes(facts: ModelFacts, dtype: str) -> int:
+    """Bytes that reach an engine of this `dtype` with each publication: every weight once."""
+    return parameters(facts) * BYTES[dtype]
 
 
 def cache_bytes(facts: ModelFacts, dtype: str) -> int:

@@ -11,7 +11,7 @@ from rlcore_plan.bounds import Bounds
 from rlcore_plan.explanation import explain_rank
 from rlcore_plan.memory import of_stage
 from rlcore_plan.phases import Machines, Needs, Run
-from rlcore_plan.search import GB, Candidate, cache_bytes, publication_bytes
+from rlcore_plan.search import GB, Candidate, apart, cache_bytes, publication_bytes
 from rlcore_plan.weights import active_parameters, parameters
 
 if TYPE_CHECKING:
@@ -103,6 +103,9 @@ def show_judged(
         console.print(f"Nearest that fits: {_name(near)}{served}", highlight=False)
         told = f"{flags(near)}{_engine_flags(near, found, machines.per_node)}"
         console.print(f"rlcore train … {told}", highlight=False, soft_wrap=True)
+    elif stuck := apart(found):
+        for one in stuck:
+            console.print(f"No layout of the policy changes this: {one}.", highlight=False)
     elif not found.fits:
         console.print(f"No layout of {machines.gpus} GPUs fits.")
 
@@ -153,10 +156,11 @@ def _console() -> Console:
 def _summary(console: Console, model: str, facts: ModelFacts, run: Run) -> None:
     work = run.work
     active = f", {active_parameters(facts) / 1e9:.1f} B of them active" if facts.experts else ""
-    cache = cache_bytes(facts, work.dtype) * CACHE_TOKENS / GB
+    dtype = run.published_dtype
+    cache = cache_bytes(facts, dtype) * CACHE_TOKENS / GB
     console.print(f"[bold]{model}[/]: {parameters(facts) / 1e9:.2f} B parameters{active}, {work.dtype}.")
     console.print(
-        f"A publication carries {publication_bytes(facts, work) / GB:.1f} GB; an engine's KV cache takes "
+        f"A publication carries {publication_bytes(facts, dtype) / GB:.1f} GB; an engine's KV cache takes "
         f"{cache:.3f} GB for {CACHE_TOKENS} tokens.",
         highlight=False,
     )

@@ -29,7 +29,8 @@ CLASSIFIER = {"is_embedding": True}
 """ServerArgs of a sequence classifier."""
 FIRST_BOOTSTRAP_PORT = 8998
 """SGLang's own default: where servers that prefill tell others how to fetch what they have made."""
-SHARED_GPU = {"mem_fraction_static": 0.4, "enable_memory_saver": True}
+SHARE = 0.4
+SHARED_GPU = {"mem_fraction_static": SHARE, "enable_memory_saver": True}
 """ServerArgs of an engine beside a trainer: SGLang would take nearly all, and give nothing back."""
 
 
@@ -38,6 +39,7 @@ class SglangEngine(Engine[SglangConfig]):
 
     name = "sglang"
     loads_by_transformers = False
+    gpu_share = SHARE
     routing_fields: ClassVar[Mapping[str, Any]] = MappingProxyType({"enable_return_routed_experts": True})
 
     def check_fields(self, fields: Mapping[str, Any], *, table: str | None = None) -> None:
