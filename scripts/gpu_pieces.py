@@ -139,15 +139,16 @@ def ipc(work: Path) -> Figures:
     side = 1 << (13 if on_gpu() else 9)
     place = "cuda" if on_gpu() else "cpu"
     named = {f"layer.{number}": torch.randn(side, side, device=place) for number in range(4)}
-    sizes = {"root": work, "dtype": "fp32", "bucket_bytes": 4 * side * side, "checks": False}
-    empty, publisher = _used(), TensorPublisher(**sizes).feeding(1)
+    bucket = 4 * side * side
+    publisher = TensorPublisher(root=work, dtype="fp32", bucket_bytes=bucket, checks=False).feeding(1)
+    empty = _used()
     reader, dying = PayloadReader(), PayloadReader()
     begin = time.perf_counter()
     for (name, tensor), piece in zip(named.items(), _pieces(publisher, named), strict=True):
         assert reader.take(piece.content) == {name: checksum(tensor.cpu())}, "it read other numbers"
         found = {"KB a bucket by HTTP": len(piece.content) / 1e3}
     seconds, left = time.perf_counter() - begin, _used() - empty
-    assert left < 4 * side * side, "the memory of a publication stays"
+    assert left < bucket, "the memory of a publication stays"
     for piece in _pieces(publisher, named):
         dying.take(piece.content, keeps=True)
         dying.kill()

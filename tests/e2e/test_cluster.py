@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from command import LIMIT_S, SMALL, Run, rows, wait_for
+from command import LIMIT_S, SMALL, Run, Start, rows, wait_for
 from refusals import sentence
 
 from rlcore.network import free_port
@@ -27,6 +28,8 @@ ENV = {
 HERE, THERE = "127.0.0.2", "127.0.0.3"
 """Not 127.0.0.1, which Ray would replace in a cluster of several hosts."""
 PATIENT = ("--engine.start-limit-s", str(LIMIT_S), "--engine.broadcast-limit-s", str(LIMIT_S))
+LEAVES_S = 30.0
+"""Seconds within which a run ends whose host is gone."""
 OURS = ("ray::TrainWorker", "ray::EngineSupervisor", "rlcore_local")
 
 
@@ -80,7 +83,8 @@ def _node(host: str, options: Sequence[str], env: dict[str, str], log: Path) -> 
         yield node
     finally:
         tree = [node, *(node.children(recursive=True) if node.poll() is None else [])]
-        node.terminate()
+        with contextlib.suppress(psutil.NoSuchProcess):  # the test has ended it
+            node.terminate()
         _, left = psutil.wait_procs(tree, timeout=20)
         for process in left:
             process.kill()
@@ -162,6 +166,40 @@ def test_ranks_are_wherever_there_is_room(
     wait_for(
         lambda: not any(path.exists() for path in left)
     )  # tests beside this one have such folders for a while
+
+
+@pytest.mark.timeout(900)
+def test_a_host_that_leaves_in_the_middle_ends_the_run(
+    env: dict[str, str], start: Start, tmp_path: Path
+) -> None:
+    """With a train worker and the engine. The reason is told within 30 s."""
+    folder = tmp_path / "run"
+    run_it = (
+        "train",
+        "--algo",
+        "grpo",
+        "--model",
+        "qwen3",
+        *SMALL,
+        "--steps",
+        "1000",
+        *PATIENT,
+        "--ranks",
+        "2",
+    )
+    with _hosts(env, tmp_path, 1, 2) as address:
+        command = start(*run_it, "--ray-address", address, "--run-dir", str(folder), env=env)
+        metrics = folder / "metrics.jsonl"
+        wait_for(lambda: metrics.is_file() and len(rows(folder)) > 1, 2 * LIMIT_S, alive=command)
+        [there] = [
+            one for one in psutil.Process().children() if f"--node-ip-address={THERE}" in one.cmdline()
+        ]
+        for process in [there, *there.children(recursive=True)]:
+            with contextlib.suppress(psutil.NoSuchProcess):  # Ray's workers end with their node
+                process.kill()
+        assert command.wait(LEAVES_S) == 1
+        said = sentence(command.stderr)
+        assert re.search(r"Train worker 1 (died|has given no sign of life)", said), said
 
 
 @pytest.mark.sglang

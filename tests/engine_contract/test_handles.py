@@ -14,7 +14,8 @@ import pytest
 from safetensors.torch import load_file
 
 from rlcore.api.part import Part
-from rlcore.engines.publish import verify_by_reload, write_version
+from rlcore.engines.publish import verify_by_reload
+from rlcore.engines.publish_file import write_version
 from rlcore.engines.stream import Pieces, WeightStream
 from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
 from rlcore_sglang.config import SglangConfig

@@ -20,6 +20,7 @@ from rlcore.engines.client import EngineClient
 from rlcore.engines.supervised_engine import Spares
 from rlcore.runtime.connect import opened
 from rlcore.runtime.placement import (
+    Nodes,
     Placement,
     bundles_of,
     check_frozen,
@@ -279,7 +280,8 @@ def test_no_handles_where_an_engine_cannot_take_them(prepared: Prepared, flags: 
 
 def test_without_gpus_a_host_is_the_device(prepared: Prepared) -> None:
     run = replace(on_gpus(prepared, {"engines": 2, "sglang.tp_size": "2", **TENSOR}), gpu=False)
-    workers, engines = [slot(THERE), slot(HERE), slot(HERE)], [(slot(HERE),), (slot(THERE),)]
+    workers = [slot(THERE), slot(HERE), slot(HERE)]
+    engines: list[Nodes] = [(slot(HERE),), (slot(THERE),)]
     placement = Placement(workers=workers, engines=engines, frozen=[])
     assert sources_of(placement, run) == [(1, 1), (0, 0)]
     assert sources_of(replace(placement, workers=workers[1:]), run) == [], "one engine is far: all by value"

@@ -8,6 +8,7 @@ import json
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,10 +49,8 @@ def rebuild_cuda_tensor(*arguments: Any) -> torch.Tensor:
     """SGLang's `_rebuild_cuda_tensor_modified`: the device is given by its UUID."""
     uuids = [str(torch.cuda.get_device_properties(one).uuid) for one in range(torch.cuda.device_count())]
     device = uuids.index(arguments[_DEVICE])
-    opened: torch.Tensor = reductions.rebuild_cuda_tensor(
-        *arguments[:_DEVICE], device, *arguments[_DEVICE + 1 :]
-    )
-    return opened
+    rebuild: Callable[..., torch.Tensor] = reductions.rebuild_cuda_tensor
+    return rebuild(*arguments[:_DEVICE], device, *arguments[_DEVICE + 1 :])
 
 
 class _Reader(pickle.Unpickler):
