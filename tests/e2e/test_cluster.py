@@ -188,7 +188,7 @@ def test_a_host_that_leaves_in_the_middle_ends_the_run(
         "2",
     )
     with _hosts(env, tmp_path, 1, 2) as address:
-        command = start(*run_it, "--ray-address", address, "--run-dir", str(folder), env=env)
+        command = start(*run_it, "--cluster.address", address, "--run-dir", str(folder), env=env)
         metrics = folder / "metrics.jsonl"
         wait_for(lambda: metrics.is_file() and len(rows(folder)) > 1, 2 * LIMIT_S, alive=command)
         [there] = [

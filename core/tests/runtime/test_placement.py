@@ -265,11 +265,10 @@ def test_each_engine_rank_takes_weights_from_the_worker_on_its_gpu(prepared: Pre
     [
         {"ranks": 2, "engine.publish": "broadcast"},
         {"ranks": 4, "sglang.pp_size": "2", **TENSOR},
-        {"ranks": 2, "sglang.dp_size": "2", **TENSOR},
         {"ranks": 2, "engine_url": ("http://127.0.0.1:1",), **TENSOR},
         {**SPLIT, "ranks": 1, "engines": 1, **TENSOR},
     ],
-    ids=["way", "stages", "replicas", "foreign", "apart"],
+    ids=["way", "stages", "foreign", "apart"],
 )
 def test_no_handles_where_an_engine_cannot_take_them(prepared: Prepared, flags: dict[str, Any]) -> None:
     run = on_gpus(prepared, flags)

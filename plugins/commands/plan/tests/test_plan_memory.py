@@ -217,6 +217,48 @@ def test_states_in_host_memory_and_narrow_ones(
     assert (planned.optimizer, planned.hosted) == max(found)
 
 
+def _freed(
+    rank: int, world: int, port: int, path: str, part: Part, megatron: dict[str, Any], dtype: str
+) -> tuple[int, int]:
+    """Bytes that leave the device in a sleep of the optimizer, and of all, after a step."""
+    parallel.start(rank, world, "127.0.0.1", port, **split(megatron).layout)
+    role = Role(ModelSpec(path=path, bridge=part, fields=megatron, dtype=dtype), OptimizerSettings(lr=1e-3))
+    batch = equal_samples(SAMPLES, PROMPT, RESPONSE)
+    role.train(batch, policy_loss, temperature=1.0, tokens_per_rank=TOKENS + SAMPLES)
+    found = role.sleep("optimizer"), role.sleep("all")
+    role.wake()
+    parallel.stop()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("megatron", "layout", "optimizer"),
+    [
+        ({}, Layout(world=2), Optimizer()),
+        (TENSOR, Layout(world=2, tensor=2), Optimizer()),
+        (
+            {"use_precision_aware_optimizer": True, "exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16"},
+            Layout(world=2),
+            Optimizer(owns_masters=True, moments=4),
+        ),
+    ],
+    ids=["DP 2", "TP 2", "narrow moments"],
+)
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_what_a_sleep_frees(
+    models: dict[str, tuple[Path, Part]],
+    megatron: dict[str, Any],
+    layout: Layout,
+    optimizer: Optimizer,
+    dtype: str,
+) -> None:
+    path, part = models["qwen3"]
+    planned = of_stage(read_facts(str(path), load().registry), layout, Workload(dtype=dtype), 0, optimizer)
+    most = max(run_ranks(_freed, 2, str(path), part, megatron, dtype))
+    states = planned.gradients + planned.optimizer
+    assert most == (pytest.approx(states, rel=WITHIN), pytest.approx(states + planned.weights, rel=WITHIN))
+
+
 def _square(values: torch.Tensor, batch: TrainBatch) -> LossResult:
     return LossResult(total=(values * values).sum(), metrics={})
 

@@ -260,6 +260,14 @@ def test_what_would_not_stay_the_policy(
     assert [one.partition(said)[1] for one in complaints] == [said] if said else complaints == []
 
 
+@pytest.mark.parametrize("publish", ["tensor", "broadcast", "disk"])
+def test_replicas_take_weights_from_files_alone(publish: str) -> None:
+    config, replicas = SglangConfig.model_validate({"publish": publish}), {"dp-size": "2"}
+    complaints = [*config.complaints(RunConfig(), replicas)]
+    assert [f"found {publish}, by which SGLang" in one for one in complaints] == [True] * (publish != "disk")
+    assert not [*config.complaints(RunConfig(), {**replicas, "enable-dp-attention": "true"})]
+
+
 def test_speculation_needs_a_gpu(sglang_python: str) -> None:
     with pytest.raises(
         ConfigError, match=r"^--sglang\.speculative-algorithm: where SGLang speculates without a"

@@ -114,8 +114,7 @@ class SglangEngine(Engine[SglangConfig]):
 
     def takes_handles(self, fields: Mapping[str, Any]) -> bool:
         # SGLang counts its ranks within a stage: ranks of two stages would open the same handle
-        is_one_model = server_fields.replicas_of(fields) == server_fields.stages_of(fields) == 1
-        return self.config.publish == "tensor" and is_one_model
+        return self.config.publish == "tensor" and server_fields.stages_of(fields) == 1
 
     def publisher(self, *, weights_dir: str, model_path: str, dtype: str) -> Publisher:
         config, root = self.config, Path(weights_dir)

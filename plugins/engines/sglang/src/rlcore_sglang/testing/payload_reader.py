@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.multiprocessing import reductions
 
-from rlcore.checksums import checksum
+from rlcore import checksum
 from rlcore_sglang.bucket import SGLANG_CLASS, SGLANG_REBUILD
 
 ALLOWED = {
