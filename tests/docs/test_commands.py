@@ -146,10 +146,10 @@ def test_doctor_looks_at_what_its_page_shows(capsys: pytest.CaptureFixture[str])
     def names(text: str) -> list[str]:
         return re.findall(r"^(?:ok   |note |STOP ) ([\w ]+): ", text, re.MULTILINE)
 
-    run(["doctor", "--no-ray", "--engine", "local"])
+    run(["doctor", "--cluster", "processes", "--engine", "local"])
     shown = names(TEXTS["docs/doctor.md", "ok"])
     found = [name for name in names(capsys.readouterr().out) if not name.startswith("engine ")]
-    assert [name for name in shown if name != "ray"] == found
+    assert found == shown
 
 
 @pytest.mark.parametrize("place", ["loss", "reward"])
