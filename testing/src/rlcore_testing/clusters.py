@@ -3,7 +3,8 @@
     class TestMyCluster(ClusterConformance):
         part = Part(name="slurm", factory="acme.cluster:Slurm", config=SlurmConfig())
 
-Each property has a cluster of its own, connected as a run connects it, with `Counter`s as actors.
+Properties share a cluster, connected as a run connects it, with `Counter`s as actors. Those that end a
+cluster have one of their own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import socket
 import threading
 import time
 from collections.abc import Awaitable, Coroutine, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 from unittest import SkipTest
@@ -28,8 +29,8 @@ from rlcore.api.errors import ConfigError, EngineError, WorkerError
 from rlcore_testing.cluster_actor import Counter
 from rlcore_testing.conformance import Conformance
 
-CPUS, GPUS = 3, 2
-"""Of the cluster, where it takes what it is told. Nothing computes on the GPUs."""
+CPUS, GPUS = 32, 2
+"""Of the cluster, where it takes what it is told. Nothing computes on either."""
 CALLS = 20
 QUIET_S = 1.5
 """How long `watch` is seen to find nothing."""
@@ -69,11 +70,9 @@ class ClusterConformance(Conformance):
 
     def test_signals_are_left_to_the_run(self) -> None:
         """Its handlers save a checkpoint and stop what was started."""
-        before = [signal.getsignal(number) for number in ENDING]
         with self._connected():
-            found = [signal.getsignal(number) for number in ENDING]
-        for number, one, other in zip(ENDING, found, before, strict=True):
-            assert one == other, f"`connect` replaces the handler of {number.name}"
+            replaced = type(self)._replaced
+        assert not replaced, f"`connect` replaces the handler of {replaced[0]}"
 
     def test_bundles_have_hosts(self) -> None:
         """One for each bundle, in order; an actor is a process of its own, on the host of its bundle."""
@@ -82,7 +81,7 @@ class ClusterConformance(Conformance):
             hosts, devices = list(cluster.hosts(group)), list(cluster.devices(group))
             assert len(hosts) == 2, f"{len(hosts)} hosts of 2 bundles"
             assert [tuple(one) for one in devices] == [(), ()], f"bundles without a GPU have {devices}"
-            actors = [cluster.actor(Counter, gpus=0, bundle=(group, index)) for index in range(2)]
+            actors = [self._start(cluster, (group, index)) for index in range(2)]
             places = [self._answer(actor, "place") for actor in actors]
             assert len(set(places)) == 2, "two actors are in one process"
             assert (socket.gethostname(), os.getpid()) not in places, "an actor is in this process"
@@ -102,7 +101,7 @@ class ClusterConformance(Conformance):
                 assert len(own) == 1, f"a bundle of one GPU has {own}"
             assert len(set(zip(hosts, devices, strict=True))) == GPUS, f"bundles share GPUs: {devices}"
             for index in range(GPUS):
-                actor = cluster.actor(Counter, gpus=1, bundle=(group, index))
+                actor = self._start(cluster, (group, index), gpus=1)
                 seen = self._answer(actor, "gpus")
                 assert seen == ",".join(devices[index]), f"an actor on {devices[index]} sees {seen!r}"
 
@@ -210,10 +209,7 @@ class ClusterConformance(Conformance):
     def test_an_actor_calls_another(self) -> None:
         with self._connected() as cluster:
             group = cluster.place(_bundles(2), "The counters")
-            first, second = (
-                cluster.actor(Counter, count, gpus=0, bundle=(group, index))
-                for index, count in enumerate((0, 100))
-            )
+            first, second = (self._start(cluster, (group, index), 100 * index) for index in range(2))
             assert self._answer(first, "add_elsewhere", second, 5, self.limit_s) == 105
             assert self._answer(second, "add", 0) == 105
 
@@ -239,13 +235,13 @@ class ClusterConformance(Conformance):
             self._run(watched())
 
     def test_the_end_of_a_process_of_its_own_is_told(self) -> None:
-        with self._connected() as cluster:
+        with self._alone() as cluster:
             os.kill(self._own_process(cluster), signal.SIGKILL)
             self._told(cluster)
 
     def test_a_process_of_its_own_that_is_stopped_is_told(self) -> None:
         """It is alive, and answers nobody."""
-        with self._connected() as cluster:
+        with self._alone() as cluster:
             own = psutil.Process(self._own_process(cluster))
             own.suspend()
             try:
@@ -256,8 +252,9 @@ class ClusterConformance(Conformance):
 
     def test_nothing_is_left_of_it(self) -> None:
         """No process here, and no folder that it did not have `remove` take away."""
+        self.teardown_class()
         children = _children()
-        with self._connected() as cluster:
+        with self._alone() as cluster:
             actor = self._actor(cluster)
             host, pid = self._answer(actor, "place")
             here = {psutil.Process(pid)} if host == socket.gethostname() else set()
@@ -266,22 +263,62 @@ class ClusterConformance(Conformance):
 
     # --- how they are checked --------------------------------------------------------------------------
 
+    _shared: ClassVar[tuple[Cluster, ExitStack] | None] = None
+    _replaced: ClassVar[list[str]] = []
+    """The signals whose handler `connect` has replaced."""
+
+    _started: ClassVar[tuple[Actor, ...]] = ()
+
+    @classmethod
+    def teardown_class(cls) -> None:
+        """Close the cluster that properties share."""
+        if cls._shared is not None:
+            _, stack = cls._shared
+            cls._shared = None
+            stack.close()
+
     @contextmanager
     def _connected(self) -> Iterator[Cluster]:
+        """The cluster that properties share. The actors that are started meanwhile end."""
+        cls = type(self)
+        if cls._shared is None:
+            stack = ExitStack()
+            cls._shared = stack.enter_context(self._alone()), stack
+        try:
+            yield cls._shared[0]
+        finally:
+            for actor in cls._started:
+                actor.kill()
+            cls._started = ()
+
+    @contextmanager
+    def _alone(self) -> Iterator[Cluster]:
+        """A cluster of one property. A process may be in one only, so the shared one ends before."""
+        self.teardown_class()
         folders: list[Path] = []
+        handlers = {number: signal.getsignal(number) for number in ENDING}
         cluster: Cluster = self.part.build()
         try:
             with closing(cluster):
                 cluster.prepare([Counter.__module__])
                 cluster.connect(cpus=CPUS, gpus=GPUS, remove=folders.append)
+                found = {number.name: signal.getsignal(number) == handlers[number] for number in ENDING}
+                type(self)._replaced = [name for name, is_same in found.items() if not is_same]
                 yield cluster
         finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
             for folder in folders:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _actor(self, cluster: Cluster, count: int = 0) -> Actor:
         group = cluster.place(_bundles(1), "The counter")
-        return cluster.actor(Counter, count, gpus=0, bundle=(group, 0))
+        return self._start(cluster, (group, 0), count)
+
+    def _start(self, cluster: Cluster, bundle: tuple[Any, int], count: int = 0, gpus: float = 0) -> Actor:
+        actor = cluster.actor(Counter, count, gpus=gpus, bundle=bundle)
+        type(self)._started += (actor,)
+        return actor
 
     def _run(self, asked: Coroutine[Any, Any, T]) -> T:
         async def limited() -> T:

@@ -55,6 +55,10 @@ class Conformance:
         return cls.with_values(part=subject.part)
 
     @classmethod
+    def teardown_class(cls) -> None:
+        """Called once, after all properties: ends what they share. pytest does so by this name."""
+
+    @classmethod
     def with_values(cls, **values: Any) -> type[Self]:
         """A subclass with these class variables."""
         return type(cls.__name__, (cls,), {"__module__": cls.__module__, **values})
@@ -90,15 +94,21 @@ def said(name: str) -> str:
 
 def findings(suite: type[Conformance]) -> Iterator[Finding]:
     """Asks each property, each of a new instance."""
-    for name in properties(suite):
-        try:
-            getattr(suite(), name)()
-        except SkipTest as skipped:
-            yield Finding(name=said(name), outcome=Outcome.SKIPPED, reason=str(skipped))
-        except Exception as error:
-            yield Finding(name=said(name), outcome=Outcome.FAILS, reason=why(error))
-        else:
-            yield Finding(name=said(name), outcome=Outcome.HOLDS)
+    try:
+        for name in properties(suite):
+            yield _finding(suite, name)
+    finally:
+        suite.teardown_class()
+
+
+def _finding(suite: type[Conformance], name: str) -> Finding:
+    try:
+        getattr(suite(), name)()
+    except SkipTest as skipped:
+        return Finding(name=said(name), outcome=Outcome.SKIPPED, reason=str(skipped))
+    except Exception as error:
+        return Finding(name=said(name), outcome=Outcome.FAILS, reason=why(error))
+    return Finding(name=said(name), outcome=Outcome.HOLDS)
 
 
 def why(error: Exception) -> str:

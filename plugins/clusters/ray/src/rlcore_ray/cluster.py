@@ -57,6 +57,8 @@ _OBJECT_STORE_BYTES = 512 * 2**20
 _HEAD = ("gcs_server", "raylet")
 """The processes that a local cluster can't do without."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_OF_CONSTRUCTOR = "error raised in its creation task"
+"""Ray tells the error of an actor's constructor in a text that says so, as its traceback."""
 _START_SECONDS = 120.0
 _CONNECT_SECONDS = 10.0
 
@@ -333,9 +335,17 @@ def _told() -> Iterator[None]:
             raise cause from None
         raise CallFailed(f"failed: {type(cause).__name__}: {cause}.") from error
     except ray.exceptions.RayActorError as error:
+        if _OF_CONSTRUCTOR in str(error):
+            raise CallFailed(f"could not be made: {_last_line(error)}") from None
         raise CallFailed(f"died: {_reason(error)}") from None
     except ray.exceptions.RayError as error:
         raise CallFailed(f"failed: {_reason(error)}") from error
+
+
+def _last_line(error: Exception) -> str:
+    """Of the traceback in an error's text: `EngineError: …`, without the class's module."""
+    name, colon, text = str(error).strip().splitlines()[-1].strip().partition(": ")
+    return f"{name.rpartition('.')[2]}{colon}{text}"
 
 
 def _reason(error: Exception) -> str:
