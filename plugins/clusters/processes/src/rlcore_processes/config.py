@@ -1,6 +1,6 @@
 """The cluster has no settings."""
 
-import sys
+import platform
 from collections.abc import Iterable, Sequence
 
 from rlcore import ClusterConfig, Neighbor, RunConfig
@@ -11,5 +11,5 @@ class ProcessesConfig(ClusterConfig):
 
     def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:
         """As `PartConfig.complaints`."""
-        if sys.platform != "linux":
+        if platform.system() != "Linux":
             yield f"--cluster: found {name}, which works on Linux only; choose another one."
