@@ -129,9 +129,14 @@ def joined(parts: Sequence[TrainBatch]) -> TrainBatch:
 
 
 def _ranges(lengths: Tensor, index: Tensor) -> list[tuple[int, int]]:
-    """(start, length) of the rows `index` in a column of tokens."""
-    starts = torch.cumsum(lengths, 0) - lengths
-    return list(zip(starts[index].tolist(), lengths[index].tolist(), strict=True))
+    """(start, length) of the rows `index` in a column of tokens; neighbors that are side by side are one."""
+    ends = torch.cumsum(lengths, 0)[index]
+    starts = ends - lengths[index]
+    is_first = torch.ones(len(index), dtype=torch.bool)
+    is_first[1:] = starts[1:] != ends[:-1]
+    first = starts[is_first]
+    last = ends[is_first.roll(-1)]
+    return list(zip(first.tolist(), (last - first).tolist(), strict=True))
 
 
 def _taken(column: Tensor, ranges: Sequence[tuple[int, int]]) -> Tensor:
