@@ -52,9 +52,10 @@ async def test_an_answer_goes_to_the_request_that_it_is_of(service: Service) -> 
     (first,) = service.sequences(parse_generate(body))
     service.begin([first])
     service.end([first], finished=False)
-    with service.begun(service.sequences(parse_generate(body))) as (second,):
-        service.dispatch([(second, {"of": "second"}), (first, {"of": "first"})])
-        assert await service.next_answer(second) == {"of": "second"}
+    (second,) = service.sequences(parse_generate(body))
+    with service.begun([second]) as answers:
+        service.dispatch([(first, {"of": "first"}), (second, {"of": "second"})])
+        assert await answers.get() == (second, {"of": "second"})
 
 
 async def test_texts_are_tokenized_beside_the_event_loop(service: Service) -> None:

@@ -19,18 +19,23 @@ TokenLogprob = list[Any]
 """`[log-prob or None, token id, None]`, as SGLang writes it (the last entry would be the token's text)."""
 
 
-def noise_key(seed: str, prompt: list[int], index: int) -> int:
-    """The 64-bit key of a sample's random numbers: of the seed, the prompt and the index among `n` alone."""
-    digest = hashlib.blake2b(np.asarray(prompt, dtype=np.int64).tobytes(), digest_size=8)
-    digest.update(f"/{seed}/{index}".encode())
-    return int.from_bytes(digest.digest(), "little")
+def noise_keys(seed: str, prompt: list[int], count: int) -> list[int]:
+    """64-bit keys of the random numbers of `count` samples. Each is of the seed, the prompt and its index."""
+    base = hashlib.blake2b(np.asarray(prompt, dtype=np.int64).tobytes(), digest_size=8)
+    base.update(f"/{seed}/".encode())
+    keys: list[int] = []
+    for index in range(count):
+        digest = base.copy()
+        digest.update(str(index).encode())
+        keys.append(int.from_bytes(digest.digest(), "little"))
+    return keys
 
 
 @dataclass(eq=False, kw_only=True)
 class Sequence:
     """A sample: its prompt, what was generated so far, and why it ended (`finish`, SGLang's dictionary).
 
-    `key`: of `noise_key`. `limit`: most tokens to generate, cut to the context. `versions`: (first token,
+    `key`: of `noise_keys`. `limit`: most tokens to generate, cut to the context. `versions`: (first token,
     weight version) of each span. `scores`: the log-probs of the prompt's tokens from `score_from + 1` on.
     `routes`: the experts of the tokens that were taken in, forward after forward.
     """
@@ -132,7 +137,8 @@ class Sequence:
             "e2e_latency": time.monotonic() - self.started,
         }
         if self.return_logprob and self.packed:
-            meta["input_packed"] = packed(*self._scored())
+            if self.score_from is not None:
+                meta["input_packed"] = packed(*self._scored())
             meta["output_packed"] = packed(self.output, self.logprobs)
         elif self.return_logprob:
             meta["input_token_logprobs"] = rows(*self._scored())

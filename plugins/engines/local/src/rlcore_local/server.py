@@ -29,7 +29,7 @@ computed is computed anew with the new weights, without it they keep their old k
 /end_weight_update no step is made.
 """
 
-import asyncio
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import orjson
@@ -40,7 +40,7 @@ from rlcore_local.chat import Chat
 from rlcore_local.controls import Controls
 from rlcore_local.requests import Asks, RequestError, parse_generate
 from rlcore_local.sequences import Sequence
-from rlcore_local.service import Answer, Service
+from rlcore_local.service import Answer, Answers, Service
 
 LINES = "application/x-ndjson"
 
@@ -66,19 +66,20 @@ class Generate:
             return await self._lines(request)
         asks = await self.service.tokenized(parse_generate(await read_body(request)))
         if asks.stream:
-            with self.service.begun(self.service.sequences(asks)) as sequences:
-                return await self._stream(request, sequences, asks.is_single)
+            sequences = self.service.sequences(asks)
+            with self.service.begun(sequences) as found:
+                return await self._stream(request, self.service.merged(sequences, found), asks.is_single)
         answers = await self.service.answers(asks)
         answer = orjson.dumps(answers[0] if asks.is_single else answers)
         return web.Response(body=answer, content_type="application/json")
 
     async def _lines(self, request: web.Request) -> web.StreamResponse:
         """A line for each prompt."""
-        lines: asyncio.Queue[bytes] = asyncio.Queue()
         asks = await self.service.tokenized(parse_generate(await read_body(request), alike=False))
         if asks.stream:
             raise RequestError(f"stream: must be false with Accept: {LINES}")
         prompts: dict[int, list[Sequence]] = {}
+        refused = b""
         known: set[str] = set()
         for index, ask in enumerate(asks.asks):
             try:
@@ -86,44 +87,54 @@ class Generate:
                 if not known.isdisjoint(one.rid for one in made):
                     raise RequestError("Duplicate request IDs detected within the request")
             except RequestError as error:
-                lines.put_nowait(_line(index, error={"message": str(error)}))
+                refused += _line(index, error={"message": str(error)})
                 continue
             prompts[index] = made
             known.update(one.rid for one in made)
-        left = len(prompts) + lines.qsize()
         sequences = [one for made in prompts.values() for one in made]
         for order, one in enumerate(sequences):
             one.order = order
-
-        async def finish(index: int) -> None:
-            lines.put_nowait(_line(index, answers=await self.service.last(prompts[index])))
-
         response = web.StreamResponse(headers={"Content-Type": LINES})
-        with self.service.begun(sequences):
-            async with asyncio.TaskGroup() as tasks:
-                for index in prompts:
-                    tasks.create_task(finish(index))
-                await response.prepare(request)
-                while left:
-                    ready = [await lines.get()]
-                    ready += [lines.get_nowait() for _ in range(lines.qsize())]
-                    await response.write(b"".join(ready))
-                    left -= len(ready)
+        with self.service.begun(sequences) as answers:
+            await response.prepare(request)
+            if refused:
+                await response.write(refused)
+            async for ready in _answered(prompts, answers):
+                await response.write(ready)
             await response.write_eof()
         return response
 
     async def _stream(
-        self, request: web.Request, sequences: list[Sequence], is_single: bool
+        self, request: web.Request, answers: AsyncIterator[tuple[int, Answer]], is_single: bool
     ) -> web.StreamResponse:
         """Server-sent events: each holds all that a sample has so far, and its `index` in a batch."""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        async for index, answer in self.service.merged(sequences):
+        async for index, answer in answers:
             event: Answer = answer if is_single else {**answer, "index": index}
             await response.write(b"data: " + orjson.dumps(event) + b"\n\n")
         await response.write(b"data: [DONE]\n\n")
         await response.write_eof()
         return response
+
+
+async def _answered(prompts: Mapping[int, list[Sequence]], answers: Answers) -> AsyncIterator[bytes]:
+    """The lines of those of `prompts` whose samples have all ended, as they do. `answers`: to the samples."""
+    prompt_of = {one: index for index, made in prompts.items() for one in made}
+    left = {index: len(made) for index, made in prompts.items()}
+    found: dict[Sequence, Answer] = {}
+    while left:
+        ended = [await answers.get()] + [answers.get_nowait() for _ in range(answers.qsize())]
+        found.update(ended)
+        lines: list[bytes] = []
+        for one, _ in ended:
+            index = prompt_of[one]
+            left[index] -= 1
+            if not left[index]:
+                del left[index]
+                lines.append(_line(index, answers=[found.pop(one) for one in prompts[index]]))
+        if lines:
+            yield b"".join(lines)
 
 
 def _line(index: int, **said: Any) -> bytes:

@@ -11,11 +11,13 @@ from transformers import PreTrainedTokenizerBase
 
 from rlcore_local.requests import Ask, Asks, RequestError, token_ids
 from rlcore_local.scheduler import Scheduler
-from rlcore_local.sequences import Sequence, noise_key
+from rlcore_local.sequences import Sequence, noise_keys
 from rlcore_local.settings import Settings
 
 T = TypeVar("T")
 Answer = dict[str, Any]
+Answers = asyncio.Queue[tuple[Sequence, Answer]]
+"""Of all samples of a request, as they come."""
 
 
 MAX_TEXT = 1 << 20
@@ -47,7 +49,7 @@ class Service:
         self.model_path = settings.model_path
         self._arrivals = itertools.count()
         self._tokenizing = asyncio.Lock()
-        self._listeners: dict[Sequence, asyncio.Queue[Answer]] = {}
+        self._listeners: dict[Sequence, Answers] = {}
         self._rids: set[str] = set()
 
     async def call(self, function: Callable[[], T]) -> T:
@@ -58,7 +60,7 @@ class Service:
         """Pass answers on to those who wait for them."""
         for one, answer in answers:
             if (listener := self._listeners.get(one)) is not None:
-                listener.put_nowait(answer)
+                listener.put_nowait((one, answer))
 
     async def tokenized(self, asks: Asks) -> Asks:
         """`asks` with tokens in place of texts; other requests are answered meanwhile."""
@@ -84,9 +86,9 @@ class Service:
     def sequences(self, asks: Asks) -> list[Sequence]:
         """The samples that a request asks for, prompt by prompt; `RequestError` where one cannot be had."""
         made = [
-            self._sequence(ask, prompt, index, asks.stream)
+            one
             for ask, prompt in [(ask, self._checked_prompt(ask)) for ask in asks.asks]
-            for index in range(ask.params.n)
+            for one in self._samples(ask, prompt, asks.stream)
         ]
         for order, one in enumerate(made):
             one.order = order
@@ -119,7 +121,7 @@ class Service:
             )
         return prompt
 
-    def _sequence(self, ask: Ask, prompt: list[int], index: int, stream: bool) -> Sequence:
+    def _samples(self, ask: Ask, prompt: list[int], stream: bool) -> list[Sequence]:
         params = ask.params
         # A request without a seed gets one of its own, so that the same prompt twice gives two samples.
         seed = str(params.sampling_seed)
@@ -127,72 +129,65 @@ class Service:
             seed = f"{self.settings.seed}:{next(self._arrivals)}"
         room = self.context_length - len(prompt)
         scored = ask.return_logprob and ask.logprob_start_len >= 0
-        return Sequence(
-            rid=ask.rid if params.n == 1 else f"{ask.rid}_{index}",
-            request=ask.request,
-            order=0,
-            prompt=prompt,
-            params=params,
-            key=noise_key(seed, prompt, index),
-            limit=room if params.max_new_tokens is None else params.max_new_tokens,
-            stop_ids=frozenset() if params.ignore_eos else self.stop_ids | frozenset(params.stop_token_ids),
-            return_logprob=ask.return_logprob,
-            score_from=ask.logprob_start_len if scored else None,
-            return_routed_experts=ask.return_routed_experts,
-            packed=ask.packed,
-            stream=stream,
-        )
+        stop_ids = frozenset() if params.ignore_eos else self.stop_ids | frozenset(params.stop_token_ids)
+        return [
+            Sequence(
+                rid=ask.rid if params.n == 1 else f"{ask.rid}_{index}",
+                request=ask.request,
+                order=0,
+                prompt=prompt,
+                params=params,
+                key=key,
+                limit=room if params.max_new_tokens is None else params.max_new_tokens,
+                stop_ids=stop_ids,
+                return_logprob=ask.return_logprob,
+                score_from=ask.logprob_start_len if scored else None,
+                return_routed_experts=ask.return_routed_experts,
+                packed=ask.packed,
+                stream=stream,
+            )
+            for index, key in enumerate(noise_keys(seed, prompt, params.n))
+        ]
 
-    def begin(self, sequences: list[Sequence]) -> None:
+    def begin(self, sequences: list[Sequence]) -> Answers:
         """Hand samples to the scheduler; `end` must follow."""
+        answers: Answers = asyncio.Queue()
         for sequence in sequences:
-            self._listeners[sequence] = asyncio.Queue()
+            self._listeners[sequence] = answers
             self._rids.add(sequence.rid)
         if sequences:
             self.scheduler.post(lambda: self.scheduler.add(sequences))
-
-    async def next_answer(self, one: Sequence) -> Answer:
-        """The next answer for a sample: of a streamed one the newest that there is."""
-        listener = self._listeners[one]
-        answer = await listener.get()
-        while not listener.empty():
-            answer = listener.get_nowait()
-        return answer
+        return answers
 
     async def answers(self, asks: Asks) -> list[Answer]:
         """The last answer for each sample that a request asks for; they are aborted where it is given up."""
-        with self.begun(self.sequences(asks)) as sequences:
-            return await self.last(sequences)
-
-    async def last(self, sequences: list[Sequence]) -> list[Answer]:
-        """The answers to samples that are not streamed."""
-        return [await self.next_answer(sequence) for sequence in sequences]
+        sequences = self.sequences(asks)
+        with self.begun(sequences) as answers:
+            found = dict([await answers.get() for _ in sequences])
+        return [found[one] for one in sequences]
 
     @contextmanager
-    def begun(self, sequences: list[Sequence]) -> Iterator[list[Sequence]]:
-        """Samples that are aborted unless the block is left by its end."""
-        self.begin(sequences)
+    def begun(self, sequences: list[Sequence]) -> Iterator[Answers]:
+        """Their answers. The samples are aborted unless the block is left by its end."""
+        answers = self.begin(sequences)
         finished = False
         try:
-            yield sequences
+            yield answers
             finished = True
         finally:
             self.end(sequences, finished=finished)
 
-    async def merged(self, sequences: list[Sequence]) -> AsyncIterator[tuple[int, Answer]]:
+    @staticmethod
+    async def merged(sequences: list[Sequence], answers: Answers) -> AsyncIterator[tuple[int, Answer]]:
         """(index, newest answer) of streamed samples, as they come, until all have ended."""
-        pending = {asyncio.ensure_future(self.next_answer(one)): index for index, one in enumerate(sequences)}
-        try:
-            while pending:
-                done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    index, answer = pending.pop(task), task.result()
-                    if answer["meta_info"]["finish_reason"] is None:
-                        pending[asyncio.ensure_future(self.next_answer(sequences[index]))] = index
-                    yield index, answer
-        finally:
-            for task in pending:
-                task.cancel()
+        places = {one: place for place, one in enumerate(sequences)}
+        left = len(sequences)
+        while left:
+            newest = dict([await answers.get()])
+            newest.update(answers.get_nowait() for _ in range(answers.qsize()))
+            for one, answer in newest.items():
+                left -= answer["meta_info"]["finish_reason"] is not None
+                yield places[one], answer
 
     def end(self, sequences: list[Sequence], *, finished: bool) -> None:
         """Forget samples; those that nobody waits for any more are aborted."""

@@ -12,7 +12,7 @@ from rlcore import Part
 from rlcore_local.config import LocalConfig
 from rlcore_local.requests import SamplingParams
 from rlcore_local.scheduler import Scheduler
-from rlcore_local.sequences import Sequence as Sampled, noise_key
+from rlcore_local.sequences import Sequence as Sampled, noise_keys
 from rlcore_local.weights import Weights
 
 END = 2
@@ -48,7 +48,7 @@ class Local:
             order=0,
             prompt=prompt,
             params=checked,
-            key=noise_key(str(checked.sampling_seed or 0), prompt, 0),
+            key=noise_keys(str(checked.sampling_seed or 0), prompt, 1)[0],
             limit=checked.max_new_tokens,
             stop_ids=frozenset() if checked.ignore_eos else frozenset({END, *checked.stop_token_ids}),
             return_logprob=True,
