@@ -113,7 +113,7 @@ async def _run(args: argparse.Namespace) -> Row:
     )
     engine = ScriptedEngine()
     part = RewardPart(name="chaos", factory="chaos_parts:ChaosReward")
-    with RewardPool([part], workers=args.reward_workers, timeout=run.rewards.reward_timeout) as rewards:
+    async with RewardPool([part], workers=args.reward_workers, timeout=run.rewards.reward_timeout) as rewards:
         producer = SamplingProducer(
             AsynchronousRollouts,
             run=run,

@@ -189,12 +189,14 @@ def measure(form: str, args: argparse.Namespace) -> tuple[Phases, Lags]:
     argv = [sys.executable, *engine, "--port", str(port)]
     part = RewardPart(name="exact_match", factory="rlcore_text.rewards:ExactMatch", config=ExactMatchConfig())
     url = f"http://127.0.0.1:{port}"
-    with (
-        ServerProcess(argv, name="scripted", log_path=args.work / f"driver-{form}.log") as server,
-        RewardPool([part], workers=1, timeout=600.0) as pool,
-    ):
+
+    async def driven() -> tuple[Phases, Lags]:
+        async with RewardPool([part], workers=1, timeout=600.0) as pool:
+            return await drive(url, pool, args)
+
+    with ServerProcess(argv, name="scripted", log_path=args.work / f"driver-{form}.log") as server:
         server.wait_ready(f"{url}/server_info", limit_s=60.0, token="")
-        return asyncio.run(drive(url, pool, args))
+        return asyncio.run(driven())
 
 
 def main() -> None:

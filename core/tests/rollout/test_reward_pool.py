@@ -5,7 +5,6 @@ import json
 import logging
 import math
 import os
-import pickle
 import signal
 import socket
 import subprocess
@@ -28,6 +27,7 @@ from rlcore.fork_server import Forked
 from rlcore.plugins.files import read
 from rlcore.rollout import rewards as rewards_module
 from rlcore.rollout.reward_fork_server import RewardProcess
+from rlcore.rollout.reward_worker import message
 from rlcore.rollout.rewards import ERROR_KEY, RewardPool
 from rlcore.rollout.score_check import Failure, checked_scores
 
@@ -130,7 +130,7 @@ def gone(pid: int) -> bool:
 
 
 async def test_groups_are_scored_by_all_workers(plugin: PluginFile) -> None:
-    with pool(plugin, workers=2) as rewards:
+    async with pool(plugin, workers=2) as rewards:
         groups = await asyncio.gather(*(rewards.score(group("fine", size=3)) for _ in range(40)))
     assert len(groups) == 40
     for samples in groups:
@@ -142,7 +142,8 @@ async def test_groups_are_scored_by_all_workers(plugin: PluginFile) -> None:
 async def test_an_exception_is_a_status_logged_once(
     plugin: PluginFile, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pool(plugin) as rewards, caplog.at_level(logging.WARNING):
+    caplog.set_level(logging.WARNING)
+    async with pool(plugin) as rewards:
         for _ in range(3):
             assert_unscored(
                 await rewards.score(group("raises")), RewardStatus.FAILED, "ZeroDivisionError: no luck"
@@ -157,7 +158,7 @@ async def test_an_exception_is_a_status_logged_once(
     ("order", "how"), [("exits", "exit code 7"), ("leaves_a_program", "exit code 7"), ("crashes", "SIGSEGV")]
 )
 async def test_a_dead_worker_is_replaced(plugin: PluginFile, order: str, how: str) -> None:
-    with pool(plugin) as rewards:
+    async with pool(plugin) as rewards:
         assert_unscored(await rewards.score(group(order)), RewardStatus.FAILED, how)
         assert (await rewards.score(group("fine")))[1].score is not None
 
@@ -166,7 +167,7 @@ async def test_a_hanging_worker_is_killed_with_its_children_and_replaced(
     plugin: PluginFile, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
-    with pool(plugin, timeout=2) as rewards:
+    async with pool(plugin, timeout=2) as rewards:
         late = await rewards.score(group("stubborn", path=pids))
         assert_unscored(late, RewardStatus.TIMED_OUT, "longer than 2 s")
         for pid in map(int, pids.read_text().split()):
@@ -185,7 +186,7 @@ async def test_rewards_are_imported_once_however_many_workers_die(
     file = read(path)
     import_plugin_file(file)
     log.unlink()
-    with pool(file, workers=2) as rewards:
+    async with pool(file, workers=2) as rewards:
         before = {sample.score.parts["pid"] for sample in await rewards.score(group("fine")) if sample.score}
         for _ in range(4):
             assert_unscored(await rewards.score(group("exits")), RewardStatus.FAILED, "exit code 7")
@@ -202,7 +203,7 @@ async def test_rewards_are_imported_once_however_many_workers_die(
 async def test_stop_ends_a_worker_that_hangs(plugin: PluginFile, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     rewards = pool(plugin)
-    rewards.start()
+    await rewards.start()
     hanging = asyncio.create_task(rewards.score(group("stubborn", path=pids)))
     await asyncio.to_thread(eventually, lambda: pids.exists() and len(pids.read_text().split()) == 2)
     await asyncio.to_thread(rewards.stop)
@@ -212,14 +213,14 @@ async def test_stop_ends_a_worker_that_hangs(plugin: PluginFile, tmp_path: Path)
 
 
 async def test_a_worker_imports_no_torch(plugin: PluginFile) -> None:
-    with pool(plugin) as rewards:
+    async with pool(plugin) as rewards:
         assert_unscored(await rewards.score(group("prints_torch")), RewardStatus.FAILED, "False")
 
 
 async def test_a_fork_server_that_hangs_is_noticed_and_replaced(
     plugin: PluginFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pool(plugin) as rewards:
+    async with pool(plugin) as rewards:
         (scored, _) = await rewards.score(group("fine"))
         assert scored.score is not None
         hung = psutil.Process(int(scored.score.parts["pid"])).parent()
@@ -234,22 +235,32 @@ async def test_a_fork_server_that_hangs_is_noticed_and_replaced(
         assert (await rewards.score(group("fine")))[0].score is not None
 
 
-def test_an_answer_that_breaks_off_is_the_end_of_its_process() -> None:
-    whole = pickle.dumps([Score(value=1.0, per_token=(0.5,) * 9, parts={"a": 2.0})] * 3)
+async def test_an_answer_that_breaks_off_is_the_end_of_its_process() -> None:
+    whole = message([Score(value=1.0, per_token=(0.5,) * 9, parts={"a": 2.0})] * 3)
     for size in range(len(whole)):
         near, far = socket.socketpair()
         process = RewardProcess(Forked(os.pipe()[0]), near)
         with far:
             far.sendall(whole[:size])
         with pytest.raises(EOFError):
-            process.receive(30)
+            await process.receive()
         process.close()
 
 
-def test_a_reward_that_cannot_be_built_stops_the_start(plugin: PluginFile) -> None:
+async def test_a_group_that_is_given_up_leaves_its_worker_ready(plugin: PluginFile) -> None:
+    async with pool(plugin) as rewards:
+        given_up = asyncio.create_task(rewards.score(group("fine")))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        fine = await rewards.score(group("fine", size=3))
+    assert given_up.cancelled()
+    assert [sample.score.value for sample in fine if sample.score] == [0.0, 1.0, 2.0]
+
+
+async def test_a_reward_that_cannot_be_built_stops_the_start(plugin: PluginFile) -> None:
     rewards = pool(plugin, name="Unbuildable", workers=2)
     with pytest.raises(PluginError, match="'obedient' cannot be built: ValueError: no dictionary found"):
-        rewards.start()
+        await rewards.start()
 
 
 DRIVER = """
@@ -263,20 +274,23 @@ from rlcore.api.types import Prompt, Sample
 
 file = read(Path(sys.argv[1]))
 import_plugin_file(file)
-rewards = RewardPool(
-    [RewardPart(name="r", factory=f"{file.module}:Obedient")], workers=1, timeout=600, plugin_files=[file]
-)
-rewards.start()
 sample = Sample(prompt=Prompt(prompt_id="p", text=""), prompt_ids=(), group_id=0, index=0, rollout_id="r",
                 text=sys.argv[2], metadata={"path": sys.argv[3]})
-scored = asyncio.run(rewards.score([sample]))
-print(json.dumps(scored[0].reward_status))
-rewards.stop()
+part = RewardPart(name="r", factory=f"{file.module}:Obedient")
+
+
+async def main():
+    async with RewardPool([part], workers=1, timeout=600, plugin_files=[file]) as rewards:
+        (scored,) = await rewards.score([sample])
+        print(json.dumps(scored.reward_status))
+
+
+asyncio.run(main())
 """
 
 
 async def test_a_worker_gets_no_more_memory_than_its_limit(plugin: PluginFile) -> None:
-    with pool(plugin, memory_gib=1) as rewards:
+    async with pool(plugin, memory_gib=1) as rewards:
         hungry = await rewards.score(group("hungry"))
         fine = await rewards.score(group("fine"))
     assert all(one.metadata[ERROR_KEY].startswith("MemoryError (") for one in hungry)

@@ -56,10 +56,10 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
         yield url
 
 
-@pytest.fixture(scope="module")
-def rewards() -> Iterator[RewardPool]:
+@pytest.fixture
+async def rewards() -> AsyncIterator[RewardPool]:
     part = RewardPart(name="token_match", factory="rlcore_text.rewards:TokenMatch", config=TokenMatchConfig())
-    with RewardPool([part], workers=1, timeout=60.0) as pool:
+    async with RewardPool([part], workers=1, timeout=60.0) as pool:
         yield pool
 
 

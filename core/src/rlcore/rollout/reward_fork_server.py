@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 import signal
@@ -17,31 +18,39 @@ from rlcore.api.part import RewardPart
 from rlcore.api.plugin_file import PluginFile
 from rlcore.fork_server import Forked, ForkServer
 from rlcore.rollout import reward_worker
+from rlcore.rollout.reward_worker import LENGTH, message
 
 START_LIMIT_S = 120.0
 """Seconds to import the rewards, and to build them."""
+MAX_READ = 1 << 20
+"""Bytes that are taken from a connection at once."""
 
 
 class RewardProcess:
     """A forked process, a session of its own. It ends with this process, however this one ends."""
 
     def __init__(self, process: Forked, connection: socket.socket) -> None:
+        connection.setblocking(False)
         self._process = process
         self._connection = connection
-        self._answers = connection.makefile("rb")
 
-    def send(self, content: object, limit_s: float) -> None:
-        """Raises OSError where it is gone, or does not take the content in time (TimeoutError)."""
-        self._connection.settimeout(limit_s)
-        self._connection.sendall(pickle.dumps(content, pickle.HIGHEST_PROTOCOL))
+    async def send(self, content: object) -> None:
+        """Raises OSError where it is gone."""
+        await asyncio.get_running_loop().sock_sendall(self._connection, message(content))
 
-    def receive(self, limit_s: float) -> Any:
-        """What it sends next. OSError or EOFError where it is gone; TimeoutError, which is final, if late."""
-        self._connection.settimeout(max(limit_s, 0.001))  # 0 would mean: do not block
-        try:
-            return pickle.load(self._answers)
-        except pickle.UnpicklingError as error:  # it died in the middle of its answer
-            raise EOFError from error
+    async def receive(self) -> Any:
+        """What it sends next. OSError or EOFError where it is gone."""
+        (length,) = LENGTH.unpack(await self._read(LENGTH.size))
+        return pickle.loads(await self._read(length))
+
+    async def _read(self, size: int) -> bytes:
+        loop, found = asyncio.get_running_loop(), bytearray()
+        while len(found) < size:
+            piece = await loop.sock_recv(self._connection, min(size - len(found), MAX_READ))
+            if not piece:
+                raise EOFError("the process closed the connection")
+            found += piece
+        return bytes(found)
 
     @property
     def is_forked(self) -> bool:
@@ -66,8 +75,7 @@ class RewardProcess:
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Give its descriptors back; once, and when nobody uses the connection any more."""
-        self._answers.close()
+        """Give its descriptor back, when nobody uses the connection any more."""
         self._connection.close()
 
 

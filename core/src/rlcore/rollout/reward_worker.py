@@ -1,7 +1,8 @@
 """The processes in which rewards run: what their fork server does once, and what each of them does.
 
 A process sends None, or a Failure, when it has built the rewards. Then it answers group by group, all in
-pickles. It builds after the fork, so that no connection, thread or random state of a reward is shared.
+pickles, each behind its length. It builds after the fork, so that no connection, thread or random state of a
+reward is shared.
 Imports no torch, unless a reward does.
 """
 
@@ -9,6 +10,7 @@ import io
 import pickle
 import resource
 import socket
+import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -20,6 +22,15 @@ from rlcore.api.tokens import Tokenizer, load_tokenizer
 from rlcore.plugins.function_reward import asks_for_tokenizer
 from rlcore.rollout.reward_mix import RewardMix
 from rlcore.rollout.score_check import Failure, failure_of
+
+LENGTH = struct.Struct("!Q")
+"""How many bytes the pickle behind it has."""
+
+
+def message(content: object) -> bytes:
+    """What is sent for `content`."""
+    pickled = pickle.dumps(content, pickle.HIGHEST_PROTOCOL)
+    return LENGTH.pack(len(pickled)) + pickled
 
 
 class Imported(NamedTuple):
@@ -64,11 +75,8 @@ def work(rewards: Imported, memory_gib: float | None, descriptor: int) -> None:
         mix = RewardMix(rewards.parts, rewards.tokenizer) if failure is None else None
     except PluginError as error:
         failure = Failure(kind="build", reason=str(error))
-    connection.sendall(pickle.dumps(failure))
+    connection.sendall(message(failure))
     groups = connection.makefile("rb")
-    while mix is not None:
-        try:
-            samples = pickle.load(groups)
-        except EOFError:
-            return
-        connection.sendall(pickle.dumps(mix.score(samples), pickle.HIGHEST_PROTOCOL))
+    while mix is not None and (length := groups.read(LENGTH.size)):
+        samples = pickle.loads(groups.read(*LENGTH.unpack(length)))
+        connection.sendall(message(mix.score(samples)))

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import queue
 import signal
 import threading
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
 from rlcore.api.errors import PluginError, RlcoreError, RunError
@@ -53,21 +50,21 @@ class RewardPool:
         self._name = " + ".join(repr(part.name) for part in parts)
         self._fork_server = RewardForkServer(parts, plugin_files, memory_gib, tokenizer)
         self._workers = [_Worker(self._fork_server, self._name, timeout) for _ in range(workers)]
-        self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
-        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="reward")
+        self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[list[ScoreOrFailure]]] = set()
         self._logged: set[str] = set()
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Starts every worker and waits until each has built the rewards.
 
         Raises PluginError where one cannot be built, RunError where a worker does not come up.
         """
         try:
             for worker in self._workers:
-                worker.launch()
+                await worker.launch()
             for worker in self._workers:
-                worker.await_ready()
-                self._idle.put(worker)
+                await worker.await_ready()
+                self._idle.put_nowait(worker)
         except BaseException:
             self.stop()
             raise
@@ -78,36 +75,34 @@ class RewardPool:
         FAILED (an exception, a dead worker, no or no finite number) and TIMED_OUT carry the reason in
         `metadata["reward_error"]` and no score. Groups beyond the number of workers wait their turn.
         """
-        loop = asyncio.get_running_loop()
-        outcomes = await loop.run_in_executor(
-            self._threads, self._exchange, [_without_routing(one) for one in samples]
-        )
+        judging = asyncio.ensure_future(self._judge([_without_routing(one) for one in samples]))
+        self._tasks.add(judging)
+        judging.add_done_callback(self._tasks.discard)
+        # Who gives up a group leaves its worker to finish it, and ready for the next one.
+        outcomes = await asyncio.shield(judging)
         return [self._settle(sample, outcome) for sample, outcome in zip(samples, outcomes, strict=True)]
 
     def stop(self) -> None:
-        """Kills the workers with all their children. May be called again."""
+        """Kills the workers with all their children. May be called again, and from any thread."""
         for worker in self._workers:
             worker.kill()
         self._fork_server.stop()
-        self._threads.shutdown(cancel_futures=True)
-        for worker in self._workers:
-            worker.release()
 
-    def __enter__(self) -> RewardPool:
-        self.start()
+    async def __aenter__(self) -> RewardPool:
+        await self.start()
         return self
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
 
-    def _exchange(self, samples: list[Sample]) -> list[ScoreOrFailure]:
-        worker = self._idle.get()  # there are as many threads as workers, so one is idle
+    async def _judge(self, samples: list[Sample]) -> list[ScoreOrFailure]:
+        worker = await self._idle.get()
         try:
-            return worker.judge(samples)
+            return await worker.judge(samples)
         finally:
-            self._idle.put(worker)
+            self._idle.put_nowait(worker)
 
     def _settle(self, sample: Sample, outcome: ScoreOrFailure) -> Sample:
         if not isinstance(outcome, Failure):
@@ -134,7 +129,7 @@ def _without_routing(sample: Sample) -> Sample:
 
 
 class _Worker:
-    """One process, forked anew after a time-out or its death; used by one thread at a time.
+    """One process, forked anew after a time-out or its death; judges one group at a time.
 
     `kill` alone may come from another thread, at any moment, and is final.
     """
@@ -142,82 +137,98 @@ class _Worker:
     def __init__(self, fork_server: RewardForkServer, name: str, timeout: float) -> None:
         self._fork_server, self._name, self._timeout = fork_server, name, timeout
         self._child: RewardProcess | None = None
+        self._is_busy = False
         self._killed = False
         self._lock = threading.Lock()
 
-    def launch(self) -> None:
+    async def launch(self) -> None:
         """Forks the process without waiting for its rewards. Raises RunError once the worker was killed."""
-        child = self._fork_server.fork()
+        child = await asyncio.to_thread(self._fork_server.fork)
         with self._lock:
             self._child = child
             if self._killed:
                 child.kill()
                 raise RunError("The reward pool has been stopped.")
 
-    def await_ready(self) -> None:
+    async def await_ready(self) -> None:
         """Waits until the rewards are built, or raises PluginError with the reason."""
         assert self._child is not None
         try:
-            failure: Failure | None = self._child.receive(START_LIMIT_S)
+            async with asyncio.timeout(START_LIMIT_S):
+                failure: Failure | None = await self._child.receive()
         except (OSError, EOFError) as error:
             if not self._child.is_forked:
                 self._fork_server.renew()
-            ended = self._end(EXIT_GRACE_S)
+            ended = await self._end(EXIT_GRACE_S)
             raise RunError(f"A worker of reward {self._name} did not start ({ended}).") from error
         if failure is not None:
-            self._end(0)
+            await self._end(0)
             raise PluginError(failure.reason)
 
-    def judge(self, samples: list[Sample]) -> list[ScoreOrFailure]:
+    async def judge(self, samples: list[Sample]) -> list[ScoreOrFailure]:
         """The score of each sample, or the reason why it has none."""
+        with self._lock:
+            self._is_busy = True
         try:
             if self._child is None:
-                self.launch()
-                self.await_ready()
-            return self._ask(samples)
+                await self.launch()
+                await self.await_ready()
+            return await self._ask(samples)
         except RlcoreError as error:
             return [Failure(kind="start", reason=str(error))] * len(samples)
+        finally:
+            with self._lock:
+                self._is_busy = False
+                if self._killed:
+                    self._release()
 
     def kill(self) -> None:
-        """Ends the process for good; a thread that waits for it gets Failures."""
+        """Ends the process for good; a group that it judges gets Failures."""
         with self._lock:
             self._killed = True
             if self._child is not None:
                 self._child.kill()
                 self._child.wake()
+            if not self._is_busy:
+                self._release()
 
-    def release(self) -> None:
-        """Closes what is left once no thread uses the worker any more."""
-        if self._child is not None:
-            self._child.close()
-            self._child = None
+    def _release(self) -> None:
+        """Gives the process up; the lock is held."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.close()
 
-    def _ask(self, samples: list[Sample]) -> list[ScoreOrFailure]:
+    async def _ask(self, samples: list[Sample]) -> list[ScoreOrFailure]:
         assert self._child is not None
-        deadline = time.monotonic() + self._timeout
         try:
-            self._child.send(samples, self._timeout)
-            outcomes: list[ScoreOrFailure] = self._child.receive(deadline - time.monotonic())
+            async with asyncio.timeout(self._timeout):
+                await self._child.send(samples)
+                outcomes: list[ScoreOrFailure] = await self._child.receive()
         except TimeoutError:
-            self._end(0)
+            await self._end(0)
             reason = f"the reward took longer than {self._timeout:g} s for its group (--reward-timeout)"
             return [Failure(kind=TIMED_OUT, reason=reason)] * len(samples)
         except (OSError, EOFError):
-            reason = f"the reward's process ended ({self._end(EXIT_GRACE_S)})"
+            reason = f"the reward's process ended ({await self._end(EXIT_GRACE_S)})"
             return [Failure(kind="died", reason=reason)] * len(samples)
         return outcomes
 
-    def _end(self, grace_s: float) -> str:
+    async def _end(self, grace_s: float) -> str:
         """Kills what is left of the process, which gets `grace_s` to end by itself; says how it ended."""
         assert self._child is not None
-        code = self._child.exit_code(grace_s)
-        self._child.kill()
-        self._child.exit_code(EXIT_GRACE_S)
+        code = await asyncio.to_thread(_ended, self._child, grace_s)
         with self._lock:
             if self._killed:
                 return "the reward pool was stopped"
-            child, self._child = self._child, None
-        child.close()
+            self._release()
         if code is None:
             return "it was killed"
         return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+
+
+def _ended(process: RewardProcess, grace_s: float) -> int | None:
+    """The exit code of a process that ends within `grace_s`; it is killed in any case."""
+    code = process.exit_code(grace_s)
+    process.kill()
+    process.exit_code(EXIT_GRACE_S)
+    return code

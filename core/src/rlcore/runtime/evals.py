@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -134,5 +133,5 @@ async def _started(
         tokenizer=tokenizer,
     )
     stack.callback(pool.stop)
-    await asyncio.to_thread(pool.start)
+    await pool.start()
     return pool

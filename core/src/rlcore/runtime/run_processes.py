@@ -133,7 +133,7 @@ class RunProcesses:
                     tokenizer=prepared.model.path,
                 )
                 stack.callback(pool.stop)
-                await asyncio.to_thread(pool.start)
+                await pool.start()
                 rewards = pool
             await self._start(engines, frozen, trainer, threads)
             stack.push_async_callback(prepared.generators.close)

@@ -107,7 +107,7 @@ async def test_a_group_that_takes_too_long_is_a_time_out() -> None:
     """Where an answer may take longer than its group."""
     component, *_ = rlcore_rewards()
     part = RewardPart(name="math", factory=component.factory, config=MathConfig(seconds=600))
-    with RewardPool([part], workers=1, timeout=3) as pool:
+    async with RewardPool([part], workers=1, timeout=3) as pool:
         [late] = await pool.score([sample(ENDLESS, SLOW_LABEL)])
     assert late.reward_status is RewardStatus.TIMED_OUT
     assert late.score is None

@@ -210,7 +210,7 @@ async def test_a_failure_is_a_status_of_the_group(server: Server) -> None:
     part = RewardPart(
         name="remote", factory="rlcore_remote.remote:Remote", config=RemoteConfig(url=server.url)
     )
-    with RewardPool([part], workers=1, timeout=60) as pool:
+    async with RewardPool([part], workers=1, timeout=60) as pool:
         lost = await pool.score([sample("good"), sample("bad", index=1)])
         kept = await pool.score([sample("good")])
     assert [one.reward_status for one in lost] == [RewardStatus.FAILED] * 2

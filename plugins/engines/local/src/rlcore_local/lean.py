@@ -136,7 +136,7 @@ class LeanDecoder:
         new_rows = held_rows if rows <= held_rows else max(rows, 2 * held_rows)
         new_positions = held_positions
         if positions > held_positions:
-            new_positions = min(max(positions, 2 * held_positions, 64), max(self.context_length, positions))
+            new_positions = min(max(positions, 2 * held_positions, 16), max(self.context_length, positions))
         grown = self._empty_cache(new_rows, new_positions)
         grown[:, :, : self.rows, :, :held_positions] = self.cache[:, :, : self.rows]
         self.cache = grown
