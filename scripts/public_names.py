@@ -1,4 +1,6 @@
-"""The public names with their signatures, one block a name, in `tests/packaging/public_names/PACKAGE.txt`.
+"""What docs/versions.md calls public, one block a name, in `tests/packaging/public_names/LIST.txt`.
+
+The names of the packages with their signatures, the hooks, the suites of rlcore_testing, and the settings.
 
 python scripts/public_names.py              print them
 python scripts/public_names.py --write      keep them
@@ -17,12 +19,23 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rlcore.api import hookspecs
+from rlcore.api.config import Config, fields_of
+from rlcore.api.part import load
+from rlcore.api.records import Kind
+from rlcore.api.run_config import RunConfig
 from rlcore.deprecated import DEPRECATED
+from rlcore.plugins import loader
+from rlcore.plugins.registry import Registry
+from rlcore_testing.conformance import Conformance
+from rlcore_testing.suites import SUITES
 
 PACKAGES = ("rlcore", "rlcore_sandbox", "rlcore_toolkit")
+LISTS = (*PACKAGES, "hooks", "rlcore_testing", "settings")
 MADE = ("model_post_init",)
 """Methods that pydantic adds."""
 KEPT = Path(__file__).resolve().parents[1] / "tests/packaging/public_names"
@@ -31,16 +44,61 @@ RELEASED = KEPT.with_name("released_names")
 MARK = "  # deprecated"
 
 
-def described(package: str) -> str:
+def described(what: str) -> str:
+    """One of `LISTS`."""
+    lists = {"hooks": _hooks, "rlcore_testing": _suites, "settings": _settings}
+    lines = lists[what]() if what in lists else _names(what)
+    return "\n".join(lines) + "\n"
+
+
+def _names(package: str) -> Iterator[str]:
     """Every public name of the package, in alphabetical order."""
     module = importlib.import_module(package)
     names = sorted(name for name in module.__all__ if name != "__version__")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         blocks = [list(_lines(name, getattr(module, name))) for name in names]
-    for name, block in zip(names, blocks, strict=True):
-        block[0] += MARK if package == "rlcore" and name in DEPRECATED else ""
-    return "\n".join(line for block in blocks for line in block) + "\n"
+    for name, (first, *others) in zip(names, blocks, strict=True):
+        yield first + (MARK if package == "rlcore" and name in DEPRECATED else "")
+        yield from others
+
+
+def _hooks() -> Iterator[str]:
+    for name, hook in sorted(vars(hookspecs).items()):
+        if name.startswith(f"{hookspecs.PROJECT}_"):
+            yield from _lines(name, hook)
+
+
+def _suites() -> Iterator[str]:
+    """What a subclass of a suite may set, override or call, whichever base defines it."""
+    configs: list[Any] = [entry.config for entry in _bundled().entries(Kind.TRAINER)]
+    bridges = [config.bridge_suite for config in configs if config.bridge_suite]
+    for name in sorted([*SUITES.values(), *bridges]):
+        suite = load(name, "suite")
+        bases = [base for base in reversed(suite.__mro__) if issubclass(base, Conformance)]
+        members = {
+            line.partition("(")[0].partition(":")[0]: line for base in bases for line in _members(base)
+        }
+        yield f"class {name.replace(':', '.')}(Conformance)"
+        yield from (f"    {line}" for one, line in members.items() if not one.startswith("test_"))
+
+
+def _settings() -> Iterator[str]:
+    """Those of a run, and of each bundled part as `kind.part.setting`."""
+    configs: dict[str, type[Config]] = {"run": RunConfig}
+    for kind in Kind:
+        for entry in _bundled().entries(kind):
+            config = getattr(entry.record, "config", None)
+            if config is not None:
+                configs[f"{kind}.{entry.record.name}"] = config
+    for owner, config in configs.items():
+        for name, info in fields_of(config).items():
+            yield f"{owner}.{name}{MARK if info.deprecated else ''}"
+
+
+@cache
+def _bundled() -> Registry:
+    return loader.load(loader.Switches()).registry
 
 
 def broken(released: str, now: str) -> list[str]:
@@ -49,28 +107,34 @@ def broken(released: str, now: str) -> list[str]:
     Names, members as `Name.member`, and parameters, that are gone or that are new and have no default, as
     `name(parameter)`.
     """
-    old, new = dict(_described_names(released)), dict(_described_names(now))
+    old, new = _described_names(released), _described_names(now)
     found = []
-    for name, line in old.items():
-        if MARK in line + old[name.partition(".")[0]]:
+    for name, (line, is_deprecated) in old.items():
+        if is_deprecated:
             continue
         if name not in new:
             found.append(name)
             continue
-        before, after = _parameters(line), _parameters(new[name])
+        before, after = _parameters(line), _parameters(new[name][0])
         gone = before.keys() - after.keys()
         demanded = {one for one, has_default in after.items() if not has_default and one not in before}
         found += [f"{name}({one})" for one in sorted(gone | demanded)]
     return found
 
 
-def _described_names(text: str) -> Iterator[tuple[str, str]]:
-    """Each name and each member of a description, with its line."""
-    owner = ""
+def _described_names(text: str) -> dict[str, tuple[str, bool]]:
+    """Each name and each member of a description: its line, and whether it or its class is deprecated."""
+    found: dict[str, tuple[str, bool]] = {}
+    owner, is_deprecated = "", False
     for line in text.splitlines():
-        [name] = re.findall(r"^\s*(?:class )?(\w+)", line)
-        owner = owner if line.startswith(" ") else name
-        yield name if owner == name else f"{owner}.{name}", line.strip()
+        [name] = re.findall(r"^\s*(?:class )?([\w.+-]+)", line)
+        marked = line.endswith(MARK)
+        if line.startswith(" "):
+            found[f"{owner}.{name}"] = line.strip(), marked or is_deprecated
+        else:
+            owner, is_deprecated = name, marked
+            found[name] = line, marked
+    return found
 
 
 def _parameters(line: str) -> dict[str, bool]:
@@ -88,7 +152,7 @@ def _parameters(line: str) -> dict[str, bool]:
 def _lines(name: str, value: Any) -> Iterator[str]:
     if inspect.isclass(value):
         bases = [base.__name__ for base in value.__bases__ if base is not object]
-        yield f"class {name}({', '.join(bases)})"
+        yield f"class {name}({', '.join(bases)}){_mark(value)}"
         yield from (f"    {line}" for line in _members(value))
     elif inspect.isfunction(value):
         yield f"{name}{_signature(value)}"
@@ -122,8 +186,8 @@ def _members(kind: type[Any]) -> Iterator[str]:
 
 
 def _mark(function: Any) -> str:
-    """Of a member that `typing_extensions.deprecated` decorates."""
-    return MARK if hasattr(function, "__deprecated__") else ""
+    """Of a class or member that `typing_extensions.deprecated` decorates itself."""
+    return MARK if "__deprecated__" in vars(function) else ""
 
 
 def _is_required(field: Any) -> bool:
@@ -179,13 +243,13 @@ def main() -> None:
     parser.add_argument("--release", action="store_true")
     given = parser.parse_args()
     folders = (KEPT, RELEASED)[: given.write + 2 * given.release]
-    for package in PACKAGES:
-        text = described(package)
+    for what in LISTS:
+        text = described(what)
         if not folders:
-            print(f"# {package}\n{text}")
+            print(f"# {what}\n{text}")
         for folder in folders:
             folder.mkdir(exist_ok=True)
-            (folder / f"{package}.txt").write_text(text)
+            (folder / f"{what}.txt").write_text(text)
 
 
 if __name__ == "__main__":

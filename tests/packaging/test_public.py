@@ -45,9 +45,9 @@ def is_own(module: str, src: Path) -> bool:
     return (src / module.partition(".")[0]).is_dir()
 
 
-@pytest.mark.parametrize("package", public_names.PACKAGES)
-def test_every_public_name_is_there_and_kept(package: str) -> None:
-    code = f"import public_names; print(public_names.described({package!r}), end='')"
+@pytest.mark.parametrize("what", public_names.LISTS)
+def test_every_public_name_is_there_and_kept(what: str) -> None:
+    code = f"import public_names; print(public_names.described({what!r}), end='')"
     told = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -57,13 +57,13 @@ def test_every_public_name_is_there_and_kept(package: str) -> None:
         cwd=ROOT / "scripts",
     )
     assert not told.returncode, told.stderr
-    kept = (public_names.KEPT / f"{package}.txt").read_text()
+    kept = (public_names.KEPT / f"{what}.txt").read_text()
     assert told.stdout == kept, "if it is meant: python scripts/public_names.py --write, and the changelog"
 
 
-@pytest.mark.parametrize("package", public_names.PACKAGES)
-def test_what_the_last_release_offered_is_there_or_was_deprecated(package: str) -> None:
-    released, kept = (folder / f"{package}.txt" for folder in (public_names.RELEASED, public_names.KEPT))
+@pytest.mark.parametrize("what", public_names.LISTS)
+def test_what_the_last_release_offered_is_there_or_was_deprecated(what: str) -> None:
+    released, kept = (folder / f"{what}.txt" for folder in (public_names.RELEASED, public_names.KEPT))
     missing = public_names.broken(released.read_text() if released.is_file() else "", kept.read_text())
     assert not missing, "deprecate it for one minor release first: docs/versions.md"
 
@@ -76,6 +76,12 @@ class Sample(Base)
     text: str
     but(self)  # deprecated
     turned(self, by: int, *, seed: int = …) -> Sample
+rlcore_dice() -> Iterable[Component]
+class rlcore_testing.dice.DiceConformance(Conformance)
+    sides: ClassVar[int] = …
+run.dice
+run.lots  # deprecated
+reward.dice.sides
 """
 
 
@@ -88,6 +94,11 @@ class Sample(Base)
         ("class Sample(Base)", "class Sample(Other)", []),
         ("    text: str\n", "", ["Sample.text"]),
         ("    but(self)  # deprecated\n", "", []),
+        ("rlcore_dice()", "rlcore_die()", ["rlcore_dice"]),
+        ("    sides: ClassVar[int] = …\n", "", ["rlcore_testing.dice.DiceConformance.sides"]),
+        ("run.dice\n", "", ["run.dice"]),
+        ("run.lots  # deprecated\n", "", []),
+        ("reward.dice.sides", "reward.dice.side", ["reward.dice.sides"]),
         ("__init__(self)", "__init__(self, more: int = …)", []),
         ("__init__(self)", "__init__(self, more: int)", ["Sample.__init__(more)"]),
         ("by: int, *, seed: int = …", "by: int, *, seed: int = …, rest: int = …", []),

@@ -5,6 +5,7 @@ from, so that an error can name the flag or the file.
 """
 
 import json
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -51,15 +52,25 @@ def build(config: type[ConfigT], settings: Mapping[str, Setting], table: str = "
     Raises `ConfigError`: one sentence that names the setting, what was found and what was expected.
     """
     prefix = f"{table}." if table else ""
-    raw = {
-        key: _raw(field, settings[prefix + key])
-        for key, field in fields_of(config).items()
-        if prefix + key in settings
-    }
+    given = {key: field for key, field in fields_of(config).items() if prefix + key in settings}
+    raw = {key: _raw(field, settings[prefix + key]) for key, field in given.items()}
+    for key, field in given.items():
+        if field.deprecated:
+            _warn_of(settings[prefix + key].layer.at(prefix + key), field)
     try:
         return config.model_validate_json(json.dumps(nested(config, raw), default=str), strict=True)
     except ValidationError as error:
         raise ConfigError(_sentence(config, error, settings, table)) from error
+
+
+def _warn_of(place: str, field: FieldInfo) -> None:
+    """Of a setting that was given. A FutureWarning, which Python shows to users too."""
+    warnings.warn(
+        f"{place} is deprecated, and the next minor release has no such setting: "
+        f"{field.deprecation_message}.",
+        FutureWarning,
+        stacklevel=2,
+    )
 
 
 def _raw(field: FieldInfo, setting: Setting) -> Any:
