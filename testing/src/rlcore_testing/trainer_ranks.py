@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from rlcore.api.trainer import (
     Models,
     Rendezvous,
     Roles,
+    Scorer,
     SleepLevel,
     TokenOutputs,
     TrainedPolicy,
@@ -46,16 +48,32 @@ def trainer_of(part: Part, bridge: Part, path: str) -> tuple[Trainer, ModelSpec]
     return trainer, ModelSpec(path=path, bridge=bridge, fields=fields)
 
 
-def build(port: int, part: Part, bridge: Part, path: str, **roles: Any) -> Models:
-    """The models of the one rank; a reference of the same directory where `reference` is true.
-
-    `hooks`: of the policy.
-    """
+def build(
+    port: int,
+    part: Part,
+    bridge: Part,
+    path: str,
+    *,
+    policy: bool = True,
+    hooks: Sequence[ModelHook] = (),
+    reference: ModelSpec | bool = False,
+    teacher: ModelSpec | None = None,
+    critic: OptimizerSettings | None = None,
+) -> Models:
+    """The models of the one rank. `reference`: True, of the same directory; `critic`: its optimizer."""
     trainer, spec = trainer_of(part, bridge, path)
     rank = trainer.join(Rendezvous(rank=0, world_size=1, host="127.0.0.1", port=port, seed=3), spec.fields)
-    reference = spec if roles.get("reference") else None
-    hooks = roles.get("hooks", ())
-    return rank.build(Roles(policy=spec, optimizer=SETTINGS, reference=reference, hooks=hooks))
+    return rank.build(
+        Roles(
+            policy=spec if policy else None,
+            optimizer=SETTINGS if policy else None,
+            hooks=hooks,
+            reference=spec if reference is True else reference or None,
+            teacher=teacher,
+            critic=spec if critic else None,
+            critic_optimizer=critic,
+        )
+    )
 
 
 def policy_of(port: int, part: Part, bridge: Part, path: str) -> TrainedPolicy:
@@ -65,15 +83,19 @@ def policy_of(port: int, part: Part, bridge: Part, path: str) -> TrainedPolicy:
     return policy
 
 
-def forward(policy: Any, batch: TrainBatch, budget: int = BUDGET, **more: Any) -> dict[str, Tensor]:
+def forward(policy: Scorer, batch: TrainBatch, budget: int = BUDGET, **more: Any) -> dict[str, Tensor]:
     outputs: dict[str, Tensor] = policy.forward(
         batch, temperature=TEMPERATURE, tokens_per_rank=budget, **more
     )
     return outputs
 
 
+def train_on(policy: TrainedPolicy, batch: TrainBatch, budget: int = BUDGET, loss: Any = linear_loss) -> Any:
+    return policy.train(batch, loss, temperature=TEMPERATURE, tokens_per_rank=budget)
+
+
 def train(policy: TrainedPolicy, seed: int, loss: Any = linear_loss, budget: int = BUDGET) -> Any:
-    return policy.train(random_batch(8, seed), loss, temperature=TEMPERATURE, tokens_per_rank=budget)
+    return train_on(policy, random_batch(8, seed), budget, loss)
 
 
 def weights_of(policy: TrainedPolicy) -> dict[str, Tensor]:
@@ -92,14 +114,13 @@ def largest(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
     return float(torch.tensor([apart(one[name], other[name]) for name in one]).max())
 
 
-def log_probs(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, float]:
+def differences(scorer: Scorer, batch: TrainBatch, path: str) -> dict[str, float]:
     """Largest differences to transformers: log-probs, entropy, the likeliest tokens and given tokens."""
-    policy, batch = policy_of(port, part, bridge, path), random_batch(8)
     with torch.no_grad():
         every, wanted = hf_distributions(hf_model(path), batch)
     named = with_given(batch)
     given = named.per_token["given"]
-    outputs = forward(policy, batch, entropy=True, top=3)
+    outputs = forward(scorer, batch, entropy=True, top=3)
     assert outputs["log_probs"].dtype == torch.float32
     assert outputs["log_probs"].device.type == outputs["top_ids"].device.type == "cpu"
     best = every.topk(3).values
@@ -108,8 +129,13 @@ def log_probs(rank: int, world: int, port: int, part: Part, bridge: Part, path: 
         "entropy": apart(outputs["entropy"], entropy_of(every)),
         "top_log_probs": apart(outputs["top_log_probs"], best),
         "top_ids": apart(every.gather(1, outputs["top_ids"]), best),  # of equal tokens, any will do
-        "chosen": apart(forward(policy, named, chosen="given")["top_log_probs"], every.gather(1, given)),
+        "chosen": apart(forward(scorer, named, chosen="given")["top_log_probs"], every.gather(1, given)),
     }
+
+
+def log_probs(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, float]:
+    """`differences` of the policy."""
+    return differences(policy_of(port, part, bridge, path), random_batch(8), path)
 
 
 def gradient(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, float]:

@@ -1,64 +1,22 @@
-"""The conformance suite of trainers: on one rank, in fp32, beside transformers' own model."""
+"""The conformance suite of trainers: in fp32 on the CPU, beside transformers' own model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
 
 import pytest
-import torch
 from safetensors import safe_open
-from torch import Tensor
 
-from rlcore.api.part import Part
 from rlcore.api.part_config import TrainerConfig
 from rlcore_testing import trainer_checkpoints, trainer_ranks
-from rlcore_testing.conformance import Conformance, Subject
-from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_qwen3
-
-LOG_PROBS = 1e-4
-"""Largest difference of log-probs in fp32: what every run checks of trainer and engine."""
-SUMS = 1e-4
-"""Relative difference of sums over another order."""
+from rlcore_testing.trainer_base import LOG_PROBS, SUMS, OfTrainer, equal
+from rlcore_testing.trainer_layouts import LayoutsConformance
+from rlcore_testing.trainer_roles import RolesConformance
 
 
-def equal(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
-    """Fails at the first tensor that differs in any bit."""
-    assert found.keys() == wanted.keys()
-    for name, tensor in wanted.items():
-        assert torch.equal(found[name], tensor), f"{name} differs"
-
-
-class TrainerConformance(Conformance):
-    """Subclass it and say which trainer; each property is a test, in a process of its own."""
-
-    qwen3: ClassVar[Part] = Part(name="none", factory="rlcore.api.part:Part")
-    """The bridge of Qwen3 for this trainer; the default fits one that needs no bridge."""
-
-    @classmethod
-    def of(cls, subject: Subject) -> type[Self]:
-        """With the bridge that a plugin offers for it."""
-        return cls.with_values(part=subject.part, qwen3=subject.bridge or cls.qwen3)
-
-    def trainer(self) -> Part:
-        """The trainer, as a record names it."""
-        return self.part
-
-    def bridge(self) -> Part:
-        """The bridge of Qwen3 for this trainer."""
-        return self.qwen3
-
-    def asked(self, function: Callable[..., Any], path: Path, *more: Any) -> Any:
-        """What the one rank answers."""
-        name = f"{function.__module__}:{function.__name__}"
-        return run_ranks(name, 1, self.trainer(), self.bridge(), str(path), *more)[0]
-
-    @pytest.fixture
-    def model(self, tmp_path: Path) -> Path:
-        """A tiny random Qwen3."""
-        return make_qwen3(tmp_path / "model")
+class PolicyConformance(OfTrainer):
+    """The policy on one rank."""
 
     def test_log_probs_are_those_of_transformers(self, model: Path) -> None:
         answers = self.asked(trainer_ranks.log_probs, model)
@@ -139,12 +97,6 @@ class TrainerConformance(Conformance):
         assert all(far > 0 for far in moved.values()), moved
         assert not all(published.values()), "the engines get another weight for what is frozen"
 
-    def test_a_reference_stays_until_it_takes_over_the_policy(self, model: Path) -> None:
-        answers = self.asked(trainer_ranks.reference, model)
-        assert answers["kept"] == 0, "it moved with the policy"
-        assert answers["apart"] > LOG_PROBS, "the policy did not move"
-        assert answers["copied"] < LOG_PROBS, "it is not the policy after `copy_weights`"
-
     def test_a_sleep_frees_the_device_and_changes_no_bit(self, model: Path) -> None:
         config = self.trainer().config
         if not (isinstance(config, TrainerConfig) and config.sleeps):
@@ -159,3 +111,7 @@ class TrainerConformance(Conformance):
         # gradients and two moments, in fp32; then the weights of policy and reference too
         assert found["freed"][0] >= 3 * size, f"{found['freed'][0]} bytes are freed, of {3 * size}"
         assert found["freed"][1] >= 5 * size, f"{found['freed'][1]} bytes are freed, of {5 * size}"
+
+
+class TrainerConformance(PolicyConformance, RolesConformance, LayoutsConformance):
+    """Subclass it and say which trainer; each property is a test, in processes of its own."""

@@ -1,0 +1,199 @@
+"""What each of two ranks of a trainer's conformance tests does, and the one rank beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from rlcore.api.batch import TrainBatch
+from rlcore.api.part import ModelSpec, Part
+from rlcore.api.part_config import TrainerConfig
+from rlcore.api.run_config import RunConfig
+from rlcore.api.trainer import DataRank, Models, Rendezvous, Roles, SavedWeights, StepResult, TrainerRank
+from rlcore.network import LOOPBACK, listen
+from rlcore_testing.tiny import random_batch
+from rlcore_testing.trainer_ranks import SETTINGS, SMALL_BUDGET, forward, largest, train_on, weights_of
+from rlcore_testing.trainer_role_ranks import CRITIC, square
+
+STEPS = 3
+"""Of each rank; the last one after it has saved."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What one rank found.
+
+    `share`: its number among the data-parallel ranks. `numbers`: those of the ranks in its group. `rows`: of
+    each batch, those that it has; `columns`: of these, log-probs and entropy, and the values of a critic.
+    `steps`: of the policy, `fits`: of the critic. `order`: the names of the weights, as they are published;
+    `weights`: before the last step.
+    """
+
+    share: int
+    numbers: tuple[int, ...]
+    rows: list[list[int]]
+    columns: list[Mapping[str, Tensor]]
+    steps: list[StepResult]
+    fits: list[StepResult]
+    order: list[str]
+    weights: Mapping[str, Tensor]
+    last: StepResult
+    after: Mapping[str, Tensor]
+
+
+def batches() -> list[TrainBatch]:
+    """With the second one, one of two data-parallel ranks has nothing to train on."""
+    return [random_batch(9), random_batch(1, seed=6)]
+
+
+def together(
+    rank: int,
+    world: int,
+    port: int,
+    part: Part,
+    bridge: Part,
+    path: str,
+    given: Mapping[str, Any],
+    folder: str,
+    has_critic: bool,
+) -> Told:
+    """Two steps on its share of each batch; saved into `folder`; then a third."""
+    joined, spec = _join(rank, world, port, part, bridge, path, given)
+    models = _build(joined, spec, has_critic)
+    policy, critic = models.policy, models.critic
+    assert policy is not None
+    shares = world // _model_ranks(part, given)
+    rows, columns, steps, fits = [], [], [], []
+    for batch in batches():
+        mine = list(range(joined.data.number, len(batch), shares))
+        share = batch.select(mine)
+        found = forward(policy, share, SMALL_BUDGET, entropy=True)
+        steps.append(train_on(policy, share, SMALL_BUDGET))
+        if critic is not None:
+            fits.append(critic.fit(share, square, tokens_per_rank=SMALL_BUDGET))
+            found["values"] = critic.values(share, tokens_per_rank=SMALL_BUDGET)
+        rows.append(mine)
+        columns.append(found)
+    weights = weights_of(policy)
+    policy.stage().write(Path(folder))
+    last, after = _third(policy, joined.data.number, shares)
+    numbers = _numbers(joined.data)
+    joined.stop()
+    return Told(
+        share=joined.data.number,
+        numbers=numbers,
+        rows=rows,
+        columns=columns,
+        steps=steps,
+        fits=fits,
+        order=list(weights),
+        weights=weights,
+        last=last,
+        after=after,
+    )
+
+
+def resumed_together(
+    rank: int,
+    world: int,
+    port: int,
+    part: Part,
+    bridge: Part,
+    path: str,
+    given: Mapping[str, Any],
+    folder: str,
+) -> tuple[StepResult, Mapping[str, Tensor]]:
+    """The third step of `together`, by new processes, which have only the folder."""
+    joined, spec = _join(rank, world, port, part, bridge, path, given)
+    policy = _build(joined, spec, False).policy
+    assert policy is not None
+    policy.load(Path(folder))
+    found = _third(policy, joined.data.number, world // _model_ranks(part, given))
+    joined.stop()
+    return found
+
+
+def saved_by(
+    rank: int,
+    world: int,
+    port: int,
+    part: Part,
+    bridge: Part,
+    path: str,
+    saved: Mapping[str, tuple[Mapping[str, Any], str]],
+    weights: Mapping[str, Tensor],
+    out: str,
+) -> dict[str, float]:
+    """Layout → how far the directory that the driver makes of its folder is from `weights`."""
+    from safetensors.torch import load_file
+
+    trainer = part.build()
+    found = {}
+    for number, (name, (given, folder)) in enumerate(saved.items()):
+        spec = _spec(trainer, world, bridge, path, given)
+        written = Path(out) / str(number)
+        trainer.to_hf(SavedWeights(spec=spec, folder=Path(folder)), written, lambda done, total: None)
+        tensors: dict[str, Tensor] = {}
+        for file in written.glob("*.safetensors"):
+            tensors |= load_file(file)
+        found[name] = largest({name: tensor for name, tensor in tensors.items()}, dict(weights))
+    return found
+
+
+def _join(
+    rank: int, world: int, port: int, part: Part, bridge: Part, path: str, given: Mapping[str, Any]
+) -> tuple[TrainerRank, ModelSpec]:
+    trainer = part.build()
+    spec = _spec(trainer, world, bridge, path, given)
+    meeting = Rendezvous(
+        rank=rank,
+        world_size=world,
+        host=LOOPBACK,
+        port=port,
+        seed=3,
+        listener=listen(LOOPBACK, port) if rank == 0 else None,
+    )
+    joined: TrainerRank = trainer.join(meeting, spec.fields)
+    return joined, spec
+
+
+def _spec(trainer: Any, world: int, bridge: Part, path: str, given: Mapping[str, Any]) -> ModelSpec:
+    fields = trainer.fields(RunConfig.of(ranks=world), given, gpu=False)
+    return ModelSpec(path=path, bridge=bridge, fields=fields)
+
+
+def _build(joined: TrainerRank, spec: ModelSpec, has_critic: bool) -> Models:
+    roles = Roles(
+        policy=spec,
+        optimizer=SETTINGS,
+        critic=spec if has_critic else None,
+        critic_optimizer=CRITIC if has_critic else None,
+    )
+    return joined.build(roles)
+
+
+def _model_ranks(part: Part, given: Mapping[str, Any]) -> int:
+    return part.config.model_ranks(given) if isinstance(part.config, TrainerConfig) else 1
+
+
+def _third(policy: Any, share: int, shares: int) -> tuple[StepResult, Mapping[str, Tensor]]:
+    """A step, what it leaves and the random numbers after it."""
+    batch = random_batch(8, seed=2)
+    step = train_on(policy, batch.select(range(share, len(batch), shares)), SMALL_BUDGET)
+    return step, {**weights_of(policy), "random numbers": torch.rand(4)}
+
+
+def _numbers(data: DataRank) -> tuple[int, ...]:
+    """Those that the ranks of its group have, by a collective of tensors of the CPU."""
+    if data.group is None:
+        return (data.number,)
+    mine = torch.tensor(data.number)
+    every = [torch.zeros_like(mine) for _ in range(dist.get_world_size(data.group))]
+    dist.all_gather(every, mine, group=data.group)
+    return tuple(map(int, every))

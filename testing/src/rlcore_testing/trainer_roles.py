@@ -1,0 +1,118 @@
+"""The models beside the policy: critic, reference and teacher."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from rlcore.api.optimizer import learning_rate
+from rlcore.api.part_config import TrainerConfig
+from rlcore_testing import trainer_ranks, trainer_role_ranks
+from rlcore_testing.trainer_base import LOG_PROBS, SUMS, OfTrainer
+from rlcore_testing.trainer_role_ranks import CRITIC
+
+SLOPE = 0.1
+"""Relative difference of a slope and a small step along it."""
+SEEN = 1e-6
+"""A value that moves by less has not seen what was changed."""
+
+
+class RolesConformance(OfTrainer):
+    """A trainer that lacks a role says so in `complaints`, and is not asked about it."""
+
+    def test_a_reference_stays_until_it_takes_over_the_policy(self, model: Path) -> None:
+        self.takes("reference")
+        answers = self.asked(trainer_ranks.reference, model)
+        assert answers["kept"] == 0, "it moved with the policy"
+        assert answers["apart"] > LOG_PROBS, "the policy did not move"
+        assert answers["copied"] < LOG_PROBS, "it is not the policy after `copy_weights`"
+
+    @pytest.mark.parametrize("role", ["reference", "teacher"])
+    def test_the_scores_are_those_of_transformers(self, model: Path, other: Path, role: str) -> None:
+        """Of the model in a directory of its own, before and after a step of the policy."""
+        self.takes(role)
+        # a reference has the policy's architecture
+        path = other if role == "teacher" else trainer_role_ranks.with_other_weights(model, other)
+        answers = self.asked(trainer_role_ranks.scored, model, role, str(path))
+        assert answers.pop("kept") == 0, "it moved with the policy"
+        assert all(apart < LOG_PROBS for apart in answers.values()), answers
+
+    def test_a_value_is_that_of_the_state_before_its_token(self, model: Path) -> None:
+        """Of a critic: one fp32 number for each response token, which sees all tokens before it."""
+        self.takes("critic")
+        found = self.asked(trainer_role_ranks.valued, model)
+        column = (torch.float32, "cpu", (found["tokens"],), False)
+        assert found["column"] == column, f"dtype, device, shape and gradient are {found['column']}"
+        assert found["spread"] > 0, "after three steps every token has the same value"
+        assert found["split"] < LOG_PROBS, "values depend on how the batch is split"
+        assert found["of its own token"] < SEEN, "a value changes with the token that it stands before"
+        assert found["of the token before"] > SEEN, "a value does not see the token before its own"
+
+    def test_a_critic_learns_and_says_what_it_lost(self, model: Path) -> None:
+        self.takes("critic")
+        steps, wanted, values = self.asked(trainer_role_ranks.fitted, model, trainer_ranks.BUDGET)
+        small, _, others = self.asked(trainer_role_ranks.fitted, model, trainer_ranks.SMALL_BUDGET)
+        losses = [step.loss for step in steps]
+        assert losses == pytest.approx(wanted, rel=SUMS), f"the losses of its values were {wanted}"
+        assert losses == sorted(losses, reverse=True), f"it does not learn: its losses are {losses}"
+        assert losses[-1] < losses[0], f"it does not learn: its losses are {losses}"
+        tokens = float(len(values))
+        assert [step.metrics["tokens"] for step in (*steps, *small)] == [tokens] * 8, "sums of metrics"
+        rates = [step.lr for step in steps]
+        wanted_rates = [learning_rate(CRITIC, number) for number in range(len(steps))]
+        assert rates == wanted_rates, f"its learning rates are {rates}, its optimizer's are {wanted_rates}"
+        for one, two in zip(steps, small, strict=True):
+            assert two.loss == pytest.approx(one.loss, rel=SUMS), "its loss depends on the split"
+            assert two.grad_norm == pytest.approx(one.grad_norm, rel=SUMS), "its norm depends on the split"
+        assert float((values - others).abs().max()) < LOG_PROBS, "its step depends on the split"
+
+    def test_the_gradient_of_a_critic_is_that_of_its_loss(self, model: Path) -> None:
+        """A small step along a gradient takes the square of its norm from the loss."""
+        self.takes("critic")
+        found, wanted = self.asked(trainer_role_ranks.descended, model)
+        assert found == pytest.approx(wanted, rel=SLOPE), (
+            f"a small step takes {found} from the loss, by the gradient norm it would be {wanted}"
+        )
+
+    def test_a_step_of_the_critic_that_is_not_finite_is_not_taken(self, model: Path) -> None:
+        self.takes("critic")
+        finite, moved, lr, values = self.asked(trainer_role_ranks.critic_not_finite, model)
+        wanted_lr, wanted = self.asked(trainer_role_ranks.critic_undisturbed, model)
+        assert finite == [False, False], "of a loss, and of a gradient, that is not finite"
+        assert moved == 0, "it changed the weights"
+        assert lr == wanted_lr, "it counts for the schedule of the learning rate"
+        assert torch.equal(values, wanted), "what follows is another"
+
+    def test_a_critic_resumes_to_the_last_bit(self, model: Path, tmp_path: Path) -> None:
+        """In a new process, which has nothing but what was written."""
+        self.takes("critic")
+        folder = str(tmp_path / "saved")
+        wanted = self.asked(trainer_role_ranks.critic_saved, model, folder)
+        found = self.asked(trainer_role_ranks.critic_resumed, model, folder)
+        assert torch.equal(found[0], wanted[0]), "its values are others"
+        assert found[1:3] == wanted[1:3], "loss and norm of the next step"
+        assert torch.equal(found[3], wanted[3]), "its values after the next step are others"
+
+    def test_a_critic_and_the_policy_of_its_worker_leave_each_other_alone(self, model: Path) -> None:
+        self.takes("critic")
+        found = self.asked(trainer_role_ranks.beside, model)
+        assert found["policy_trained"] > LOG_PROBS, "a step changed nothing in the policy"
+        assert found["critic_trained"] > LOG_PROBS, "steps changed nothing in the critic"
+        assert found["critic_moved"] == 0, "the critic moved with the policy"
+        assert found["policy_moved"] == 0, "the policy moved with the critic"
+        rates = found["policy_lr"], found["critic_lr"]
+        assert rates == (trainer_ranks.SETTINGS.lr, CRITIC.lr), f"learning rates of the two: {rates}"
+
+    @pytest.mark.parametrize("role", ["teacher", "critic"])
+    def test_a_sleep_changes_no_bit_of_the_others(self, model: Path, role: str) -> None:
+        self.takes(role)
+        config = self.trainer().config
+        if not (isinstance(config, TrainerConfig) and config.sleeps):
+            pytest.skip("this trainer does not sleep")
+        freed, said = self.asked(trainer_role_ranks.rested, model, role)
+        wanted = self.asked(trainer_role_ranks.restless, model) if role == "critic" else [said[0]] * 3
+        for found, one in zip(said, wanted, strict=True):
+            assert torch.equal(found, one), "it came back as another"
+        assert freed[1] > freed[0], "with `all`, its weights lie in the device's memory no more"
