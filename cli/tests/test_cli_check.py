@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,8 @@ def test_what_fails_is_named_with_its_reason(plugin: str, capsys: pytest.Capture
     assert re.search(
         r"  FAILS  it says the same again: asked again, the scores: number 0 is Score\(value=", out
     )
+    asked = "A score depends on nothing but the samples, in another worker too."
+    assert f"\n         what is asked: {asked}\n" in out
 
 
 def test_a_plugin_file_is_checked_as_a_whole(plugin: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,3 +145,33 @@ def test_a_kind_that_needs_pytest_says_so(
     assert run(["plugins", "check", "local", "--kind", "engine"]) == 2
     said = "A part of kind engine is checked by pytest-gone, which is not installed; pip install pytest-gone."
     assert said in capsys.readouterr().err
+
+
+NEEDY = """
+from collections.abc import Iterable
+from rlcore import Callback, Component, MissingPackageError, hookimpl
+
+class Needy(Callback):
+    def __init__(self, config):
+        raise MissingPackageError("acme is not installed; pip install acme.")
+
+@hookimpl
+def rlcore_callbacks() -> Iterable[Component]:
+    yield Component(name="needy", factory=f"{__name__}:Needy", summary="needs acme")
+"""
+
+
+def test_what_is_not_installed_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "needy.py").write_text(NEEDY)
+    assert run(["plugins", "check", "needy", "--plugin", str(tmp_path / "needy.py")]) == 2
+    told = capsys.readouterr()
+    assert told.err == "error: acme is not installed; pip install acme.\n"
+    assert "FAILS" not in told.out
+
+
+@pytest.mark.skipif(find_spec("sglang") is not None, reason="of an engine that is not installed")
+def test_an_engine_that_is_not_installed_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plugins", "check", "sglang"]) == 2
+    told = capsys.readouterr()
+    assert told.err.startswith("error: sglang is not installed for ")
+    assert "FAILS" not in told.out

@@ -63,7 +63,7 @@ def changes_its_input(ratio: Tensor, inputs: LossInputs) -> Tensor:
         (lambda ratio, i: -ratio * i.advantages * len(ratio), "masked_tokens_are_as_if_cut_out"),
         (
             lambda ratio, i: -ratio * i.batch.per_token.get("given", ratio).sum(),
-            "nan_behind_the_mask_stays_there",
+            "nan_in_masked_tokens_changes_nothing",
         ),
         (lambda ratio, i: -ratio.detach() * ratio * i.advantages, "the_gradient_is_right"),
         (lambda ratio, i: -2 * ratio * i.advantages, "on_policy_it_is_the_policy_gradient"),
@@ -140,7 +140,7 @@ def divided_by_its_spread(batch: TrainBatch) -> Tensor:
     [
         (group_relative, ""),
         (lambda batch: own_reward(batch) * 0, "it_gives_a_finite_number_for_each_live_token"),
-        (divided_by_its_spread, "a_single_sample"),
+        (divided_by_its_spread, "a_group_of_one_gets_finite_numbers"),
         (
             lambda batch: own_reward(batch) + batch.per_token["rewards"].nan_to_num(1.0).sum(),
             "what_is_masked_does_not_matter",
@@ -153,8 +153,14 @@ def divided_by_its_spread(batch: TrainBatch) -> Tensor:
             lambda batch: group_relative(batch) * torch.arange(len(batch)),
             "the_order_of_the_samples_does_not_matter",
         ),
-        (lambda batch: group_relative(batch) * batch.per_sample["group"], "ids_are_names"),
-        (lambda batch: own_reward(batch) - own_reward(batch).mean(), "only_its_scope_matters"),
+        (
+            lambda batch: group_relative(batch) * batch.per_sample["group"],
+            "other_ids_of_groups_change_nothing",
+        ),
+        (
+            lambda batch: own_reward(batch) - own_reward(batch).mean(),
+            "samples_outside_its_scope_change_nothing",
+        ),
         (own_reward, "a_shift_of_all_rewards_does_not_matter"),
     ],
 )

@@ -74,7 +74,10 @@ def changes_its_input(inputs: CorrectionInputs) -> Tensor:
             lambda i: truncated(i) * torch.linspace(1, 2, len(i.mask)),
             "the order of the samples does not matter",
         ),
-        (lambda i: truncated(i) + i.batch.per_token["given"].sum() * 0, "nan behind the mask stays there"),
+        (
+            lambda i: truncated(i) + i.batch.per_token["given"].sum() * 0,
+            "nan in masked tokens changes nothing",
+        ),
         (lambda i: truncated(i) + 1e-3 * next(CALLS), "it is a pure function"),
         (changes_its_input, "it is a pure function"),
     ],
@@ -124,7 +127,7 @@ def square(inputs: ValueInputs) -> Tensor:
     [
         (square, ""),
         (lambda i: -square(i), "a step brings values nearer to the returns"),
-        (lambda i: 0.5 * (i.values - i.returns - 0.1).square(), "values that are right stay"),
+        (lambda i: 0.5 * (i.values - i.returns - 0.1).square(), "values that equal the returns stay"),
         (lambda i: square(i).detach() + i.values - i.values.detach(), "the gradient is right"),
         (lambda i: (i.values - i.returns).exp() - i.values, "values far off are finite"),
         (lambda i: square(i).nan_to_num(), "nan of a live token is not hidden"),
@@ -132,7 +135,7 @@ def square(inputs: ValueInputs) -> Tensor:
         (lambda i: square(i) * (1 + 1e-3 * next(CALLS)), "it is a pure function"),
         (
             lambda i: 0.5 * (i.values - i.batch.per_token["returns"].sum()).square(),
-            "nan behind the mask stays there",
+            "nan in masked tokens changes nothing",
         ),
     ],
 )

@@ -183,13 +183,13 @@ class Missing(Tracker):
     ("tracker", "missing"),
     [
         (Quiet, ""),
-        (Numbers, "any value of a metric will do"),
+        (Numbers, "it takes any value of a metric"),
         (Early, "building it starts nothing"),
         (Staying, "it does not hold up the end of a run"),
-        (Closing, "a run may end at once"),
+        (Closing, "a run may end before its first step"),
         (Once, "it goes on with a resumed run"),
         (Tagging, "it leaves what it is told as it is"),
-        (Missing, "it is told of a whole run"),
+        (Missing, "it follows a whole run"),
     ],
 )
 def test_a_tracker_that_lacks_a_property(tracker: type[Tracker], missing: str) -> None:

@@ -18,7 +18,7 @@ from rlcore.api.part import Part, RewardPart
 from rlcore.api.part_config import FilterConfig, RewardConfig
 from rlcore.api.scoring import Verdict
 from rlcore.api.sources import Prompts
-from rlcore.api.types import Group, Json, Prompt, Sample, Score
+from rlcore.api.types import GenerationStatus, Group, Json, Prompt, Sample, Score
 from rlcore_testing.conformance import Conformance, Outcome, Subject, findings
 from rlcore_testing.filters import FilterConformance
 from rlcore_testing.generators import GeneratorConformance
@@ -425,11 +425,11 @@ class Greedy(OneTurn):
         (OneTurn, ""),
         (Retokenized, "trained tokens are those that the engine sampled"),
         (Unmasked, "every response token has its mask and log prob"),
-        (Renamed, "a sample stays who it is"),
-        (Unseeded, "it repeats"),
+        (Renamed, "a sample keeps its ids"),
+        (Unseeded, "equal seeds give equal samples"),
         (Cheerful, "an answer that was aborted is not finished"),
-        (Current, "weights that change on the way"),
-        (Greedy, "what was noted is not sampled again"),
+        (Current, "each token carries the version that sampled it"),
+        (Greedy, "a resumed run samples nothing again"),
     ],
 )
 def test_a_generator_that_lacks_a_property(generator: type[OneTurn], missing: str) -> None:
@@ -439,3 +439,25 @@ def test_a_generator_that_lacks_a_property(generator: type[OneTurn], missing: st
 
     found = fails(Suite)
     assert missing in found if missing else not found
+
+
+def test_a_generator_that_can_answer_nothing_asks_for_a_prompt() -> None:
+    class OfTasks(OneTurn):
+        def __init__(self, config: Config) -> None:
+            pass
+
+        async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
+            made = await super().generate(ctx, sample)
+            if "task" in sample.prompt.metadata:
+                return made
+            return replace(made, status=GenerationStatus.FAILED, failure="no_task")
+
+    globals()["OfTasks"] = OfTasks
+    part = Part(name="of_tasks", factory=f"{__name__}:OfTasks", config=Config())
+    subject = Subject(record=None, part=part)
+    with pytest.raises(
+        ConfigError, match=r"generator 'of_tasks' cannot answer .*\(no_task\); give one .* --data"
+    ):
+        GeneratorConformance.of(subject)
+    prompt = Prompt(prompt_id="p", text="?", metadata={"task": 1})
+    assert not fails(GeneratorConformance.of(replace(subject, prompts=(prompt,))))

@@ -151,6 +151,8 @@ def _told(offer: Offer, subject: Subject, *, quiet: bool) -> list[Finding]:
     for one in check(offer.kind, subject):
         findings.append(one)
         say(f"  {_MARKS[one.outcome]}{one.name}{': ' if one.reason else ''}{one.reason}")
+        if one.outcome == "fails" and one.meaning:
+            say(f"         what is asked: {one.meaning}")
     counts = {outcome: sum(one.outcome == outcome for one in findings) for outcome in _MARKS}
     say(f"{counts['ok']} hold, {counts['fails']} fail, {counts['skipped']} could not be asked.")
     return findings

@@ -105,7 +105,7 @@ class BatchConformance(Conformance):
             found, expected = self._run(batch), self._run(compressed(batch))
             assert_same(replace(found, gradient=found.gradient[live]), expected)
 
-    def test_nan_behind_the_mask_stays_there(self) -> None:
+    def test_nan_in_masked_tokens_changes_nothing(self) -> None:
         """Bit by bit the same as with any number there, and exactly no gradient."""
         for seed in SEEDS:
             batch = self._batch(seed)
@@ -124,7 +124,7 @@ class BatchConformance(Conformance):
             assert found.metrics == expected.metrics, "what is masked changes the metrics"
             assert all(map(math.isfinite, found.metrics.values())), f"not finite: {found.metrics}"
 
-    def test_nothing_live_gives_nothing(self) -> None:
+    def test_a_batch_without_live_tokens_gives_nothing(self) -> None:
         """A micro-batch without a token, or with masked ones only: 0, and no gradient."""
         batch = self._batch(0)
         dead = [list(unit) for unit in self.units if DEAD.issuperset(unit)]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.api.errors import MissingPackageError, PluginError
-from rlcore_testing.conformance import Conformance, Finding, Outcome, said
+from rlcore_testing.conformance import NOT_INSTALLED, Conformance, Finding, Outcome, meaning, said
 
 NEEDED = {"pytest": "pytest", "pytest_asyncio": "pytest-asyncio"}
 """Module → its distribution."""
@@ -35,10 +35,10 @@ def require_pytest(kind: str) -> None:
 
 
 def findings_by_pytest(suite: type[Conformance]) -> Iterator[Finding]:
-    """What pytest finds by a suite of a part."""
+    """What pytest finds by a suite of a part. Raises `NOT_INSTALLED` where the part needs a package."""
     import pytest
 
-    record, chosen = _Record(), SUITE.set(suite)
+    record, chosen = _Record(suite), SUITE.set(suite)
     with tempfile.TemporaryDirectory() as path:
         settings = Path(path) / "pytest.ini"
         file = Path(path) / f"test_{Path(path).name}.py"  # pytest imports no two modules of one name
@@ -49,6 +49,8 @@ def findings_by_pytest(suite: type[Conformance]) -> Iterator[Finding]:
             pytest.main([str(file), "-c", str(settings), f"--rootdir={path}", *quiet], plugins=[record])
         finally:
             SUITE.reset(chosen)
+    if record.missing is not None:
+        raise record.missing
     if record.broken:
         raise PluginError(f"{suite.__name__} cannot be asked of the part: {record.broken}.")
     yield from record.findings
@@ -57,9 +59,17 @@ def findings_by_pytest(suite: type[Conformance]) -> Iterator[Finding]:
 class _Record:
     """A plugin of pytest: what each test did."""
 
-    def __init__(self) -> None:
+    def __init__(self, suite: type[Conformance]) -> None:
+        self.suite = suite
         self.findings: list[Finding] = []
         self.broken = ""
+        self.missing: Exception | None = None
+
+    def pytest_exception_interact(self, node: Any, call: Any) -> None:
+        """The part needs a package."""
+        if isinstance(call.excinfo.value, NOT_INSTALLED):
+            self.missing = call.excinfo.value
+            node.session.shouldstop = str(self.missing)
 
     def pytest_collectreport(self, report: Any) -> None:
         """The suite cannot be made."""
@@ -77,6 +87,7 @@ class _Record:
                 name=f"{said(test)}, {parameter.removesuffix(']')}" if bracket else said(test),
                 outcome=outcomes[report.outcome],
                 reason=_reason(report),
+                meaning=meaning(self.suite, test),
             )
         )
 

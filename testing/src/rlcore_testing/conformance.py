@@ -18,11 +18,14 @@ from enum import StrEnum
 from typing import Any, ClassVar, Self
 from unittest import SkipTest
 
+from rlcore.api.errors import MissingEngineError, MissingPackageError
 from rlcore.api.part import Part
 from rlcore.api.types import Prompt
 from rlcore.plugins.registry import Registry
 
 PREFIX = "test_"
+NOT_INSTALLED = (MissingEngineError, MissingPackageError)
+"""Without its package a part fails in every property, so that no property is asked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,11 +77,15 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One property of a suite. `reason`: why it fails, or why it was not asked."""
+    """One property of a suite. `reason`: why it fails, or why it was not asked.
+
+    `meaning`: what the docstring of its test says of it; empty: the name says it all.
+    """
 
     name: str
     outcome: Outcome
     reason: str = ""
+    meaning: str = ""
 
 
 def properties(suite: type[Conformance]) -> list[str]:
@@ -92,23 +99,32 @@ def said(name: str) -> str:
     return name.removeprefix(PREFIX).replace("_", " ")
 
 
+def meaning(suite: type[Conformance], name: str) -> str:
+    """The first paragraph of its docstring, on one line."""
+    return " ".join((inspect.getdoc(getattr(suite, name)) or "").partition("\n\n")[0].split())
+
+
 def findings(suite: type[Conformance]) -> Iterator[Finding]:
-    """Asks each property, each of a new instance."""
+    """Asks each property, each of a new instance. Raises `NOT_INSTALLED` where the part needs a package."""
     try:
         for name in properties(suite):
-            yield _finding(suite, name)
+            outcome, reason = _asked(suite(), name)
+            yield Finding(name=said(name), outcome=outcome, reason=reason, meaning=meaning(suite, name))
     finally:
         suite.teardown_class()
 
 
-def _finding(suite: type[Conformance], name: str) -> Finding:
+def _asked(suite: Conformance, name: str) -> tuple[Outcome, str]:
+    """How one property fared, and why."""
     try:
-        getattr(suite(), name)()
+        getattr(suite, name)()
     except SkipTest as skipped:
-        return Finding(name=said(name), outcome=Outcome.SKIPPED, reason=str(skipped))
+        return Outcome.SKIPPED, str(skipped)
+    except NOT_INSTALLED:
+        raise
     except Exception as error:
-        return Finding(name=said(name), outcome=Outcome.FAILS, reason=why(error))
-    return Finding(name=said(name), outcome=Outcome.HOLDS)
+        return Outcome.FAILS, why(error)
+    return Outcome.HOLDS, ""
 
 
 def why(error: Exception) -> str:

@@ -46,7 +46,7 @@ class ControlConformance(Abilities):
         await client.abort()
         assert (await kept.result).finish_reason == "abort"
 
-    async def test_a_look_counts_what_runs(self, client: EngineClient) -> None:
+    async def test_its_load_counts_the_requests_that_run(self, client: EngineClient) -> None:
         if not (await client.capabilities()).loads:
             pytest.skip("it does not say how many requests run")
         client.take_tally()

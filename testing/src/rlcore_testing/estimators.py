@@ -93,13 +93,13 @@ class EstimatorConformance(Conformance):
             order = torch.randperm(len(batch), generator=_draw(seed)).tolist()
             _same(self._estimate(batch.select(order)), self._shown(batch).select(order).per_token["shown"])
 
-    def test_ids_are_names(self) -> None:
+    def test_other_ids_of_groups_change_nothing(self) -> None:
         """Groups and rollouts of any ids: those of a batch need not be dense, nor in order."""
         batch = self._batch(0)
         renamed = {name: 97 - 7 * batch.per_sample[name] for name in ("group", "rollout")}
         _same(self._estimate(batch.with_columns(per_sample=renamed)), self._estimate(batch))
 
-    def test_only_its_scope_matters(self) -> None:
+    def test_samples_outside_its_scope_change_nothing(self) -> None:
         """A group (or a sample) alone has the advantages that it has among others."""
         if self.scope == "batch":
             raise SkipTest("it may depend on the whole batch")
@@ -119,7 +119,7 @@ class EstimatorConformance(Conformance):
         equal = self._estimate(self._batch(0, torch.full_like(rewards_B, 0.1)))
         assert not equal.any() or equal.abs().max() < 1e-6, f"equal rewards: {equal.tolist()}"
 
-    def test_a_single_sample(self) -> None:
+    def test_a_group_of_one_gets_finite_numbers(self) -> None:
         """A group of one that is the batch: finite."""
         for row in range(len(LENGTHS)):
             self._estimate(self._batch(0).select([row]))

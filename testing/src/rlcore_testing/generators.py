@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import ClassVar, Self
 from unittest import SkipTest
 
+from rlcore.api.errors import ConfigError
 from rlcore.api.generation import ClosableGenerator, Generator, GroupGenerator
 from rlcore.api.types import GenerationStatus, Prompt, Sample, Sampling
 from rlcore.rollout.buffer import DataBuffer, Draw
@@ -50,11 +51,19 @@ class GeneratorConformance(Conformance):
 
     @classmethod
     def of(cls, subject: Subject) -> type[Self]:
-        """It answers the first prompt. It may write prompts; whether it samples, a first answer shows."""
+        """It answers the first prompt. It may write prompts; whether it samples, a first answer shows.
+
+        Raises `ConfigError` where it can answer no prompt of the suite.
+        """
         known = {"asked": subject.prompts[0]} if subject.prompts else {}
         made = cls.with_values(part=subject.part, writes_prompts=True, max_tokens=ROOM, **known)
         suite, engine = made(), made()._engine()
-        suite._run(engine)
+        samples = [sample for trajectory in suite._run(engine) for sample in trajectory]
+        if not subject.prompts and all(sample.status is GenerationStatus.FAILED for sample in samples):
+            raise ConfigError(
+                f"generator {suite.part.name!r} cannot answer the suite's prompt ({samples[0].failure}); "
+                "give one that it can, by --data FILE or --task NAME."
+            )
         return made.with_values(samples_anew=engine.requests > 0)
 
     def generator(self) -> Generator:
@@ -92,14 +101,14 @@ class GeneratorConformance(Conformance):
         for sample in self._finished(self._engine()):
             assert len(sample.token_versions) == len(sample.response_ids)
 
-    def test_weights_that_change_on_the_way(self) -> None:
+    def test_each_token_carries_the_version_that_sampled_it(self) -> None:
         """Staleness: each token carries the version of the weights that sampled it."""
         engine = self._engine(versions_per_token=1)
         samples = self._finished(engine)
         self._check_drawn(engine, samples)
         assert not self.samples_anew or any(len(sample.versions) > 1 for sample in samples)
 
-    def test_a_sample_stays_who_it_is(self) -> None:
+    def test_a_sample_keeps_its_ids(self) -> None:
         asked = self._pending(self._engine())
         for pending, trajectory in zip(asked, self._run(self._engine()), strict=True):
             for sample in trajectory:
@@ -110,7 +119,7 @@ class GeneratorConformance(Conformance):
                     assert sample.prompt_ids == pending.prompt_ids
                 assert sample.status is not GenerationStatus.PENDING
 
-    def test_it_repeats(self) -> None:
+    def test_equal_seeds_give_equal_samples(self) -> None:
         """The same seeds give the same samples, whether they are made at once or one after another."""
         first = self._run(self._engine())
         same(self._run(self._engine()), first, "again, the samples")
@@ -136,7 +145,7 @@ class GeneratorConformance(Conformance):
         same(found, wanted, "interrupted, the samples")
         self._check_drawn(engine, [sample for trajectory in samples for sample in trajectory])
 
-    def test_what_was_noted_is_not_sampled_again(self) -> None:
+    def test_a_resumed_run_samples_nothing_again(self) -> None:
         """Run again from its start, it asks the same: a resumed run answers from its notes."""
         engine = self._engine()
         first, requests, again = asyncio.run(self._twice(engine))
@@ -144,7 +153,7 @@ class GeneratorConformance(Conformance):
         asked = engine.requests - requests
         assert not asked, f"run again, it asked {asked} times for what was noted"
 
-    def test_a_group_in_one_go(self) -> None:
+    def test_a_group_made_at_once_answers_each_request(self) -> None:
         engine = self._engine()
         generator = self.generator()
         if not isinstance(generator, GroupGenerator):

@@ -138,7 +138,7 @@ class RewardConformance(Conformance):
             assert NAME.fullmatch(name), f"{name!r} is no name of a metric: lower-case letters, digits, _"
 
     def test_it_says_the_same_again(self) -> None:
-        """And another worker says so too: a score depends on nothing but the samples."""
+        """A score depends on nothing but the samples, in another worker too."""
         for group in self._groups():
             first = self._scored(group)
             same(self._scored(group), first, "asked again, the scores")

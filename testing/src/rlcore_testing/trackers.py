@@ -35,7 +35,7 @@ class TrackerConformance(Conformance):
 
     # --- the properties --------------------------------------------------------------------------------
 
-    def test_it_is_told_of_a_whole_run(self) -> None:
+    def test_it_follows_a_whole_run(self) -> None:
         with _folder() as folder:
             tracker = self.tracker()
             _whole_run(tracker, folder)
@@ -50,14 +50,14 @@ class TrackerConformance(Conformance):
                 resumed.metrics(step, step_row(step))
             resumed.end("completed")
 
-    def test_a_run_may_end_at_once(self) -> None:
+    def test_a_run_may_end_before_its_first_step(self) -> None:
         """Its first step failed: there is no metric."""
         with _folder() as folder:
             tracker = self.tracker()
             tracker.start(_info(folder))
             tracker.end("failed")
 
-    def test_any_value_of_a_metric_will_do(self) -> None:
+    def test_it_takes_any_value_of_a_metric(self) -> None:
         """Steps without training have few; some are no numbers, and a number may be no finite one."""
         odd = {"none": None, "text": "a", "yes": True, "nan": math.nan, "inf": math.inf}
         with _folder() as folder:

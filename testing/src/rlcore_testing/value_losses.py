@@ -61,7 +61,7 @@ class ValueLossConformance(BatchConformance):
             gap_R = batch.per_token[VALUES] - batch.per_token["returns"]
             assert torch.equal(slope_R.sign(), gap_R.sign()), f"gradients {slope_R}, values - returns {gap_R}"
 
-    def test_values_that_are_right_stay(self) -> None:
+    def test_values_that_equal_the_returns_stay(self) -> None:
         batch = compressed(self._batch(0))
         right_R = batch.per_token["returns"].double()
         slope_R = self._run(batch.with_columns({VALUES: right_R, Input.VALUES: right_R})).gradient

@@ -87,7 +87,7 @@ class TestTools(Sessions):
     def answer(self, prompt: str, seed: int) -> str:
         return calls_a_tool(prompt, seed)
 
-    def test_a_sample_stays_who_it_is(self) -> None:
+    def test_a_sample_keeps_its_ids(self) -> None:
         for pending, (sample,) in zip(self._pending(self._engine()), self._run(self._engine()), strict=True):
             assert sample.rollout_id == pending.rollout_id
             assert sample.prompt_ids != pending.prompt_ids, "the agent brings its tools"

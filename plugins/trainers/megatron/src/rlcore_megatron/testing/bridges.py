@@ -200,7 +200,7 @@ class BridgeConformance(Conformance):
         for name in grid.references:
             _assert_equal(alone[name]["weights"], tensors_of(grid.root / name), name)
 
-    def test_each_tensor_has_its_own_place(self, grid: Models, tmp_path: Path) -> None:
+    def test_each_tensor_is_read_from_its_own_place(self, grid: Models, tmp_path: Path) -> None:
         name = max(grid.references, key=lambda name: len(index_of(grid.root / name)))
         reference, source = grid.references[name], tensors_of(grid.root / name)
         pairs = same_shape_pairs(source)
