@@ -106,7 +106,7 @@ class MeanOfTwo(Wrapped):
 
     def fit(self, batch: TrainBatch, loss: Any, *, tokens_per_rank: int) -> StepResult:
         def half(values: Tensor, part: TrainBatch) -> LossResult:
-            result = loss(values, part)
+            result: LossResult = loss(values, part)
             return replace(result, total=result.total / 2)
 
         step: StepResult = self._inner.fit(batch, half, tokens_per_rank=tokens_per_rank)
@@ -117,7 +117,7 @@ class MeanOfTwo(Wrapped):
 class Uphill(Wrapped):
     def fit(self, batch: TrainBatch, loss: Any, *, tokens_per_rank: int) -> StepResult:
         def negative(values: Tensor, part: TrainBatch) -> LossResult:
-            result = loss(values, part)
+            result: LossResult = loss(values, part)
             return replace(result, total=-result.total)
 
         step: StepResult = self._inner.fit(batch, negative, tokens_per_rank=tokens_per_rank)
@@ -248,7 +248,7 @@ class MeanOverRanks(BrokenPolicy):
 
     def train(self, batch: TrainBatch, loss: Any, **more: Any) -> StepResult:
         def mean(outputs: Any, part: TrainBatch) -> LossResult:
-            result = loss(outputs, part)
+            result: LossResult = loss(outputs, part)
             return replace(result, total=result.total / self.ranks)
 
         step: StepResult = self._inner.train(batch, mean, **more)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,11 @@ class Told:
 
     share: int
     numbers: tuple[int, ...]
-    rows: list[list[int]]
-    columns: list[Mapping[str, Tensor]]
-    steps: list[StepResult]
-    fits: list[StepResult]
-    order: list[str]
+    rows: Sequence[Sequence[int]]
+    columns: Sequence[Mapping[str, Tensor]]
+    steps: Sequence[StepResult]
+    fits: Sequence[StepResult]
+    order: Sequence[str]
     weights: Mapping[str, Tensor]
     last: StepResult
     after: Mapping[str, Tensor]
@@ -142,7 +142,7 @@ def saved_by(
         tensors: dict[str, Tensor] = {}
         for file in written.glob("*.safetensors"):
             tensors |= load_file(file)
-        found[name] = largest({name: tensor for name, tensor in tensors.items()}, dict(weights))
+        found[name] = largest(tensors, dict(weights))
     return found
 
 

@@ -202,8 +202,8 @@ def scored(
     rank: int, world: int, port: int, part: Part, bridge: Part, path: str, role: str, other: str
 ) -> dict[str, float]:
     """What a reference or a teacher of the directory `other` says, and how far the policy's step moves it."""
-    spec = trainer_of(part, bridge, other)[1]
-    models, batch = build(port, part, bridge, path, **{role: spec}), random_batch(8)
+    chosen: Any = trainer_of(part, bridge, other)[1]
+    models, batch = build(port, part, bridge, path, **{role: chosen}), random_batch(8)
     policy, scorer = models.policy, getattr(models, role)
     assert policy is not None
     found = differences(scorer, batch, other)
