@@ -62,6 +62,10 @@ def changes_its_input(ratio: Tensor, inputs: LossInputs) -> Tensor:
         ),
         (lambda ratio, i: -ratio * i.advantages * len(ratio), "masked_tokens_are_as_if_cut_out"),
         (
+            lambda ratio, i: -ratio * i.advantages + 0 * ratio[i.mask > 0].max(),  # there may be none
+            "a_batch_without_live_tokens_gives_nothing",
+        ),
+        (
             lambda ratio, i: -ratio * i.batch.per_token.get("given", ratio).sum(),
             "nan_in_masked_tokens_changes_nothing",
         ),

@@ -78,6 +78,10 @@ def changes_its_input(inputs: CorrectionInputs) -> Tensor:
             lambda i: truncated(i) + i.batch.per_token["given"].sum() * 0,
             "nan in masked tokens changes nothing",
         ),
+        (
+            lambda i: truncated(i) + 0 * i.old_log_probs[i.mask > 0].max(),  # there may be none
+            "a batch without live tokens gives nothing",
+        ),
         (lambda i: truncated(i) + 1e-3 * next(CALLS), "it is a pure function"),
         (changes_its_input, "it is a pure function"),
     ],
@@ -132,6 +136,10 @@ def square(inputs: ValueInputs) -> Tensor:
         (lambda i: (i.values - i.returns).exp() - i.values, "values far off are finite"),
         (lambda i: square(i).nan_to_num(), "nan of a live token is not hidden"),
         (lambda i: square(i) / len(i.values), "the split into micro batches does not matter"),
+        (
+            lambda i: square(i) + 0 * i.values[i.mask > 0].max(),  # there may be none
+            "a batch without live tokens gives nothing",
+        ),
         (lambda i: square(i) * (1 + 1e-3 * next(CALLS)), "it is a pure function"),
         (
             lambda i: 0.5 * (i.values - i.batch.per_token["returns"].sum()).square(),

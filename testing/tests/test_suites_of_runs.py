@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -81,6 +81,14 @@ class Unwritable(Slower):
         return {"seen": {self.seen}}
 
 
+class Late(Slower):
+    """Has a state once it was asked."""
+
+    def state(self) -> Json:
+        assert self.seen, "nothing was asked"
+        return super().state()
+
+
 class Hasty(Callback):
     def after_step(self, step: int, metrics: Mapping[str, Json]) -> RunControl | None:
         return RunControl(stop="bad") if metrics["train/loss"] > 1 else None
@@ -113,6 +121,7 @@ class Boolean(Callback):
         (Slower, ""),
         (Forgetful, "a resumed run is steered as the other would have been"),
         (Unwritable, "a resumed run is steered as the other would have been"),
+        (Late, "it is asked of nothing before the first step"),
         (Hasty, "a step that trained nothing does not stop it"),
         (Negative, "it asks for what a run can do"),
         (Boolean, "it asks for what a run can do"),
@@ -344,6 +353,20 @@ class Restarting(Wrapped):
         self.load = lambda state: None
 
 
+class Losing(Wrapped):
+    """Forgets where it was when a checkpoint is made."""
+
+    def __init__(self, config: Config, context: ProducerContext) -> None:
+        super().__init__(config, context)
+        self.begin, self.suspended = self._inner.state(), self._restarted
+
+    @asynccontextmanager
+    async def _restarted(self) -> AsyncGenerator[Any, None]:
+        async with self._inner.suspended() as found:
+            yield found
+        self._inner.load(self.begin)
+
+
 class Short(Wrapped):
     async def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
         async with aclosing(super().run(done, steps - 1)) as rollouts:
@@ -364,6 +387,7 @@ class Short(Wrapped):
         (Random, "it says the same again"),
         (Ahead, "weights are at most as old as the run allows"),
         (Restarting, "a resumed run loses no prompt"),
+        (Losing, "a checkpoint on the way changes nothing"),
     ],
 )
 def test_a_producer_that_lacks_a_property(producer: type[Wrapped], missing: str) -> None:

@@ -300,6 +300,26 @@ class Unwritable(Source):
         return Prompts(train=[prompt(1, metadata={"when": object()})])
 
 
+class ReadOnce(Source):
+    """Each of its prompts can be read once."""
+
+    def prompts(self) -> Prompts:
+        return Prompts(train=Drained(super().prompts().train))
+
+
+class Drained(list[Prompt]):
+    def __getitem__(self, place: Any) -> Any:
+        found = super().__getitem__(place)
+        self[place] = prompt(100 + place)
+        return found
+
+
+class SomeAnswers(Source):
+    def with_responses(self) -> Prompts:
+        first, *others = super().with_responses().train
+        return Prompts(train=[replace(first, responses=()), *others])
+
+
 class OneAnswer(Source):
     def with_pairs(self) -> Prompts:
         return self._given("yes")
@@ -342,6 +362,8 @@ def few(self: Walk, n: int) -> list[tuple[Prompt, int]]:
         (Twins, "ids are unique"),
         (Shuffled, "it says the same again"),
         (Unwritable, "labels and metadata are json"),
+        (ReadOnce, "a prompt is found by its place"),
+        (SomeAnswers, "right answers are given to each prompt"),
         (OneAnswer, "pairs are given to each prompt"),
         (SameTwice, "pairs are given to each prompt"),
         (WithoutFiles, "files that it reads are there"),
@@ -401,6 +423,37 @@ class Unseeded(OneTurn):
         return await super().generate(ctx, replace(sample, seed=next(CALLS)))
 
 
+class Unspanned(OneTurn):
+    async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
+        return replace(await super().generate(ctx, sample), spans=())
+
+
+class Endless(OneTurn):
+    """Asks on where an answer was cut, whatever a response may have."""
+
+    async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
+        made = await super().generate(ctx, sample)
+        if made.status is not GenerationStatus.TRUNCATED:
+            return made
+        more = {name: getattr(made, name) * 2 for name in ("response_ids", "loss_mask", "log_probs")}
+        return replace(made, **more)
+
+
+class Impatient(OneTurn):
+    """An answer that other weights have finished is asked for with another seed."""
+
+    async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
+        made = await super().generate(ctx, sample)
+        if len(made.versions) == 1:
+            return made
+        return await super().generate(ctx, replace(sample, seed=sample.seed + 1, attempt=sample.attempt + 1))
+
+
+class Swapped(OneTurn):
+    async def generate_group(self, ctx: GenerationContext, samples: Sequence[Sample]) -> list[Sample]:
+        return [await self.generate(ctx, sample) for sample in samples[::-1]]
+
+
 class Cheerful(OneTurn):
     async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
         return replace(await super().generate(ctx, sample), status="completed")  # type: ignore[arg-type] # a fault
@@ -427,6 +480,10 @@ class Greedy(OneTurn):
         (Unmasked, "every response token has its mask and log prob"),
         (Renamed, "a sample keeps its ids"),
         (Unseeded, "equal seeds give equal samples"),
+        (Unspanned, "spans cover the response"),
+        (Endless, "a policy that never stops is truncated"),
+        (Impatient, "interruptions leave no trace"),
+        (Swapped, "a group made at once answers each request"),
         (Cheerful, "an answer that was aborted is not finished"),
         (Current, "each token carries the version that sampled it"),
         (Greedy, "a resumed run samples nothing again"),
