@@ -36,7 +36,7 @@ def rlcore_rewards() -> Iterable[Component]:
 
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("RLCORE_PLUGINS", "files")
+    monkeypatch.setenv("RLCORE_PLUGINS", "files,tasks")
     file = tmp_path / "mine.py"
     file.write_text(PLUGIN)
     return str(file)
@@ -98,7 +98,7 @@ def test_prompts_are_those_of_the_data(
 def test_bad_input(
     args: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RLCORE_PLUGINS", "files")
+    monkeypatch.setenv("RLCORE_PLUGINS", "files,tasks")
     assert run(["plugins", "check", *args]) == 2
     assert said in capsys.readouterr().err
 

@@ -12,9 +12,9 @@ from rlcore.compose.flags import flags
 from rlcore.compose.resolved import Inference, Resolved
 from rlcore.compose.selection import Selection
 from rlcore.config.layers import Layer
-from rlcore.data.config import DigitsConfig
 from rlcore.plugins.loader import Plugins
 from rlcore_files.config import FileConfig
+from rlcore_tasks.config import DigitsConfig
 
 Make = Callable[..., Resolved]
 

@@ -33,7 +33,8 @@ def versions(plugins: Plugins) -> dict[str, str]:
 def test_core_registers_its_own_parts_through_its_own_hooks() -> None:
     plugins = loaded()
     assert not plugins.registry.names(Kind.ENGINE), "engines are plugins"
-    assert plugins.registry.names(Kind.SOURCE) == ["add", "copy", "reverse", "sort"]
+    assert not plugins.registry.names(Kind.SOURCE), "so are sources"
+    assert plugins.registry.names(Kind.TRACKER) == ["jsonl"]
     assert [(info.name, info.dist) for info in plugins.infos] == [("core", "rlcore")]
     assert set(versions(plugins)) == {"core"}
 
@@ -283,9 +284,10 @@ def test_the_source_behind_data_is_found_by_what_it_is(install: Install) -> None
 
 def test_a_miss_says_what_exists(install: Install) -> None:
     with pytest.raises(PluginError) as caught:
-        loaded().registry.find(Kind.SOURCE, "copie", "--task")
+        loaded().registry.find(Kind.PRODUCER, "sinchronous", "--producer")
     assert str(caught.value) == (
-        "--task: found 'copie', expected one of add, copy, reverse, sort. Did you mean 'copy'?"
+        "--producer: found 'sinchronous', expected one of asynchronous, offline, synchronous. "
+        "Did you mean 'synchronous'?"
     )
     with pytest.raises(PluginError, match="no plugin offers any loss"):
         loaded().registry.find(Kind.LOSS, "ppo", "--loss")

@@ -20,11 +20,9 @@ from rlcore.api.generation import GenerationContext
 from rlcore.api.run_config import RunConfig
 from rlcore.api.scoring import Verdict
 from rlcore.api.types import Group, RewardStatus, Sample, Score
-from rlcore.data.config import DigitsConfig
 from rlcore.data.cursor import PromptCursor
 from rlcore.data.cursors import cursor_of
 from rlcore.data.prompt_tokenizer import PromptTokenizer
-from rlcore.data.tasks import Copy
 from rlcore.engines.client import EngineClient
 from rlcore.engines.publish import publish
 from rlcore.rollout.asynchronous import AsynchronousRollouts
@@ -35,6 +33,8 @@ from rlcore_local.server import make_app
 from rlcore_local.settings import Settings
 from rlcore_qwen.tiny import tiny
 from rlcore_single_turn.generator import SingleTurn
+from rlcore_tasks.config import DigitsConfig
+from rlcore_tasks.tasks import Copy
 from rlcore_toolkit.publishers.shared_memory import SharedMemoryPublisher
 
 TOKEN = "secret"

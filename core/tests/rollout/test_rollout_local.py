@@ -12,10 +12,8 @@ from rlcore.api.errors import DataError, StaleWeightsError
 from rlcore.api.part import RewardPart
 from rlcore.api.run_config import RunConfig
 from rlcore.api.types import Prompt, Sampling
-from rlcore.data.config import DigitsConfig
 from rlcore.data.cursors import cursor_of
 from rlcore.data.prompt_tokenizer import PromptTokenizer
-from rlcore.data.tasks import Copy
 from rlcore.engines.client import EngineClient
 from rlcore.rollout.batch import to_batch
 from rlcore.rollout.evaluate import Evaluation, Evaluator
@@ -25,6 +23,8 @@ from rlcore.rollout.synchronous import SynchronousRollouts
 from rlcore_local.testing import LOCAL
 from rlcore_qwen.tiny import tiny
 from rlcore_single_turn.generator import SingleTurn
+from rlcore_tasks.config import DigitsConfig
+from rlcore_tasks.tasks import Copy
 from rlcore_testing.engine_server import TOKEN, launch_of, serving
 from rlcore_text.config import TokenMatchConfig
 

@@ -16,7 +16,6 @@ from rlcore.api.part import Part
 from rlcore.api.types import Prompt
 from rlcore.compose.resolved import Inference
 from rlcore.data.cursor import PromptCursor
-from rlcore.data.tasks import Copy
 from rlcore.runtime.prepare import left_out, prepare, prepare_served
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
@@ -29,6 +28,7 @@ from rlcore.runtime.worker import (
     policy_optimizer,
     roles_of,
 )
+from rlcore_tasks.tasks import Copy
 from rlcore_toolkit.publishers.shared_memory import SharedMemoryPublisher
 
 Setups = Callable[..., list[WorkerSetup]]

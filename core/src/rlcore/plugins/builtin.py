@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 
 from rlcore.api.hookspecs import hookimpl
-from rlcore.api.records import Component, Source
+from rlcore.api.records import Component
 from rlcore.config.producers import AsynchronousConfig, OfflineConfig, SynchronousConfig
-from rlcore.data.config import AddConfig, DigitsConfig
 
 
 @hookimpl
@@ -42,34 +41,4 @@ def rlcore_trackers() -> Iterable[Component]:
         factory="rlcore.tracking.jsonl:Jsonl",
         summary="metrics.jsonl and samples/ in the run's folder; always on",
         default=True,
-    )
-
-
-@hookimpl
-def rlcore_sources() -> Iterable[Source]:
-    """The procedural tasks."""
-    yield Source(
-        name="copy",
-        factory="rlcore.data.tasks:Copy",
-        summary="digits in, the same digits out",
-        config=DigitsConfig,
-        default=True,
-    )
-    yield Source(
-        name="reverse",
-        factory="rlcore.data.tasks:Reverse",
-        summary="digits in, reversed digits out",
-        config=DigitsConfig,
-    )
-    yield Source(
-        name="sort",
-        factory="rlcore.data.tasks:Sort",
-        summary="digits in, sorted digits out",
-        config=DigitsConfig,
-    )
-    yield Source(
-        name="add",
-        factory="rlcore.data.tasks:Add",
-        summary="two numbers in, their sum out",
-        config=AddConfig,
     )

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from rlcore.api.errors import DataError
-from rlcore.data.config import DigitsConfig
-from rlcore.data.tasks import Reverse
 from rlcore_files.config import FileConfig
 from rlcore_files.source import FileSource
 
@@ -116,10 +114,3 @@ def test_a_row_that_gives_no_pair(tmp_path: Path) -> None:
     ):
         with pytest.raises(DataError, match=f"line 2: {said}"):
             source(tmp_path, good, bad).with_pairs()
-
-
-def test_a_task_knows_the_answers() -> None:
-    task = Reverse(DigitsConfig(digits=3, size=50))
-    found = task.with_responses()
-    assert found.train[0].responses == (found.train[0].text[2::-1],)
-    assert found.held_out == task.prompts().held_out

@@ -1,8 +1,8 @@
-"""The config tables of the procedural tasks."""
+"""The settings of the tasks."""
 
 from pydantic import Field
 
-from rlcore.api.config import Config
+from rlcore import Config
 
 
 class TaskConfig(Config):

@@ -3,8 +3,8 @@
 import pytest
 
 from rlcore.api.errors import DataError
-from rlcore.data.config import AddConfig, DigitsConfig
-from rlcore.data.tasks import Add, Copy, DigitsTask, Reverse, Sort, Task, distinct
+from rlcore_tasks.config import AddConfig, DigitsConfig
+from rlcore_tasks.tasks import Add, Copy, DigitsTask, Reverse, Sort, Task, distinct
 
 
 @pytest.mark.parametrize(("task", "answer"), [(Copy, "3102"), (Reverse, "2013"), (Sort, "0123")])
@@ -63,3 +63,10 @@ def test_the_longest_task() -> None:
 def test_a_side_without_prompts() -> None:
     with pytest.raises(DataError, match="both must have some"):
         Copy(DigitsConfig(size=2, held_out=0.001)).prompts()
+
+
+def test_a_task_knows_the_answers() -> None:
+    task = Reverse(DigitsConfig(digits=3, size=50))
+    found = task.with_responses()
+    assert found.train[0].responses == (found.train[0].text[2::-1],)
+    assert found.held_out == task.prompts().held_out

@@ -10,10 +10,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from rlcore.api.errors import DataError
-from rlcore.api.sources import Prompts, content_hash, content_share
-from rlcore.api.types import Prompt
-from rlcore.data.config import AddConfig, DigitsConfig, TaskConfig
+from rlcore import DataError, Prompt, Prompts, content_hash, content_share
+from rlcore_tasks.config import AddConfig, DigitsConfig, TaskConfig
 
 
 class Task(ABC):
