@@ -26,6 +26,7 @@ ASIDE = ("migrating_from_slime.md", "slime_flags.md", "megatron_fields.md", "ben
 OTHERS = {
     *("--decoder-last-pipeline-num-layers", "--group-rm"),  # slime's
     "--num_generations",  # TRL's
+    "--ray-address",  # of old, which clusters.md replaces
     *("--shm-size", "--ipc"),  # Docker's
     "--model-path",  # of the server `rlcore_local`, started by hand
     *("--check", "--release", "--sglang", "--strict", "--write"),  # of ruff, mkdocs and scripts
