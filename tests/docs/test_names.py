@@ -27,6 +27,7 @@ OTHERS = {
     *("--decoder-last-pipeline-num-layers", "--group-rm"),  # slime's
     "--num_generations",  # TRL's
     "--ray-address",  # of old, which clusters.md replaces
+    "--other",  # stands for any, in versions.md
     *("--shm-size", "--ipc"),  # Docker's
     "--model-path",  # of the server `rlcore_local`, started by hand
     *("--check", "--release", "--sglang", "--strict", "--write"),  # of ruff, mkdocs and scripts
