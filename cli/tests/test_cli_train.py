@@ -264,6 +264,17 @@ def test_a_resumed_run_may_change_what_leaves_its_past_alone(
     shown([*begun, *flags], capsys)
 
 
+def test_an_old_run_that_names_no_place_goes_on(
+    begun: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a Ray of its own, as it was begun."""
+    file = tmp_path / "run" / "run.toml"
+    before, _, after = file.read_text().partition("[cluster]\n")
+    file.write_text(before + after[after.index("\n\n") :])
+    assert "[cluster]" not in file.read_text()
+    assert '[cluster]\nname = "ray"\naddress = "none"\n' in shown(begun, capsys)
+
+
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [

@@ -1,4 +1,4 @@
-"""`--cluster.address`: a run in a cluster that is somebody else's, and that outlives it."""
+"""A run in a Ray that is somebody else's, and that outlives it; a run where there is no Ray."""
 
 import contextlib
 import os
@@ -109,6 +109,17 @@ def test_a_run_leaves_the_cluster_as_it_was(
 
     # the cluster counts what was given back with a delay
     wait_for(lambda: "0.0/3.0 CPU" in said())
+
+
+def test_a_run_where_ray_cannot_be_imported(run: Run, tmp_path: Path) -> None:
+    """Core and the cluster `processes` need none."""
+    (tmp_path / "ray.py").write_text("raise ImportError('No module named ray')")
+    env, folder = {"PYTHONPATH": str(tmp_path)}, tmp_path / "run"
+    flags = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", "2")
+    run(*flags, "--cluster", "processes", "--run-dir", str(folder), env=env)
+    assert [row["step"] for row in rows(folder)] == [0, 1, 2]
+    run("train", "--resume", str(folder), "--steps", "3", env=env)
+    assert rows(folder)[-1]["step"] == 3, "it goes on in its own cluster"
 
 
 @pytest.fixture

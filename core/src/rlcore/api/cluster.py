@@ -58,8 +58,8 @@ class Cluster(Protocol):
         """Be ready to place processes.
 
         `cpus`: how many the run reserves. `gpus`: those of this machine. `remove(folder)` has a folder
-        removed once this process is gone, however it ends. ConfigError for what the user can mend;
-        WorkerError.
+        removed once this process is gone, however it ends. The handlers of signals stay as they are.
+        ConfigError for what the user can mend; WorkerError.
         """
         ...
 

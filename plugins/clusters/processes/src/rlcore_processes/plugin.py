@@ -12,6 +12,6 @@ def rlcore_clusters() -> Iterable[Component]:
     yield Component(
         name="processes",
         factory="rlcore_processes.cluster:ProcessCluster",
-        summary="processes of this machine; starts in half the time",
+        summary="processes of this machine; there is no Ray to wait for",
         config=ProcessesConfig,
     )
