@@ -16,7 +16,7 @@ from rlcore.api.part import Part
 from rlcore.api.types import Prompt
 from rlcore.compose.resolved import Inference
 from rlcore.data.cursor import PromptCursor
-from rlcore.runtime.prepare import left_out, prepare, prepare_served
+from rlcore.runtime.prepare import prepare, prepare_served
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
 from rlcore.runtime.worker import (
@@ -52,12 +52,6 @@ def setups(prepared: Prepared) -> Setups:
         return worker_setups(of_run, PUBLISHER, 3)
 
     return setups
-
-
-def test_layers_for_multi_token_prediction_are_said_to_be_left_out() -> None:
-    assert left_out({}) is left_out({"num_nextn_predict_layers": 0}) is None
-    said = "Left out: layers for multi-token prediction (1), neither trained, published nor saved."
-    assert left_out({"num_nextn_predict_layers": 1}) == said
 
 
 def _at(setup: WorkerSetup, path: str) -> Any:

@@ -70,7 +70,7 @@ def make_checkpoint(path: Path, config: PretrainedConfig, seed: int = 0) -> HfRe
         logits=logits.detach(),
         half=half_logits,
         loss=loss.item(),
-        gradients=_gradients(model, path.with_name(f"{path.name}.gradients")),
+        gradients=gradients_of(model, path.with_name(f"{path.name}.gradients")),
     )
 
 
@@ -151,8 +151,11 @@ def _tensors_of(path: Path) -> Iterator[tuple[str, Tensor]]:
                 yield name, handle.get_tensor(name)
 
 
-def _gradients(model: Any, path: Path) -> dict[str, Tensor]:
-    """The gradients under the names that transformers saves the weights by: they take the weights' place."""
+def gradients_of(model: Any, path: Path) -> dict[str, Tensor]:
+    """The gradients under the names that transformers saves the weights by: they take the weights' place.
+
+    `path`: a directory to save them to.
+    """
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)

@@ -236,6 +236,10 @@ class TrainerConfig(PassingConfig):
         """As `PartConfig.complaints`. `roles`: the run's models beside the policy, such as `critic`."""
         return ()
 
+    def left_out(self, fields: Mapping[str, Any], hf_config: Mapping[str, Any]) -> str | None:
+        """A sentence about the parts of this model that the trainer leaves out; None: it trains all."""
+        return None
+
     def beside_complaints(
         self, role: str, policy: Mapping[str, Any], own: Mapping[str, Any]
     ) -> Iterable[str]:

@@ -63,7 +63,7 @@ class StepResult:
     `loss`, `metrics`: sums over micro-batches and data-parallel ranks. `grad_norm`: before clipping. `lr`: of
     this step. `finite`: False if the loss or the norm is not finite; then the step has changed nothing.
     `balance`: the balancing loss of a mixture's routers with a coefficient of 1, summed over layers; None:
-    there is none.
+    there is none. `extras`: what else the trainer measured, shown as `<role>/<name>`.
     """
 
     loss: float
@@ -72,6 +72,7 @@ class StepResult:
     lr: float
     finite: bool
     balance: float | None = None
+    extras: Mapping[str, float] = field(default_factory=dict)
 
 
 SleepLevel = Literal["optimizer", "all"]

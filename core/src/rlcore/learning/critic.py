@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlcore.api.batch import TrainBatch
 from rlcore.api.trainer import StepResult, ValueModel
 from rlcore.api.training import ValueLoss
-from rlcore.learning.metrics import balance_metric
+from rlcore.learning.metrics import trainer_metrics
 from rlcore.learning.value_objective import ValueObjective, explained_variance
 
 
@@ -36,7 +36,7 @@ class CriticLearner:
             "critic/loss": sum(result.loss for result in results) / len(results),
             "critic/grad_norm": sum(result.grad_norm for result in results) / len(results),
             "critic/lr": results[-1].lr,
-            **balance_metric("critic", results),
+            **trainer_metrics("critic", results),
             **{f"critic/{name}": value / tokens for name, value in sums.items()},
         }
         explained = explained_variance(whole)

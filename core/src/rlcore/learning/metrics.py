@@ -70,13 +70,17 @@ def summary(results: Sequence[StepResult]) -> dict[str, float]:
         "train/lr": results[-1].lr,
         "train/tokens": tokens,
         "train/updates": float(len(results)),
-        **balance_metric("train", results),
+        **trainer_metrics("train", results),
         **{f"train/{name}": value / tokens for name, value in sums.items()},
         **({f"train/{name}": value / fresh for name, value in gaps.items()} if fresh else {}),
     }
 
 
-def balance_metric(role: str, results: Sequence[StepResult]) -> dict[str, float]:
-    """`<role>/router_balance`, the mean over the steps. Empty for a model without a balancing loss."""
-    balances = [result.balance for result in results if result.balance is not None]
-    return {f"{role}/router_balance": sum(balances) / len(balances)} if balances else {}
+def trainer_metrics(role: str, results: Sequence[StepResult]) -> dict[str, float]:
+    """Means over the steps: of a balancing loss, and of what else the trainer measured."""
+    found: dict[str, list[float]] = {}
+    for result in results:
+        balance = {} if result.balance is None else {"router_balance": result.balance}
+        for name, value in {**balance, **result.extras}.items():
+            found.setdefault(f"{role}/{name}", []).append(value)
+    return {name: sum(values) / len(values) for name, values in found.items()}

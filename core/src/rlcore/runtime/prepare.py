@@ -241,14 +241,6 @@ def _dtype(run: RunConfig, gpu: bool) -> str:
     return run.dtype if run.dtype != "auto" else ("bf16" if gpu else "fp32")
 
 
-def left_out(hf_config: Mapping[str, Any]) -> str | None:
-    """A sentence about parts of the model that the run does not use; None: it uses all."""
-    layers = hf_config.get("num_nextn_predict_layers")
-    if not layers:
-        return None
-    return f"Left out: layers for multi-token prediction ({layers}), neither trained, published nor saved."
-
-
 def _weights(trainer: Trainer, given: str, hf_config: Mapping[str, Any]) -> str | None:
     """The checkpoint that `--weights` names, which must be of the run's model."""
     if not given:

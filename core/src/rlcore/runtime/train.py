@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rlcore.api.errors import RunError, Terminated
 from rlcore.runtime.connect import connect, opened
 from rlcore.runtime.placement import bundles_of, cpus_of, place
-from rlcore.runtime.prepare import left_out, prepare
+from rlcore.runtime.prepare import prepare
 from rlcore.runtime.provenance import Provenance
 from rlcore.runtime.resume import compared, first_state, newest_checkpoint, resumed_state
 from rlcore.runtime.run_folder import run_folder, write_settings
@@ -44,7 +44,7 @@ def train(resolved: Resolved, *, run_dir: Path, resume: Path | None, console: Di
                 console.note(note)
             prepared = prepare(resolved, folder.resolve(), checkpoint)
             console.expect(prepared.last_step)
-            if note := left_out(prepared.hf_config):
+            if note := resolved.trainer.config.left_out(resolved.trainer_fields, prepared.hf_config):
                 console.note(note)
             state = first_state(prepared) if checkpoint is None else resumed_state(prepared, checkpoint)
             provenance = Provenance.of(resolved)

@@ -72,6 +72,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         *("exp_avg_dtype", "exp_avg_sq_dtype", "sgd_momentum"),
     ),
     "test_balance.py": ("moe_router_load_balancing_type", "moe_aux_loss_coeff"),
+    "test_mtp.py": ("mtp_num_layers", "mtp_loss_scaling_factor"),
     "test_honored_fields.py": (
         *(
             "moe_router_dtype",

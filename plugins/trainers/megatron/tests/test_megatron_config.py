@@ -44,6 +44,17 @@ def test_experts_lie_across_the_dense_ranks() -> None:
     assert MegatronConfig().model_ranks(sizes) == 24
 
 
+def test_a_layer_for_multi_token_prediction_is_said_to_be_left_out() -> None:
+    config, layer = MegatronConfig(), {"num_nextn_predict_layers": 1}
+    said = (
+        "Left out: layers for multi-token prediction (1), neither trained, published nor saved; "
+        "--megatron.mtp-num-layers 1 keeps one."
+    )
+    assert config.left_out({}, layer) == said
+    assert config.left_out({}, {}) is config.left_out({}, {"num_nextn_predict_layers": 0}) is None
+    assert config.left_out({"mtp_num_layers": "1"}, layer) is None
+
+
 TINY = {
     "architectures": ["Qwen3ForCausalLM"],
     "max_position_embeddings": 512,
@@ -52,6 +63,11 @@ TINY = {
     "num_hidden_layers": 3,
 }
 MODELS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    (
+        {},
+        {"megatron.mtp_num_layers": "1"},
+        "--megatron.mtp-num-layers: found 1, but the model's num_nextn_predict_layers is 0.",
+    ),
     (
         {},
         {"megatron.tensor_model_parallel_size": "4"},

@@ -1,6 +1,7 @@
 """Bins under a token budget, balance over ranks, and the pack that the model reads."""
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -109,6 +110,31 @@ def test_padding_is_a_sequence_of_its_own() -> None:
     assert made.params.cu_seqlens_q.tolist() == [0, 4, 9, 12]
     assert made.position_ids[0, 9:].tolist() == [0, 1, 2]
     assert made.tokens[0, 9:].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_a_pack_ahead_reads_the_next_token_and_predicts_the_one_after_it(share: bool) -> None:
+    """Samples of one group share their prompt in the pack, but not in what is read ahead."""
+    batch = replace(
+        _batch(),
+        tokens=torch.tensor([7, 8, 100, 101, 102, 7, 8, 110, 111, 120, 130, 131]),
+        prompt_lengths=torch.tensor([2, 2, 1]),
+        response_lengths=torch.tensor([3, 2, 2]),
+        per_token={"loss_mask": torch.tensor([1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0])},
+        per_sample={"group": torch.tensor([0, 0, 1])},
+    )
+    made = pack(batch, [0, 1, 2], share=share, ahead=True)
+    assert made.ahead is not None
+    assert made.tokens[0, made.ahead.places].tolist() == [7, 8, 100, 101, 7, 8, 110, 120, 130]
+    assert made.position_ids[0, made.ahead.places].tolist() == [0, 1, 2, 3, 0, 1, 2, 0, 1]
+    assert made.ahead.tokens.tolist() == [8, 100, 101, 102, 8, 110, 111, 130, 131]
+    assert made.ahead.params.cu_seqlens_q.tolist() == [0, 4, 7, 9]
+    # of each response all but the first token, and but what is masked
+    assert made.ahead.targets.tolist() == [101, 111, 131]
+    assert made.ahead.tokens[made.ahead.rows].tolist() == [100, 110, 130]
+    empty = pack(batch, [], align=2, share=share, ahead=True).ahead
+    assert empty is not None
+    assert (empty.tokens.tolist(), empty.rows.numel()) == ([0, 0], 0)
 
 
 def test_an_empty_pack_is_padding_alone() -> None:

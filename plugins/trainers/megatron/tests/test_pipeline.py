@@ -62,7 +62,10 @@ def test_layers_of_each_chunk(fields: dict[str, Any], layers: int, expected: lis
             "3 stages, expected a multiple of pipeline_model_parallel_size (2)",
         ),
         ({STAGES: 2, LAYOUT: "Etttx|ttttL"}, "first E (the embedding), last L (the loss), between them t"),
-        ({STAGES: 2, LAYOUT: "Ettt|tttmL"}, "layers for multi-token prediction (m) are left out"),
+        (
+            {STAGES: 2, LAYOUT: "Ettt|tttmL"},
+            "a layer for multi-token prediction (m) is always on the last stage",
+        ),
         ({STAGES: 2, LAYOUT: "tttE|ttttL"}, "first E (the embedding), last L"),
         ({STAGES: 2, LAYOUT: "EtttttttL|L"}, "first E (the embedding), last L"),
         ({STAGES: 2, LAYOUT: "Etttt||ttt|L"}, "whose stage 1 is empty"),

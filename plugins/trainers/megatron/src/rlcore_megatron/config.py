@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 TENSOR = "tensor_model_parallel_size"
 CONTEXT, EXPERT = "context_parallel_size", "expert_model_parallel_size"
 BALANCE = "moe_router_load_balancing_type"
+MTP, OF_MTP = "mtp_num_layers", "num_nextn_predict_layers"
+"""The setting for a layer for multi-token prediction, and in config.json how many of them there are."""
 
 OF_PROCESS = (TENSOR, PIPELINE, VIRTUAL, CONTEXT, EXPERT, "sequence_parallel")
 """The fields that lay out the process groups of a worker."""
@@ -67,6 +69,16 @@ class MegatronConfig(TrainerConfig):
         """Even, or as the fields say."""
         return chunk_layers(fields, layers)
 
+    def left_out(self, fields: Mapping[str, Any], hf_config: Mapping[str, Any]) -> str | None:
+        """A layer for multi-token prediction, unless it is asked for."""
+        layers = hf_config.get(OF_MTP)
+        if not layers or MTP in fields:
+            return None
+        return (
+            f"Left out: layers for multi-token prediction ({layers}), neither trained, published nor saved; "
+            f"{flag(MTP)} 1 keeps one."
+        )
+
     def beside_complaints(
         self, role: str, policy: Mapping[str, Any], own: Mapping[str, Any]
     ) -> Iterable[str]:
@@ -88,6 +100,8 @@ class MegatronConfig(TrainerConfig):
             count = hf_config.get(name)
             if isinstance(count, int) and count % parts:
                 yield f"{flag(TENSOR)}: found {parts}, expected a divisor of the model's {name} ({count})."
+        if MTP in fields and hf_config.get(OF_MTP, 0) != size(fields, MTP):
+            yield f"{flag(MTP)}: found {fields[MTP]}, but the model's {OF_MTP} is {hf_config.get(OF_MTP, 0)}."
         yield from _pipeline_complaints(fields, hf_config.get("num_hidden_layers"))
         yield from _expert_complaints(fields, hf_config)
         yield from _unknown_type(hf_config)

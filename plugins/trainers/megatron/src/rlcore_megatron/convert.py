@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from rlcore import (
     check_weights,
     write_atomically,
 )
+from rlcore_megatron.config import MTP
 from rlcore_megatron.shares import Done, ToDist, ToHf, one_rank, run_shares
 
 if TYPE_CHECKING:
@@ -57,20 +59,22 @@ def to_hf(
     """
     _check_new(out)
     with one_rank():
+        from rlcore_megatron.mcore.mtp import is_in_checkpoint
         from rlcore_megatron.mcore.streaming import Shape
         from rlcore_toolkit import plan_shards, write_shard_index
 
-        shape = Shape.of(source.spec)
+        spec = _with_mtp(source.spec, is_in_checkpoint(source.folder))
+        shape = Shape.of(spec)
         files = plan_shards((entry for _, entry in shape.plan()), max_shard_bytes)
         total = sum(file.nbytes for file in files)
         _check_space(out, total)
         with write_atomically(out, marked=False) as folder:
-            job = ToHf(spec=source.spec, weights=source.folder, folder=folder, shards=files)
+            job = ToHf(spec=spec, weights=source.folder, folder=folder, shards=files)
             done = run_shares(
                 job, shape, min(ranks, len(files)), lambda more: advance(more, total), plugin_files
             )
             write_shard_index(folder, files)
-            return _complete(folder, source.spec, done)
+            return _complete(folder, spec, done)
 
 
 def to_dist(
@@ -90,8 +94,10 @@ def to_dist(
     _check_new(out)
     check_weights(Path(spec.path))
     with one_rank():
+        from rlcore_megatron.mcore.mtp import is_in_directory
         from rlcore_megatron.mcore.streaming import Shape, finish_weights
 
+        spec = _with_mtp(spec, is_in_directory(Path(spec.path), spec.bridge))
         shape = Shape.of(spec)
         total = sum(shape.sizes.values())
         _check_space(out, total)
@@ -104,6 +110,11 @@ def to_dist(
             return _complete(folder, spec, done)
 
 
+def _with_mtp(spec: ModelSpec, is_there: bool) -> ModelSpec:
+    """`spec` with its layer for multi-token prediction, where the weights have one."""
+    return replace(spec, fields={**spec.fields, MTP: 1}) if is_there else spec
+
+
 def _complete(folder: Path, spec: ModelSpec, done: Sequence[Done]) -> ConversionReport:
     """Add what is not weights, and the report of all shares."""
     from rlcore_megatron.mcore.weights import carry
@@ -111,7 +122,7 @@ def _complete(folder: Path, spec: ModelSpec, done: Sequence[Done]) -> Conversion
     report = ConversionReport()
     for one in done:
         report.add(one.report)
-    carry(Path(spec.path), folder, DTYPE_NAMES[spec.dtype])
+    carry(Path(spec.path), folder, DTYPE_NAMES[spec.dtype], mtp=MTP in spec.fields)
     report.write(folder)
     return report
 

@@ -77,7 +77,9 @@ def layout_rows(fields: Mapping[str, Any]) -> Sequence[str]:
     rows = whole.split("|")
     found = f"{flag(LAYOUT)}: found {text!r}"
     if "m" in whole:
-        raise ConfigError(f"{found}, but layers for multi-token prediction (m) are left out of every model.")
+        raise ConfigError(
+            f"{found}, but a layer for multi-token prediction (m) is always on the last stage; leave it out."
+        )
     if not re.fullmatch(r"E[t|]*L", whole):
         raise ConfigError(
             f"{found}, expected stages divided by |, first E (the embedding), last L (the loss), between "

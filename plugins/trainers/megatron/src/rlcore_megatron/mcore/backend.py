@@ -86,7 +86,9 @@ def _attention(config: TransformerConfig, rotary: Rotary, linears: Linears) -> M
 
 
 def _latent_attention(rotary: Rotary, latent: Latent) -> ModuleSpec:
-    return ModuleSpec(module=LatentAttention, params={"rotary": rotary, "latent": latent})
+    # the mask is read by megatron's layer for multi-token prediction, which checks it
+    params = {"rotary": rotary, "latent": latent, "attn_mask_type": AttnMaskType.causal}
+    return ModuleSpec(module=LatentAttention, params=params)
 
 
 def _mlp(linears: Linears) -> ModuleSpec:

@@ -10,18 +10,20 @@ from typing import Any, ClassVar, Protocol
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig
 
 from rlcore import Config, ConfigError, ModelError
-from rlcore_megatron.mcore import fp8, heads, parallel, transfer
+from rlcore_megatron.config import MTP, OF_MTP
+from rlcore_megatron.mcore import fp8, heads, mtp, parallel, transfer
 from rlcore_megatron.mcore.backend import Linears, block_spec
 from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.rotary import Rotary
 from rlcore_megatron.mcore.transfer import Read, Write
-from rlcore_megatron.pipeline import PIPELINE, VIRTUAL, chunk_layers
+from rlcore_megatron.pipeline import PIPELINE, VIRTUAL, chunk_layers, flag
 
 VALUE_HEAD_NAME = "score.weight"
 """How transformers names the head of a model with one output a token."""
@@ -78,6 +80,8 @@ class MBridge:
     """Whether dimensions 2i and 2i + 1 of a head are turned together, else i and i + D/2."""
     partial_rotary: ClassVar[bool] = False
     """Whether the family may turn a part of each head only."""
+    has_mtp: ClassVar[bool] = False
+    """Whether checkpoints may hold a layer for multi-token prediction, of DeepSeek-V3's form."""
 
     def __init__(
         self,
@@ -94,7 +98,10 @@ class MBridge:
         self._check_pipeline(settings)
         self.tied = bool(self.hf_config.tie_word_embeddings) and not value_head
         self.vocab_size = int(self.hf_config.vocab_size)
-        self._inner = self._make_inner(dtype, settings)
+        self.mtp_layers = int(settings.get(MTP) or 0)
+        self.copies = self._copies() if self.mtp_layers else {}
+        self._check_mtp()
+        self._inner = self._make_inner(dtype, {key: one for key, one in settings.items() if key != MTP})
         self.config: TransformerConfig = self._inner.config
         self.padded_vocab_size = int(self._inner.padded_vocab_size)
 
@@ -145,6 +152,10 @@ class MBridge:
         """
         return block_spec(self.config, self.rotary(), self.linears(), vp_stage)
 
+    def mtp_layer(self) -> ModuleSpec:
+        """Attention and MLP of the layer for multi-token prediction, where `has_mtp`."""
+        raise NotImplementedError
+
     def rotary(self) -> Rotary:
         """The rotary positions of every layer."""
         kind = self.hf_config.rope_parameters["rope_type"]
@@ -172,6 +183,8 @@ class MBridge:
                 model.output_layer = heads.ValueHead(self.config)
             else:
                 model.output_layer = heads.VocabularyHead(model.output_layer, self.vocab_size)
+            if self.mtp_layers:
+                mtp.add_layer(model, self.mtp_layer(), self.config, vp_stage)
         assert isinstance(model, nn.Module)
         return model
 
@@ -182,10 +195,9 @@ class MBridge:
         return transfer.export(self, self._inner, chunks, read)
 
     def numbered(self, chunk: nn.Module) -> Mapping[str, str]:
-        names: Mapping[str, str] = self._inner._weight_name_mapping_mcore_local_to_global(
-            chunk, consider_ep=False
-        )
-        return names
+        layers = int(self.hf_config.num_hidden_layers)
+        names = self._inner._weight_name_mapping_mcore_local_to_global(chunk, consider_ep=False)
+        return {local: mtp.numbered(name, layers) for local, name in names.items()}
 
     def _make_inner(self, dtype: torch.dtype, settings: Mapping[str, Any]) -> Any:
         hf_config = copy.deepcopy(self.hf_config)
@@ -204,9 +216,30 @@ class MBridge:
         elif self.tied:
             embedding = inner._DIRECT_MAPPING["embedding.word_embeddings.weight"]
             inner._DIRECT_MAPPING["output_layer.weight"] = embedding
+        if self.mtp_layers:
+            inner._DIRECT_MAPPING.update(mtp.hf_names(int(hf_config.num_hidden_layers)))
         inner.vocab_size = self.vocab_size
         inner.padded_vocab_size = -(-self.vocab_size // step) * step
         return inner
+
+    def _copies(self) -> Mapping[str, Sequence[str]]:
+        return mtp.hf_copies(int(self.hf_config.num_hidden_layers), tied=self.tied)
+
+    def _check_mtp(self) -> None:
+        """Refuse (ModelError) a layer for multi-token prediction that the model or the bridge lacks."""
+        if not self.mtp_layers:
+            return
+        found = getattr(self.hf_config, OF_MTP, 0) or 0
+        if found != self.mtp_layers:
+            raise ModelError(
+                f"{self.path}: {OF_MTP} is {found}, and {flag(MTP)} {self.mtp_layers} needs "
+                f"{self.mtp_layers}."
+            )
+        if not self.has_mtp:
+            raise ModelError(
+                f"{self.path}: the bridge of {self.hf_config.model_type!r} has no layer for multi-token "
+                f"prediction; leave out {flag(MTP)}."
+            )
 
     def _check_layout(self) -> None:
         """Refuse (ConfigError) a model that the layout cannot split evenly."""
@@ -215,11 +248,11 @@ class MBridge:
             ("num_key_value_heads", parallel.tensor_size(), "tensor-model-parallel-size"),
             ("intermediate_size", parallel.tensor_size(), "tensor-model-parallel-size"),
         )
-        for name, parts, flag in splits:
+        for name, parts, field in splits:
             whole = getattr(self.hf_config, name)
             if whole % parts:
                 raise ConfigError(
-                    f"--megatron.{flag} {parts} does not divide {name} = {whole} of {self.path}."
+                    f"--megatron.{field} {parts} does not divide {name} = {whole} of {self.path}."
                 )
 
     def _check_pipeline(self, settings: Mapping[str, Any]) -> None:

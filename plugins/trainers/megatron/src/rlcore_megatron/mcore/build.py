@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig
 
 from rlcore import ModelSpec, torch_dtype
+from rlcore_megatron.config import MTP
 from rlcore_megatron.mcore import fields
 from rlcore_megatron.mcore.bridge import ModelBridge
 from rlcore_megatron.mcore.saving import load_weights
@@ -45,11 +46,14 @@ class Built:
 def build_model(spec: ModelSpec, *, trainable: bool = True, value_head: bool = False) -> Built:
     """Build `spec` after `rlcore_megatron.mcore.parallel.start`, on the device of the process.
 
+    A layer for multi-token prediction, where the fields ask for one, is the trainable policy's alone.
     `trainable=False`: no parameter takes a gradient, and the model is in evaluation mode.
     `value_head=True`: a scalar head in place of the logits, zero unless the directory holds one
     (`score.weight`).
     """
     settings = fields.split(fields.check_fields(spec.fields)).transformer
+    if value_head or not trainable:
+        settings.pop(MTP, None)  # the draft is the policy's
     bridge: ModelBridge = spec.bridge.build(
         path=spec.path, dtype=torch_dtype(spec.dtype), settings=settings, value_head=value_head
     )

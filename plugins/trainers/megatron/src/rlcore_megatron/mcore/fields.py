@@ -20,13 +20,14 @@ from megatron.core.transformer.transformer_config import MLATransformerConfig, T
 from pydantic import Field, TypeAdapter, ValidationError
 
 from rlcore import ConfigError, did_you_mean
-from rlcore_megatron.config import OF_PROCESS
+from rlcore_megatron.config import MTP, OF_PROCESS
 from rlcore_megatron.field_table import Verdict, table
 from rlcore_megatron.pipeline import FIRST, LAST, LAYOUT, PIPELINE, UNEVEN, VIRTUAL, flag, layout_rows
 
 CONFIGS = (MLATransformerConfig, OptimizerConfig, DistributedDataParallelConfig)
 """megatron-core's config classes; the first has the fields of TransformerConfig as well."""
 
+MTP_FACTOR = "mtp_loss_scaling_factor"
 OPTIMIZER, SHARDED = "optimizer", "use_distributed_optimizer"
 BALANCE, COEFFICIENT = "moe_router_load_balancing_type", "moe_aux_loss_coeff"
 NARROWED: Mapping[str, Any] = {
@@ -38,10 +39,13 @@ NARROWED: Mapping[str, Any] = {
     "exp_avg_dtype": Literal["fp32", "bf16", "fp16"],
     "exp_avg_sq_dtype": Literal["fp32", "bf16", "fp16"],
     "optimizer_offload_fraction": Annotated[float, Field(gt=0, le=1)],
+    MTP: Annotated[int, Field(ge=1, le=1)],
+    MTP_FACTOR: Annotated[float, Field(gt=0)],
 }
 """Types of fields of which only a part of the values is taken."""
 REASONS = {
     BALANCE: "the others depend on which samples share a micro-batch",
+    MTP: "checkpoints have one such layer",
     OPTIMIZER: "megatron-core's muon fits no version of emerging-optimizers on PyPI",
 }
 """Why other values of them are not taken."""
@@ -49,12 +53,13 @@ REASONS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a user set, sorted by what takes it."""
+    """What a user set, sorted by what takes it. `mtp_factor`: of the loss of multi-token prediction."""
 
     layout: dict[str, Any]
     transformer: dict[str, Any]
     optimizer: dict[str, Any]
     ddp: dict[str, Any]
+    mtp_factor: float
 
 
 def check_fields(overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,13 +155,14 @@ def split(fields: Mapping[str, Any]) -> Settings:
         return {name: value for name, value in fields.items() if name in names}
 
     # mbridge tells a model of the process groups that there are
-    sizes = {name for name in OF_PROCESS if name != "sequence_parallel"}
-    transformer = {name: value for name, value in of(TransformerConfig).items() if name not in sizes}
+    others = {name for name in OF_PROCESS if name != "sequence_parallel"} | {MTP_FACTOR}
+    transformer = {name: value for name, value in of(TransformerConfig).items() if name not in others}
     return Settings(
         layout={name: fields[name] for name in OF_PROCESS if name in fields},
         transformer=transformer,
         optimizer=of(OptimizerConfig),
         ddp=of(DistributedDataParallelConfig),
+        mtp_factor=fields.get(MTP_FACTOR, known_fields()[MTP_FACTOR].default),
     )
 
 

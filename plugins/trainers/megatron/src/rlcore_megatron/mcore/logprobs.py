@@ -167,22 +167,27 @@ class _FromHidden(torch.autograd.Function):
         return _forward(ctx, read, (hidden_TH, matrix_VH), targets_TK, settings)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         (hidden_TH, matrix_VH, *kept), settings = ctx.saved_tensors, ctx.settings
         matrix_CH = matrix_VH[: settings.columns]
         out_TH = torch.zeros_like(hidden_TH)
-        # in fp32, for a sum of many chunks in bf16 would lose what the small ones add
-        out_VH = torch.zeros(matrix_VH.shape, device=matrix_VH.device)
-        out_CH = out_VH[: settings.columns]
+        out_VH: Tensor | None = None
+        out_CH = matrix_CH[:0]
+        if ctx.needs_input_grad[1]:
+            # in fp32, for a sum of many chunks in bf16 would lose what the small ones add
+            out_VH = torch.zeros(matrix_VH.shape, device=matrix_VH.device)
+            out_CH = out_VH[: settings.columns]
         read = _reader(HiddenRows(hidden=hidden_TH, matrix=matrix_VH), settings.columns)
         for part, grad in _gradients(read, kept, grads, settings):
             mine = grad.to(hidden_TH.dtype)
             out_TH[part] = times_transposed(mine, matrix_CH.t())
+            if out_VH is None:
+                continue
             if hidden_TH.dtype == torch.float32:
                 out_CH.addmm_(mine.t(), hidden_TH[part])
             else:
                 out_CH += mine.t() @ hidden_TH[part]
-        return out_TH, out_VH.to(matrix_VH.dtype), None, None
+        return out_TH, None if out_VH is None else out_VH.to(matrix_VH.dtype), None, None
 
 
 def _forward(

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from mbridge.core import LLMBridge
+from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 
 from rlcore import ConfigError
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.backend import block_spec
+from rlcore_megatron.mcore.backend import block_spec, layer_spec
 from rlcore_megatron.mcore.bridge import MBridge
 from rlcore_megatron.mcore.latent import Latent
 from rlcore_megatron.mcore.routing import Routing
@@ -133,7 +134,17 @@ class MoeBridge(MBridge):
 
 
 class SharedExpertsBridge(MoeBridge):
-    """Experts as DeepSeek-V3 and GLM-4.5 have them: dense layers first, then shared and routed experts."""
+    """Experts as DeepSeek-V3 and GLM-4.5 have them: dense layers first, then shared and routed experts.
+
+    Behind the last layer there may be one for multi-token prediction, with experts.
+    """
+
+    has_mtp = True
+
+    def mtp_layer(self) -> ModuleSpec:
+        return layer_spec(
+            self.config, self.rotary(), self.linears(), latent=self.latent(), routing=self.routing()
+        )
 
     def routing(self) -> Routing:
         config = self.hf_config

@@ -12,7 +12,7 @@ from torch import Tensor
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.attention import keep_share
 from rlcore_megatron.mcore.context import Share
-from rlcore_megatron.mcore.packing import Pack
+from rlcore_megatron.mcore.packing import Pack, PackAhead
 
 
 def narrow(part: Pack) -> Pack:
@@ -21,20 +21,41 @@ def narrow(part: Pack) -> Pack:
     if share is None:
         return part
     places = share.places.to(part.tokens.device)
-    own = torch.full((share.total,), -1, device=places.device)
-    own[places] = torch.arange(places.numel(), device=places.device)
-    rows = own[part.rows]
-    kept = (rows >= 0).nonzero()[:, 0]
+    rows, kept = _own_rows(part.rows, share)
     return replace(
         part,
         tokens=part.tokens[:, places],
         position_ids=part.position_ids[:, places],
         params=shared_params(part.params, share),
-        rows=rows[kept],
+        rows=rows,
         targets=part.targets[kept],
         kept=kept,
         routes=None if part.routes is None else part.routes[places],
+        ahead=None if part.ahead is None else _narrow_ahead(part.ahead),
     )
+
+
+def _narrow_ahead(ahead: PackAhead) -> PackAhead:
+    """The rank's part of the positions; its `places` are still those of the whole pack."""
+    share = Share.mine(int(ahead.tokens.numel()))
+    assert share is not None
+    mine = share.places.to(ahead.tokens.device)
+    rows, kept = _own_rows(ahead.rows, share)
+    return PackAhead(
+        places=ahead.places[mine],
+        tokens=ahead.tokens[mine],
+        params=shared_params(ahead.params, share),
+        rows=rows,
+        targets=ahead.targets[kept],
+    )
+
+
+def _own_rows(rows: Tensor, share: Share) -> tuple[Tensor, Tensor]:
+    """Rows of a whole pack → those of this rank, counted within its part, and which of all they are."""
+    own = torch.full((share.total,), -1, device=rows.device)
+    own[share.places.to(rows.device)] = torch.arange(share.places.numel(), device=rows.device)
+    kept = (own[rows] >= 0).nonzero()[:, 0]
+    return own[rows][kept], kept
 
 
 def shared_params(params: PackedSeqParams, share: Share) -> PackedSeqParams:

@@ -106,6 +106,23 @@ def _spread(lengths: Sequence[float], order: Sequence[int], count: int) -> Bins:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PackAhead:
+    """The samples of a pack as a layer for multi-token prediction reads them, each without its last token.
+
+    Position i of a sample has the hidden state of token i and the embedding of token i + 1, and predicts
+    token i + 2. `places` int64 [T']: where in the pack token i stands; `tokens` int64 [T']: token i + 1;
+    `params`: where each sample starts (THD). `rows`, `targets` int64 [m]: the positions that predict what is
+    learned, and what they predict. T' is padded like T of the pack.
+    """
+
+    places: Tensor
+    tokens: Tensor
+    params: PackedSeqParams
+    rows: Tensor
+    targets: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
 class Pack:
     """A micro-batch as the model reads it.
 
@@ -113,7 +130,8 @@ class Pack:
     rows of the logits that predict the n response tokens, sample after sample; `targets` int64 [n]: those
     tokens. T is padded with one sequence of zeros to a multiple of `align`. `kept` int64 [n]: of a pack that
     context-parallel ranks divide, which of its response tokens `rows` and `targets` are of. `routes` int16
-    [T, layers, K]: the experts that each token goes to, where they are replayed.
+    [T, layers, K]: the experts that each token goes to, where they are replayed. `ahead`: for a layer for
+    multi-token prediction, where one is trained.
     """
 
     batch: TrainBatch
@@ -124,6 +142,7 @@ class Pack:
     targets: Tensor
     kept: Tensor | None = None
     routes: Tensor | None = None
+    ahead: PackAhead | None = None
 
 
 def pack(
@@ -134,28 +153,21 @@ def pack(
     device: torch.device | None = None,
     share: bool = False,
     replay: bool = False,
+    ahead: bool = False,
 ) -> Pack:
     """The samples `rows` of `batch`, packed; an empty set is a pack of `align` padding tokens.
 
     `share`: neighbors of one group with the same prompt become a tree, their prompt computed once, and no
     sample brings its last token, which predicts nothing. The CPU's attention knows trees. `replay`: with the
-    experts that the engine chose, which of a shared prompt are those of the first sample.
+    experts that the engine chose, which of a shared prompt are those of the first sample. `ahead`: with what
+    a layer for multi-token prediction reads.
     """
     part = batch.select(rows)
     assert bool((part.prompt_lengths > 0).all()), "the first response token is predicted by a prompt token"
     layout = _trees(part) if share else _sequences(part)
     total = int(layout.source.numel())
     padding = align if total == 0 else -total % align
-    extents = torch.cat([layout.extents, torch.tensor([padding])]) if padding else layout.extents
-    cu_seqlens = functional.pad(torch.cumsum(extents, 0), (1, 0)).to(torch.int32).to(device)
-    longest = int(extents.max())
-    params = PackedSeqParams(
-        qkv_format="thd",
-        cu_seqlens_q=cu_seqlens,
-        cu_seqlens_kv=cu_seqlens,
-        max_seqlen_q=longest,
-        max_seqlen_kv=longest,
-    )
+    params = _params(layout.extents, padding, device)
     if share:
         ends = total + padding
         keep_pieces(params, [*layout.pieces, (total, padding, 0, 0)] if padding else layout.pieces, ends)
@@ -168,6 +180,51 @@ def pack(
         rows=layout.rows.to(device),
         targets=part.tokens[token_ranges(first, part.response_lengths)].to(device),
         routes=_routes(part, layout.source, padding).to(device) if replay else None,
+        ahead=_ahead(part, layout.places, align, device) if ahead else None,
+    )
+
+
+def _params(extents: Tensor, padding: int, device: torch.device | None) -> PackedSeqParams:
+    extents = torch.cat([extents, torch.tensor([padding])]) if padding else extents
+    cu_seqlens = functional.pad(torch.cumsum(extents, 0), (1, 0)).to(torch.int32).to(device)
+    longest = int(extents.max())
+    return PackedSeqParams(
+        qkv_format="thd",
+        cu_seqlens_q=cu_seqlens,
+        cu_seqlens_kv=cu_seqlens,
+        max_seqlen_q=longest,
+        max_seqlen_kv=longest,
+    )
+
+
+def learned_ahead(part: TrainBatch) -> Tensor:
+    """Which response tokens a layer for multi-token prediction learns, bool [R].
+
+    All that the policy learns but the first of each response, which is never drafted: the prompt's pass
+    makes it.
+    """
+    responses = part.response_lengths
+    is_learned = part.per_token["loss_mask"] > 0
+    is_learned[(torch.cumsum(responses, 0) - responses)[responses > 0]] = False
+    return is_learned
+
+
+def _ahead(part: TrainBatch, places: Tensor, align: int, device: torch.device | None) -> PackAhead:
+    lengths = part.lengths - 1
+    first = torch.cumsum(part.lengths, 0) - part.lengths
+    starts = torch.cumsum(lengths, 0) - lengths
+    padding = align if places.numel() == 0 else -places.numel() % align
+    is_learned = learned_ahead(part)
+    # a response token is predicted two positions before its own, which the first one may not have
+    rows = token_ranges(starts + part.prompt_lengths - 2, part.response_lengths)[is_learned]
+    response = token_ranges(first + part.prompt_lengths, part.response_lengths)[is_learned]
+    tokens = part.tokens[token_ranges(first + 1, lengths)]
+    return PackAhead(
+        places=functional.pad(places, (0, padding)).to(device),
+        tokens=functional.pad(tokens, (0, padding)).to(device),
+        params=_params(lengths[lengths > 0], padding, device),
+        rows=rows.to(device),
+        targets=part.tokens[response].to(device),
     )
 
 
@@ -182,6 +239,7 @@ def _routes(part: TrainBatch, source: Tensor, padding: int) -> Tensor:
 class _Layout:
     """`source` int64 [T]: which of the batch's tokens stands where; `positions` [T]; `rows` [n].
 
+    `places` int64: where each sample's tokens but its last stand, sample after sample.
     `extents` [N]: tokens of each sequence or tree. `pieces`: (start, length, start of what is seen before it,
     its length).
     """
@@ -189,6 +247,7 @@ class _Layout:
     source: Tensor
     positions: Tensor
     rows: Tensor
+    places: Tensor
     extents: Tensor
     pieces: list[Piece]
 
@@ -200,6 +259,7 @@ def _sequences(part: TrainBatch) -> _Layout:
         source=torch.arange(int(part.tokens.numel())),
         positions=token_ranges(torch.zeros_like(starts), part.lengths),
         rows=token_ranges(starts + part.prompt_lengths - 1, part.response_lengths),
+        places=token_ranges(starts, part.lengths - 1),
         extents=part.lengths,
         pieces=[],
     )
@@ -228,6 +288,7 @@ def _trees(part: TrainBatch) -> _Layout:
     before = torch.stack([torch.zeros_like(prompts), prompts], dim=1).flatten()
     before_start = torch.stack([torch.zeros_like(prompts), trunk_start], dim=1).flatten()
     table = torch.stack([starts, lengths, before_start, before], dim=1)[lengths > 0]
+    read = torch.stack([prompts - (responses == 0).long(), own], dim=1).flatten()
     # The first response token is predicted by the prompt's last token, the others by the branch.
     rows = token_ranges(branch_start - 1, responses)
     rows[(torch.cumsum(responses, 0) - responses)[responses > 0]] = (trunk_start + prompts - 1)[responses > 0]
@@ -235,6 +296,7 @@ def _trees(part: TrainBatch) -> _Layout:
         source=token_ranges(sources, lengths),
         positions=token_ranges(offsets, lengths),
         rows=rows,
+        places=token_ranges(torch.stack([trunk_start, branch_start], dim=1).flatten(), read),
         extents=torch.zeros_like(members).index_add_(0, tree, trunk + branch),
         pieces=[(a, b, c, d) for a, b, c, d in table.tolist()],
     )

@@ -24,12 +24,14 @@ from rlcore import (
     TrainBatch,
     learning_rate,
 )
+from rlcore_megatron.config import MTP
 from rlcore_megatron.mcore.balance import KIND, keep_balanced, scale_of, take_value
 from rlcore_megatron.mcore.build import build_model
 from rlcore_megatron.mcore.collect import in_order, on_every_stage, sum_over_ranks
 from rlcore_megatron.mcore.fields import check_fields, split
 from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.logprobs import Logits
+from rlcore_megatron.mcore.mtp import MtpLoss, policy_tensors
 from rlcore_megatron.mcore.narrowing import narrow
 from rlcore_megatron.mcore.optimizer import (
     apply_gradients,
@@ -48,7 +50,7 @@ from rlcore_megatron.mcore.view import Frozen, view_of
 from rlcore_megatron.mcore.weights import hf_tensors
 from rlcore_toolkit import Offload
 
-_BALANCE = "the routers' balance"
+_BALANCE, _MTP = "the routers' balance", "the loss of multi-token prediction"
 """Among the sums of a step, whose other names are those of metrics."""
 
 Score = Callable[[Logits, Pack], tuple[Tensor, Any]]
@@ -102,6 +104,7 @@ class Role:
             built.config.finalize_model_grads_func = _finalize
         self._optimizer_away, self._weights_away = Offload(), Offload()
         self._vocab_size = int(built.hf_config.vocab_size)
+        self._mtp = self._mtp_loss(spec) if optimizer is not None and not self.value_head else None
         self._longest = getattr(built.hf_config, "max_position_embeddings", None)
         self._selector = RowSelector(built.chunks, built.config)
         self._align = built.config.tensor_model_parallel_size if built.config.sequence_parallel else 1
@@ -197,10 +200,8 @@ class Role:
         """Take over the weights of `other`, a role of the same model under the same layout. No collective."""
         with torch.no_grad():
             for mine, theirs in zip(self.built.chunks, other.built.chunks, strict=True):
-                for to, source in zip(mine.parameters(), theirs.parameters(), strict=True):
+                for to, source in zip(policy_tensors(mine), policy_tensors(theirs), strict=True):
                     to.copy_(source)
-                for kept, wanted in zip(mine.buffers(), theirs.buffers(), strict=True):
-                    kept.copy_(wanted)
 
     def sleep(self, what: SleepLevel) -> int:
         """As `rlcore.Sleeper`: no collective."""
@@ -241,28 +242,44 @@ class Role:
         bins = self._plan(batch, tokens_per_rank)
         zero_gradients(self.models)
         found = self._run(batch, bins, score, forward_only=False)
-        if not self._balances:
-            sums = sum_over_ranks(found)
-            return self._step(sums.pop("", 0.0), sums, None)
-        sums = sum_over_ranks([*found, {_BALANCE: take_value(self.built.chunks)}])
-        balance = sums.pop(_BALANCE)
-        return self._step(sums.pop("", 0.0), sums, balance)
+        if self._balances:
+            found = [*found, {_BALANCE: take_value(self.built.chunks)}]
+        sums = sum_over_ranks(found)
+        balance = sums.pop(_BALANCE) if self._balances else None
+        extras = {} if self._mtp is None else {"mtp_loss": sums.pop(_MTP)}
+        return self._step(sums.pop("", 0.0), sums, balance, extras)
 
-    def _step(self, loss: float, metrics: dict[str, float], balance: float | None) -> StepResult:
+    def _step(
+        self, loss: float, metrics: dict[str, float], balance: float | None, extras: dict[str, float]
+    ) -> StepResult:
         assert self.settings is not None
         lr = learning_rate(self.settings, self.steps) * self.lr_scale
         if self._frozen is not None:
             self._frozen.forget_gradients()
         self.optimizer.prepare_grads()
         norm = float(self.optimizer.get_grad_norm())
-        finite = math.isfinite(loss) and math.isfinite(norm)
+        finite = all(math.isfinite(value) for value in (loss, norm, *extras.values()))
         if finite:
             clip_gradients(self.optimizer, norm)
             apply_gradients(self.optimizer, lr)
             if self._frozen is not None:
                 self._frozen.put_back()
             self.steps += 1
-        return StepResult(loss=loss, metrics=metrics, grad_norm=norm, lr=lr, finite=finite, balance=balance)
+        return StepResult(
+            loss=loss,
+            metrics=metrics,
+            grad_norm=norm,
+            lr=lr,
+            finite=finite,
+            balance=balance,
+            extras=extras,
+        )
+
+    def _mtp_loss(self, spec: ModelSpec) -> MtpLoss | None:
+        passed = split(check_fields(spec.fields))
+        if MTP not in passed.transformer:
+            return None
+        return MtpLoss(self.built.chunks, self.built.config, self._vocab_size, passed.mtp_factor)
 
     def _plan(self, batch: TrainBatch, tokens_per_rank: int) -> Bins:
         """This rank's micro-batches, as many as on every other data-parallel rank."""
@@ -297,8 +314,13 @@ class Role:
         replay, config = self.replay_routing, self.built.config
         if replay:
             check_routes(batch, config)
+        mtp = None if forward_only else self._mtp
+        if mtp is not None:
+            mtp.start(batch)
+        is_ahead = mtp is not None and mtp.is_here
         whole = (
-            pack(batch, rows, align=self._align, device=place, share=share, replay=replay) for rows in bins
+            pack(batch, rows, align=self._align, device=place, share=share, replay=replay, ahead=is_ahead)
+            for rows in bins
         )
         packs = [keep_routes(narrow(one), config) for one in whole]
         if self._balances and not forward_only:
@@ -311,6 +333,10 @@ class Role:
 
             def loss_function(logits: Tensor) -> tuple[Tensor, Tensor, Any]:
                 total, kept = score(self._selector.logits(logits, part), part)
+                if mtp is not None:
+                    assert part.ahead is not None
+                    own, kept[_MTP] = mtp(part.ahead)
+                    total = total + own
                 return total, torch.zeros((), dtype=torch.int, device=total.device), kept
 
             return output, loss_function
@@ -327,6 +353,8 @@ class Role:
             micro_batch_size=1,
             forward_only=forward_only,
         )
+        if mtp is not None:
+            mtp.stop()
         return list(found)
 
     def _column(

@@ -16,6 +16,7 @@ from rlcore_megatron.mcore.bridge import ModelBridge
 from rlcore_megatron.mcore.meta import on_meta
 from rlcore_megatron.mcore.saving import sharded_tensors
 from rlcore_megatron.mcore.torch_dist_stream import Reader, Sharded, Writer, Written, finish, rows_of
+from rlcore_megatron.mcore.transfer import Read
 from rlcore_toolkit import TensorEntry
 
 
@@ -66,7 +67,7 @@ class Shape:
 
         return [
             (last, TensorEntry(name, tuple(tensor.shape), tensor.dtype))
-            for name, tensor in self.bridge.export([self.chunk], noted)
+            for name, tensor in self._export(noted)
         ]
 
     def export(self, checkpoint: Path) -> Iterator[tuple[str, Tensor]]:
@@ -74,7 +75,17 @@ class Shape:
 
         CheckpointError where it is damaged or of another model.
         """
-        return self.bridge.export([self.chunk], _Values(self, Reader(checkpoint)))
+        return self._export(_Values(self, Reader(checkpoint)))
+
+    def _export(self, read: Read) -> Iterator[tuple[str, Tensor]]:
+        """With the copies that published checkpoints have of what a layer for multi-token prediction shares.
+
+        A publication goes without them: engines share the matrices as well.
+        """
+        copies = getattr(self.bridge, "copies", {})
+        for name, tensor in self.bridge.export([self.chunk], read):
+            yield name, tensor
+            yield from ((copy, tensor) for copy in copies.get(name, ()))
 
     def load_into(
         self,

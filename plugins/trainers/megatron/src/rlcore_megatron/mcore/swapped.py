@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rlcore import ModelSpec, SleepLevel, TrainBatch
+from rlcore_megatron.mcore.mtp import policy_tensors
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.saving import StagedRole
 from rlcore_toolkit import host_copy
@@ -91,8 +92,7 @@ class SwappedRole:
 
 def _tensors(role: Role) -> Iterator[Tensor]:
     for chunk in role.built.chunks:
-        yield from chunk.parameters()
-        yield from chunk.buffers()  # a router's bias is one
+        yield from policy_tensors(chunk)
 
 
 def _fill(role: Role, weights: list[Tensor]) -> None:

@@ -100,7 +100,7 @@ def load(bridge: MBridge, inner: Any, chunks: Sequence[nn.Module], write: Write)
     block = fp8.block_of(getattr(bridge.hf_config, "quantization_config", None))
     with SafetensorsDir(bridge.path, block) as source, torch.no_grad():
         for chunk in chunks:
-            for name, parameter in _named(inner, chunk).items():
+            for name, parameter in _named(bridge, chunk).items():
                 hf_names = inner._weight_name_mapping_mcore_to_hf(name)
                 if bridge.value_head and name == _OUTPUT:
                     if hf_names[0] in source:  # else a critic that starts from a policy: its head is zero
@@ -159,7 +159,7 @@ def export(
     bridge: MBridge, inner: Any, chunks: Sequence[nn.Module], read: Read
 ) -> Iterator[tuple[str, Tensor]]:
     """See `rlcore_megatron.mcore.weights.hf_tensors`."""
-    mine = {name: tensor for chunk in chunks for name, tensor in _named(inner, chunk).items()}
+    mine = {name: tensor for chunk in chunks for name, tensor in _named(bridge, chunk).items()}
     if bridge.tied:
         mine.pop(_OUTPUT, None)  # the last stage's copy of the embedding
     for entry in _plan(inner, mine):
@@ -238,12 +238,12 @@ def _whole_shape(tensor: Tensor) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _named(inner: Any, chunk: nn.Module) -> dict[str, Tensor]:
+def _named(bridge: MBridge, chunk: nn.Module) -> dict[str, Tensor]:
     """What a chunk holds, parameters and saved buffers, its layers numbered through the whole model.
 
     Of the experts of this rank, each is a view by itself, numbered through the layer.
     """
-    numbers = inner._weight_name_mapping_mcore_local_to_global(chunk, consider_ep=False)
+    numbers = bridge.numbered(chunk)
     buffers = {name: buffer for name, buffer in chunk.named_buffers() if name in numbers}
     found: dict[str, Tensor] = {}
     for local, tensor in {**dict(chunk.named_parameters()), **buffers}.items():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from rlcore_megatron.config import OF_MTP
 from rlcore_megatron.mcore.build import Built
 from rlcore_megatron.mcore.transfer import held
 
@@ -23,9 +24,6 @@ CARRIED = (
 )
 """What is copied beside the weights; config.json is too, with the dtype that was written."""
 
-MTP_LAYERS = "num_nextn_predict_layers"
-"""In config.json: layers for multi-token prediction, which the trainer leaves out."""
-
 
 def hf_tensors(built: Built) -> Iterator[tuple[str, Tensor]]:
     """(name, tensor) of every weight of the model, on every rank, in the same order everywhere.
@@ -38,13 +36,16 @@ def hf_tensors(built: Built) -> Iterator[tuple[str, Tensor]]:
     return built.bridge.export(built.chunks, held)
 
 
-def carry(source: Path, work: Path, dtype: str) -> None:
-    """Copy config (whose weights are now of `dtype`), tokenizer, chat template and generation config."""
+def carry(source: Path, work: Path, dtype: str, *, mtp: bool = False) -> None:
+    """Copy config (whose weights are now of `dtype`), tokenizer, chat template and generation config.
+
+    `mtp`: the weights of a layer for multi-token prediction are there.
+    """
     config = json.loads((source / "config.json").read_text())
     config.pop("torch_dtype", None)  # the older name of `dtype`
     config.pop("quantization_config", None)  # what was quantized is written in full
-    if MTP_LAYERS in config:
-        config[MTP_LAYERS] = 0  # the model here has none
+    if OF_MTP in config and not mtp:
+        config[OF_MTP] = 0
     config["dtype"] = dtype
     (work / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     for pattern in CARRIED:

@@ -1,0 +1,102 @@
+"""The layer for multi-token prediction of GLM-4.5 and GLM-4.7-Flash."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import Glm4MoeConfig, Glm4MoeLiteConfig, PretrainedConfig
+
+from rlcore.api.optimizer import OptimizerSettings
+from rlcore.api.part import ModelSpec, Part
+from rlcore_megatron.mcore import parallel
+from rlcore_megatron.mcore.packing import balance
+from rlcore_megatron.mcore.role import Role
+from rlcore_megatron.mcore.weights import hf_tensors
+from rlcore_testing.checkpoints import make_checkpoint
+from rlcore_testing.mtp import mtp_reference, publish_mtp
+from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tiny import policy_loss, random_batch
+
+LAYERS, FACTOR = 2, 0.3
+SHAPE: dict[str, Any] = {
+    "vocab_size": 99,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": LAYERS + 1,
+    "num_attention_heads": 4,
+    "moe_intermediate_size": 24,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "max_position_embeddings": 64,
+    "pad_token_id": None,
+}
+LATENT = {
+    "q_lora_rank": 20,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 12,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 14,
+}
+MODELS: dict[str, tuple[Part, PretrainedConfig]] = {
+    "GLM-4.5, tied": (
+        Part(name="glm4_moe", factory="rlcore_glm.moe:GlmMoeBridge"),
+        Glm4MoeConfig(
+            **SHAPE, num_key_value_heads=2, head_dim=12, use_qk_norm=True, tie_word_embeddings=True
+        ),
+    ),
+    "GLM-4.7-Flash": (
+        Part(name="glm4_moe_lite", factory="rlcore_glm.lite:GlmMoeLiteBridge"),
+        Glm4MoeLiteConfig(**SHAPE, **LATENT, num_key_value_heads=4, tie_word_embeddings=False),
+    ),
+}
+PP2 = {"pipeline_model_parallel_size": 2}
+
+
+def _step(
+    rank: int, world: int, port: int, bridge: Part, path: Path, layout: dict[str, Any]
+) -> tuple[float, dict[str, Tensor], dict[str, Tensor]]:
+    """The loss of a step that changes nothing; weights and gradients."""
+    parallel.start(rank, world, "127.0.0.1", port, timeout=60.0, **layout)
+    fields = {"mtp_num_layers": 1, "mtp_loss_scaling_factor": FACTOR, "use_distributed_optimizer": False}
+    settings = OptimizerSettings(lr=0.0, clip_grad=0.0)
+    role = Role(ModelSpec(path=str(path), bridge=bridge, fields=fields | layout), settings)
+    batch = random_batch(9)
+    mine = batch.select(balance(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()])
+    step = role.train(mine, policy_loss, temperature=1.0, tokens_per_rank=50)
+    weights = {name: tensor.clone() for name, tensor in hf_tensors(role.built)}
+    with torch.no_grad():
+        for chunk in role.built.chunks:
+            for parameter in chunk.parameters():
+                parameter.copy_(parameter.main_grad)
+    gradients = {name: tensor.clone() for name, tensor in hf_tensors(role.built)}
+    parallel.stop()
+    return step.extras["mtp_loss"], weights, gradients
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_learns_by_the_formula_and_is_published_as_it_was(name: str, tmp_path: Path) -> None:
+    """On one rank, and where its embedding is on another stage than itself."""
+    bridge, config = MODELS[name]
+    plain, published = tmp_path / "plain", tmp_path / "published"
+    make_checkpoint(plain, config)
+    shutil.copytree(plain, published)
+    source = publish_mtp(published)
+    loss, gradients = mtp_reference(plain, published, random_batch(9), FACTOR, tmp_path / "gradients")
+    layer = f"model.layers.{LAYERS}."
+    for ranks, layout in ((1, {}), (2, PP2)):
+        found, weights, grown = run_ranks(_step, ranks, bridge, published, layout)[-1]
+        assert found == pytest.approx(loss, rel=1e-5)
+        copies = {f"{layer}embed_tokens.weight", f"{layer}shared_head.head.weight"}
+        assert weights.keys() == source.keys() - copies
+        assert all(torch.equal(source[name], tensor) for name, tensor in weights.items())
+        for name, gradient in gradients.items():
+            if name.endswith("e_score_correction_bias"):  # a buffer
+                continue
+            bound = 1e-5 * (1 + float(gradient.abs().max()))
+            assert float((grown[name] - gradient).abs().max()) < bound, (ranks, name)

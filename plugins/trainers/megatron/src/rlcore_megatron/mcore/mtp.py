@@ -1,0 +1,238 @@
+"""Multi-token prediction: the layer that drafts for speculative decoding, trained beside the policy.
+
+DeepSeek-V3's (https://arxiv.org/abs/2412.19437, eq. 21 to 25), with one layer. Of token i it reads the
+model's last hidden state h_i, and the embedding of the token after it; it predicts the one after that:
+
+    h'_i = layer(M [norm(Emb(t_i+1)); norm(h_i)])     p(t_i+2) = softmax(Head(norm(h'_i)))
+
+and the loss is factor / N · Σ -log p(t) over the N tokens of the whole mini-batch that it learns. As in
+slime, hidden states, embedding and head have no gradient of it: it is the layer's alone, and the policy is
+the same with and without it. megatron's own forward averages over a micro-batch, and knows no packs with
+shared prompts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.tensor_parallel.layers import ColumnParallelLinear
+from megatron.core.tensor_parallel.mappings import (
+    copy_to_tensor_model_parallel_region,
+    gather_from_sequence_parallel_region,
+    scatter_to_sequence_parallel_region,
+)
+from megatron.core.tensor_parallel.random import checkpoint
+from megatron.core.transformer.multi_token_prediction import (
+    MultiTokenPredictionBlock,
+    MultiTokenPredictionBlockSubmodules,
+    MultiTokenPredictionLayer,
+    MultiTokenPredictionLayerSubmodules,
+)
+from megatron.core.transformer.spec_utils import ModuleSpec
+from megatron.core.transformer.transformer_config import TransformerConfig
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rlcore import Part, TrainBatch
+from rlcore_megatron.config import OF_MTP
+from rlcore_megatron.mcore import parallel
+from rlcore_megatron.mcore.context import Share
+from rlcore_megatron.mcore.imports import device
+from rlcore_megatron.mcore.logprobs import HiddenRows, vocab_parallel_log_probs
+from rlcore_megatron.mcore.norms import Norm
+from rlcore_megatron.mcore.packing import PackAhead, learned_ahead
+from rlcore_megatron.mcore.torch_dist import open_reader
+from rlcore_megatron.mcore.transfer import SafetensorsDir
+
+PREFIX = "mtp."
+"""Begins the names of the layer's weights in its chunk."""
+LAYER = f"{PREFIX}layers.0."
+_INNER = f"{LAYER}transformer_layer."
+
+
+def add_layer(chunk: GPTModel, layer: ModuleSpec, config: TransformerConfig, vp_stage: int | None) -> None:
+    """Give the last chunk of a model the layer, whose attention and MLP are those of `layer`."""
+    of_layer = MultiTokenPredictionLayerSubmodules(
+        enorm=Norm, hnorm=Norm, eh_proj=ColumnParallelLinear, transformer_layer=layer, layer_norm=Norm
+    )
+    specs = [ModuleSpec(module=MultiTokenPredictionLayer, submodules=of_layer)]
+    spec = MultiTokenPredictionBlockSubmodules(layer_specs=specs)
+    chunk.mtp = MultiTokenPredictionBlock(config, spec, vp_stage)
+    for parameter in chunk.mtp.parameters():
+        # megatron leaves such parameters out of the gradient's norm, which then is the policy's alone
+        parameter.shared = True
+
+
+def hf_names(layers: int) -> Mapping[str, str]:
+    """megatron's name → Hugging Face's, of what the layer has beside attention and MLP.
+
+    `layers`: of the model, after which it stands.
+    """
+    theirs = {
+        "enorm.weight": "enorm.weight",
+        "hnorm.weight": "hnorm.weight",
+        "eh_proj.weight": "eh_proj.weight",
+        "final_layernorm.weight": "shared_head.norm.weight",
+    }
+    return {f"{LAYER}{ours}": f"model.layers.{layers}.{name}" for ours, name in theirs.items()}
+
+
+def hf_copies(layers: int, *, tied: bool) -> Mapping[str, Sequence[str]]:
+    """Name in a checkpoint → the names under which such checkpoints hold the same matrix for the layer."""
+    embedding, head = (
+        f"model.layers.{layers}.embed_tokens.weight",
+        f"model.layers.{layers}.shared_head.head.weight",
+    )
+    if tied:
+        return {"model.embed_tokens.weight": (embedding, head)}
+    return {"model.embed_tokens.weight": (embedding,), "lm_head.weight": (head,)}
+
+
+def numbered(name: str, layers: int) -> str:
+    """Attention and MLP of the layer as those of one more layer of the decoder; other names as they are."""
+    return name.replace(_INNER, f"decoder.layers.{layers}.")
+
+
+def policy_tensors(chunk: nn.Module) -> Iterator[Tensor]:
+    """Parameters and buffers without those of the layer, which a frozen role does not have."""
+    named = (*chunk.named_parameters(), *chunk.named_buffers())  # a router's bias is a buffer
+    yield from (tensor for name, tensor in named if not name.startswith(PREFIX))
+
+
+def is_in_checkpoint(folder: Path) -> bool:
+    """Whether the `torch_dist` checkpoint `folder` has the layer. CheckpointError where it is none."""
+    names = open_reader(folder).read_metadata().state_dict_metadata
+    return any(name.startswith(PREFIX) for name in names)
+
+
+def is_in_directory(path: Path, bridge: Part) -> bool:
+    """Whether the Hugging Face directory `path` has the layer, and its bridge takes it."""
+    config = json.loads((path / "config.json").read_text())
+    if config.get(OF_MTP) != 1 or not getattr(bridge.load(), "has_mtp", False):
+        return False
+    names = hf_names(int(config["num_hidden_layers"])).values()
+    with SafetensorsDir(path) as source:
+        return all(name in source for name in names)
+
+
+class MtpLoss:
+    """The loss of the layer on the last stage of the pipeline; the other ranks take part in `start`."""
+
+    def __init__(
+        self, chunks: Sequence[Any], config: TransformerConfig, vocab_size: int, factor: float
+    ) -> None:
+        """`chunks`: of this stage; the last stage's have the layer. `factor`: what multiplies the mean."""
+        self._first, self._last = chunks[0], chunks[-1]
+        self._config, self._vocab_size, self._factor = config, vocab_size, factor
+        self._scale = 0.0
+        self._hidden: Tensor | None = None
+        self._embedding: Tensor | None = None
+        self.is_here = parallel.is_last_stage()
+        if not self.is_here:
+            return
+        self._layer = self._last.mtp.layers[0]
+        self._last.output_layer.register_forward_pre_hook(self._keep, prepend=True)
+
+    def start(self, batch: TrainBatch) -> None:
+        """Before a mini-batch, of which `batch` is this rank's share. Collective."""
+        count = learned_ahead(batch).sum().to(device())
+        if parallel.data_size() > 1:
+            dist.all_reduce(count, group=parallel.data_group())
+        self._scale = 1.0 / max(1, int(count))
+        self._embedding = self._table()
+
+    def stop(self) -> None:
+        """Behind a mini-batch: the copy of the embedding goes."""
+        self._embedding = None
+
+    def __call__(self, ahead: PackAhead) -> tuple[Tensor, Tensor]:
+        """Of the micro-batch whose forward was last: what is differentiated, and the share of the mean."""
+        hidden = self._predicted(ahead)[:, 0]
+        rows, targets = ahead.rows, ahead.targets
+        if not rows.numel():  # a graph all the same: every parameter gets a gradient in each micro-batch
+            rows, targets = rows.new_zeros(1), ahead.tokens[:1]
+        log_probs, _ = vocab_parallel_log_probs(
+            HiddenRows(hidden=hidden.index_select(0, rows), matrix=self._last.output_layer.matrix.detach()),
+            targets,
+            vocab_size=self._vocab_size,
+            group=parallel.tensor_group(),
+        )
+        loss = -log_probs[: ahead.rows.numel()].sum() * self._scale
+        share = loss.detach().clone()
+        if parallel.context_size() > 1:
+            dist.all_reduce(share, group=parallel.context_group())
+        return self._factor * loss, share
+
+    def _predicted(self, ahead: PackAhead) -> Tensor:
+        """[T', 1, H] on every tensor-parallel rank; the gradients that the ranks give it are summed."""
+        with torch.no_grad():
+            hidden, embedded = self._inputs(ahead)
+
+        def run(hidden: Tensor, embedded: Tensor) -> Tensor:
+            out: Tensor = self._layer._proj_and_transformer_layer(
+                hidden_states=hidden, decoder_input=embedded, packed_seq_params=ahead.params
+            )
+            return out
+
+        if self._config.recompute_granularity == "full":
+            # what is computed again has a gradient only where an input has one
+            out: Tensor = checkpoint(run, False, hidden.requires_grad_(), embedded)
+        else:
+            out = run(hidden, embedded)
+        if self._config.sequence_parallel:
+            return gather_from_sequence_parallel_region(out)  # type: ignore[no-any-return] # megatron is untyped
+        return copy_to_tensor_model_parallel_region(out)  # type: ignore[no-any-return] # as above
+
+    def _inputs(self, ahead: PackAhead) -> tuple[Tensor, Tensor]:
+        """Hidden states and embeddings [T', 1, H], or the part of a sequence-parallel rank."""
+        assert self._hidden is not None, "kept by the forward"
+        hidden, self._hidden = self._hidden, None
+        if self._config.sequence_parallel:
+            hidden = gather_from_sequence_parallel_region(hidden)
+        context = Share.mine(len(hidden) * parallel.context_size())
+        if context is not None:
+            hidden = context.gather(hidden)
+        hidden = hidden.index_select(0, ahead.places)
+        embedded = self._embedded(ahead.tokens)[:, None]
+        if self._config.sequence_parallel:
+            return scatter_to_sequence_parallel_region(hidden), scatter_to_sequence_parallel_region(embedded)
+        return hidden, embedded
+
+    def _embedded(self, tokens: Tensor) -> Tensor:
+        """int64 [T'] → [T', H]."""
+        assert self._embedding is not None, "started"
+        local = tokens - len(self._embedding) * parallel.tensor_rank()
+        is_mine = (local >= 0) & (local < len(self._embedding))
+        found = functional.embedding(torch.where(is_mine, local, 0), self._embedding) * is_mine[:, None]
+        if parallel.tensor_size() > 1:
+            dist.all_reduce(found, group=parallel.tensor_group())
+        return found
+
+    def _table(self) -> Tensor | None:
+        """This rank's slice [V/tp, H] of the embedding; None where the layer is not."""
+        if parallel.pipeline_size() == 1:
+            return self._own_table()
+        if self._last.share_embeddings_and_output_weights:
+            return self._last.output_layer.weight.detach() if self.is_here else None
+        if not (parallel.is_first_stage() or self.is_here):
+            return None
+        group = parallel_state.get_embedding_group()
+        is_owner = parallel.is_first_stage()
+        table = self._own_table() if is_owner else torch.empty_like(self._last.output_layer.weight)
+        dist.broadcast(table, src=dist.get_process_group_ranks(group)[0], group=group)
+        return table if self.is_here else None
+
+    def _own_table(self) -> Tensor:
+        weight: Tensor = self._first.embedding.word_embeddings.weight
+        return weight.detach()
+
+    def _keep(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if self._embedding is not None:  # else the policy scores tokens, between mini-batches
+            self._hidden = args[0].detach()

@@ -1,0 +1,99 @@
+"""Layers for multi-token prediction: checkpoints that have one, and what its formula gives in plain torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.nn import functional
+from transformers import AutoModelForCausalLM
+
+from rlcore.api.batch import TrainBatch
+from rlcore_testing.checkpoints import NORM_SPREAD, WEIGHT_GAIN, gradients_of, tensors_of
+
+_MODELS: Any = AutoModelForCausalLM  # transformers leaves much of it untyped
+
+
+def publish_mtp(path: Path) -> dict[str, Tensor]:
+    """Make the last layer of a directory its layer for multi-token prediction, as DeepSeek-V3 is published.
+
+    The matrix in front of it and the norms are random. Returns all weights, in one file afterwards.
+    """
+    config = json.loads((path / "config.json").read_text())
+    layer, hidden = config["num_hidden_layers"] - 1, config["hidden_size"]
+    tensors = tensors_of(path)
+    embedding = tensors["model.embed_tokens.weight"]
+    own = {
+        "enorm.weight": torch.normal(1.0, NORM_SPREAD, (hidden,)),
+        "hnorm.weight": torch.normal(1.0, NORM_SPREAD, (hidden,)),
+        "eh_proj.weight": torch.normal(0.0, WEIGHT_GAIN * (2 * hidden) ** -0.5, (hidden, 2 * hidden)),
+        "shared_head.norm.weight": torch.normal(1.0, NORM_SPREAD, (hidden,)),
+        "embed_tokens.weight": embedding.clone(),
+        "shared_head.head.weight": tensors.get("lm_head.weight", embedding).clone(),
+    }
+    tensors |= {f"model.layers.{layer}.{name}": tensor for name, tensor in own.items()}
+    config |= {"num_hidden_layers": layer, "num_nextn_predict_layers": 1}
+    for name in ("layer_types", "mlp_layer_types"):
+        if config.get(name):
+            config[name] = config[name][:layer]
+    for file in [*path.glob("*.safetensors"), *path.glob("*.index.json")]:
+        file.unlink()
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    (path / "config.json").write_text(json.dumps(config))
+    return tensors
+
+
+def mtp_reference(
+    plain: Path, published: Path, batch: TrainBatch, factor: float, folder: Path
+) -> tuple[float, dict[str, Tensor]]:
+    """The mean loss, and the gradients of `factor` times it by their names: of the layer alone.
+
+    DeepSeek-V3's report (https://arxiv.org/abs/2412.19437), eq. 21 to 25, around a layer of transformers.
+    `plain`: the directory of which `publish_mtp` made `published`. `folder`: a new one, for the gradients.
+    """
+    model: Any = _MODELS.from_pretrained(plain)
+    last, head, losses = model.config.num_hidden_layers - 1, model.lm_head.weight.detach(), []
+    prefix = f"model.layers.{last}."
+    own = {name: one for name, one in tensors_of(published).items() if name.startswith(prefix)}
+    weight = {name.removeprefix(prefix): one.requires_grad_() for name, one in own.items()}
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        return functional.rms_norm(x, (x.shape[-1],), weight[f"{name}.weight"], model.config.rms_norm_eps)
+
+    masks = batch.per_token["loss_mask"].split(batch.response_lengths.tolist())
+    sequences = batch.tokens.split(batch.lengths.tolist())
+    for tokens, prompt, mask in zip(sequences, batch.prompt_lengths.tolist(), masks, strict=True):
+        if mask[1:].sum() == 0:
+            continue
+        with torch.no_grad():
+            embedded = model.model.embed_tokens(tokens)
+            hidden = embedded[None]
+            for number in range(last):
+                hidden = _layer(model, number, hidden)
+            hidden = model.model.norm(hidden)[0]
+        joined = torch.cat((norm(embedded[1:], "enorm"), norm(hidden[:-1], "hnorm")), -1)
+        out = _layer(model, last, (joined @ weight["eh_proj.weight"].T)[None])[0]
+        log_probs = (norm(out, "shared_head.norm") @ head.T).log_softmax(-1)
+        after_next = log_probs[:-1].gather(1, tokens[2:, None])[:, 0]
+        losses.append(-after_next[prompt - 1 :][mask[1:] > 0])
+    loss = torch.cat(losses).mean()
+    torch.autograd.backward(factor * loss)
+    of_layer = {name: one for name, one in gradients_of(model, folder).items() if name.startswith(prefix)}
+    beside = {f"{prefix}{name}": one.grad for name, one in weight.items() if one.grad is not None}
+    return loss.item(), {**of_layer, **beside}
+
+
+def _layer(model: Any, number: int, x: Tensor) -> Tensor:
+    """One of the decoder's layers as transformers computes it. x [1, T, H] → the same shape."""
+    positions = torch.arange(x.shape[1])[None]
+    causal = torch.full((x.shape[1], x.shape[1]), -torch.inf).triu(1)[None, None]
+    rope = model.model.rotary_emb(x, positions)
+    out = model.model.layers[number](
+        x, attention_mask=causal, position_ids=positions, position_embeddings=rope
+    )
+    found: Tensor = out[0] if isinstance(out, tuple) else out
+    return found
