@@ -150,6 +150,25 @@ def test_an_update_from_a_file_changes_outputs_and_checksums(
     assert outputs(mine) == outputs(other.run([other.sequence("a", [5, 6, 7], **prompt)]))
 
 
+def test_a_layer_for_multi_token_prediction_is_held_and_not_used(
+    model_path: Callable[..., Path], local: Any
+) -> None:
+    engine = local(model_path("qwen3"))
+    weights, own = engine.scheduler.weights, engine.scheduler.weights.tensors()
+    held = {name: one.clone() for name, one in own.items()}
+    layers = weights.model.config.num_hidden_layers
+    layer = {f"model.layers.{layers}.eh_proj.weight": torch.randn(4, 8)}
+    with pytest.raises(RequestError, match="not of this model"):
+        weights.update_from_tensors(layer)
+    weights.model.config.num_nextn_predict_layers = 1
+    with torch.inference_mode():
+        weights.update_from_tensors({**layer, "model.norm.weight": torch.ones(32)})
+    expected = {**held, **layer, "model.norm.weight": torch.ones(32)}
+    assert weights.checksums() == {name: checksum(one) for name, one in expected.items()}
+    with pytest.raises(RequestError, match="not of this model"):
+        weights.update_from_tensors({f"model.layers.{layers + 1}.eh_proj.weight": torch.randn(4, 8)})
+
+
 def layout_of(header: bytes, start: int) -> list[SharedTensor]:
     """The layout of a safetensors file of fp32."""
     import json

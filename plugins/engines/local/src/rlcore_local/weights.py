@@ -2,6 +2,7 @@
 
 import json
 import mmap
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ DTYPES = {
     "float16": torch.float16,
 }
 """The names of dtypes on the wire."""
+
+
+_LAYER = re.compile(r"model\.layers\.(\d+)\.")
 
 
 class SharedTensor(BaseModel):
@@ -71,12 +75,17 @@ class Weights:
         }
         disk_names = revert_weight_conversion(self.model, dict(self._parameters)).keys()
         self._is_converted = disk_names != self._parameters.keys()
+        self._beyond: dict[str, Tensor] = {}
+        """Of layers for multi-token prediction, as they were published last: held, and not used."""
 
     def tensors(self) -> dict[str, Tensor]:
         """All weights by the names and shapes that they have on disk; a tied output matrix is left out.
 
         Where a family is held otherwise in memory (fused experts), some are copies.
         """
+        return {**self._used(), **self._beyond}
+
+    def _used(self) -> dict[str, Tensor]:
         if not self._is_converted:
             return self._parameters
         disk: dict[str, Tensor] = revert_weight_conversion(self.model, dict(self._parameters))
@@ -123,8 +132,9 @@ class Weights:
 
     def _replace(self, new: Mapping[str, Tensor], *, complete: bool) -> None:
         """Check names and shapes of all, then copy; values are cast to the engine's dtype."""
-        held = self.tensors()
-        new = {name: one for name, one in new.items() if name not in self._tied}
+        held = self._used()
+        beyond = {name: one for name, one in new.items() if self._is_beyond(name)}
+        new = {name: one for name, one in new.items() if name not in self._tied and name not in beyond}
         if unknown := sorted(new.keys() - held.keys()):
             raise RequestError(f"{len(unknown)} tensors are not of this model, among them {unknown[0]!r}")
         if complete and (missing := sorted(held.keys() - new.keys())):
@@ -136,7 +146,16 @@ class Weights:
         source = self._converted({**held, **new}) if self._is_converted else new
         for name, one in source.items():
             self._parameters[name].copy_(one)
+        # copies: what comes may be a file that is mapped
+        self._beyond |= {name: one.clone() for name, one in beyond.items()}
         self.decoder.refresh()
+
+    def _is_beyond(self, name: str) -> bool:
+        """Whether the weight is of a layer for multi-token prediction, which transformers leaves out."""
+        found = _LAYER.match(name)
+        config = self.model.config
+        more = getattr(config, "num_nextn_predict_layers", 0) or 0
+        return found is not None and 0 <= int(found[1]) - config.num_hidden_layers < more
 
     def _converted(self, disk: dict[str, Tensor]) -> dict[str, Tensor]:
         """Tensors as on disk, in the form that the model has in memory."""
