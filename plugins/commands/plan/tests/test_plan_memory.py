@@ -26,6 +26,7 @@ from rlcore_plan.layout import Layout
 from rlcore_plan.memory import BYTES, Optimizer, Roles, Workload, of_stage, states
 from rlcore_plan.published import read_facts
 from rlcore_testing.activations import equal_samples, saved_bytes
+from rlcore_testing.mtp import publish_mtp
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import VOCAB_SIZE, policy_loss
 
@@ -82,8 +83,11 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "glm4_moe": ("glm4_moe", {"head_dim": 16, **SHARED}),
     "glm4_moe_lite": ("glm4_moe_lite", {"q_lora_rank": None, **SHARED, **LATENT}),
     "deepseek_v3": ("deepseek_v3", {"q_lora_rank": 32, **SHARED, **LATENT}),
+    "deepseek_v3 mtp": ("deepseek_v3", {"q_lora_rank": 32, **SHARED, **LATENT, "num_hidden_layers": 3}),
+    "glm4_moe mtp": ("glm4_moe", {"head_dim": 16, **SHARED, "num_hidden_layers": 3}),
 }
-"""model_type, and what differs from `SIZES`."""
+"""model_type, and what differs from `SIZES`; of "mtp" the last layer is one for multi-token prediction."""
+MTP = {"mtp_num_layers": 1}
 
 
 def _measure(
@@ -138,6 +142,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Pa
         config = AutoConfig.for_model(model_type, **{**SIZES, "tie_word_embeddings": False, **changes})
         AutoModelForCausalLM.from_config(config).save_pretrained(path)
         family = find(str(path), registry, "--model").family
+        if name.endswith(" mtp"):
+            publish_mtp(path)
         made[name] = path, Part(name=family.name, factory=family.factory, config=family.config())
     return made
 
@@ -157,6 +163,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Pa
         (*LAYOUTS[4], "bf16", "glm4_moe"),
         (*LAYOUTS[5], "bf16", "deepseek_v3"),
         (*LAYOUTS[6], "bf16", "deepseek_v3"),
+        (Layout(world=1, mtp=True), MTP, "bf16", "deepseek_v3 mtp"),
+        (Layout(world=1, mtp=True), MTP, "fp32", "deepseek_v3 mtp"),
+        (Layout(world=2, pipeline=2, mtp=True), {**PIPELINE, **MTP}, "bf16", "deepseek_v3 mtp"),
+        (Layout(world=2, tensor=2, sequence=True, mtp=True), {**SEQUENCE, **MTP}, "bf16", "glm4_moe mtp"),
     ],
 )
 def test_states_are_exact_and_activations_close(

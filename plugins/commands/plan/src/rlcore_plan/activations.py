@@ -48,6 +48,8 @@ def saved(facts: ModelFacts, layout: Layout, batch: Batch, stage: int, *, values
     total += _tables(facts, batch)
     if stage == layout.pipeline - 1:
         total += _values(facts, layout, batch) if values else _head(facts, layout, batch)
+        if layout.mtp and not values:
+            total += _prediction(facts, layout, batch)
     return total
 
 
@@ -59,9 +61,13 @@ def workspace(facts: ModelFacts, layout: Layout, batch: Batch, stage: int, *, va
     """
     if values or stage != layout.pipeline - 1:
         return 0
+    columns, chunks = _columns(facts, layout), CHUNKS * ROWS_AT_ONCE * FLOAT
+    # multi-token prediction makes its logits in chunks too, and reads a copy of the first stage's embedding
+    drafted = columns * chunks if layout.mtp else 0
+    copied = columns * facts.hidden * batch.bytes if layout.mtp and stage > 0 and not facts.tied else 0
     if _in_chunks(facts, layout, batch):
-        return _columns(facts, layout) * (facts.hidden + CHUNKS * ROWS_AT_ONCE) * FLOAT
-    return _logits(facts, layout, batch)
+        return copied + columns * (facts.hidden * FLOAT + chunks)
+    return copied + max(drafted, _logits(facts, layout, batch))
 
 
 def _split(layout: Layout, batch: Batch) -> int:
@@ -120,6 +126,17 @@ def _head(facts: ModelFacts, layout: Layout, batch: Batch) -> int:
         gathered = batch.rows if in_chunks else split
         return total + gathered * facts.hidden * batch.bytes + batch.rows * LONG
     return total + batch.rows * (facts.hidden * batch.bytes + LONG)
+
+
+def _prediction(facts: ModelFacts, layout: Layout, batch: Batch) -> int:
+    """A layer for multi-token prediction: its inputs, both joined, itself, its last norm and its rows."""
+    split = _split(layout, batch)
+    inputs = split * 2 * facts.hidden * batch.bytes
+    total = (
+        inputs + _layer(facts, layout, batch, facts.layers) + split * _norm(facts.hidden, batch, output=False)
+    )
+    total += inputs  # joined
+    return total + batch.rows * (facts.hidden * batch.bytes + 2 * LONG)
 
 
 def _values(facts: ModelFacts, layout: Layout, batch: Batch) -> int:

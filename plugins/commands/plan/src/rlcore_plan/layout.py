@@ -14,7 +14,8 @@ class Layout:
 
     Experts are divided over `expert` ranks, none of them is cut. `sequence`: sequence parallelism.
     `recompute`: only the input of each layer is kept for the backward pass. `stages`: layers of each pipeline
-    stage; empty: equally many. `virtual`: chunks of each stage (a virtual pipeline).
+    stage; empty: equally many. `virtual`: chunks of each stage (a virtual pipeline). `mtp`: the last stage
+    has the policy's layer for multi-token prediction.
     """
 
     world: int
@@ -26,6 +27,7 @@ class Layout:
     recompute: bool = False
     stages: tuple[int, ...] = ()
     virtual: int = 1
+    mtp: bool = False
 
     @property
     def replica(self) -> int:

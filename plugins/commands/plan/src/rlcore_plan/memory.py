@@ -54,11 +54,13 @@ class Beside:
     stages: tuple[int, ...] = ()
 
     def divided(self, layout: Layout) -> Layout:
-        """The policy's `layout` for this model; where its pipeline is another one, as a search divides."""
+        """The policy's `layout` for this model; where its pipeline is another one, as a search divides.
+
+        A layer for multi-token prediction is the policy's alone.
+        """
         is_own = len(self.stages) == layout.pipeline
-        return replace(
-            layout, stages=self.stages if is_own else last_stage(self.facts.layers, layout.pipeline)
-        )
+        stages = self.stages if is_own else last_stage(self.facts.layers, layout.pipeline)
+        return replace(layout, stages=stages, mtp=False)
 
     def weights(self, layout: Layout, stage: int, dtype: str) -> int:
         """Bytes on a rank of `stage`, without gradients."""

@@ -195,6 +195,7 @@ def _layout(file: File, fields: Fields, facts: ModelFacts, world: int) -> Layout
         recompute=fields.text("recompute_granularity", "full") == "full",  # a GPU's default
         stages=stages if len(set(stages)) > 1 else (),
         virtual=len(chunks[0]),
+        mtp="mtp_num_layers" in fields.values,
     )
 
 

@@ -56,6 +56,18 @@ def _stage(facts: ModelFacts, layout: Layout, number: int, values: bool) -> Iter
             yield Weight("values", facts.hidden)
         elif not tied or last > 0:
             yield Weight("output", vocabulary * facts.hidden, is_shared=tied)
+        if layout.mtp and not values:
+            yield from _prediction(facts, layout)
+
+
+def _prediction(facts: ModelFacts, layout: Layout) -> Iterator[Weight]:
+    """A layer for multi-token prediction, which is one more of the model's last layers."""
+    yield Weight("mtp_embedding_norm", facts.hidden)
+    yield Weight("mtp_hidden_norm", facts.hidden)
+    yield Weight("mtp_proj", 2 * facts.hidden * facts.hidden // layout.tensor)
+    yield from _attention(facts, layout.tensor)
+    yield from _mlp(facts, layout, facts.layers)
+    yield Weight("mtp_final_norm", facts.hidden)
 
 
 def _attention(facts: ModelFacts, tensor: int) -> Iterator[Weight]:
