@@ -15,15 +15,13 @@ REGISTRY = load().registry
 NO_BRIDGE = {
     "glm5-744B-A40B": {"--spec"},
     "glm5.2-744B-A40B": {"--spec"},
-    "mimo-7B-rl-eagle": {"--enable-mtp-training"},
+    "mimo-7B-rl-eagle": set(),
     "minimax-m2": {"--spec"},
     "qwen3-next-80B-A3B": {"--spec"},
     "qwen3.5-27B": {"--spec"},
     "qwen3.5-35B-A3B-sft": {"--spec"},
 }
 """Scripts of families that rlcore lacks: what of them is not possible."""
-NOT_POSSIBLE = {**NO_BRIDGE, "glm4.7-30B-A3B": {"--enable-mtp-training"}}
-
 
 REFUSED = {"glm4.7-30B-A3B": "--ranks: found 8, expected a multiple of 16"}
 """megatron-core refuses it as well: 8 expert-parallel ranks in 2 stages take 16 GPUs, and there are 8."""
@@ -40,7 +38,7 @@ NO_FIT = {
 def test_a_script_translates(name: str) -> None:
     rows = translated(name, REGISTRY).rows
     found = {row.flag for row in rows if row.said.verdict in (Verdict.IMPOSSIBLE, Verdict.UNKNOWN)}
-    assert found == NOT_POSSIBLE.get(name, set())
+    assert found == NO_BRIDGE.get(name, set())
     assert set(SIZES) | set(NO_BRIDGE) == set(RUNS)
 
 

@@ -123,6 +123,13 @@ CASES: dict[str, dict[str, Any]] = {
     "--moe-aux-loss-coeff 0.01 --moe-router-load-balancing-type seq_aux_loss": {
         **{"megatron.moe_aux_loss_coeff": 0.01, "megatron.moe_router_load_balancing_type": "seq_aux_loss"},
     },
+    "--enable-mtp-training --mtp-num-layers 1": {
+        **{"megatron.mtp_num_layers": 1, "megatron.mtp_loss_scaling_factor": 0.2},
+    },
+    "--enable-mtp-training --mtp-num-layers 1 --mtp-loss-scaling-factor 0.3": {
+        **{"megatron.mtp_num_layers": 1, "megatron.mtp_loss_scaling_factor": 0.3},
+    },
+    "--mtp-num-layers 1": {"megatron.mtp_num_layers": None, "megatron.mtp_loss_scaling_factor": None},
     "--sglang-speculative-algorithm EAGLE --sglang-enable-dp-attention": {
         **{"sglang.speculative_algorithm": "EAGLE", "sglang.enable_dp_attention": True},
     },

@@ -17,6 +17,8 @@ BRIDGED = ("slime_plugins.models.glm4",)
 """Layers of slime's own whose family has a bridge here."""
 MEBIBYTE = 2**20
 MOST_BUCKET_MB = 1024
+SLIME_MTP_FACTOR = 0.2
+"""slime's default; megatron-core's is 0.1."""
 
 
 def ranks(run: Run, _: str) -> Settings:
@@ -68,6 +70,18 @@ def balancing(run: Run, name: str) -> Said | Settings:
     if coefficient == 0 or run.text("moe-router-load-balancing-type") == "none":
         return implied("no balancing loss: rlcore's default")
     return {f"megatron.{name.replace('-', '_')}": single(run.flags[name])}
+
+
+def mtp(run: Run, _: str) -> Said | Settings:
+    if not run.has("enable-mtp-training"):
+        return idle(
+            "the layer for multi-token prediction is not trained, so an engine drafts with that of the model"
+        )
+    layers = run.number("mtp-num-layers", 1)
+    if layers != 1:
+        return impossible(f"the trainer has one layer for multi-token prediction, not {layers}")
+    factor = run.real("mtp-loss-scaling-factor", SLIME_MTP_FACTOR)
+    return {"megatron.mtp_num_layers": 1, "megatron.mtp_loss_scaling_factor": factor}
 
 
 def megatron_size(run: Run, name: str) -> Said | Settings:
