@@ -44,6 +44,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny(folder)
     config = json.loads((folder / "config.json").read_text()) | {"max_position_embeddings": 40960}
     (folder / "config.json").write_text(json.dumps(config))
+    drafts = shutil.copytree(folder, folder.with_name("drafts")).rename(folder / "drafts")
+    (drafts / "config.json").write_text(json.dumps(config | {"num_nextn_predict_layers": 1}))
     classifier = folder / "classifier"
     classifier.mkdir()
     for file in folder.glob("*.json"):

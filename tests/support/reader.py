@@ -185,7 +185,8 @@ class Reader:
         for place, arg in enumerate(args):
             before = args[place - 1]
             if before in OF_MODELS and arg not in PRESETS:
-                args[place] = str(self._model)
+                drafts = "--megatron.mtp-num-layers" in args
+                args[place] = str(self._model / "drafts" if drafts else self._model)
             elif before == "--frozen":
                 name = arg.partition("=")[0]
                 args[place] = f"{name}={self._model / 'classifier' if name == 'rm' else self._model}"
