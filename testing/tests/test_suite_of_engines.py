@@ -64,6 +64,53 @@ FAULTS = [
 ]
 
 
+MORE = [
+    Fault(
+        name="one_temperature",
+        file="sampler.py",
+        old="logits / draws.temperature if draws.scaled else logits",
+        new="logits",
+        missing="log probs include the temperature",
+    ),
+    Fault(
+        name="of_the_unlikeliest_token",
+        file="sampler.py",
+        old="ids = logprobs.argmax(-1, keepdim=True)\n    else:",
+        new="ids = logprobs.argmin(-1, keepdim=True)\n    else:",
+        missing="greedy takes the likeliest token",
+    ),
+    Fault(
+        name="without_filters",
+        file="sampler.py",
+        old="if one.top_k > 0 or one.top_p < 1 or one.min_p > 0]",
+        new="if one.min_p > 0]",
+        missing="filters keep the likely tokens",
+    ),
+    Fault(
+        name="equal_siblings",
+        file="service.py",
+        old="enumerate(noise_keys(seed, prompt, params.n))",
+        new="enumerate(noise_keys(seed, prompt, 1) * params.n)",
+        missing="n samples of one prompt differ",
+    ),
+    Fault(
+        name="own_stops",
+        file="sequences.py",
+        old="elif token in self.stop_ids:",
+        new="elif False:",
+        missing="stop token ids end and are kept",
+    ),
+    Fault(
+        name="no_pause",
+        file="scheduler.py",
+        old="        self.paused = True\n",
+        new="        pass\n",
+        missing="pause holds and resume goes on",
+        reason="paused, it",
+    ),
+]
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where the packages lie; their servers are forked from a process that has imported torch."""
@@ -75,7 +122,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             yield folder
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize(
+    "fault",
+    [*FAULTS, *(pytest.param(fault, marks=pytest.mark.full) for fault in MORE)],
+    ids=lambda fault: fault.name,
+)
 def test_an_engine_with_a_fault(fault: Fault, root: Path) -> None:
     package = root / f"local_with_{fault.name}"
     copy_package(Path(rlcore_local.__file__).parent, package)

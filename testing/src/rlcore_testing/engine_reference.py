@@ -75,12 +75,15 @@ class Running:
 
     def __init__(self, client: EngineClient, rid: str, sampling: Sampling = LONG) -> None:
         self._begun = asyncio.Event()
+        self.tokens = 0
+        """As many as have come so far."""
         self.result = asyncio.create_task(self._follow(client, rid, sampling))
 
     async def _follow(self, client: EngineClient, rid: str, sampling: Sampling) -> Completion:
         states: list[Completion] = []
         async for state in client.stream(PROMPT, sampling, rid=rid):
             states.append(state)
+            self.tokens = len(state.token_ids)
             self._begun.set()
         return states[-1]
 
