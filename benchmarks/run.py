@@ -29,6 +29,7 @@ MEASURED = {
     "hook_calls": (f"{CORE}/runtime", f"{CORE}/tracking"),
     "memory": (f"{CORE}/api", MEGATRON),
     "head_memory": (MEGATRON,),
+    "sleep": (MEGATRON, "plugins/commands/plan/src"),
     "convert_memory": (MEGATRON,),
     "asynchrony": (f"{CORE}/rollout", f"{CORE}/runtime", LOCAL),
     "chaos": (f"{CORE}/rollout", TOOLS),
