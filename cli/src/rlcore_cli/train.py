@@ -110,10 +110,10 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
         _check_target(export, resolved)
     run_dir = _run_dir(params["run_dir"], resume, resolved)
     resolved = replace(resolved, model=with_weights(resolved.model))
-    from rlcore.tracking.columns import COLUMNS, GIVEN_COLUMNS
+    from rlcore.tracking.columns import COLUMNS, RESPONSE_COLUMNS
     from rlcore.tracking.console import Display
 
-    columns = COLUMNS if resolved.trains_on is TrainsOn.ROLLOUTS else GIVEN_COLUMNS
+    columns = COLUMNS if resolved.trains_on is TrainsOn.ROLLOUTS else RESPONSE_COLUMNS
     with Display(json=params["as_json"], steps=resolved.run.steps, columns=columns) as console:
         console.phase(LOADING)
         from rlcore.runtime.train import train

@@ -36,13 +36,8 @@ def engine_groups(run: RunConfig) -> dict[str, int]:
 
 def group_fields(name: str, chosen: Inference) -> dict[str, Any]:
     """The fields of a server of that group: those of all engines, overridden by the group's own."""
-    prefix = f"{name}."
-    fields = {_plain(key): value for key, value in chosen.engine_fields.items()}
-    return fields | {
-        _plain(key.removeprefix(prefix)): value
-        for key, value in chosen.group_fields.items()
-        if key.startswith(prefix)
-    }
+    fields = [*chosen.engine_fields.items(), *layers.of_table(name, chosen.group_fields).items()]
+    return {key.replace("-", "_"): value for key, value in fields}
 
 
 def group_of(engine: int, run: RunConfig) -> str | None:
@@ -83,7 +78,3 @@ def server_field_complaints(
             yield f"{flag} belongs to the {owner} {name!r}, which does not exist.{guess}"
         if not engine.config.table:
             yield f"{flag}: the engine {engine.name!r} takes no fields of its own; leave it out."
-
-
-def _plain(name: str) -> str:
-    return name.replace("-", "_")

@@ -12,7 +12,16 @@ from rlcore.api.errors import ConfigError
 from rlcore.api.part import Part, RewardPart
 from rlcore.api.part_config import DataConfig
 from rlcore.api.records import Kind
-from rlcore.compose.lookup import DATA, TASK, find_data, find_entry, find_task, strongest, text_of
+from rlcore.compose.lookup import (
+    DATA,
+    TASK,
+    find_data,
+    find_entry,
+    find_task,
+    is_replaced,
+    strongest,
+    text_of,
+)
 from rlcore.config import layers
 from rlcore.config.evals import EvalConfig
 from rlcore.config.layers import Layer, Setting
@@ -79,7 +88,7 @@ class EvalChoice:
         return tuple(f"{self.table}.{key}" for key in (DATA, TASK, *PARTS))
 
 
-def expanded(layer: Layer, registry: Registry) -> Layer:
+def without_short_forms(layer: Layer, registry: Registry) -> Layer:
     """`layer` with the short forms written out.
 
     `--eval NAME=VALUE`, and `eval.NAME = VALUE` in a file, become `eval.NAME.data`, or `eval.NAME.task` where
@@ -115,7 +124,7 @@ def _kind_of(where: str, registry: Registry) -> str:
 
 
 def choose(registry: Registry, given: Sequence[Layer]) -> tuple[EvalChoice, ...]:
-    """The evaluations of the layers (`expanded`, weakest first), in the order in which they are named.
+    """The evaluations of the layers (`without_short_forms`, weakest first), in the order of their names.
 
     Raises `UserError` for one without data, or with an unknown part.
     """
@@ -130,15 +139,15 @@ def _names(given: Iterable[Layer]) -> list[str]:
     return list(dict.fromkeys(key[1] for key in (*makers, *settings)))
 
 
-def source_of(name: str, given: Sequence[Layer]) -> tuple[str, Setting] | None:
-    """`data` or `task` of an evaluation: the one in the strongest layer that has either."""
-    return strongest(given, f"{EVAL}.{name}.{TASK}", f"{EVAL}.{name}.{DATA}")
+def _source_keys(name: str) -> tuple[str, str]:
+    """The two settings that say what the evaluation asks; the strongest layer that has either decides."""
+    return f"{EVAL}.{name}.{TASK}", f"{EVAL}.{name}.{DATA}"
 
 
 def _choice(name: str, registry: Registry, given: Sequence[Layer]) -> EvalChoice:
-    found = source_of(name, given)
+    source = strongest(given, *_source_keys(name))
     settings = layers.merge(given)
-    if found is None:
+    if source is None:
         first = next(key for key in settings if key.startswith(f"{EVAL}.{name}."))
         raise ConfigError(
             f"{settings[first].layer.at(first)}: the evaluation {name!r} has no data; add --eval {name}=PATH."
@@ -148,7 +157,7 @@ def _choice(name: str, registry: Registry, given: Sequence[Layer]) -> EvalChoice
         for key, kind in PARTS.items()
         if (full := f"{EVAL}.{name}.{key}") in settings
     }
-    return EvalChoice(name=name, source=_source(*found, registry), parts=parts)
+    return EvalChoice(name=name, source=_source(*source, registry), parts=parts)
 
 
 def _source(key: str, setting: Setting, registry: Registry) -> Entry:
@@ -163,8 +172,7 @@ def lost_tables(layer: Layer, given: Sequence[Layer]) -> list[str]:
     merged, gone = layers.merge(given), []
     for name in _names([layer]):
         table = f"{EVAL}.{name}"
-        own, final = source_of(name, (layer,)), source_of(name, given)
-        if own and final and (own[0], own[1].value) != (final[0], final[1].value):
+        if is_replaced(layer, given, *_source_keys(name)):
             gone.append(f"{table}.source.")
         for kind in PARTS:
             key = f"{table}.{kind}"

@@ -13,11 +13,11 @@ from rlcore.api.errors import ConfigError, did_you_mean
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
-from rlcore.compose import evals, frozen, models
+from rlcore.compose import evals, models
 from rlcore.compose.evals import EVAL
 from rlcore.compose.flags import Flag, flags, of_config
 from rlcore.compose.frozen_checks import frozen_complaints
-from rlcore.compose.lookup import find_entry, listed, reward_weights, several, text_of
+from rlcore.compose.lookup import find_entries, find_entry, reward_weights, text_of
 from rlcore.compose.part_checks import complaints_of
 from rlcore.compose.resolve import (
     pass_through,
@@ -29,7 +29,7 @@ from rlcore.compose.resolve import (
 )
 from rlcore.compose.resolved import Inference
 from rlcore.compose.run_checks import eval_complaints
-from rlcore.compose.select import default_choices
+from rlcore.compose.select import default_choices, written_out
 from rlcore.compose.selection import Selection
 from rlcore.config import layers
 from rlcore.config.evals import EvalConfig
@@ -48,22 +48,14 @@ CHOICES: Mapping[str, str] = {
 }
 """The flags that choose a part, with their help."""
 
-OF_RUN = (
+RUN_SETTINGS = (
     *("seed", "max_prompt_tokens", "max_response_tokens", "stop", "stop_token_ids", "dtype", "threads"),
-    "engines",
-    *(
-        "engine_concurrency",
-        "engine_timeout",
-        "rollout_workers",
-        "reward_workers",
-        "reward_timeout",
-        "reward_memory_gib",
-        "frozen",
-    ),
+    *("engines", "engine_concurrency", "engine_timeout", "frozen"),
+    *("rollout_workers", "reward_workers", "reward_timeout", "reward_memory_gib"),
 )
 """The settings of a run that have a meaning without a trainer."""
 
-OF_EVERY_SET = tuple(key for key in EvalConfig.model_fields if key != "max_tokens")
+SHARED_SETTINGS = tuple(key for key in EvalConfig.model_fields if key != "max_tokens")
 """Settings that are also flags without a name: they hold for every set whose own table does not say
 otherwise.
 """
@@ -75,8 +67,7 @@ _ALL_PROMPTS = 2**31 - 1
 
 def select_evaluation(registry: Registry, file: Layer | None, given: Layer) -> Selection:
     """The selection that a file and flags make. Raises `UserError` for a name that does not exist."""
-    layers_given = [frozen.expanded(_named(listed(layer))) for layer in (file, given) if layer is not None]
-    own = [evals.expanded(layer, registry) for layer in layers_given]
+    own = written_out(registry, *(_with_named_sets(layer) for layer in (file, given) if layer is not None))
     chosen = layers.merge(own)
     entries: dict[Kind, Entry] = {}
     model, weaker = None, []
@@ -85,7 +76,7 @@ def select_evaluation(registry: Registry, file: Layer | None, given: Layer) -> S
         entries[Kind.MODEL] = model.entry
         if model.path is None:
             suggests = model.entry.component.suggests
-            values = {key: value for key, value in suggests.items() if key in OF_RUN}
+            values = {key: value for key, value in suggests.items() if key in RUN_SETTINGS}
             weaker.append(Layer(label=f"preset {model.name!r}", values=values))
     choices = layers.merge([default_choices(registry), *own])
     entries |= {
@@ -94,26 +85,29 @@ def select_evaluation(registry: Registry, file: Layer | None, given: Layer) -> S
         if kind.value in choices
     }
     rewards = choices.get(Kind.REWARD.value)
-    found = evals.choose(registry, own)
+    sets = evals.choose(registry, own)
     # A flag for every set is weaker than the set's own table, even than that of a file.
-    shared = [_shared(layer, [choice.table for choice in found]) for layer in own]
+    shared = [_shared(layer, [choice.table for choice in sets]) for layer in own]
     # `rlcore eval` asks all prompts; a run asks a sample of them, because it evaluates often.
     ordered = [*weaker, Layer(label="default", values={"eval_prompts": _ALL_PROMPTS}), *shared, *own]
     return Selection(
         registry=registry,
         layers=tuple(_without_shared(layer) for layer in ordered),
         entries=entries,
-        lists={**{kind: () for kind in LIST_KINDS}, Kind.REWARD: several(registry, Kind.REWARD, rewards)},
+        lists={
+            **{kind: () for kind in LIST_KINDS},
+            Kind.REWARD: find_entries(registry, Kind.REWARD, rewards),
+        },
         weights=reward_weights(rewards),
         model=model,
-        evals=found,
+        evals=sets,
     )
 
 
 def evaluation_flags(selection: Selection) -> Iterator[Flag]:
     """The flags of an evaluation alone: of every set, of the run, and of the selected parts."""
-    yield from (flag for flag in of_config(EvalConfig, "", "every set", {}) if flag.name in OF_EVERY_SET)
-    yield from (flag for flag in flags(selection) if "." in flag.name or flag.name in OF_RUN)
+    yield from (flag for flag in of_config(EvalConfig, "", "every set", {}) if flag.name in SHARED_SETTINGS)
+    yield from (flag for flag in flags(selection) if "." in flag.name or flag.name in RUN_SETTINGS)
 
 
 def resolve_evaluation(
@@ -151,13 +145,13 @@ def resolve_evaluation(
     return inference
 
 
-def _named(layer: Layer) -> Layer:
+def _with_named_sets(layer: Layer) -> Layer:
     """`layer` with `data` and `task` as evaluations that have the names of their files or of the task."""
     values = dict(layer.values)
     sets = [*values.pop(EVAL, [])]
     paths = values.pop("data", [])
     for path in [paths] if isinstance(paths, str) else paths:
-        sets.append(path if _has_name(path) else f"{_name_of(path)}={path}")
+        sets.append(path if _has_name(path) else f"{_set_name(path)}={path}")
     if "task" in values:
         task = values.pop("task")
         sets.append(f"{task}={task}")
@@ -169,7 +163,7 @@ def _has_name(path: str) -> bool:
     return not Path(path).exists() and _NAMED.fullmatch(path) is not None
 
 
-def _name_of(path: str) -> str:
+def _set_name(path: str) -> str:
     name = re.sub(r"[^a-z0-9]+", "_", Path(path).stem.lower()).strip("_")
     return name if name[:1].isalpha() else f"set_{name}"
 
@@ -177,12 +171,12 @@ def _name_of(path: str) -> str:
 def _shared(layer: Layer, tables: Iterable[str]) -> Layer:
     values: dict[str, Any] = {}
     for table in tables:
-        values |= {f"{table}.{key}": layer.values[key] for key in OF_EVERY_SET if key in layer.values}
+        values |= {f"{table}.{key}": layer.values[key] for key in SHARED_SETTINGS if key in layer.values}
     return replace(layer, values=values)
 
 
 def _without_shared(layer: Layer) -> Layer:
-    values = {key: value for key, value in layer.values.items() if key not in OF_EVERY_SET}
+    values = {key: value for key, value in layer.values.items() if key not in SHARED_SETTINGS}
     return replace(layer, values=values)
 
 
@@ -197,5 +191,5 @@ def unknown(name: str, layer: Layer, selection: Selection) -> str:
 def _check_names(layer: Layer, selection: Selection) -> None:
     """ConfigError for a name that no evaluation reads. `Selection.settings` checks those with a dot."""
     for name in layer.values:
-        if "." not in name and name not in (*CHOICES, *OF_RUN, *OF_EVERY_SET):
+        if "." not in name and name not in (*CHOICES, *RUN_SETTINGS, *SHARED_SETTINGS):
             raise ConfigError(unknown(name, layer, selection))

@@ -34,16 +34,16 @@ class FrozenUse:
     config: AsksServer | None
 
 
-def expanded(layer: Layer) -> Layer:
+def with_tables_as_lists(layer: Layer) -> Layer:
     """`layer` with the tables of a file as the lists that the flags make.
 
     `frozen.NAME = MODEL` becomes `NAME=MODEL` in `frozen`, and `engine_group.NAME = N` `NAME=N` in
     `engine_group`.
     """
-    return _listed(_listed(layer, FROZEN, str, "a directory or a hub id"), ENGINE_GROUP, int, "a number")
+    return _as_list(_as_list(layer, FROZEN, str, "a directory or a hub id"), ENGINE_GROUP, int, "a number")
 
 
-def _listed(layer: Layer, table: str, kind: type, expected: str) -> Layer:
+def _as_list(layer: Layer, table: str, kind: type, expected: str) -> Layer:
     keys = [key for key in layer.values if key.startswith(f"{table}.") and key.count(".") == 1]
     if not keys:
         return layer
@@ -101,9 +101,4 @@ def uses(chosen: Inference) -> Iterator[FrozenUse]:
 
 def fields_of(name: str, chosen: Inference) -> Mapping[str, Any]:
     """The fields for the server of the frozen model `name`, as the user gave them."""
-    prefix = f"{name}."
-    return {
-        key.removeprefix(prefix): value
-        for key, value in chosen.frozen_fields.items()
-        if key.startswith(prefix)
-    }
+    return layers.of_table(name, chosen.frozen_fields)

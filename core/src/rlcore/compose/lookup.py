@@ -41,14 +41,15 @@ def strongest(given: Sequence[Layer], *keys: str) -> tuple[str, Setting] | None:
     return None
 
 
-def source_choice(given: Sequence[Layer]) -> tuple[str, Setting] | None:
-    """`task` or `data`: the one in the strongest layer that has either; None: neither was given."""
-    return strongest(given, TASK, DATA)
+def is_replaced(layer: Layer, given: Sequence[Layer], *keys: str) -> bool:
+    """Whether `layer` chooses by one of `keys`, and a stronger layer of `given` chooses otherwise."""
+    own, final = strongest((layer,), *keys), strongest(given, *keys)
+    return bool(own and final and (own[0], own[1].value) != (final[0], final[1].value))
 
 
 def find_source(registry: Registry, given: Sequence[Layer]) -> Entry | None:
     """The source that the strongest layer chooses, else the default one. Raises `UserError`."""
-    choice = source_choice(given)
+    choice = strongest(given, TASK, DATA)
     if choice is None:
         return registry.default(Kind.SOURCE)
     key, setting = choice
@@ -78,7 +79,7 @@ def find_task(registry: Registry, key: str, setting: Setting, instead: str = "us
     return entry
 
 
-def several(registry: Registry, kind: Kind, setting: Setting | None) -> tuple[Entry, ...]:
+def find_entries(registry: Registry, kind: Kind, setting: Setting | None) -> tuple[Entry, ...]:
     """The entries of a list of names. Raises `UserError`."""
     if setting is None:
         return ()
@@ -92,7 +93,7 @@ def several(registry: Registry, kind: Kind, setting: Setting | None) -> tuple[En
     return tuple(registry.find(kind, name, at) for name in bare)
 
 
-def listed(layer: Layer) -> Layer:
+def with_reward_list(layer: Layer) -> Layer:
     """`layer` with `reward = "x"` as `reward = ["x"]`: most runs have one reward, so a file may name it
     plainly.
     """

@@ -12,7 +12,7 @@ from rlcore.api.run_config import RunConfig
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.sentences import said, unread
 
-_OF_SAMPLING = (
+_SAMPLING_SETTINGS = (
     *("temperature", "top_p", "top_k", "min_p", "max_staleness", "max_refills", "max_attempts", "on_publish"),
     *("over_sample", "partial_rollouts", "mask_stale_tokens", "old_log_probs", "whiten_advantages"),
     *("kl_coef", "kl_place", "kl_unbiased", "distill_coef", "save_rollouts_every", "replay_routing"),
@@ -21,7 +21,7 @@ _OF_SAMPLING = (
 """Settings that have no effect where the data give the responses, because the policy samples none."""
 
 
-def given_complaints(resolved: Resolved) -> Iterator[str]:
+def data_complaints(resolved: Resolved) -> Iterator[str]:
     """Parts and settings that do not suit the recipe's kind of training: on rollouts, on responses or on
     pairs.
     """
@@ -39,7 +39,7 @@ def given_complaints(resolved: Resolved) -> Iterator[str]:
     if run.data.group_size != on.per_prompt:
         found = f"--group-size: found {run.data.group_size}"
         yield f"{found}, but {given}, {on.per_prompt} to a prompt; leave it out."
-    for name in _OF_SAMPLING:
+    for name in _SAMPLING_SETTINGS:
         if not run.is_default(name):
             value = said(run.values()[name])
             yield f"{flag_name(name)}: found {value}, but {given} and samples none; leave it out."
@@ -50,7 +50,7 @@ def given_complaints(resolved: Resolved) -> Iterator[str]:
         )
 
 
-def own_complaints(resolved: Resolved) -> Iterator[str]:
+def part_complaints(resolved: Resolved) -> Iterator[str]:
     """The objections of each part's config (`PartConfig.complaints`)."""
     chosen = resolved.group_parts()
     neighbors = [Neighbor(kind=kind, name=part.name, config=part.config) for kind, part in chosen]

@@ -168,12 +168,7 @@ def resolve_rewards(
 
 def pass_through(table: str, settings: Mapping[str, Setting]) -> dict[str, Any]:
     """The settings of a table, which core does not read, by the names that their owner has for them."""
-    prefix = f"{table}."
-    return {
-        name.removeprefix(prefix): setting.value
-        for name, setting in settings.items()
-        if name.startswith(prefix)
-    }
+    return {name: setting.value for name, setting in layers.of_table(table, settings).items()}
 
 
 def _role_fields(trainer: Entry, settings: Mapping[str, Setting]) -> dict[str, dict[str, Any]]:

@@ -207,7 +207,9 @@ class Resolved(Inference):
             flat |= part.flat(kind) if part else {}
         for kind, parts in ((Kind.FILTER, self.filters), (Kind.CORRECTION, self.corrections)):
             flat |= _flat_list(kind, parts)
-        flat[Kind.REWARD.value] = [_with_weight(part) for part in self.rewards]
+        flat[Kind.REWARD.value] = [
+            part.name if part.weight == 1 else f"{part.name}={part.weight!r}" for part in self.rewards
+        ]
         for part in self.rewards:
             flat |= part.flat(f"{Kind.REWARD}.{part.name}")
         return flat
@@ -223,7 +225,3 @@ def _flat_list(kind: Kind, parts: Sequence[Part]) -> dict[str, Any]:
     for part in parts:
         flat |= part.flat(f"{kind}.{part.name}")
     return flat
-
-
-def _with_weight(part: RewardPart) -> str:
-    return part.name if part.weight == 1 else f"{part.name}={part.weight!r}"

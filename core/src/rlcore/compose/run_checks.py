@@ -24,9 +24,9 @@ from rlcore.compose.part_checks import (
     advantage_complaints,
     complaints_of,
     correction_complaints,
-    given_complaints,
+    data_complaints,
     group_complaints,
-    own_complaints,
+    part_complaints,
     reward_complaints,
 )
 from rlcore.compose.resolved import Inference, Resolved
@@ -43,22 +43,20 @@ def checked(resolved: Resolved, settings: Mapping[str, Setting], suggestions: Su
 
     Raises `ConfigError`. `suggestions`: what a refusal may suggest.
     """
-    ranks = resolved.trainer.config.model_ranks(resolved.trainer_fields)
+    run, trainer = resolved.run, resolved.trainer.config
+    ranks = trainer.model_ranks(resolved.trainer_fields)
     if "ranks" not in settings:
-        run = resolved.run.but(ranks=ranks)
-        resolved = replace(resolved, run=run)
-    if resolved.run.critic.critic_workers == "separate" and not resolved.run.critic.critic_ranks:
-        own = resolved.trainer.config.model_ranks(resolved.fields_of(CRITIC))
-        run = resolved.run.but(critic_ranks=max(1, resolved.run.ranks // ranks) * own)
-        resolved = replace(resolved, run=run)
-    resolved = replace(resolved, run=resolved.run.but(**_absolute(resolved.run)))
-    if groups := engine_groups(resolved.run):
-        total = sum(groups.values())
-        resolved = (
-            replace(resolved, run=resolved.run.but(engines=total)) if "engines" not in settings else resolved
-        )
-    if resolved.run.debug.only == "rollout" and not resolved.run.checkpoints.save_rollouts_every:
-        resolved = replace(resolved, run=resolved.run.but(save_rollouts_every=1))
+        run = run.but(ranks=ranks)
+    if run.critic.critic_workers == "separate" and not run.critic.critic_ranks:
+        own = trainer.model_ranks(resolved.fields_of(CRITIC))
+        run = run.but(critic_ranks=max(1, run.ranks // ranks) * own)
+    run = run.but(**_absolute(run))
+    groups = engine_groups(run)
+    if groups and "engines" not in settings:
+        run = run.but(engines=sum(groups.values()))
+    if run.debug.only == "rollout" and not run.checkpoints.save_rollouts_every:
+        run = run.but(save_rollouts_every=1)
+    resolved = replace(resolved, run=run)
     for sentence in _complaints(resolved, settings, ranks, suggestions):
         raise ConfigError(sentence)
     if resolved.model.path is not None:
@@ -83,7 +81,7 @@ def _complaints(
 ) -> Iterator[str]:
     run = resolved.run
     longest = run.sampling.max_prompt_tokens + run.sampling.max_response_tokens
-    yield from given_complaints(resolved)
+    yield from data_complaints(resolved)
     yield from group_complaints(resolved)
     if run.optimizer.minibatches > run.data.prompts_per_step:
         yield (
@@ -101,7 +99,7 @@ def _complaints(
             "which the longest pair takes (twice --max-prompt-tokens plus --max-response-tokens)."
         )
     yield from _asynchrony_complaints(run)
-    yield from _half_complaints(resolved)
+    yield from _debug_complaints(resolved)
     if run.optimizer.tokens_per_rank < longest:
         yield (
             f"--tokens-per-rank: found {run.optimizer.tokens_per_rank}, expected at least {longest}, which "
@@ -125,7 +123,7 @@ def _complaints(
     yield from teacher_complaints(run, teachers, resolved.loss.config.top_tokens, suggestions)
     yield from advantage_complaints(resolved)
     yield from correction_complaints(resolved)
-    yield from own_complaints(resolved)
+    yield from part_complaints(resolved)
     yield from reward_complaints(resolved)
     table = resolved.engine.config.table
     yield from engine_complaints(run, [f"{table}.{name}" for name in resolved.engine_fields])
@@ -140,7 +138,7 @@ def _complaints(
         yield from _sleep_complaints(resolved)
 
 
-def _half_complaints(resolved: Resolved) -> Iterator[str]:
+def _debug_complaints(resolved: Resolved) -> Iterator[str]:
     """Settings that do not suit `--only rollout` or `--only train`."""
     debug, run = resolved.run.debug, resolved.run
     if debug.only is not None and resolved.trains_on is not TrainsOn.ROLLOUTS:

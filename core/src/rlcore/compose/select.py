@@ -10,16 +10,18 @@ from rlcore.api.inputs import TrainsOn
 from rlcore.api.records import Algorithm, Kind
 from rlcore.compose import evals, frozen, models
 from rlcore.compose.lookup import (
+    DATA,
+    TASK,
     bare_name,
+    find_entries,
     find_entry,
     find_source,
-    listed,
+    is_replaced,
     reward_weights,
-    several,
-    source_choice,
     text_of,
+    with_reward_list,
 )
-from rlcore.compose.selection import OF_ROLLOUTS, SINGLE_KINDS, Selection, table_owners
+from rlcore.compose.selection import ROLLOUT_KINDS, SINGLE_KINDS, Selection, table_owners
 from rlcore.config import layers
 from rlcore.config.layers import Layer, Setting
 from rlcore.config.toml import NONE
@@ -28,8 +30,7 @@ from rlcore.plugins.registry import LIST_KINDS, OPTIONAL_KINDS, Entry, Registry
 
 def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     """The selection that a file and flags make. Raises `UserError` for a name that does not exist."""
-    normalized = (frozen.expanded(listed(layer)) for layer in (file, flags) if layer is not None)
-    given = tuple(evals.expanded(layer, registry) for layer in normalized)
+    given = written_out(registry, *(layer for layer in (file, flags) if layer is not None))
     chosen = layers.merge(given)
     entries: dict[Kind, Entry] = {}
     model = None
@@ -51,15 +52,15 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     choices = layers.merge([default_choices(registry, source), *weaker, *given])
     recipe = entries.get(Kind.ALGORITHM)
     if recipe and isinstance(recipe.record, Algorithm) and recipe.record.trains_on is not TrainsOn.ROLLOUTS:
-        _refuse_idle(recipe.record, chosen)
+        _refuse_rollout_parts(recipe.record, chosen)
         # Presets and defaults choose rewards and filters for rollouts. Here the data give the responses.
-        choices = {key: setting for key, setting in choices.items() if key not in OF_ROLLOUTS}
+        choices = {key: setting for key, setting in choices.items() if key not in ROLLOUT_KINDS}
     entries |= {
         kind: find_entry(registry, kind, kind.value, choices[kind.value])
         for kind in SINGLE_KINDS
         if kind.value in choices and not (kind in OPTIONAL_KINDS and choices[kind.value].value == NONE)
     }
-    lists = {kind: several(registry, kind, choices.get(kind.value)) for kind in LIST_KINDS}
+    lists = {kind: find_entries(registry, kind, choices.get(kind.value)) for kind in LIST_KINDS}
     always = registry.defaults(Kind.TRACKER)
     # `--tracker` adds to the trackers that write the run's files; it cannot switch them off.
     lists[Kind.TRACKER] = (*always, *(entry for entry in lists[Kind.TRACKER] if entry not in always))
@@ -69,7 +70,7 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     ordered = (*map(_suggestions, parts), *weaker, *given)
     return Selection(
         registry=registry,
-        layers=tuple(_without_strangers(registry, layer, choices, given) for layer in ordered),
+        layers=tuple(_without_lost_tables(registry, layer, choices, given) for layer in ordered),
         entries=entries,
         lists=lists,
         weights=weights,
@@ -78,12 +79,18 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     )
 
 
-def _refuse_idle(recipe: Algorithm, chosen: Mapping[str, Setting]) -> None:
+def written_out(registry: Registry, *given: Layer) -> tuple[Layer, ...]:
+    """The layers without the short forms of a file and of flags: each setting has one way to be written."""
+    plain = (frozen.with_tables_as_lists(with_reward_list(layer)) for layer in given)
+    return tuple(evals.without_short_forms(layer, registry) for layer in plain)
+
+
+def _refuse_rollout_parts(recipe: Algorithm, chosen: Mapping[str, Setting]) -> None:
     """Refuse parts that would do nothing: where the data give the responses, nobody works on rollouts.
 
     The default generator stays, because evaluations use it.
     """
-    for kind in (*OF_ROLLOUTS, Kind.GENERATOR):
+    for kind in (*ROLLOUT_KINDS, Kind.GENERATOR):
         setting = chosen.get(kind.value)
         if setting is not None and setting.value not in ([], (), NONE):
             found = layers.shown(setting.value)
@@ -102,15 +109,15 @@ def default_choices(registry: Registry, source: Entry | None = None) -> Layer:
     is_task = source is not None and not source.is_data_source
     kinds = (Kind.GENERATOR, Kind.ENGINE, Kind.TRAINER, Kind.CLUSTER, *((Kind.REWARD,) if is_task else ()))
     defaults = {kind.value: entry.record.name for kind in kinds if (entry := registry.default(kind))}
-    return listed(Layer(label="default", values=defaults))
+    return with_reward_list(Layer(label="default", values=defaults))
 
 
-def _who(entry: Entry) -> str:
+def _origin(entry: Entry) -> str:
     return f"{entry.kind} {entry.record.name!r} of {entry.provider}"
 
 
 def _suggestions(entry: Entry) -> Layer:
-    return listed(Layer(label=_who(entry), values=dict(entry.component.suggests)))
+    return with_reward_list(Layer(label=_origin(entry), values=dict(entry.component.suggests)))
 
 
 def _scaled(layer: Layer, entry: Entry) -> Layer:
@@ -131,10 +138,10 @@ def _recipe_layer(entry: Entry) -> Layer:
         for key, value in table.items():
             nested = value if isinstance(value, Mapping) else {"": value}
             values |= {f"{kind}.{key}.{inner}".removesuffix("."): item for inner, item in nested.items()}
-    return Layer(label=_who(entry), values=values)
+    return Layer(label=_origin(entry), values=values)
 
 
-def _without_strangers(
+def _without_lost_tables(
     registry: Registry, layer: Layer, choices: Mapping[str, Setting], given: tuple[Layer, ...]
 ) -> Layer:
     """`layer` without the settings of parts that lost.
@@ -159,8 +166,6 @@ def _without_strangers(
         named = [bare_name(kind, name) for name in layer.values.get(kind, ())]
         gone += [f"{kind}.{name}." for name in named if name not in kept]
     gone += evals.lost_tables(layer, given)
-    own, source = source_choice((layer,)), source_choice(given)
-    if own and source and (own[0], own[1].value) != (source[0], source[1].value):
-        gone.append("source.")
+    gone += ["source."] if is_replaced(layer, given, TASK, DATA) else []
     values = {name: value for name, value in layer.values.items() if not name.startswith(tuple(gone))}
     return replace(layer, values=values) if gone else layer

@@ -85,7 +85,7 @@ REPEATED = (*LIST_KINDS, EVAL, "data")
 LENGTHS = ("steps", "epochs")
 """Two ways to say how long a run is; the stronger layer decides which one holds."""
 
-OF_ROLLOUTS = (Kind.ADVANTAGE, Kind.VALUE_LOSS, Kind.CORRECTION, Kind.REWARD, Kind.FILTER)
+ROLLOUT_KINDS = (Kind.ADVANTAGE, Kind.VALUE_LOSS, Kind.CORRECTION, Kind.REWARD, Kind.FILTER)
 """Kinds that have nothing to do where the data give the responses."""
 
 SINGLE_KINDS = tuple(kind for kind in (*PART_KINDS, *RUN_KINDS) if kind not in LIST_KINDS)
@@ -133,7 +133,7 @@ class Selection:
 
     def require_complete(self) -> None:
         """Raises `ConfigError` where a part is still to be chosen."""
-        idle = () if self.trains_on is TrainsOn.ROLLOUTS else OF_ROLLOUTS
+        idle = () if self.trains_on is TrainsOn.ROLLOUTS else ROLLOUT_KINDS
         for key, kind in KINDS.items():
             free = kind in OPTIONAL_KINDS or (kind in LIST_KINDS and kind not in REQUIRED_LISTS)
             if free or kind in idle or kind in self.entries or self.lists.get(kind):

@@ -9,7 +9,7 @@ from rlcore.api.config import flag_name
 from rlcore.api.inputs import Input
 from rlcore.api.part_config import BatchConfig
 from rlcore.api.records import Algorithm, Kind
-from rlcore.plugins.registry import Entry, Registry
+from rlcore.plugins.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,8 @@ class Suggestions:
     def _reads(self, part: tuple[Kind, str], column: Input) -> bool:
         kind, name = part
         entries = (entry for entry in self.registry.entries(kind) if entry.record.name == name)
-        return any(column in _needs(entry) for entry in entries)
-
-
-def _needs(entry: Entry) -> frozenset[Input]:
-    return entry.config.needs if issubclass(entry.config, BatchConfig) else frozenset()
+        configs = (entry.config for entry in entries)
+        return any(issubclass(config, BatchConfig) and column in config.needs for config in configs)
 
 
 def _named(recipe: Algorithm) -> Iterator[tuple[Kind, str]]:

@@ -19,6 +19,7 @@ from rlcore.config.fields import describe, from_text, is_optional
 from rlcore.config.toml import NONE
 
 ConfigT = TypeVar("ConfigT", bound=Config)
+ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,12 @@ class Setting:
 def merge(layers: Iterable[Layer]) -> dict[str, Setting]:
     """Every setting, with the value of the last layer that has it."""
     return {name: Setting(value=layer.values[name], layer=layer) for layer in layers for name in layer.values}
+
+
+def of_table(table: str, values: Mapping[str, ValueT]) -> dict[str, ValueT]:
+    """What stands in `table`, by its names there. `values`: by dotted names."""
+    prefix = f"{table}."
+    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
 
 
 def build(config: type[ConfigT], settings: Mapping[str, Setting], table: str = "") -> ConfigT:

@@ -21,12 +21,12 @@ from rlcore.api.scoring import Reward
 from rlcore.api.tokens import Tokenizer, token_spans
 from rlcore.api.types import Sample, Score
 
-Give = Callable[[Sample], Any]
+Getter = Callable[[Sample], Any]
 
 LABELS = ("label", "answer", "ground_truth", "solution", "target")
 """Parameters that get the prompt's label, unless its metadata has a key of that name."""
 
-OF_SAMPLE: Mapping[str, Give] = {
+SAMPLE_PARAMETERS: Mapping[str, Getter] = {
     "sample": lambda sample: sample,
     "prompt": lambda sample: sample.prompt.text,
     "response": lambda sample: sample.text,
@@ -37,7 +37,7 @@ OF_SAMPLE: Mapping[str, Give] = {
 }
 """Parameters of a function that is called for each sample."""
 
-OF_GROUP: Mapping[str, Give] = {
+GROUP_PARAMETERS: Mapping[str, Getter] = {
     "samples": lambda sample: sample,
     "prompts": lambda sample: sample.prompt.text,
     "responses": lambda sample: sample.text,
@@ -85,11 +85,11 @@ def build_reward(part: RewardPart, tokenizer: Tokenizer | None = None) -> Reward
 def scores(function: Callable[..., Any]) -> bool:
     """Whether a function's parameters are those of a reward."""
     named = set(inspect.signature(function).parameters)
-    return "config" not in named and bool(named & {*OF_SAMPLE, *OF_GROUP})
+    return "config" not in named and bool(named & {*SAMPLE_PARAMETERS, *GROUP_PARAMETERS})
 
 
 class FunctionReward:
-    """Calls `function` for each sample, or once for a group if it has a parameter of `OF_GROUP`.
+    """Calls `function` for each sample, or once for a group if it has a parameter of `GROUP_PARAMETERS`.
 
     `tokenizer` is the run's, `token_spans` the places of the response's tokens in its text. Any other
     parameter is a key of the prompt's metadata; where the key is missing, the parameter's default counts.
@@ -106,12 +106,12 @@ class FunctionReward:
         self._optional = {one.name for one in parameters if one.default is not one.empty}
         self._takes_rest = any(one.kind is one.VAR_KEYWORD for one in parameters)
         self._slime = next((names for names in SLIME if {*self._names} >= names), frozenset())
-        self._of_group = bool({*self._names} & {*OF_GROUP})
+        self._takes_group = bool({*self._names} & {*GROUP_PARAMETERS})
 
     def score(self, samples: Sequence[Sample]) -> list[Score]:
         """One score for each sample."""
         given = [self._arguments(sample) for sample in samples]
-        if not self._of_group:
+        if not self._takes_group:
             return list(map(_score, self._called(given)))
         columns: dict[str, Any] = {name: [one.get(name) for one in given] for one in given for name in one}
         logged: dict[str, float] = {}
@@ -137,13 +137,13 @@ class FunctionReward:
     def _arguments(self, sample: Sample) -> dict[str, Any]:
         """The function's arguments for one sample."""
         metadata = sample.prompt.metadata
-        known = {**OF_GROUP, **OF_SAMPLE} if self._of_group else OF_SAMPLE
+        known = {**GROUP_PARAMETERS, **SAMPLE_PARAMETERS} if self._takes_group else SAMPLE_PARAMETERS
         given: dict[str, Any] = {}
         for name in self._names:
-            if self._of_group and name in TRL_LOGS:
+            if self._takes_group and name in TRL_LOGS:
                 continue
             if name in self._slime:
-                given[name] = SimpleNamespace() if name == "args" else self._of_slime(sample)
+                given[name] = SimpleNamespace() if name == "args" else self._slime_sample(sample)
             elif name in known:
                 given[name] = known[name](sample)
             elif name == TOKENIZER:
@@ -161,7 +161,7 @@ class FunctionReward:
             given = {**{key: value for key, value in metadata.items() if key not in given}, **given}
         return given
 
-    def _of_slime(self, sample: Sample) -> Any:
+    def _slime_sample(self, sample: Sample) -> Any:
         """The sample as slime's own, where the function has imported slime; else with its attributes.
 
         A chat is the text that the policy read, as slime's template makes it.

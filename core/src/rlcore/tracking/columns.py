@@ -38,7 +38,7 @@ COLUMNS = (
 )
 
 
-GIVEN_COLUMNS = (
+RESPONSE_COLUMNS = (
     Column("loss", "train/loss"),
     Column("eval", "eval"),
     Column("margin", "train/reward_margin", "of pairs"),

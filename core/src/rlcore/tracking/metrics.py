@@ -59,9 +59,8 @@ def write_lines(path: Path, rows: list[Row]) -> None:
 
 
 def _line(row: Mapping[str, Json]) -> str:
-    plain = {key: None if _is_not_finite(value) else value for key, value in row.items()}
+    plain = {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in row.items()
+    }
     return json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _is_not_finite(value: Json) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)

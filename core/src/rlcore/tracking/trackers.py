@@ -35,7 +35,9 @@ class Trackers:
     def __init__(self, trackers: Mapping[str, Tracker], display: Display) -> None:
         self._display = display
         self._essential = [tracker for tracker in trackers.values() if tracker.essential]
-        self._aside = [_Aside(name, tracker) for name, tracker in trackers.items() if not tracker.essential]
+        self._threads = [
+            _TrackerThread(name, tracker) for name, tracker in trackers.items() if not tracker.essential
+        ]
         self._has_started = False
 
     def start(self, run: RunInfo) -> None:
@@ -69,17 +71,17 @@ class Trackers:
         try:
             self._tell("end", reason)
         finally:
-            for aside in self._aside:
-                aside.join(deadline)
+            for thread in self._threads:
+                thread.join(deadline)
 
     def _tell(self, event: Event, *about: Any) -> None:
-        for aside in self._aside:
-            aside.tell(event, about)
+        for thread in self._threads:
+            thread.tell(event, about)
         for tracker in self._essential:
             getattr(tracker, event)(*about)
 
 
-class _Aside:
+class _TrackerThread:
     """A tracker with a thread of its own. A slow one delays nothing; one that raises causes one warning."""
 
     def __init__(self, name: str, tracker: Tracker) -> None:
