@@ -11,8 +11,9 @@ from transformers import AutoModelForCausalLM
 
 from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient
-from rlcore.engines.publish import Publisher, publish, verify_by_reload
+from rlcore.engines.publish import Publisher, verify_by_reload
 from rlcore_deepseek.tiny import CONFIG
+from rlcore_testing.publication import publish
 from rlcore_toolkit import write_tiny_model
 
 PROMPT = (10, 20, 30, 40, 50, 60, 70)

@@ -19,10 +19,11 @@ from rlcore.api.packed import PackedFloats, TokenIds
 from rlcore.api.part import Part
 from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient
-from rlcore.engines.publish import DiskPublisher, Publisher, publish, verify_by_reload
+from rlcore.engines.publish import DiskPublisher, Publisher, verify_by_reload
 from rlcore_sglang.config import SglangConfig
 from rlcore_sglang.publish import TensorPublisher
 from rlcore_testing.engine_server import REQUEST_LIMIT_S, TOKEN, launch_of, serving
+from rlcore_testing.publication import publish
 from rlcore_toolkit import call_in_thread
 from rlcore_toolkit.publishers.broadcast import BroadcastPublisher
 

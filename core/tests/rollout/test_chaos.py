@@ -24,7 +24,6 @@ from rlcore.data.cursor import PromptCursor
 from rlcore.data.cursors import cursor_of
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.engines.client import EngineClient
-from rlcore.engines.publish import publish
 from rlcore.rollout.asynchronous import AsynchronousRollouts
 from rlcore.rollout.sampling_producer import SamplingProducer
 from rlcore.rollout.synchronous import SynchronousRollouts
@@ -35,6 +34,7 @@ from rlcore_qwen.tiny import tiny
 from rlcore_single_turn.generator import SingleTurn
 from rlcore_tasks.config import DigitsConfig
 from rlcore_tasks.tasks import Copy
+from rlcore_testing.publication import publish
 from rlcore_toolkit.publishers.shared_memory import SharedMemoryPublisher
 
 TOKEN = "secret"

@@ -17,7 +17,7 @@ from rlcore.api.errors import DeltaError, EngineError, StaleWeightsError
 from rlcore.api.types import Sampling, Span
 from rlcore.engines.bucket import Bucket
 from rlcore.engines.client import EngineClient
-from rlcore.engines.publish import Publisher, publish, verify, verify_by_reload
+from rlcore.engines.publish import Publisher, verify, verify_by_reload
 from rlcore_testing.engine_abilities import Abilities
 from rlcore_testing.engine_reference import (
     COLD,
@@ -29,6 +29,7 @@ from rlcore_testing.engine_reference import (
     running,
     start_over,
 )
+from rlcore_testing.publication import publish
 from rlcore_toolkit.publishers.delta_publisher import DeltaPublisher
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from rlcore.api.errors import StaleWeightsError
 from rlcore.checksums import checksum
 from rlcore.engines.bucket import bucket_of, bucketed
-from rlcore.engines.client import EngineClient, together
+from rlcore.engines.client import EngineClient
 from rlcore.engines.publish_file import (
     DTYPES,
     WeightsLocation,
@@ -22,7 +22,7 @@ from rlcore.engines.publish_file import (
     wire_dtype,
     write_version,
 )
-from rlcore.engines.stream import Piece, Pieces, WeightStream
+from rlcore.engines.stream import Piece
 
 BUCKET_BYTES = 256_000_000
 
@@ -245,52 +245,6 @@ class DiskPublisher(FilePublisher):
     async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
         await client.update_from_disk(location.directory, location.version, flush=False)
         return location.checksums
-
-
-async def publish(
-    publisher: Publisher,
-    clients: Sequence[EngineClient],
-    tensors: Iterable[tuple[str, Tensor]],
-    version: int,
-    *,
-    keep_cache: bool = False,
-) -> WeightsLocation:
-    """Write and load in one process. Returns where the weights lie, with their checksums."""
-    named = list(tensors)
-    location = await asyncio.to_thread(publisher.write, named, version, whole=publisher.is_streamed)
-    if publisher.is_streamed:
-        made = publisher.pieces(named, sends=True, tells=True)
-
-        async def source(_ranks: Sequence[int]) -> Pieces:
-            while (piece := await asyncio.to_thread(next, made, None)) is not None:
-                yield replace(piece, by_rank={0: piece.content})
-
-        stream = WeightStream(source, len(clients))
-        shares = [stream.share() for _ in clients]
-        loads = [
-            publisher.load(client, replace(location, pieces=share.pieces()), keep_cache=keep_cache)
-            for client, share in zip(clients, shares, strict=True)
-        ]
-        try:
-            await together(loads)
-        finally:
-            for share in shares:
-                share.close()
-            await stream.close()
-    else:
-        await load_all(publisher, clients, location, keep_cache=keep_cache)
-    return location
-
-
-async def load_all(
-    publisher: Publisher,
-    clients: Sequence[EngineClient],
-    location: WeightsLocation,
-    *,
-    keep_cache: bool = False,
-) -> None:
-    """All engines load `location` at once; the first failure is raised."""
-    await together(publisher.load(client, location, keep_cache=keep_cache) for client in clients)
 
 
 async def verify_by_reload(
