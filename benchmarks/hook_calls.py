@@ -16,9 +16,9 @@ from rlcore.api.config import Config
 from rlcore.api.tracker import RunInfo, Tracker
 from rlcore.api.types import Json, Prompt, Sample
 from rlcore.runtime.callbacks import Callbacks
-from rlcore.tracking.console import Display
 from rlcore.tracking.jsonl import Jsonl
 from rlcore.tracking.trackers import Trackers
+from rlcore_cli.display import TerminalDisplay
 
 KEYS, SAMPLES = 60, 256
 ROW: dict[str, Json] = {"step": 1, **{f"train/metric_{number}": number / 3 for number in range(KEYS)}}
@@ -35,7 +35,7 @@ class Counting(Tracker):
         self.told += 1
 
 
-class Silent(Display):
+class Silent(TerminalDisplay):
     """No screen: what a step shows is not measured here."""
 
     def step(self, row: Mapping[str, Json]) -> None:

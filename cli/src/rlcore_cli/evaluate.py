@@ -82,11 +82,11 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
     chosen = resolve_evaluation(selection, given, plugins.files)
     check_pass_through(chosen)
     chosen = replace(chosen, model=with_weights(chosen.model))
-    from rlcore.tracking.console import Display
+    from rlcore_cli.display import TerminalDisplay
 
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     run_dir: Path = params["run_dir"] or Path("runs") / f"{stamp}-eval-{Path(chosen.model.name).name}"
-    with Display(json=params["as_json"], steps=0) as console:
+    with TerminalDisplay(json=params["as_json"], steps=0) as console:
         console.phase(LOADING)
         from rlcore.runtime.evaluate import evaluate
 

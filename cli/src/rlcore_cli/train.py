@@ -110,11 +110,11 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
         _check_target(export, resolved)
     run_dir = _run_dir(params["run_dir"], resume, resolved)
     resolved = replace(resolved, model=with_weights(resolved.model))
-    from rlcore.tracking.columns import COLUMNS, RESPONSE_COLUMNS
-    from rlcore.tracking.console import Display
+    from rlcore_cli.columns import COLUMNS, RESPONSE_COLUMNS
+    from rlcore_cli.display import TerminalDisplay
 
     columns = COLUMNS if resolved.trains_on is TrainsOn.ROLLOUTS else RESPONSE_COLUMNS
-    with Display(json=params["as_json"], steps=resolved.run.steps, columns=columns) as console:
+    with TerminalDisplay(json=params["as_json"], steps=resolved.run.steps, columns=columns) as console:
         console.phase(LOADING)
         from rlcore.runtime.train import train
 

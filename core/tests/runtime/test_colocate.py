@@ -20,8 +20,8 @@ from rlcore.runtime.prepare import prepare
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.state import RunState
 from rlcore.runtime.worker import UpdateResult
-from rlcore.tracking.console import Display
 from rlcore.tracking.trackers import Trackers
+from rlcore_cli.display import TerminalDisplay
 
 LIMIT_S = 60.0
 STEPS = 2
@@ -144,7 +144,7 @@ def test_trainer_and_engines_take_turns(
     diary: Any = Diary()
     state = RunState(step=0, version=0, producer={}, model={})
     parts = dict.fromkeys(("producer", "trainer", "engines", "stop"), diary)
-    trackers = Trackers({}, Display(json=True, steps=STEPS))
+    trackers = Trackers({}, TerminalDisplay(json=True, steps=STEPS))
     run = replace(prepared, resolved=replace(prepared.resolved, run=prepared.resolved.run.but(sleep=sleep)))
     loop = Loop(prepared=run, state=state, trackers=trackers, **parts)
     assert asyncio.run(asyncio.wait_for(loop.run(), LIMIT_S)) == "completed"

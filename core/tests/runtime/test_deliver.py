@@ -14,8 +14,8 @@ from rlcore.runtime.loop import Loop
 from rlcore.runtime.prepare import prepare
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.state import RunState
-from rlcore.tracking.console import Display
 from rlcore.tracking.trackers import Trackers
+from rlcore_cli.display import TerminalDisplay
 
 VERSION = 4
 
@@ -68,7 +68,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 def publish(prepared: Prepared, **parts: Any) -> None:
     state = RunState(step=VERSION, version=VERSION, producer={}, model={})
     nobody: Any = None
-    trackers = Trackers({}, Display(json=True, steps=1))
+    trackers = Trackers({}, TerminalDisplay(json=True, steps=1))
     loop = Loop(prepared=prepared, trackers=trackers, stop=nobody, state=state, **parts)
     asyncio.run(loop.publish())
 

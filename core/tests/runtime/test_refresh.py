@@ -14,8 +14,8 @@ from rlcore.runtime.loop import Loop
 from rlcore.runtime.prepare import prepare
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.state import RunState
-from rlcore.tracking.console import Display
 from rlcore.tracking.trackers import Trackers
+from rlcore_cli.display import TerminalDisplay
 
 STEPS = 7
 LIMIT = 60.0
@@ -84,7 +84,7 @@ def test_the_steps_of_a_refresh(folder: Path, every: int, steps: list[int]) -> N
             Trainer(),
             {
                 "producer": Producer(),
-                "trackers": Trackers({}, Display(json=True, steps=STEPS)),
+                "trackers": Trackers({}, TerminalDisplay(json=True, steps=STEPS)),
                 "stop": Stop(),
             },
         )

@@ -29,7 +29,7 @@ from rlcore.tracking.jsonl import SAMPLES, write_samples
 
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Inference
-    from rlcore.tracking.console import Display
+    from rlcore.tracking.display import Display
 
 FILE = "eval.jsonl"
 

@@ -44,7 +44,7 @@ from rlcore.tracking.trackers import Trackers
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Resolved
     from rlcore.runtime.evals import PreparedEval
-    from rlcore.tracking.console import Display
+    from rlcore.tracking.display import Display
 
 STOPPING = "Stopping what was started"
 

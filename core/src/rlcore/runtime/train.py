@@ -23,7 +23,7 @@ from rlcore.tracking.summary import Summary
 
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Resolved
-    from rlcore.tracking.console import Display
+    from rlcore.tracking.display import Display
 
 
 def train(resolved: Resolved, *, run_dir: Path, resume: Path | None, console: Display) -> Summary:

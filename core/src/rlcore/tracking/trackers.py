@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from rlcore.api.tracker import RunInfo, Tracker
 from rlcore.api.types import Json, Sample
-from rlcore.tracking.console import Display
+from rlcore.tracking.display import Display
 
 _log = logging.getLogger(__name__)
 

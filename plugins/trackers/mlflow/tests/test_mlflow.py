@@ -11,8 +11,8 @@ from rlcore.api.records import Kind
 from rlcore.api.tracker import RunInfo
 from rlcore.api.types import Prompt, Sample, Score
 from rlcore.plugins.registry import check
-from rlcore.tracking.console import Display
 from rlcore.tracking.trackers import Trackers
+from rlcore_cli.display import TerminalDisplay
 from rlcore_mlflow import plugin
 from rlcore_mlflow.config import MlflowConfig
 from rlcore_mlflow.tracker import Mlflow
@@ -30,7 +30,7 @@ SAMPLE = Sample(
 
 def track(folder: Path, step: int, reason: str = "completed") -> None:
     config = MlflowConfig(experiment="copying", samples=1)
-    trackers = Trackers({"mlflow": Mlflow(config)}, Display(json=True, steps=9))
+    trackers = Trackers({"mlflow": Mlflow(config)}, TerminalDisplay(json=True, steps=9))
     settings = {"lr": 0.5, **{f"setting_{number}": number for number in range(150)}}
     trackers.start(RunInfo(folder=folder, settings=settings, plugins={"grpo": "0.1.0"}, step=step))
     trackers.metrics({"step": step + 1, "train/loss": 0.25, "eval/easy/avg@8": 0.75, "note": "x"})

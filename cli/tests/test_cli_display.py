@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.tracking.columns import COLUMNS, cells, compact, evaluations
-from rlcore.tracking.curve import curve
+from rlcore_cli.columns import COLUMNS, cells, compact, evaluations
+from rlcore_cli.curve import curve
 
 ROW = {
     "step": 2,
@@ -37,14 +37,14 @@ RUN = """
 import json, sys
 from pathlib import Path
 from rlcore.tracking.summary import Summary
-from rlcore.tracking.console import Display
+from rlcore_cli.display import TerminalDisplay
 from rlcore.api.config import Config
 from rlcore import RunInfo
 from rlcore.tracking.jsonl import Jsonl
 from rlcore.tracking.trackers import Trackers
 
 run, as_json, row = Path(sys.argv[1]), sys.argv[2] == "json", json.loads(sys.argv[3])
-with Display(json=as_json, steps=3) as display:
+with TerminalDisplay(json=as_json, steps=3) as display:
     display.phase("Starting [engines]")
     trackers = Trackers({"jsonl": Jsonl(Config())}, display)
     trackers.start(RunInfo(folder=run, settings={}, plugins={}, step=1))

@@ -1,4 +1,4 @@
-"""`Display`: a live table on a terminal, plain lines elsewhere."""
+"""`TerminalDisplay`: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from rlcore.api.types import Json
-from rlcore.tracking.columns import COLUMNS, Column, cells, evaluations
-from rlcore.tracking.curve import MARKS, Points, curve
 from rlcore.tracking.metrics import read_metrics
+from rlcore_cli.columns import COLUMNS, Column, cells, evaluations
+from rlcore_cli.curve import MARKS, Points, curve
 
 if TYPE_CHECKING:
     from rlcore.tracking.summary import Summary
@@ -32,7 +32,7 @@ class _Screen(Protocol):
     def close(self) -> None: ...
 
 
-class Display:
+class TerminalDisplay:
     """Shows a run of `steps` steps. A context manager.
 
     With `json`, progress goes to stderr and stdout gets one JSON object, at the end.
@@ -42,10 +42,10 @@ class Display:
         self._json, self._steps, self._columns = json, steps, columns
         self._screen: _Screen = _PlainScreen(self._stream, steps, columns)
 
-    def __enter__(self) -> Display:
+    def __enter__(self) -> TerminalDisplay:
         stream = self._stream
         if stream.isatty() and stream.encoding.lower().startswith("utf"):
-            from rlcore.tracking.live import LiveScreen
+            from rlcore_cli.live import LiveScreen
 
             self._screen = LiveScreen(stream, self._steps, self._columns)
         return self

@@ -22,8 +22,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rlcore.api.types import Json
-from rlcore.tracking.columns import Column, cells, legend
-from rlcore.tracking.curve import MARKS
+from rlcore_cli.columns import Column, cells, legend
+from rlcore_cli.curve import MARKS
 
 SHOWN_STEPS = 12
 REFRESHES_PER_SECOND = 4
