@@ -404,9 +404,6 @@ from .rollout.producers import (
 from .runtime.actors import (
     watch_processes as watch_processes,
 )
-from .tracking.sample_view import (
-    SampleView as SampleView,
-)
 from .tracking.trace import (
     TRACE_FILES as TRACE_FILES,
 )

@@ -53,6 +53,9 @@ from .safetensors_stream import (
     write_shard_index as write_shard_index,
     write_shards as write_shards,
 )
+from .sample_view import (
+    SampleView as SampleView,
+)
 from .silent_connections import (
     KEEPALIVE_S as KEEPALIVE_S,
     SilentConnections as SilentConnections,

@@ -9,8 +9,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rlcore import Json, MissingPackageError, RunInfo, Sample, SampleView, Tracker
+from rlcore import Json, MissingPackageError, RunInfo, Sample, Tracker
 from rlcore_mlflow.config import MlflowConfig
+from rlcore_toolkit import SampleView
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

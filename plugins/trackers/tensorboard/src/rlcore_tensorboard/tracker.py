@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlcore import Json, MissingPackageError, RunInfo, Sample, SampleView, Tracker
+from rlcore import Json, MissingPackageError, RunInfo, Sample, Tracker
 from rlcore_tensorboard.config import TensorboardConfig
+from rlcore_toolkit import SampleView
 
 if TYPE_CHECKING:
     from tensorboardX import SummaryWriter

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlcore import ConfigError, Json, MissingPackageError, RunInfo, Sample, SampleView, Tracker
+from rlcore import ConfigError, Json, MissingPackageError, RunInfo, Sample, Tracker
+from rlcore_toolkit import SampleView
 from rlcore_wandb.config import WandbConfig
 
 ID = Path("wandb") / "id"

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from rlcore.api.types import Prompt, Sample, Score
-from rlcore.tracking.sample_view import SampleView
+from rlcore_toolkit import SampleView
 
 CHAT = ({"role": "user", "content": "é"},)
 FIRST = Sample(

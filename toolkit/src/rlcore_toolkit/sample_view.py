@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rlcore.api.types import Json, Sample
+from rlcore import Json, Sample
 
 SAVED = "advantages"
 """An extra of the samples of a rollout that is saved."""
