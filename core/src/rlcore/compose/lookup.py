@@ -31,13 +31,13 @@ def strongest(given: Sequence[Layer], *keys: str) -> tuple[str, Setting] | None:
     ConfigError where it has two.
     """
     for layer in reversed(given):
-        found = [key for key in keys if key in layer.values]
-        if len(found) > 1:
+        named = [key for key in keys if key in layer.values]
+        if len(named) > 1:
             raise ConfigError(
-                f"{layer.at(found[0])} and {layer.at(found[1])} exclude each other; leave one out."
+                f"{layer.at(named[0])} and {layer.at(named[1])} exclude each other; leave one out."
             )
-        if found:
-            return found[0], Setting(value=layer.values[found[0]], layer=layer)
+        if named:
+            return named[0], Setting(value=layer.values[named[0]], layer=layer)
     return None
 
 

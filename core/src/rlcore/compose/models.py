@@ -106,19 +106,19 @@ def claimant(config: Mapping[str, Any], registry: Registry, at: str) -> Entry:
     claims = [(name, family.name) for family in families(registry) for name in family.architectures]
     claiming = [family for name, family in claims if name == wanted]
     claiming = claiming or [family for name, family in claims if name == ANY_OTHER]
-    found = [registry.find(Kind.MODEL, family, at) for family in claiming]
-    if not found:
+    claimants = [registry.find(Kind.MODEL, family, at) for family in claiming]
+    if not claimants:
         known = dict.fromkeys(name for name, _ in claims)
         raise ModelError(
             f"{at} names {wanted!r}, expected one of {', '.join(known) or 'none'}."
             f"{did_you_mean(wanted, known)}{registry.broken_note()}"
         )
-    if len(found) > 1:  # the order of installation must not decide
-        rivals = " and ".join(f"{entry.record.name} ({entry.provider})" for entry in found)
+    if len(claimants) > 1:  # the order of installation must not decide
+        rivals = " and ".join(f"{entry.record.name} ({entry.provider})" for entry in claimants)
         raise ModelError(
             f"{at} names {wanted!r}, which the model families {rivals} claim; switch one off with -p no:NAME."
         )
-    return found[0]
+    return claimants[0]
 
 
 def _claimant(path: str, registry: Registry, asked: str) -> Entry:

@@ -93,18 +93,18 @@ def _producer(selection: Selection, run: RunConfig) -> Entry:
 
 def resolve_model(selection: Selection) -> ModelChoice:
     """The model that `selection` chooses. The rest of the selection may be incomplete."""
-    found = selection.model
-    assert found is not None, "a selection without --model is not resolved"
+    model = selection.model
+    assert model is not None, "a selection without --model is not resolved"
     return ModelChoice(
-        name=found.name,
-        family=found.family.name,
-        path=found.path,
-        preset=None if found.path else found.family.preset,
-        bridge=resolve_part(found.entry, selection.settings()),
-        bridge_for=found.family.trainer,
-        lazy_bridge=found.path is None and found.family.lazy_bridge,
-        hub=found.hub,
-        facts=found.family.facts or "",
+        name=model.name,
+        family=model.family.name,
+        path=model.path,
+        preset=None if model.path else model.family.preset,
+        bridge=resolve_part(model.entry, selection.settings()),
+        bridge_for=model.family.trainer,
+        lazy_bridge=model.path is None and model.family.lazy_bridge,
+        hub=model.hub,
+        facts=model.family.facts or "",
     )
 
 

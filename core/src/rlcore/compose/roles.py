@@ -24,12 +24,12 @@ def role_of(name: str) -> tuple[str, str]:
 
 def role_fields(table: str, passed: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Role → its own fields of `table`. `passed`: settings by their dotted names."""
-    found: dict[str, dict[str, Any]] = {}
+    fields: dict[str, dict[str, Any]] = {}
     for name, value in passed.items():
         role, rest = role_of(name)
         if role and rest.startswith(f"{table}."):
-            found.setdefault(role, {})[rest.removeprefix(f"{table}.")] = value
-    return found
+            fields.setdefault(role, {})[rest.removeprefix(f"{table}.")] = value
+    return fields
 
 
 @contextmanager

@@ -33,7 +33,7 @@ def _shown(name: str, value: Any) -> Any:
         return value
     if _SECRET.search(name.rpartition(".")[2].lower().replace("-", "_")):
         return HIDDEN
-    return _URL.sub(lambda found: _plain(found.group()), value)
+    return _URL.sub(lambda url: _plain(url.group()), value)
 
 
 def _plain(url: str) -> str:

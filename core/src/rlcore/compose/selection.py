@@ -133,10 +133,10 @@ class Selection:
 
     def require_complete(self) -> None:
         """Raises `ConfigError` where a part is still to be chosen."""
-        idle = () if self.trains_on is TrainsOn.ROLLOUTS else ROLLOUT_KINDS
+        unneeded = () if self.trains_on is TrainsOn.ROLLOUTS else ROLLOUT_KINDS
         for key, kind in KINDS.items():
             free = kind in OPTIONAL_KINDS or (kind in LIST_KINDS and kind not in REQUIRED_LISTS)
-            if free or kind in idle or kind in self.entries or self.lists.get(kind):
+            if free or kind in unneeded or kind in self.entries or self.lists.get(kind):
                 continue
             offer, note = self.registry.offer(kind), self.registry.broken_note()
             raise ConfigError(f"{flag_name(key)} is missing: nothing chooses it, expected {offer}.{note}")
@@ -167,8 +167,8 @@ class Selection:
         """The plugins that provide the selected parts and `more`, sorted by name."""
         model = [self.model.entry] if self.model else []
         entries = [*self.entries.values(), *model, *(entry for _, entry in self.tables()), *more]
-        found = {entry.provider.name: entry.provider for entry in entries}
-        return tuple(found[name] for name in sorted(found))
+        providers = {entry.provider.name: entry.provider for entry in entries}
+        return tuple(providers[name] for name in sorted(providers))
 
     def configs(self) -> Iterator[tuple[str, type[Config], str]]:
         """Everything beside the run that has settings: its table, its config class, its heading in the
@@ -286,9 +286,9 @@ class Selection:
 
     def foreign_note(self, name: str) -> str:
         """What stands for `name`, a setting of another framework; empty where no framework has it."""
-        found = [foreign for foreign in self.registry.foreign() if foreign.name == name]
-        hints = [one.hint or f"`{one.command}` tells what stands for it here" for one in found]
-        return "".join(f" {one.framework} has it; {hint}." for one, hint in zip(found, hints, strict=True))
+        same = [foreign for foreign in self.registry.foreign() if foreign.name == name]
+        hints = [one.hint or f"`{one.command}` tells what stands for it here" for one in same]
+        return "".join(f" {one.framework} has it; {hint}." for one, hint in zip(same, hints, strict=True))
 
     def _unselected_owner(self, name: str) -> str | None:
         """The rest of the sentence where `name` is a setting of something that is not selected."""

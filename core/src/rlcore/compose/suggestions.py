@@ -55,6 +55,6 @@ def _named(recipe: Algorithm) -> Iterator[tuple[Kind, str]]:
         yield from ((Kind(kind), name) for name in ([names] if isinstance(names, str) else names))
 
 
-def _add(found: Iterable[str], others: Iterable[str]) -> str:
-    ways = [*found, *others]
-    return f"; add {' or '.join(ways)}" if ways else "; no installed plugin offers any"
+def _add(offers: Iterable[str], others: Iterable[str]) -> str:
+    flags = [*offers, *others]
+    return f"; add {' or '.join(flags)}" if flags else "; no installed plugin offers any"

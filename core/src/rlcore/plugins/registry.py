@@ -180,7 +180,7 @@ def config_of(kind: Kind, config: type[Config]) -> type[Config]:
 
 def check(kind: Kind, record: object) -> str | None:
     """The fault of a record that a hook of `kind` yielded; None: it has none."""
-    expected = next(record_type for found, record_type in HOOKS.values() if found is kind)
+    expected = next(record_type for hooked, record_type in HOOKS.values() if hooked is kind)
     if type(record) is not expected:
         return f"the {kind} hook yielded {record!r}, expected a record of type {expected.__name__}"
     assert isinstance(record, Component | Algorithm)

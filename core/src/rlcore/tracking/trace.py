@@ -130,10 +130,12 @@ class TracedEngine:
     ) -> Sequence[Completion]:
         """As the engine does."""
         with self._trace.span(self._track, "generate", rid=rid, prompt=len(input_ids), samples=n) as about:
-            found = await self._engine.generate(input_ids, sampling, n=n, seed=seed, rid=rid, session=session)
-            about["tokens"] = sum(len(completion.token_ids) for completion in found)
-            about["ends"] = sorted({completion.finish_reason for completion in found})
-        return found
+            completions = await self._engine.generate(
+                input_ids, sampling, n=n, seed=seed, rid=rid, session=session
+            )
+            about["tokens"] = sum(len(completion.token_ids) for completion in completions)
+            about["ends"] = sorted({completion.finish_reason for completion in completions})
+        return completions
 
     async def abort(self) -> None:
         """As the engine does."""
