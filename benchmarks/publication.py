@@ -35,7 +35,7 @@ from torch import Tensor
 from rlcore.api.engine import Engine, EngineLaunch
 from rlcore.engines.client import EngineClient
 from rlcore.engines.process import ServerProcess
-from rlcore.engines.publish import Publisher, StreamPublisher
+from rlcore.engines.publish import Publisher
 from rlcore.engines.publish_file import WeightsLocation, shared_dir
 from rlcore.engines.stream import Pieces
 from rlcore.network import free_port
@@ -43,7 +43,7 @@ from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
 from rlcore_sglang.config import SglangConfig
 from rlcore_sglang.engine import SglangEngine
-from rlcore_toolkit import call_in_thread
+from rlcore_toolkit import StreamPublisher, call_in_thread
 from rlcore_toolkit.publishers.broadcast import BroadcastPublisher
 
 LR = 1e-6

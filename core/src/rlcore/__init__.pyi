@@ -330,9 +330,6 @@ from .disk import (
     disk_sentence as disk_sentence,
     replace_file as replace_file,
 )
-from .engines.bucket import (
-    flatten_tensors as flatten_tensors,
-)
 from .engines.classifiers import (
     CLASSIFIER_HEAD as CLASSIFIER_HEAD,
     REWARD_HEAD as REWARD_HEAD,
@@ -358,7 +355,6 @@ from .engines.publish import (
     DiskPublisher as DiskPublisher,
     FilePublisher as FilePublisher,
     Publisher as Publisher,
-    StreamPublisher as StreamPublisher,
 )
 from .engines.publish_file import (
     WeightsLocation as WeightsLocation,
@@ -366,9 +362,11 @@ from .engines.publish_file import (
     disk_room as disk_room,
     new_version as new_version,
     save_weights as save_weights,
+    wire_dtype as wire_dtype,
     wire_tensors as wire_tensors,
 )
 from .engines.stream import (
+    Bucket as Bucket,
     Piece as Piece,
 )
 from .fork_server import (

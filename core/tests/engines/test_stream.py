@@ -15,8 +15,7 @@ from torch import Tensor
 
 from rlcore.api.errors import EngineError
 from rlcore.checksums import checksum
-from rlcore.engines.bucket import Bucket
-from rlcore.engines.stream import Piece, Pieces, WeightStream
+from rlcore.engines.stream import Bucket, Piece, Pieces, WeightStream
 from rlcore_toolkit.publishers.shared_memory import SharedMemoryPublisher
 
 LIMIT_S = 30.0

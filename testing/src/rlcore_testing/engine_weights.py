@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
+from rlcore import Bucket
 from rlcore.api.errors import DeltaError, EngineError, StaleWeightsError
 from rlcore.api.types import Sampling, Span
-from rlcore.engines.bucket import Bucket
 from rlcore.engines.client import EngineClient
 from rlcore.engines.publish import Publisher, verify, verify_by_reload
 from rlcore_testing.engine_abilities import Abilities

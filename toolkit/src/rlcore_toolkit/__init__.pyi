@@ -37,6 +37,9 @@ from .presets import (
 from .publishers.broadcast_group import (
     BroadcastGroup as BroadcastGroup,
 )
+from .publishers.bucket import (
+    flatten_tensors as flatten_tensors,
+)
 from .publishers.by_name import (
     MEGABYTE as MEGABYTE,
     far_ways as far_ways,
@@ -45,6 +48,9 @@ from .publishers.by_name import (
 )
 from .publishers.delta import (
     apply_delta as apply_delta,
+)
+from .publishers.stream import (
+    StreamPublisher as StreamPublisher,
 )
 from .safetensors_stream import (
     SafetensorsShard as SafetensorsShard,

@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from rlcore import Bucket
 from rlcore.api.errors import EngineError
-from rlcore.engines.bucket import Bucket, bucket_of, bucketed, flatten_tensors
 from rlcore_toolkit.publishers.broadcast_group import BroadcastGroup
 from rlcore_toolkit.publishers.broadcast_sender import BroadcastSender
+from rlcore_toolkit.publishers.bucket import bucket_of, bucketed, flatten_tensors
 
 HOST = "127.0.0.1"
 LIMIT_S = 60.0

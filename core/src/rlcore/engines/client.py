@@ -15,7 +15,6 @@ from rlcore.api.generation import Completion
 from rlcore.api.packed import PackedFloats
 from rlcore.api.types import Sampling
 from rlcore.engines import client_wire as wire
-from rlcore.engines.bucket import Bucket
 from rlcore.engines.client_answers import (
     INPUT,
     TokenLogProbs,
@@ -27,6 +26,7 @@ from rlcore.engines.client_answers import (
 from rlcore.engines.client_http import Http, RefusedError
 from rlcore.engines.client_wire import ABORT, GENERATE, Capabilities
 from rlcore.engines.joint_requests import JointRequests
+from rlcore.engines.stream import Bucket
 from rlcore.engines.tally import EngineTally
 
 _log = logging.getLogger(__name__)

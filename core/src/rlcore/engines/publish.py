@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,19 +11,13 @@ from typing import Any, ClassVar, Protocol
 from torch import Tensor
 
 from rlcore.api.errors import StaleWeightsError
-from rlcore.checksums import checksum
-from rlcore.engines.bucket import bucket_of, bucketed
 from rlcore.engines.client import EngineClient
 from rlcore.engines.publish_file import (
-    DTYPES,
     WeightsLocation,
     copy_side_files,
-    wire_dtype,
     write_version,
 )
 from rlcore.engines.stream import Piece
-
-BUCKET_BYTES = 256_000_000
 
 AskTrainer = Callable[..., Awaitable[Any]]
 """`ask(call, *arguments)` runs `answer` of the first train worker's publisher, beside training."""
@@ -159,75 +152,6 @@ class FilePublisher:
 
     async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
         """The paused engine takes the weights up; its cache is left alone. Their checksums."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, kw_only=True)
-class StreamPublisher(FilePublisher):
-    """Weights bucket by bucket: none of trainer, driver and network ever holds a whole copy of the model.
-
-    `checks`: each tensor's checksum goes along, for engines that tell theirs.
-    """
-
-    is_streamed: ClassVar[bool] = True
-
-    bucket_bytes: int = BUCKET_BYTES
-    checks: bool = True
-
-    def write(
-        self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
-    ) -> WeightsLocation:
-        """Write nothing, unless `whole`: `pieces` are made when the engines ask for them."""
-        if whole:
-            return super().write(tensors, version, whole=whole)
-        return WeightsLocation(directory=str(self.root / str(version)), version=version, checksums={})
-
-    def pieces(
-        self, tensors: Iterable[tuple[str, Tensor]], *, sends: bool, tells: bool
-    ) -> Generator[Piece, None, None]:
-        dtype = DTYPES[self.dtype]
-
-        def size(name: str, tensor: Tensor) -> int:
-            return tensor.numel() * wire_dtype(name, dtype).itemsize
-
-        runs = bucketed(tensors, size, self.bucket_bytes)
-        run = next(runs, None)
-        try:
-            while run is not None:
-                ready = [
-                    (name, tensor.detach().to(wire_dtype(name, dtype)).contiguous())
-                    for name, tensor in (run if sends or tells else ())
-                ]
-                content = self._keep(ready) if sends else None
-                checksums = {name: checksum(one) for name, one in ready} if self.checks and tells else {}
-                bucket = bucket_of(ready)
-                del ready
-                run = next(runs, None)
-                yield Piece(bucket=bucket, content=content, checksums=checksums, is_last=run is None)
-        finally:
-            self._drop()
-
-    def clean(self) -> None:
-        """Remove the folder of buckets, which hosts other than the driver's have too."""
-        shutil.rmtree(self.root, ignore_errors=True)
-
-    async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
-        assert location.pieces is not None, "the driver asks the trainer for them"
-        checksums: dict[str, str] = {}
-        async for piece in location.pieces:
-            await self._take(client, piece, location.version if piece.is_last else None)
-            checksums |= piece.checksums
-        return checksums
-
-    def _keep(self, tensors: Sequence[tuple[str, Tensor]]) -> Any:
-        """In a train worker: keep a bucket for the engines, and return the `Piece.content`."""
-        raise NotImplementedError
-
-    def _drop(self) -> None:
-        """In a train worker: drop the bucket."""
-
-    async def _take(self, client: EngineClient, piece: Piece, version: int | None) -> None:
-        """In the driver: an engine takes up the bucket. `version` is given with the last one."""
         raise NotImplementedError
 
 

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlcore.api.errors import EngineError
-from rlcore.engines.bucket import Bucket
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """The tensors in a bucket, in their order. `dtypes`: torch's names, without `torch.`."""
+
+    names: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -225,7 +225,7 @@ class TrainerGroup:
             await self._wake()
 
     async def pieces(self, version: int, ranks: Sequence[int] = ()) -> AsyncGenerator[Piece, None]:
-        """Weights `version` bucket by bucket, each made when it is asked for (`StreamPublisher.pieces`).
+        """Weights `version` bucket by bucket, each made when it is asked for (`Publisher.pieces`).
 
         `ranks`: those that send, of all that may; none: all of these.
         Training waits meanwhile. If the trainer sleeps, only the policy's weights come back. OutdatedError if

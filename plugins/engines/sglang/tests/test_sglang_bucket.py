@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from rlcore.engines.bucket import bucketed
 from rlcore_sglang import bucket as sglang_bucket
 from rlcore_sglang.publish import TensorPublisher
+from rlcore_toolkit.publishers.bucket import bucketed
 
 LATENT = "model.layers.{}.self_attn.{}.weight"
 ONE = [LATENT.format(0, name) for name in ("kv_a_proj_with_mqa", "kv_b_proj", "o_proj", "q_a_proj")]

@@ -15,12 +15,12 @@ from rlcore import (
     AskTrainer,
     EngineClient,
     Piece,
-    StreamPublisher,
     WeightsLocation,
-    flatten_tensors,
     together,
 )
 from rlcore_toolkit.publishers.broadcast_sender import BroadcastSender
+from rlcore_toolkit.publishers.bucket import flatten_tensors
+from rlcore_toolkit.publishers.stream import StreamPublisher
 
 Call = Literal["open", "join", "send", "close"]
 """The calls that the driver makes to the trainer's `BroadcastSender`."""

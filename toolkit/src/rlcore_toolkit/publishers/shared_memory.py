@@ -11,7 +11,13 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rlcore import EngineClient, EngineError, Piece, StreamPublisher, WeightsLocation
+from rlcore import (
+    EngineClient,
+    EngineError,
+    Piece,
+    WeightsLocation,
+)
+from rlcore_toolkit.publishers.stream import StreamPublisher
 
 Layout = list[tuple[str, str, list[int], int]]
 """The tensors in a file: name, dtype, shape and byte offset of each."""

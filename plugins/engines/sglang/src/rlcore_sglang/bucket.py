@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlcore import flatten_tensors
+from rlcore_toolkit import flatten_tensors
 
 SGLANG_CLASS = "sglang.srt.weight_sync.tensor_bucket", "FlattenedTensorMetadata"
 SGLANG_REBUILD = "sglang.srt.utils.patch_torch", "_rebuild_cuda_tensor_modified"

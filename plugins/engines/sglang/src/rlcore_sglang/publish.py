@@ -9,9 +9,10 @@ from typing import Any
 
 from torch import Tensor
 
-from rlcore import EngineClient, Piece, StreamPublisher, WeightsLocation
+from rlcore import EngineClient, Piece, WeightsLocation
 from rlcore_sglang.bucket import payload
 from rlcore_sglang.shared_bucket import SharedBucket
+from rlcore_toolkit import StreamPublisher
 
 
 @dataclass(frozen=True, kw_only=True)

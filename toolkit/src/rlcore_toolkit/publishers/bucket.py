@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 from torch import Tensor
+
+from rlcore import Bucket
 
 T = TypeVar("T")
 
@@ -16,15 +17,6 @@ _ONE_MATRIX = re.compile(r"\.self_attn\.(q_a_proj|kv_a_proj_with_mqa)\.")
 """Down-projections of latent attention. SGLang makes one matrix of a layer's two, and drops one that comes
 without the other."""
 _OF_ONE_MATRIX = 2
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bucket:
-    """The tensors in a bucket, in their order. `dtypes`: torch's names, without `torch.`."""
-
-    names: tuple[str, ...]
-    dtypes: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
 
 
 def grouped(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[list[T]]:
