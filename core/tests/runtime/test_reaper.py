@@ -21,6 +21,7 @@ from rlcore.runtime.reaper import Reaper
 nap = [sys.executable, "-c", "import time; time.sleep(600)"]
 before = subprocess.Popen(nap, stdout=subprocess.DEVNULL)
 reaper = Reaper()
+reaper.start()
 reaper.remove(Path(sys.argv[1]))
 child = subprocess.Popen(nap, start_new_session=True, stdout=subprocess.DEVNULL)
 print(child.pid, flush=True)

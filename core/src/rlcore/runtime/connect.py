@@ -35,5 +35,6 @@ def opened(
 
 
 def connect(cluster: Cluster, reaper: Reaper, *, cpus: int) -> None:
-    """Make the cluster ready for a run that reserves `cpus`."""
+    """Make the cluster ready for a run that reserves `cpus`. The first processes of the run start here."""
+    reaper.start()
     cluster.connect(cpus=cpus, gpus=torch.cuda.device_count(), remove=reaper.remove)

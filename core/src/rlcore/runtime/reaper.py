@@ -24,18 +24,23 @@ SCRATCH = "RLCORE_SCRATCH"
 
 
 class Reaper:
-    """The driver's side."""
+    """The driver's side. What it has already when this object is made is not its own to end."""
 
     def __init__(self) -> None:
-        others = [str(child.pid) for child in psutil.Process().children()]
+        self._others = [str(child.pid) for child in psutil.Process().children()]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start its process, before the first one that it is to end."""
         self._process = subprocess.Popen(
-            [sys.executable, "-I", __file__, str(os.getpid()), *others],
+            [sys.executable, "-I", __file__, str(os.getpid()), *self._others],
             stdin=subprocess.PIPE,
             start_new_session=True,
         )
 
     def remove(self, folder: Path) -> None:
         """Have `folder` removed once this process is gone."""
+        assert self._process is not None, "it has been started"
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # somebody ended it
             self._process.stdin.write(f"{folder}\n".encode())
@@ -43,6 +48,8 @@ class Reaper:
 
     def close(self) -> None:
         """Call it once this process has ended what it started. Whatever is left is ended now."""
+        if self._process is None:
+            return
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # somebody ended it
             self._process.stdin.close()
