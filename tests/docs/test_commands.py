@@ -12,9 +12,12 @@ from pathlib import Path
 import pages
 import pytest
 from command import Command
+from pydantic import Field
 from reader import NOT_HERE, Reader, make
 
 import rlcore
+from rlcore import Config
+from rlcore.config.layers import Layer, build, merge
 from rlcore.deprecated import DEPRECATED, warn_of
 from rlcore_cli.main import run
 from rlcore_new.package import write_package
@@ -192,10 +195,24 @@ def test_a_deprecated_name_warns_as_the_page_shows(monkeypatch: pytest.MonkeyPat
     assert f"DeprecationWarning: {warned[0].message}\n" == TEXTS["docs/versions.md", "DeprecationWarning:"]
 
 
+class Clip(Config):
+    """A setting that the next minor release leaves out."""
+
+    clip: float = Field(0.2, deprecated="give --loss.clip-low and --loss.clip-high")
+
+
+def test_a_deprecated_setting_warns_as_the_page_shows() -> None:
+    given = Layer(label="", values={"loss.clip": "0.3"})
+    with pytest.warns(FutureWarning, match="clip") as warned:
+        build(Clip, merge([given]), "loss")
+    assert f"FutureWarning: {warned[0].message}\n" == TEXTS["docs/versions.md", "FutureWarning:"]
+
+
 SHOWN = {
     *(("README.md", "completed:"), ("docs/data.md", "error:"), ("docs/doctor.md", "ok")),
     *(("docs/kl.md", "--kl-place"), ("docs/plugins.md", "rlcore-brevity/")),
     *(("docs/versions.md", "broken:"), ("docs/versions.md", "DeprecationWarning:")),
+    ("docs/versions.md", "FutureWarning:"),
 }
 """What the tests above compare."""
 
