@@ -185,21 +185,10 @@ def test_a_host_that_leaves_in_the_middle_ends_the_run(
 ) -> None:
     """With a train worker and the engine. The reason is told within 30 s."""
     folder = tmp_path / "run"
-    run_it = (
-        "train",
-        "--algo",
-        "grpo",
-        "--model",
-        "qwen3",
-        *SMALL,
-        "--steps",
-        "1000",
-        *PATIENT,
-        "--ranks",
-        "2",
-    )
+    model = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", "1000")
     with _hosts(env, tmp_path, 1, 2) as address:
-        command = start(*run_it, "--cluster.address", address, "--run-dir", str(folder), env=env)
+        where = ("--cluster.address", address, "--run-dir", str(folder))
+        command = start(*model, "--ranks", "2", *PATIENT, *where, env=env)
         metrics = folder / "metrics.jsonl"
         wait_for(lambda: metrics.is_file() and len(rows(folder)) > 1, 2 * LIMIT_S, alive=command)
         [there] = [
