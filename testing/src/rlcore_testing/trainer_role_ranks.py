@@ -234,9 +234,7 @@ def rested(rank: int, world: int, port: int, part: Part, bridge: Part, path: str
     return freed, outputs
 
 
-def restless(
-    rank: int, world: int, port: int, part: Part, bridge: Part, path: str, role: str
-) -> list[Tensor]:
+def restless(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> list[Tensor]:
     """What `rested` asks of a critic, without a sleep."""
     critic = build(port, part, bridge, path, critic=CRITIC).critic
     assert critic is not None
