@@ -36,7 +36,8 @@ SHAPE: dict[str, Any] = {
     "max_position_embeddings": 64,
     "pad_token_id": None,
 }
-LATENT = {
+GROUPED: dict[str, Any] = {"num_key_value_heads": 2, "head_dim": 12, "use_qk_norm": True}
+LATENT: dict[str, Any] = {
     "q_lora_rank": 20,
     "kv_lora_rank": 16,
     "qk_nope_head_dim": 12,
@@ -46,9 +47,7 @@ LATENT = {
 MODELS: dict[str, tuple[Part, PretrainedConfig]] = {
     "GLM-4.5, tied": (
         Part(name="glm4_moe", factory="rlcore_glm.moe:GlmMoeBridge"),
-        Glm4MoeConfig(
-            **SHAPE, num_key_value_heads=2, head_dim=12, use_qk_norm=True, tie_word_embeddings=True
-        ),
+        Glm4MoeConfig(**SHAPE, **GROUPED, tie_word_embeddings=True),
     ),
     "GLM-4.7-Flash": (
         Part(name="glm4_moe_lite", factory="rlcore_glm.lite:GlmMoeLiteBridge"),
@@ -73,7 +72,7 @@ def _step(
     with torch.no_grad():
         for chunk in role.built.chunks:
             for parameter in chunk.parameters():
-                parameter.copy_(parameter.main_grad)
+                parameter.copy_(vars(parameter)["main_grad"])
     gradients = {name: tensor.clone() for name, tensor in hf_tensors(role.built)}
     parallel.stop()
     return step.extras["mtp_loss"], weights, gradients

@@ -108,7 +108,7 @@ def _fit(
     with torch.no_grad():
         for chunk in role.built.chunks:
             for parameter in chunk.parameters():
-                parameter.copy_(parameter.main_grad)
+                parameter.copy_(vars(parameter)["main_grad"])
             for buffer in chunk.buffers():
                 buffer.zero_()
     gradients = {name: tensor.clone() for name, tensor in hf_tensors(role.built)}
