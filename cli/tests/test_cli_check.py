@@ -169,6 +169,30 @@ def test_what_is_not_installed_is_said_once(tmp_path: Path, capsys: pytest.Captu
     assert "FAILS" not in told.out
 
 
+LOCKED = """
+from collections.abc import Iterable
+from rlcore import Component, ConfigError, Tracker, hookimpl
+
+class Locked(Tracker):
+    def __init__(self, config):
+        raise ConfigError("--tracker locked: found no account; run acme login.")
+
+@hookimpl
+def rlcore_trackers() -> Iterable[Component]:
+    yield Component(name="locked", factory=f"{__name__}:Locked", summary="needs an account")
+"""
+
+
+def test_a_tracker_without_its_account_says_so_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "locked.py").write_text(LOCKED)
+    assert run(["plugins", "check", "locked", "--plugin", str(tmp_path / "locked.py")]) == 2
+    told = capsys.readouterr()
+    assert told.err == "error: --tracker locked: found no account; run acme login.\n"
+    assert "FAILS" not in told.out
+
+
 @pytest.mark.skipif(find_spec("sglang") is not None, reason="of an engine that is not installed")
 def test_an_engine_that_is_not_installed_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plugins", "check", "sglang"]) == 2

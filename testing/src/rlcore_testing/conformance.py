@@ -18,14 +18,20 @@ from enum import StrEnum
 from typing import Any, ClassVar, Self
 from unittest import SkipTest
 
-from rlcore.api.errors import MissingEngineError, MissingPackageError
+from rlcore.api.errors import MissingEngineError, MissingPackageError, UserError
 from rlcore.api.part import Part
 from rlcore.api.types import Prompt
 from rlcore.plugins.registry import Registry
 
 PREFIX = "test_"
-NOT_INSTALLED = (MissingEngineError, MissingPackageError)
-"""Without its package a part fails in every property, so that no property is asked."""
+
+
+class NotBuiltError(UserError):
+    """The part cannot be made here. The message is the part's own, and says what its user can do."""
+
+
+NOT_INSTALLED = (MissingEngineError, MissingPackageError, NotBuiltError)
+"""Without these a part fails in every property, so that no property is asked."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,9 @@ from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 
+from rlcore.api.errors import UserError
 from rlcore.api.tracker import RunInfo, Tracker
-from rlcore_testing.conformance import Conformance
+from rlcore_testing.conformance import Conformance, NotBuiltError
 from rlcore_testing.rows import STEPS, evaluated, evaluation_row, idle_row, step_row
 
 END_SECONDS = 20.0
@@ -29,8 +30,11 @@ class TrackerConformance(Conformance):
     """Subclass it as `Test…` and give `tracker` or `part`."""
 
     def tracker(self) -> Tracker:
-        """A new instance."""
-        made: Tracker = self.part.build()
+        """A new instance. Raises `NotBuiltError` where the user must do something first, such as log in."""
+        try:
+            made: Tracker = self.part.build()
+        except UserError as error:
+            raise NotBuiltError(str(error)) from error
         return made
 
     # --- the properties --------------------------------------------------------------------------------
