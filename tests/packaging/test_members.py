@@ -45,7 +45,7 @@ def test_there_are_members_of_every_kind() -> None:
     found = {member.relative_to(ROOT).parts[:2] for member in MEMBERS}
     kinds = (
         *("algorithms", "callbacks", "clusters", "commands", "engines", "generators", "model_hooks"),
-        *("models", "rewards", "sources", "trackers", "trainers"),
+        *("models", "producers", "rewards", "sources", "trackers", "trainers"),
     )
     others = ("core", "sandbox", "toolkit", "testing", "cli")
     assert found == {*((name,) for name in others), *(("plugins", kind) for kind in kinds)}

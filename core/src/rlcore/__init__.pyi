@@ -222,6 +222,7 @@ from .api.tokens import (
     Tokenizer as Tokenizer,
     load_tokenizer as load_tokenizer,
     template_text as template_text,
+    text_ids as text_ids,
     token_spans as token_spans,
 )
 from .api.tracker import (
@@ -315,7 +316,10 @@ from .config_facts import (
     expert_count as expert_count,
 )
 
-# --- tools for sources ---
+# --- tools for sources and producers ---
+from .data.prompt_tokenizer import (
+    PromptTokenizer as PromptTokenizer,
+)
 from .data.source_mix import (
     Portion as Portion,
     SourceMix as SourceMix,
@@ -394,9 +398,14 @@ from .network import (
 from .plugins.registry import (
     Registry as Registry,
 )
+from .rollout.columns import (
+    check_metadata as check_metadata,
+)
+from .rollout.metrics import (
+    sample_metrics as sample_metrics,
+)
 from .rollout.producers import (
     asynchronous_producer as asynchronous_producer,
-    offline_producer as offline_producer,
     synchronous_producer as synchronous_producer,
 )
 from .runtime.actors import (

@@ -286,7 +286,7 @@ def test_a_miss_says_what_exists(install: Install) -> None:
     with pytest.raises(PluginError) as caught:
         loaded().registry.find(Kind.PRODUCER, "sinchronous", "--producer")
     assert str(caught.value) == (
-        "--producer: found 'sinchronous', expected one of asynchronous, offline, synchronous. "
+        "--producer: found 'sinchronous', expected one of asynchronous, synchronous. "
         "Did you mean 'synchronous'?"
     )
     with pytest.raises(PluginError, match="no plugin offers any loss"):

@@ -15,6 +15,8 @@ from pydantic import Field
 from rlcore.api.config import Config
 from rlcore.api.inputs import Input, TopTokens, TrainsOn
 from rlcore.api.run_config import RunConfig
+from rlcore.api.tokens import Tokenizer
+from rlcore.api.types import Prompt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +86,12 @@ class ProducerConfig(PartConfig):
     def suits(cls, trains_on: TrainsOn, asynchronous: bool) -> bool:
         """Whether it makes the rollouts of such a run."""
         return trains_on in cls.trains_on and cls.asynchronous in (None, asynchronous)
+
+    def check_prompts(self, prompts: Sequence[Prompt], tokenizer: Tokenizer, run: RunConfig) -> None:
+        """Raises `DataError` for a prompt that it cannot make a rollout of.
+
+        rlcore asks before the run starts, for each set of prompts; a set may be large.
+        """
 
 
 class DataConfig(PartConfig):

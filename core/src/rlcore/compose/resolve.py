@@ -87,7 +87,14 @@ def _producer(selection: Selection, run: RunConfig) -> Entry:
             f"{selection.trains_on}; expected {' or '.join(entry.record.name for entry in suiting)}, or none."
         )
     if chosen is None:
-        (chosen,) = [entry for entry in suiting if entry.component.default]
+        defaults = [entry for entry in suiting if entry.component.default]
+        if len(defaults) != 1:
+            offer = " or ".join(entry.record.name for entry in suiting) or "one that a plugin offers"
+            raise ConfigError(
+                f"--producer is missing: nothing chooses what makes the rollouts of a run on "
+                f"{selection.trains_on}, expected {offer}.{selection.registry.broken_note()}"
+            )
+        (chosen,) = defaults
     return chosen
 
 

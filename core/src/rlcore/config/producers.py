@@ -2,7 +2,6 @@
 
 from typing import ClassVar
 
-from rlcore.api.inputs import TrainsOn
 from rlcore.api.part_config import ProducerConfig
 
 
@@ -16,9 +15,3 @@ class AsynchronousConfig(ProducerConfig):
     """Config of the producer `asynchronous`."""
 
     asynchronous: ClassVar[bool | None] = True
-
-
-class OfflineConfig(ProducerConfig):
-    """Config of the producer `offline`."""
-
-    trains_on: ClassVar[frozenset[TrainsOn]] = frozenset({TrainsOn.RESPONSES, TrainsOn.PAIRS})

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 from rlcore.api.hookspecs import hookimpl
 from rlcore.api.records import Component
-from rlcore.config.producers import AsynchronousConfig, OfflineConfig, SynchronousConfig
+from rlcore.config.producers import AsynchronousConfig, SynchronousConfig
 
 
 @hookimpl
 def rlcore_producers() -> Iterable[Component]:
-    """The producers of rollouts. The default one is whichever suits the run."""
+    """The producers that ask engines. The default one is whichever suits the run."""
     yield Component(
         name="synchronous",
         factory="rlcore.rollout.producers:synchronous_producer",
@@ -22,13 +22,6 @@ def rlcore_producers() -> Iterable[Component]:
         factory="rlcore.rollout.producers:asynchronous_producer",
         summary="generation and training at the same time",
         config=AsynchronousConfig,
-        default=True,
-    )
-    yield Component(
-        name="offline",
-        factory="rlcore.rollout.producers:offline_producer",
-        summary="the responses that the data give",
-        config=OfflineConfig,
         default=True,
     )
 

@@ -15,6 +15,7 @@ from rlcore.rollout.reward_mix import CHECKED_AHEAD, check_choices, check_machin
 
 if TYPE_CHECKING:
     from rlcore.api.part import RewardPart
+    from rlcore.api.part_config import ProducerConfig
     from rlcore.api.run_config import RunConfig
     from rlcore.api.sources import Prompts, PromptSource
     from rlcore.api.types import Prompt
@@ -50,15 +51,18 @@ def named(evals: Sequence[PreparedEval]) -> dict[str, Sequence[Prompt]]:
     return {f"held-out set {one.name!r}": one.prompts for one in evals}
 
 
-def check_prompts(encoder: PromptTokenizer, run: RunConfig, sets: Mapping[str, Sequence[Prompt]]) -> None:
-    """Check that each prompt and each response fits. Raises `DataError` naming the set."""
-    from rlcore.data.responses import ResponseEncoder
-
-    given = ResponseEncoder(encoder, run.sampling.max_response_tokens)
+def check_prompts(
+    encoder: PromptTokenizer,
+    run: RunConfig,
+    sets: Mapping[str, Sequence[Prompt]],
+    producer: ProducerConfig | None = None,
+) -> None:
+    """Check that each prompt fits, for the producer too. Raises `DataError` naming the set."""
     for where, rows in sets.items():
         try:
             encoder.check(rows)
-            given.check(rows)
+            if producer is not None:
+                producer.check_prompts(rows, encoder.tokenizer, run)
         except DataError as error:
             raise DataError(f"{where}: {error}") from error
         if unknown := encoder.unknown(rows):

@@ -89,7 +89,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
             f"--eval-engines: found {run.evaluation.eval_engines}, but nothing is evaluated; leave it out."
         )
     trained_on = train_sets(resolved, prompts.train)
-    check_prompts(encoder, run, trained_on | named(evals))
+    check_prompts(encoder, run, trained_on | named(evals), resolved.producer.config)
     check_columns(run, trained_on)
     check_rewards([(resolved.rewards, prompts.train), *judged(resolved, evals)])
     generators = _generators(resolved)

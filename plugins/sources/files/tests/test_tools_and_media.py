@@ -11,9 +11,9 @@ import pytest
 from rlcore.api.errors import DataError
 from rlcore.api.types import Prompt
 from rlcore.data.prompt_tokenizer import PromptTokenizer
-from rlcore.data.responses import ResponseEncoder
 from rlcore_files.config import FileConfig
 from rlcore_files.source import FileSource
+from rlcore_offline.responses import ResponseEncoder
 from rlcore_testing.chat import save_chat_tokenizer
 
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}}

@@ -7,17 +7,34 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from rlcore.api.errors import DataError
-from rlcore.api.producer import Rollout
-from rlcore.api.run_config import RunConfig
-from rlcore.api.sources import Cursor
-from rlcore.api.types import GenerationStatus, Group, Json, Prompt, Sample
-from rlcore.data.responses import EncodedResponse, ResponseEncoder
-from rlcore.rollout.columns import check_metadata
-from rlcore.rollout.group import UNFIT
-from rlcore.rollout.metrics import sample_metrics
+from rlcore import (
+    Cursor,
+    DataError,
+    GenerationStatus,
+    Group,
+    Json,
+    Producer,
+    ProducerContext,
+    Prompt,
+    Rollout,
+    RunConfig,
+    Sample,
+    check_metadata,
+    sample_metrics,
+)
+from rlcore_offline.config import OfflineConfig
+from rlcore_offline.responses import EncodedResponse, ResponseEncoder
+
+UNFIT = "unfit_prompt"
+"""Why a prompt is left out, in `rollout/groups_dropped/…`."""
 
 _log = logging.getLogger(__name__)
+
+
+def offline_producer(config: OfflineConfig, context: ProducerContext) -> Producer:
+    """The producer of a run."""
+    encoder = ResponseEncoder.of(context.encoder.tokenizer, context.run)
+    return OfflineProducer(run=context.run, cursor=context.cursor, encoder=encoder)
 
 
 class OfflineProducer:

@@ -6,10 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from rlcore.api.errors import DataError, ModelError
-from rlcore.api.tokens import text_ids
-from rlcore.api.types import Messages, Prompt
-from rlcore.data.prompt_tokenizer import PromptTokenizer
+from rlcore import (
+    DataError,
+    Messages,
+    ModelError,
+    Prompt,
+    PromptTokenizer,
+    RunConfig,
+    Tokenizer,
+    text_ids,
+)
 
 ASSISTANT, TRAIN = "assistant", "train"
 """The role of the messages to learn, and the key that says which of them (`Prompt.responses`)."""
@@ -41,6 +47,12 @@ class ResponseEncoder:
         self._encoder = encoder
         self._tokenizer = encoder.tokenizer
         self._limit = max_response_tokens
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, run: RunConfig) -> ResponseEncoder:
+        """With the limits of a run."""
+        sampling = run.sampling
+        return cls(PromptTokenizer(tokenizer, sampling.max_prompt_tokens), sampling.max_response_tokens)
 
     def encode(self, prompt: Prompt, response: str | Messages) -> list[EncodedResponse]:
         """`response` to `prompt`, cut at `max_response_tokens`.

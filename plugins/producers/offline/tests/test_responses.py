@@ -8,7 +8,7 @@ import pytest
 from rlcore.api.errors import DataError, ModelError
 from rlcore.api.types import Messages, Prompt
 from rlcore.data.prompt_tokenizer import PromptTokenizer
-from rlcore.data.responses import ResponseEncoder
+from rlcore_offline.responses import ResponseEncoder
 
 USER = {"role": "user", "content": "12"}
 AGAIN = {"role": "user", "content": "56"}

@@ -1,0 +1,1 @@
+"""The producer for responses that the data give."""
