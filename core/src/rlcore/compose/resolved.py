@@ -16,6 +16,7 @@ from rlcore.api.part_config import (
     FilterConfig,
     GroupConfig,
     LossConfig,
+    ProducerConfig,
     TrainerConfig,
     ValueLossConfig,
 )
@@ -97,7 +98,7 @@ class Resolved(Inference):
     loss: Part[LossConfig]
     source: Part
     filters: tuple[Part[FilterConfig], ...]
-    producer: Part
+    producer: Part[ProducerConfig]
     names_producer: bool = False
     trains_on: TrainsOn = TrainsOn.ROLLOUTS
     advantage: Part[AdvantageConfig] | None = None
