@@ -28,7 +28,7 @@ from rlcore_testing.trainer_ranks import (
 
 CRITIC = OptimizerSettings(lr=1e-3, adam_eps=1e-4, lr_schedule="linear", total_steps=8)
 """Of the critic; the policy has others."""
-RATE = 0.3
+RATE = 3e-3
 LIKE_SGD = OptimizerSettings(lr=RATE * 1e4, adam_eps=1e4, adam_beta1=0.0, clip_grad=0.0)
 """AdamW whose step is nearly -`RATE` times the gradient."""
 RETURN = 0.5

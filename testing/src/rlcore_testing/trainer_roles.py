@@ -103,7 +103,8 @@ class RolesConformance(OfTrainer):
         assert found["critic_moved"] == 0, "the critic moved with the policy"
         assert found["policy_moved"] == 0, "the policy moved with the critic"
         rates = found["policy_lr"], found["critic_lr"]
-        assert rates == (trainer_ranks.SETTINGS.lr, CRITIC.lr), f"learning rates of the two: {rates}"
+        wanted = trainer_ranks.SETTINGS.lr, learning_rate(CRITIC, 1)
+        assert rates == wanted, f"learning rates of the two: {rates}, their optimizers' are {wanted}"
 
     @pytest.mark.parametrize("role", ["teacher", "critic"])
     def test_a_sleep_changes_no_bit_of_the_others(self, model: Path, role: str) -> None:
