@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 import threading
 import traceback
 from concurrent.futures import Future
@@ -24,6 +25,9 @@ from rlcore_local.settings import Settings
 from rlcore_local.weights import Weights, stop_token_ids
 from rlcore_toolkit import KEEPALIVE_S, SilentConnections
 
+SWITCH_S = 0.0005
+"""Seconds after which the compute thread lets the event loop on, while it writes answers or lays out rows."""
+
 
 def serve(settings: Settings, token: str) -> None:
     """Serve until SIGTERM or SIGINT, which end the process with code 0. `ModelError`: it cannot be served."""
@@ -32,6 +36,7 @@ def serve(settings: Settings, token: str) -> None:
 
 async def _serve(settings: Settings, token: str) -> None:
     loop = asyncio.get_running_loop()
+    sys.setswitchinterval(SWITCH_S)
     for number in (signal.SIGTERM, signal.SIGINT):
         # The compute thread may be deep in a product of matrices, and nothing is worth waiting for.
         loop.add_signal_handler(number, os._exit, 0)

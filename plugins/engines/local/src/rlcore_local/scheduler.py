@@ -23,6 +23,8 @@ from rlcore_local.sequences import Sequence
 from rlcore_local.weights import Weights
 
 T = TypeVar("T")
+AT_ONCE = 64
+"""Answers that are handed over while others of the same step are still being written."""
 Deliver = Callable[[list[tuple[Sequence, dict[str, Any]]]], None]
 """Takes the answers that a step made: of samples that ended, and of each that is streamed."""
 
@@ -214,6 +216,8 @@ class Scheduler:
     def _finish(self, one: Sequence) -> None:
         self.finished_count += 1
         self._answers.append((one, one.answer(self.tokenizer)))
+        if len(self._answers) >= AT_ONCE:
+            self._hand_over()
 
     def _hand_over(self) -> None:
         if self._answers:
