@@ -163,6 +163,25 @@ async def test_a_dead_worker_is_replaced(plugin: PluginFile, order: str, how: st
         assert (await rewards.score(group("fine")))[1].score is not None
 
 
+async def test_of_groups_sent_together_only_the_one_that_kills_the_worker_fails(plugin: PluginFile) -> None:
+    async with pool(plugin) as rewards:
+        await rewards.score(group("fine"))  # from now on it counts as quick
+        orders = ("fine", "exits", "fine", "raises", "fine")
+        scored = await asyncio.gather(*(rewards.score(group(order)) for order in orders))
+    assert_unscored(scored[1], RewardStatus.FAILED, "exit code 7")
+    assert_unscored(scored[3], RewardStatus.FAILED, "ZeroDivisionError: no luck")
+    for samples in scored[::2]:
+        assert [sample.score.value for sample in samples if sample.score] == [0.0, 1.0]
+
+
+async def test_content_that_cannot_be_sent_is_told(plugin: PluginFile) -> None:
+    (sample,) = group("fine", size=1)
+    async with pool(plugin) as rewards:
+        with pytest.raises(Exception, match="pickle"):
+            await rewards.score([sample.but(metadata={"odd": lambda: 1})])
+        assert (await rewards.score(group("fine")))[0].score is not None
+
+
 async def test_a_hanging_worker_is_killed_with_its_children_and_replaced(
     plugin: PluginFile, tmp_path: Path
 ) -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import signal
 import threading
+import time
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 
 from rlcore.api.errors import PluginError, RlcoreError, RunError
@@ -16,6 +20,10 @@ from rlcore.api.types import RewardStatus, Sample
 from rlcore.rollout.reward_fork_server import START_LIMIT_S, RewardForkServer, RewardProcess
 from rlcore.rollout.score_check import Failure, ScoreOrFailure
 
+MOST_AT_ONCE = 8
+"""Groups that a quick worker is sent together: it judges one while this process takes in another's scores."""
+QUICK_S = 0.005
+"""Seconds for a group, below which a worker is quick."""
 EXIT_GRACE_S = 1.0
 """Seconds that a process has to end once its connection is closed, so that its exit code is known."""
 
@@ -51,7 +59,8 @@ class RewardPool:
         self._fork_server = RewardForkServer(parts, plugin_files, memory_gib, tokenizer)
         self._workers = [_Worker(self._fork_server, self._name, timeout) for _ in range(workers)]
         self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
-        self._tasks: set[asyncio.Task[list[ScoreOrFailure]]] = set()
+        self._waiting: deque[_Asked] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._logged: set[str] = set()
 
     async def start(self) -> None:
@@ -75,11 +84,12 @@ class RewardPool:
         FAILED (an exception, a dead worker, no or no finite number) and TIMED_OUT carry the reason in
         `metadata["reward_error"]` and no score. Groups beyond the number of workers wait their turn.
         """
-        judging = asyncio.ensure_future(self._judge([_without_routing(one) for one in samples]))
-        self._tasks.add(judging)
-        judging.add_done_callback(self._tasks.discard)
-        # Who gives up a group leaves its worker to finish it, and ready for the next one.
-        outcomes = await asyncio.shield(judging)
+        asked = _Asked([_without_routing(one) for one in samples])
+        self._waiting.append(asked)
+        serving = asyncio.create_task(self._serve())
+        self._tasks.add(serving)
+        serving.add_done_callback(self._tasks.discard)
+        outcomes = await asked.outcomes
         return [self._settle(sample, outcome) for sample, outcome in zip(samples, outcomes, strict=True)]
 
     def stop(self) -> None:
@@ -97,12 +107,24 @@ class RewardPool:
     ) -> None:
         self.stop()
 
-    async def _judge(self, samples: list[Sample]) -> list[ScoreOrFailure]:
+    async def _serve(self) -> None:
+        """Have the next idle worker judge what waits, if another has not taken it by then."""
         worker = await self._idle.get()
+        taken = deque(self._taken(worker))
         try:
-            return await worker.judge(samples)
+            await worker.judge(taken)
+        except Exception as error:
+            for asked in taken:
+                asked.fail(error)
         finally:
             self._idle.put_nowait(worker)
+
+    def _taken(self, worker: _Worker) -> list[_Asked]:
+        """A group, or several where they take so little time that asking for each takes longer."""
+        fair = math.ceil(len(self._waiting) / len(self._workers))
+        count = min(fair, MOST_AT_ONCE if worker.is_quick else 1)
+        waiting = (self._waiting.popleft() for _ in range(count))
+        return [asked for asked in waiting if not asked.outcomes.done()]
 
     def _settle(self, sample: Sample, outcome: ScoreOrFailure) -> Sample:
         if not isinstance(outcome, Failure):
@@ -128,8 +150,32 @@ def _without_routing(sample: Sample) -> Sample:
     return sample.but(routed_experts="") if sample.routed_experts else sample
 
 
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """A group to judge, and what comes of it; cancelled where nobody waits for that any more."""
+
+    samples: list[Sample]
+    outcomes: asyncio.Future[list[ScoreOrFailure]] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+    def answer(self, outcomes: list[ScoreOrFailure]) -> None:
+        if not self.outcomes.done():
+            self.outcomes.set_result(outcomes)
+
+    def fail(self, error: Exception) -> None:
+        if not self.outcomes.done():
+            self.outcomes.set_exception(error)
+
+    def failed(self, kind: str, reason: str) -> None:
+        """No sample has a score."""
+        self.answer([Failure(kind=kind, reason=reason)] * len(self.samples))
+
+
 class _Worker:
-    """One process, forked anew after a time-out or its death; judges one group at a time.
+    """One process, forked anew after a time-out or its death; judges groups one after another.
+
+    `is_quick`: it judged the last ones in less than `QUICK_S` each.
 
     `kill` alone may come from another thread, at any moment, and is final.
     """
@@ -140,6 +186,7 @@ class _Worker:
         self._is_busy = False
         self._killed = False
         self._lock = threading.Lock()
+        self.is_quick = False
 
     async def launch(self) -> None:
         """Forks the process without waiting for its rewards. Raises RunError once the worker was killed."""
@@ -165,17 +212,22 @@ class _Worker:
             await self._end(0)
             raise PluginError(failure.reason)
 
-    async def judge(self, samples: list[Sample]) -> list[ScoreOrFailure]:
-        """The score of each sample, or the reason why it has none."""
+    async def judge(self, groups: deque[_Asked]) -> None:
+        """Answers each of `groups` with its scores, or the reason why it has none, and takes it away.
+
+        The group over which the process ends has none; those behind it go to a new process.
+        """
         with self._lock:
             self._is_busy = True
         try:
-            if self._child is None:
-                await self.launch()
-                await self.await_ready()
-            return await self._ask(samples)
+            while groups:
+                if self._child is None:
+                    await self.launch()
+                    await self.await_ready()
+                await self._ask(groups)
         except RlcoreError as error:
-            return [Failure(kind="start", reason=str(error))] * len(samples)
+            while groups:
+                groups.popleft().failed("start", str(error))
         finally:
             with self._lock:
                 self._is_busy = False
@@ -198,20 +250,24 @@ class _Worker:
         if child is not None:
             child.close()
 
-    async def _ask(self, samples: list[Sample]) -> list[ScoreOrFailure]:
+    async def _ask(self, groups: deque[_Asked]) -> None:
         assert self._child is not None
+        begin, count = time.monotonic(), len(groups)
         try:
             async with asyncio.timeout(self._timeout):
-                await self._child.send(samples)
-                outcomes: list[ScoreOrFailure] = await self._child.receive()
+                await self._child.send([asked.samples for asked in groups])
+            while groups:
+                async with asyncio.timeout(self._timeout):
+                    outcomes: list[ScoreOrFailure] = await self._child.receive()
+                groups.popleft().answer(outcomes)
+            self.is_quick = time.monotonic() - begin < QUICK_S * count
         except TimeoutError:
             await self._end(0)
             reason = f"the reward took longer than {self._timeout:g} s for its group (--reward-timeout)"
-            return [Failure(kind=TIMED_OUT, reason=reason)] * len(samples)
+            groups.popleft().failed(TIMED_OUT, reason)
         except (OSError, EOFError):
-            reason = f"the reward's process ended ({await self._end(EXIT_GRACE_S)})"
-            return [Failure(kind="died", reason=reason)] * len(samples)
-        return outcomes
+            ended = await self._end(EXIT_GRACE_S)
+            groups.popleft().failed("died", f"the reward's process ended ({ended})")
 
     async def _end(self, grace_s: float) -> str:
         """Kills what is left of the process, which gets `grace_s` to end by itself; says how it ended."""
