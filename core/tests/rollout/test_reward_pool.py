@@ -163,23 +163,56 @@ async def test_a_dead_worker_is_replaced(plugin: PluginFile, order: str, how: st
         assert (await rewards.score(group("fine")))[1].score is not None
 
 
-async def test_of_groups_sent_together_only_the_one_that_kills_the_worker_fails(plugin: PluginFile) -> None:
-    async with pool(plugin) as rewards:
-        await rewards.score(group("fine"))  # from now on it counts as quick
-        orders = ("fine", "exits", "fine", "raises", "fine")
-        scored = await asyncio.gather(*(rewards.score(group(order)) for order in orders))
-    assert_unscored(scored[1], RewardStatus.FAILED, "exit code 7")
-    assert_unscored(scored[3], RewardStatus.FAILED, "ZeroDivisionError: no luck")
-    for samples in scored[::2]:
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers take several groups at once as soon as they have judged one."""
+    monkeypatch.setattr(rewards_module, "QUICK_S", math.inf)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("order", "status", "why"),
+    [
+        ("exits", RewardStatus.FAILED, "exit code 7"),
+        ("raises", RewardStatus.FAILED, "ZeroDivisionError: no luck"),
+        ("stubborn", RewardStatus.TIMED_OUT, "longer than 2 s"),
+    ],
+)
+async def test_of_groups_sent_together_only_the_one_at_fault_fails(
+    plugin: PluginFile, tmp_path: Path, order: str, status: RewardStatus, why: str
+) -> None:
+    async with pool(plugin, timeout=2) as rewards:
+        await rewards.score(group("fine"))
+        waiting = [group("fine"), group(order, path=tmp_path / "pids"), group("fine"), group("fine")]
+        first, bad, *others = await asyncio.gather(*map(rewards.score, waiting))
+    assert_unscored(bad, status, why)
+    for samples in (first, *others):
         assert [sample.score.value for sample in samples if sample.score] == [0.0, 1.0]
+
+
+@pytest.mark.usefixtures("quick")
+async def test_stop_answers_all_groups_that_a_worker_has(plugin: PluginFile, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    async with pool(plugin) as rewards:
+        await rewards.score(group("fine"))
+        hanging = [rewards.score(group("stubborn", path=pids)) for _ in range(3)]
+        scored = asyncio.gather(*hanging)
+        await asyncio.to_thread(eventually, pids.exists)
+        rewards.stop()
+        for samples in await scored:
+            assert_unscored(samples, RewardStatus.FAILED, "stopped")
 
 
 async def test_content_that_cannot_be_sent_is_told(plugin: PluginFile) -> None:
     (sample,) = group("fine", size=1)
+    odd = sample.but(metadata={"odd": lambda: 1})
     async with pool(plugin) as rewards:
-        with pytest.raises(Exception, match="pickle"):
-            await rewards.score([sample.but(metadata={"odd": lambda: 1})])
-        assert (await rewards.score(group("fine")))[0].score is not None
+        one, two = await asyncio.gather(
+            rewards.score([odd]), rewards.score(group("fine")), return_exceptions=True
+        )
+        assert "pickle" in str(one)
+        assert isinstance(two, list)
+        assert two[0].score is not None
 
 
 async def test_a_hanging_worker_is_killed_with_its_children_and_replaced(

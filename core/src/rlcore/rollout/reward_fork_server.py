@@ -18,7 +18,7 @@ from rlcore.api.part import RewardPart
 from rlcore.api.plugin_file import PluginFile
 from rlcore.fork_server import Forked, ForkServer
 from rlcore.rollout import reward_worker
-from rlcore.rollout.reward_worker import LENGTH, message
+from rlcore.rollout.reward_worker import LENGTH
 
 START_LIMIT_S = 120.0
 """Seconds to import the rewards, and to build them."""
@@ -34,9 +34,9 @@ class RewardProcess:
         self._process = process
         self._connection = connection
 
-    async def send(self, content: object) -> None:
-        """Raises OSError where it is gone."""
-        await asyncio.get_running_loop().sock_sendall(self._connection, message(content))
+    async def send(self, messages: bytes) -> None:
+        """Raises OSError where it is gone. `messages`: of `rlcore.rollout.reward_worker.message`."""
+        await asyncio.get_running_loop().sock_sendall(self._connection, messages)
 
     async def receive(self) -> Any:
         """What it sends next. OSError or EOFError where it is gone."""

@@ -1,8 +1,8 @@
 """The processes in which rewards run: what their fork server does once, and what each of them does.
 
-A process sends None, or a Failure, when it has built the rewards. Then it takes groups, one or several at
-once, and answers each by itself. All of it goes in pickles, each behind its length. It builds after the fork,
-so that no connection, thread or random state of a reward is shared.
+A process sends None, or a Failure, when it has built the rewards. Then it answers group by group. All of
+it goes in pickles, each behind its length. It builds after the fork, so that no connection, thread or random
+state of a reward is shared.
 Imports no torch, unless a reward does.
 """
 
@@ -76,7 +76,7 @@ def work(rewards: Imported, memory_gib: float | None, descriptor: int) -> None:
     except PluginError as error:
         failure = Failure(kind="build", reason=str(error))
     connection.sendall(message(failure))
-    asked = connection.makefile("rb")
-    while mix is not None and (length := asked.read(LENGTH.size)):
-        for samples in pickle.loads(asked.read(*LENGTH.unpack(length))):
-            connection.sendall(message(mix.score(samples)))
+    groups = connection.makefile("rb")
+    while mix is not None and (length := groups.read(LENGTH.size)):
+        samples = pickle.loads(groups.read(*LENGTH.unpack(length)))
+        connection.sendall(message(mix.score(samples)))

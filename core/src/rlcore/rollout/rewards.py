@@ -9,7 +9,8 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -17,11 +18,13 @@ from rlcore.api.errors import PluginError, RlcoreError, RunError
 from rlcore.api.part import RewardPart
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.types import RewardStatus, Sample
+from rlcore.engines.client import together
 from rlcore.rollout.reward_fork_server import START_LIMIT_S, RewardForkServer, RewardProcess
+from rlcore.rollout.reward_worker import message
 from rlcore.rollout.score_check import Failure, ScoreOrFailure
 
 MOST_AT_ONCE = 8
-"""Groups that a quick worker is sent together: it judges one while this process takes in another's scores."""
+"""Groups that a quick worker takes together: it judges one while this process reads another's scores."""
 QUICK_S = 0.005
 """Seconds for a group, below which a worker is quick."""
 EXIT_GRACE_S = 1.0
@@ -69,10 +72,8 @@ class RewardPool:
         Raises PluginError where one cannot be built, RunError where a worker does not come up.
         """
         try:
+            await together(worker.start() for worker in self._workers)
             for worker in self._workers:
-                await worker.launch()
-            for worker in self._workers:
-                await worker.await_ready()
                 self._idle.put_nowait(worker)
         except BaseException:
             self.stop()
@@ -82,13 +83,11 @@ class RewardPool:
         """The siblings of one group with their reward status, and their score where it is SCORED.
 
         FAILED (an exception, a dead worker, no or no finite number) and TIMED_OUT carry the reason in
-        `metadata["reward_error"]` and no score. Groups beyond the number of workers wait their turn.
+        `metadata["reward_error"]` and no score. Groups beyond what the workers take wait their turn.
         """
         asked = _Asked([_without_routing(one) for one in samples])
         self._waiting.append(asked)
-        serving = asyncio.create_task(self._serve())
-        self._tasks.add(serving)
-        serving.add_done_callback(self._tasks.discard)
+        self._serve_soon()
         outcomes = await asked.outcomes
         return [self._settle(sample, outcome) for sample, outcome in zip(samples, outcomes, strict=True)]
 
@@ -107,17 +106,22 @@ class RewardPool:
     ) -> None:
         self.stop()
 
+    def _serve_soon(self) -> None:
+        serving = asyncio.create_task(self._serve())
+        self._tasks.add(serving)
+        serving.add_done_callback(self._tasks.discard)
+
     async def _serve(self) -> None:
         """Have the next idle worker judge what waits, if another has not taken it by then."""
         worker = await self._idle.get()
         taken = deque(self._taken(worker))
         try:
             await worker.judge(taken)
-        except Exception as error:
-            for asked in taken:
-                asked.fail(error)
         finally:
             self._idle.put_nowait(worker)
+        self._waiting.extendleft(reversed(taken))
+        for _ in taken:
+            self._serve_soon()
 
     def _taken(self, worker: _Worker) -> list[_Asked]:
         """A group, or several where they take so little time that asking for each takes longer."""
@@ -176,7 +180,6 @@ class _Worker:
     """One process, forked anew after a time-out or its death; judges groups one after another.
 
     `is_quick`: it judged the last ones in less than `QUICK_S` each.
-
     `kill` alone may come from another thread, at any moment, and is final.
     """
 
@@ -188,51 +191,60 @@ class _Worker:
         self._lock = threading.Lock()
         self.is_quick = False
 
-    async def launch(self) -> None:
-        """Forks the process without waiting for its rewards. Raises RunError once the worker was killed."""
+    async def start(self) -> None:
+        """Forks the process and waits until the rewards are built.
+
+        Raises PluginError with the reason where they cannot be, RunError once the worker was killed.
+        """
+        with self._busy():
+            await self._start()
+
+    async def judge(self, groups: deque[_Asked]) -> None:
+        """Answers `groups` with their scores, or the reason why there are none, and takes them away.
+
+        The group over which the process ends has none; those behind it stay.
+        """
+        if not groups:
+            return
+        with self._busy():
+            try:
+                if self._child is None:
+                    await self._start()
+                await self._ask(groups)
+            except RlcoreError as error:
+                groups.popleft().failed("start", str(error))
+
+    @contextmanager
+    def _busy(self) -> Iterator[None]:
+        """Within, the process is in use: who kills it leaves the rest to the end."""
+        with self._lock:
+            self._is_busy = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._is_busy = False
+                if self._killed:
+                    self._release()
+
+    async def _start(self) -> None:
         child = await asyncio.to_thread(self._fork_server.fork)
         with self._lock:
             self._child = child
             if self._killed:
                 child.kill()
                 raise RunError("The reward pool has been stopped.")
-
-    async def await_ready(self) -> None:
-        """Waits until the rewards are built, or raises PluginError with the reason."""
-        assert self._child is not None
         try:
             async with asyncio.timeout(START_LIMIT_S):
-                failure: Failure | None = await self._child.receive()
+                failure: Failure | None = await child.receive()
         except (OSError, EOFError) as error:
-            if not self._child.is_forked:
-                self._fork_server.renew()
+            if not child.is_forked:
+                await asyncio.to_thread(self._fork_server.renew)
             ended = await self._end(EXIT_GRACE_S)
             raise RunError(f"A worker of reward {self._name} did not start ({ended}).") from error
         if failure is not None:
             await self._end(0)
             raise PluginError(failure.reason)
-
-    async def judge(self, groups: deque[_Asked]) -> None:
-        """Answers each of `groups` with its scores, or the reason why it has none, and takes it away.
-
-        The group over which the process ends has none; those behind it go to a new process.
-        """
-        with self._lock:
-            self._is_busy = True
-        try:
-            while groups:
-                if self._child is None:
-                    await self.launch()
-                    await self.await_ready()
-                await self._ask(groups)
-        except RlcoreError as error:
-            while groups:
-                groups.popleft().failed("start", str(error))
-        finally:
-            with self._lock:
-                self._is_busy = False
-                if self._killed:
-                    self._release()
 
     def kill(self) -> None:
         """Ends the process for good; a group that it judges gets Failures."""
@@ -251,23 +263,33 @@ class _Worker:
             child.close()
 
     async def _ask(self, groups: deque[_Asked]) -> None:
-        assert self._child is not None
         begin, count = time.monotonic(), len(groups)
         try:
-            async with asyncio.timeout(self._timeout):
-                await self._child.send([asked.samples for asked in groups])
-            while groups:
-                async with asyncio.timeout(self._timeout):
-                    outcomes: list[ScoreOrFailure] = await self._child.receive()
-                groups.popleft().answer(outcomes)
+            await self._exchange(groups)
             self.is_quick = time.monotonic() - begin < QUICK_S * count
         except TimeoutError:
+            self.is_quick = False
             await self._end(0)
             reason = f"the reward took longer than {self._timeout:g} s for its group (--reward-timeout)"
             groups.popleft().failed(TIMED_OUT, reason)
         except (OSError, EOFError):
+            self.is_quick = False
             ended = await self._end(EXIT_GRACE_S)
             groups.popleft().failed("died", f"the reward's process ended ({ended})")
+
+    async def _exchange(self, groups: deque[_Asked]) -> None:
+        """Sends `groups`, and answers each as its scores come."""
+        child = self._child
+        assert child is not None
+        sending = asyncio.create_task(child.send(b"".join(_messages(groups))))
+        try:
+            while groups:
+                async with asyncio.timeout(self._timeout):
+                    outcomes: list[ScoreOrFailure] = await child.receive()
+                groups.popleft().answer(outcomes)
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
 
     async def _end(self, grace_s: float) -> str:
         """Kills what is left of the process, which gets `grace_s` to end by itself; says how it ended."""
@@ -280,6 +302,18 @@ class _Worker:
         if code is None:
             return "it was killed"
         return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+
+
+def _messages(groups: deque[_Asked]) -> list[bytes]:
+    """What is sent for each of `groups`; one that cannot be sent fails, and is taken away."""
+    found: list[bytes] = []
+    for asked in tuple(groups):
+        try:
+            found.append(message(asked.samples))
+        except Exception as error:  # pickle raises what it likes
+            asked.fail(error)
+            groups.remove(asked)
+    return found
 
 
 def _ended(process: RewardProcess, grace_s: float) -> int | None:
