@@ -43,7 +43,7 @@ async def watched(actor: Actor, limit_s: float, flag: str) -> None:
 
 async def watch_processes(processes: Mapping[str, int], limit_s: float) -> None:
     """`Cluster.watch` for `processes`: name → pid."""
-    watched_ones = {name: psutil.Process(pid) for name, pid in processes.items()}
+    watched_ones = {name: _process(name, pid) for name, pid in processes.items()}
     stopped = dict.fromkeys(processes, 0.0)
     while True:
         for name, process in watched_ones.items():
@@ -52,12 +52,23 @@ async def watch_processes(processes: Mapping[str, int], limit_s: float) -> None:
             except psutil.NoSuchProcess:
                 status = psutil.STATUS_DEAD
             if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-                raise WorkerError(f"{name} has ended: its processes cannot go on.")
+                raise _ended(name)
             stopped[name] = stopped[name] + _TICK_SECONDS if status == psutil.STATUS_STOPPED else 0.0
             if stopped[name] >= limit_s:
                 process.resume()  # who waits for it could not be ended
                 raise WorkerError(f"{name} has been stopped for {limit_s:g} s (--worker-health-limit).")
         await asyncio.sleep(_TICK_SECONDS)
+
+
+def _process(name: str, pid: int) -> psutil.Process:
+    try:
+        return psutil.Process(pid)
+    except psutil.NoSuchProcess:  # before anybody watched it
+        raise _ended(name) from None
+
+
+def _ended(name: str) -> WorkerError:
+    return WorkerError(f"{name} has ended: its processes cannot go on.")
 
 
 async def within(
