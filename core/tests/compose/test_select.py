@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.api.errors import ConfigError
+from rlcore.api.errors import ConfigError, PluginError
 from rlcore.api.records import Kind
 from rlcore.compose.flags import flags
 from rlcore.compose.select import select
@@ -38,6 +38,38 @@ def test_of_several_defaults_none_is_chosen(tmp_path: Path) -> None:
         ConfigError, match=r"^--generator is missing: .*, expected one of other, single_turn\.$"
     ):
         selection.require_complete()
+
+
+CLASH = """
+from rlcore.api.hookspecs import hookimpl
+from rlcore.api.records import Component
+
+@hookimpl
+def {hook}():
+    yield Component(name="{name}", factory="x:y", summary="x")
+"""
+
+
+@pytest.mark.parametrize(
+    ("hook", "name", "given"),
+    [("rlcore_trackers", "jsonl", {}), ("rlcore_generators", "single_turn", {"generator": "best_of_n"})],
+)
+def test_a_default_is_never_left_out_silently(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, hook: str, name: str, given: dict[str, str]
+) -> None:
+    """Where two plugins offer its name: unless the user chooses another one."""
+    info = tmp_path / "rlcore_twice-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rlcore-twice\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[rlcore]\ntwice = twice_{name}\n")
+    (tmp_path / f"twice_{name}.py").write_text(CLASH.format(hook=hook, name=name))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry = load(Switches()).registry
+    with pytest.raises(PluginError, match=rf"'{name}' is offered by two plugins, .* and twice \("):
+        select(registry, None, Layer(label="", values={}))
+    if given:
+        selection = select(registry, None, Layer(label="", values=given))
+        assert selection.chosen("generator") == given["generator"]
 
 
 def _rival(folder: Path) -> Path:

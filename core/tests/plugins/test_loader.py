@@ -252,6 +252,29 @@ def test_a_clash_leaves_all_other_names_alone(install: Install) -> None:
         registry.find(Kind.REWARD, "kind_word", "--reward")
 
 
+TRACKER = """
+@hookimpl
+def rlcore_trackers():
+    yield Component(name="{name}", factory="x:y", summary="a tracker")
+"""
+
+
+def test_a_default_that_clashes_is_refused(install: Install) -> None:
+    """Else a run would go on without its metrics.jsonl, or ask for a part that is installed twice."""
+    install("other", TRACKER.format(name="other"))
+    assert [entry.record.name for entry in loaded("other").registry.defaults(Kind.TRACKER)] == ["jsonl"]
+    install("mine", TRACKER.format(name="jsonl"))
+    registry = loaded("mine").registry
+    said = (
+        r"^The tracker 'jsonl' is offered by two plugins, core \(.*\) and mine \(rlcore-mine 1\.2\.3\); "
+        r"switch one off with -p no:mine\.$"
+    )
+    for asked in (registry.defaults, registry.default):
+        with pytest.raises(PluginError, match=said):
+            asked(Kind.TRACKER)
+    assert registry.defaults(Kind.ENGINE) == ()
+
+
 def test_a_plugin_file_that_clashes_is_refused(install: Install, tmp_path: Path) -> None:
     install("mine", REWARD.format(name="kind_words"))
     imports = "from rlcore import Component, hookimpl\n"

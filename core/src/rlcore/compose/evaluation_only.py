@@ -78,7 +78,7 @@ def select_evaluation(registry: Registry, file: Layer | None, given: Layer) -> S
             suggests = model.entry.component.suggests
             values = {key: value for key, value in suggests.items() if key in RUN_SETTINGS}
             weaker.append(Layer(label=f"preset {model.name!r}", values=values))
-    choices = layers.merge([default_choices(registry), *own])
+    choices = layers.merge([default_choices(registry, chosen), *own])
     entries |= {
         kind: find_entry(registry, kind, kind.value, choices[kind.value])
         for kind in _PARTS

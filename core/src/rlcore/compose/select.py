@@ -49,7 +49,7 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     if Kind.ALGORITHM in entries:
         weaker = [_scaled(layer, entries[Kind.ALGORITHM]) for layer in weaker]
         weaker.append(_recipe_layer(entries[Kind.ALGORITHM]))
-    choices = layers.merge([default_choices(registry, source), *weaker, *given])
+    choices = layers.merge([default_choices(registry, chosen, source), *weaker, *given])
     recipe = entries.get(Kind.ALGORITHM)
     if recipe and isinstance(recipe.record, Algorithm) and recipe.record.trains_on is not TrainsOn.ROLLOUTS:
         _refuse_rollout_parts(recipe.record, chosen)
@@ -100,15 +100,18 @@ def _refuse_rollout_parts(recipe: Algorithm, chosen: Mapping[str, Setting]) -> N
             )
 
 
-def default_choices(registry: Registry, source: Entry | None = None) -> Layer:
+def default_choices(registry: Registry, chosen: Mapping[str, Setting], source: Entry | None = None) -> Layer:
     """The choices that need no flag: the parts that plugins mark as the default of their kind.
+
+    `chosen`: what the user chooses. Of those kinds no default is asked for, so that none can be refused.
 
     There is a default reward for tasks only. It compares with the label, and a task's label is the exact
     answer.
     """
     is_task = source is not None and not source.is_data_source
     kinds = (Kind.GENERATOR, Kind.ENGINE, Kind.TRAINER, Kind.CLUSTER, *((Kind.REWARD,) if is_task else ()))
-    defaults = {kind.value: entry.record.name for kind in kinds if (entry := registry.default(kind))}
+    open_kinds = (kind for kind in kinds if kind.value not in chosen)
+    defaults = {kind.value: entry.record.name for kind in open_kinds if (entry := registry.default(kind))}
     return with_reward_list(Layer(label="default", values=defaults))
 
 

@@ -29,12 +29,11 @@ from rlcore.api.errors import PluginError, did_you_mean, ended
 from rlcore.api.plugin_file import PluginFile, import_plugin_file
 from rlcore.api.records import ForeignSetting
 from rlcore.plugins import builtin, files, functions
-from rlcore.plugins.registry import FILE_VERSION, HOOKS, Broken, Entry, PluginInfo, Registry, check
+from rlcore.plugins.registry import CORE, FILE_VERSION, HOOKS, Broken, Entry, PluginInfo, Registry, check
 
 _log = logging.getLogger(__name__)
 
 GROUP = "rlcore"
-CORE = "core"
 ONLY = "RLCORE_PLUGINS"
 STRICT = "RLCORE_STRICT_PLUGINS"
 PREFIX = "rlcore_"

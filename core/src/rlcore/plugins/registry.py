@@ -47,6 +47,9 @@ HOOKS: Mapping[str, tuple[Kind, type[Record]]] = {
 }
 """Registration hook → the kind and the record that it yields."""
 
+CORE = "core"
+"""The plugin of core's own parts, which cannot be switched off."""
+
 PART_KINDS = (
     Kind.ADVANTAGE,
     Kind.LOSS,
@@ -167,9 +170,10 @@ class Entry:
 
 def _clash(what: str, one: Entry, other: Entry) -> str:
     first, second = one.provider, other.provider
+    off = [f"-p no:{provider.name}" for provider in (first, second) if provider.name != CORE]
     return (
         f"{what} is offered by two plugins, {first.name} ({first}) and {second.name} ({second}); switch one "
-        f"off with -p no:{first.name} or -p no:{second.name}."
+        f"off with {' or '.join(off)}."
     )
 
 
@@ -254,6 +258,11 @@ class Registry:
         self._clashes = {
             key: _clash(f"{key[0]} {key[1]!r}", *found[:2]) for key, found in offers.items() if len(found) > 1
         }
+        self._default_clashes = {
+            key[0]: self._clashes[key]
+            for key, found in offers.items()
+            if key in self._clashes and any(getattr(entry.record, "default", False) for entry in found)
+        }
         for key, found in offers.items():
             if key in self._clashes and any(entry.provider.is_file for entry in found):
                 raise PluginError(self._clashes[key])  # whoever names a file means it
@@ -275,13 +284,19 @@ class Registry:
     def default(self, kind: Kind) -> Entry | None:
         """The part that is chosen if the user chooses none.
 
-        None: no plugin offers a default, or several do.
+        None: no plugin offers a default, or several do. Raises `PluginError`: as `defaults`.
         """
-        defaults = [entry for entry in self.entries(kind) if entry.component.default]
+        defaults = self.defaults(kind)
         return defaults[0] if len(defaults) == 1 else None
 
     def defaults(self, kind: Kind) -> tuple[Entry, ...]:
-        """All default parts of a kind that may have several."""
+        """All default parts of a kind that may have several.
+
+        Raises `PluginError` where two plugins offer the name of one: without it, a run would lack a part
+        that nobody switched off.
+        """
+        if kind in self._default_clashes:
+            raise PluginError(f"The {self._default_clashes[kind]}")
         return tuple(entry for entry in self.entries(kind) if entry.component.default)
 
     def data_source(self, asked: str) -> Entry:

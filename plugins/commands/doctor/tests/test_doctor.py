@@ -109,6 +109,21 @@ def test_broken_plugins_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "-p no:bad.py" in found["remedy"]
 
 
+def test_a_default_that_is_offered_twice_stops(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    info = tmp_path / "rlcore_twice-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rlcore-twice\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[rlcore]\ntwice = offers_twice\n")
+    (tmp_path / "offers_twice.py").write_text(ENGINE.replace('"mine"', '"local"'))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert run(QUICK) == 1
+    found = lines(capsys.readouterr().out)["engine"]
+    assert found["found"] == "the default is offered twice"
+    assert "-p no:local or -p no:twice" in found["remedy"]
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [

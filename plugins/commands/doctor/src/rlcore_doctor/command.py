@@ -99,7 +99,13 @@ def _of_parts(
     registry, asked = program.plugins.registry, list[tuple[str, str]]()
     for kind in CHOSEN:
         wanted = chosen[kind]
-        entry = registry.default(kind) if wanted is None else registry.find(kind, wanted, f"--{kind}")
+        try:
+            entry = registry.find(kind, wanted, f"--{kind}") if wanted else registry.default(kind)
+        except PluginError as error:
+            if wanted:
+                raise
+            yield Diagnosis(what=kind.value, found="the default is offered twice", remedy=str(error))
+            continue
         if entry is None:
             remedy = f"Choose one: --{kind} NAME, {registry.offer(kind)}."
             yield Diagnosis(what=kind.value, found="no plugin offers one by default", remedy=remedy)

@@ -106,8 +106,8 @@ class File:
     @property
     def trainer(self) -> TrainerConfig:
         """The trainer's own. ConfigError where there is none of the name."""
-        entry = self.registry.default(Kind.TRAINER)
-        if "trainer" in self.settings or entry is None:
+        entry = None if "trainer" in self.settings else self.registry.default(Kind.TRAINER)
+        if entry is None:
             name = str(self.settings.get("trainer"))
             entry = self.registry.find(Kind.TRAINER, name, f"--config {self.path}: trainer")
         config = entry.config()
