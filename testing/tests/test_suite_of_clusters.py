@@ -172,6 +172,21 @@ class Silent(Wrapped):
                 await asyncio.Event().wait()
 
 
+class Unlimited(Wrapped):
+    class fault(FaultyActor):  # noqa: N801
+        def ask(self, method: str, *arguments: Any, limit_s: float) -> Any:
+            return self._actor.ask(method, *arguments, limit_s=60.0)
+
+
+class Bare(Wrapped):
+    class fault(FaultyActor):  # noqa: N801
+        def ask(self, method: str, *arguments: Any, limit_s: float) -> Any:
+            try:
+                return self._actor.ask(method, *arguments, limit_s=limit_s)
+            except CallFailed:
+                raise TimeoutError from None
+
+
 class Immortal(Wrapped):
     made: ClassVar[list[Actor]] = []
 
@@ -203,6 +218,7 @@ def ended() -> Iterator[None]:
 
 
 KILLED = "a killed actor is told to who waits and who comes"
+WITHIN = "an actor that asks another waits within its limit"
 
 
 @pytest.mark.usefixtures("ended")
@@ -231,6 +247,8 @@ KILLED = "a killed actor is told to who waits and who comes"
         (Silent, "an actor that ends is told", "no answer within"),
         (Silent, KILLED, "no answer within"),
         (Immortal, KILLED, "no answer within"),
+        (Unlimited, WITHIN, "an answer after the limit arrives as the answer False"),
+        (Bare, WITHIN, "an answer after the limit arrives as TimeoutError, not as CallFailed"),
         (Unready, "what is put arrives in several calls", "0 bytes of 10000000 arrive"),
         (Restless, "nothing is told while all is well", "`watch` ends with"),
         (Careless, "the end of a process of its own is told", "no answer within"),
@@ -241,6 +259,7 @@ def test_a_cluster_with_a_fault(
     cluster: type[ProcessCluster], missing: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])  # an actor imports the fault of another one
     part = Part(name="faulty", factory=f"{__name__}:{cluster.__name__}", config=ProcessesConfig())
     suite = Sound.with_values(part=part, limit_s=4.0)
     try:

@@ -7,7 +7,7 @@ import socket
 import threading
 from typing import Any, NoReturn
 
-from rlcore.api.cluster import ACTOR_THREADS, Actor
+from rlcore.api.cluster import ACTOR_THREADS, Actor, CallFailed
 from rlcore.api.errors import EngineError
 
 
@@ -32,6 +32,15 @@ class Counter:
         """As `add`, of another actor."""
         answer: int = other.ask("add", amount, limit_s=limit_s)
         return answer
+
+    def wait_elsewhere(self, other: Actor, wait_s: float, limit_s: float) -> str:
+        """As `wait(wait_s)` of another actor, asked within `limit_s`: the answer, or the error."""
+        try:
+            return f"the answer {other.ask('wait', wait_s, limit_s=limit_s)}"
+        except CallFailed as error:
+            return f"CallFailed: {error}"
+        except Exception as error:
+            return f"{type(error).__name__}, not as CallFailed"
 
     def record(self, number: int) -> list[int]:
         """The numbers of this and all calls before it."""

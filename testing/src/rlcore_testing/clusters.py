@@ -35,6 +35,8 @@ CALLS = 20
 QUIET_S = 1.5
 """How long `watch` is seen to find nothing."""
 STOPPED_S = 1.0
+ASKED_S = 0.3
+"""How long one actor waits for another that does not answer."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 T = TypeVar("T")
@@ -212,6 +214,15 @@ class ClusterConformance(Conformance):
             first, second = (self._start(cluster, (group, index), 100 * index) for index in range(2))
             assert self._answer(first, "add_elsewhere", second, 5, self.limit_s) == 105
             assert self._answer(second, "add", 0) == 105
+
+    def test_an_actor_that_asks_another_waits_within_its_limit(self) -> None:
+        """Else a trainer would wait for a critic that hangs."""
+        with self._connected() as cluster:
+            group = cluster.place(_bundles(2), "The counters")
+            first, second = (self._start(cluster, (group, index)) for index in range(2))
+            self._answer(second, "add", 1)
+            found = self._answer(first, "wait_elsewhere", second, self.limit_s / 2, ASKED_S)
+            assert found.startswith("CallFailed: "), f"an answer after the limit arrives as {found}"
 
     def test_what_is_put_arrives_in_several_calls(self) -> None:
         content = bytes(10_000_000)

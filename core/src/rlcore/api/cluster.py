@@ -32,7 +32,10 @@ class Actor(Protocol):
         ...
 
     def ask(self, method: str, *arguments: Any, limit_s: float) -> Any:
-        """Like `call`, for code in another actor that is not asynchronous."""
+        """Like `call`, for code in another actor that is not asynchronous.
+
+        Raises `CallFailed` where the answer takes over `limit_s`, too. The method itself goes on.
+        """
         ...
 
     def kill(self) -> None:

@@ -8,10 +8,11 @@ import secrets
 import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
-from rlcore import ActorThread, Bundle, ConfigError, Forked, ForkServer, watch_processes
+from rlcore import ActorThread, Bundle, CallFailed, ConfigError, Forked, ForkServer, watch_processes
 from rlcore_processes import actor_process
 from rlcore_processes.actor_process import Link, Pickled, listening
 from rlcore_processes.config import ProcessesConfig
@@ -49,7 +50,11 @@ class ProcessActor:
 
     def ask(self, method: str, *arguments: Any, limit_s: float) -> Any:
         """As `Actor.ask`."""
-        return self._link.call(method, arguments).result(limit_s)
+        answer = self._link.call(method, arguments)
+        wait([answer], limit_s)
+        if not answer.done():
+            raise CallFailed(f"did not answer within {limit_s:g} s.")
+        return answer.result()
 
     def kill(self) -> None:
         """As `Actor.kill`."""

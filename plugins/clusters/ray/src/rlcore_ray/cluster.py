@@ -77,10 +77,14 @@ class RayActor:
     def ask(self, method: str, *arguments: Any, limit_s: float) -> Any:
         """As `Actor.ask`."""
         import ray
+        import ray.exceptions
 
         reference = getattr(self.handle, method).remote(*arguments)
         with _told():
-            return ray.get(reference, timeout=limit_s)
+            try:
+                return ray.get(reference, timeout=limit_s)
+            except ray.exceptions.GetTimeoutError:
+                raise CallFailed(f"did not answer within {limit_s:g} s.") from None
 
     def kill(self) -> None:
         """As `Actor.kill`."""
