@@ -113,10 +113,12 @@ class RayCluster:
         handlers = {number: signal.getsignal(number) for number in _ENDING}
         enter = self._until_closed.enter_context
         folder = enter(_own_folder(remove)) if self._address is None else None
-        self._ray = enter(_connected(self._address, cpus, gpus, folder))
-        # Ray installs handlers of its own; those of the run end it cleanly.
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        try:
+            self._ray = enter(_connected(self._address, cpus, gpus, folder))
+        finally:
+            # Ray installs handlers of its own, also where it fails; those of the run end it cleanly.
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
         self.gpus = int(self._ray.cluster_resources().get("GPU", 0))
         self._own = _head_processes() if self._address is None else {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,22 +11,35 @@ from rlcore import Diagnosis
 
 LIMIT_S = 90.0
 START = """
-import sys, ray
-own = {"num_cpus": 1, "include_dashboard": False} if sys.argv[1] == "local" else {}
-ray.init(address=sys.argv[1], configure_logging=False, log_to_driver=False, **own)
-print(ray.__version__)
-ray.shutdown()
+import sys
+from rlcore import RlcoreError
+from rlcore_ray.cluster import RayCluster
+from rlcore_ray.config import RayConfig
+cluster = RayCluster(RayConfig(address=sys.argv[1] or None))
+try:
+    cluster.connect(cpus=1, gpus=0, remove=lambda folder: print(folder, flush=True))
+    import ray
+    print(ray.__version__)
+except RlcoreError as error:
+    sys.exit(str(error))
+finally:
+    cluster.close()
 """
-"""In a process of its own, since Ray may hang."""
+"""What a run does, with its token and its addresses; in a process of its own, since Ray may hang.
+
+It prints the folder of a Ray of its own, then the version.
+"""
 
 
 def diagnoses(address: str | None) -> Iterator[Diagnosis]:
     """Whether a Ray of the run's own starts, or the one at `address` answers."""
     remedy = "Runs of one machine work with `--cluster processes`; the last line of Ray says why it failed."
-    command = [sys.executable, "-c", START, address or "local"]
+    command = [sys.executable, "-c", START, address or ""]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    except subprocess.TimeoutExpired:
+    except subprocess.TimeoutExpired as error:
+        for folder in (error.stdout or b"").splitlines():  # its process could not remove it any more
+            shutil.rmtree(folder, ignore_errors=True)
         yield Diagnosis(what="start", found=f"takes more than {LIMIT_S:g} s", remedy=remedy)
         return
     if done.returncode:
