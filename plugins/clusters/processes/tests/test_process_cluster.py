@@ -1,7 +1,10 @@
 """Actors that are plain processes of this machine: their answers, their errors and their ends."""
 
+from __future__ import annotations
+
 import asyncio
 import os
+import pickle
 import socket
 import time
 from collections.abc import Iterator
@@ -18,6 +21,23 @@ from rlcore_processes.cluster import ProcessActor, ProcessCluster
 from rlcore_processes.config import ProcessesConfig
 
 LIMIT_S = 30.0
+
+
+class TwoWordsError(EngineError):
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first} {second}")
+
+
+class ReadableOnce:
+    """What only one process can read."""
+
+    def __init__(self, pid: int) -> None:
+        if pid != os.getpid():
+            raise ImportError("no such module here")
+        self._pid = pid
+
+    def __reduce__(self) -> tuple[type[ReadableOnce], tuple[int]]:
+        return ReadableOnce, (self._pid,)
 
 
 class Counter:
@@ -58,6 +78,18 @@ class Counter:
     def fail(self) -> None:
         """Another error."""
         raise ValueError("too odd")
+
+    def refuse_in_two_words(self) -> None:
+        """An error that pickle writes and cannot read."""
+        raise TwoWordsError("Much", "refused.")
+
+    def give_what_cannot_be_read(self) -> Any:
+        """An answer that pickle writes and cannot read elsewhere."""
+        return ReadableOnce(os.getpid())
+
+    def take(self, anything: Any) -> str:
+        """Its name."""
+        return type(anything).__name__
 
     def give_what_cannot_travel(self) -> Any:
         """An error of pickle's."""
@@ -136,6 +168,27 @@ async def test_errors_are_told(counter: ProcessActor, cluster: ProcessCluster) -
         await within(LIMIT_S, "It", unmade.call("add", 1))
     with pytest.raises(EngineError, match=r"^It cannot start below zero\.$"):
         await within(LIMIT_S, "It", unmade.call("add", 1))
+
+
+async def test_what_cannot_be_read_fails_its_call_alone(
+    counter: ProcessActor, cluster: ProcessCluster
+) -> None:
+    """The calls beside it and after it are answered."""
+    watching = asyncio.ensure_future(counter.call("watch", thread="watch"))
+    mine = ReadableOnce(os.getpid())
+    for call in (counter.call("take", mine), counter.call("take", cluster.put(mine))):
+        with pytest.raises(WorkerError, match=r"^It failed: ImportError: no such module here\.$"):
+            await within(LIMIT_S, "It", call)
+    said = r"^It gave an answer that cannot be read here: ImportError: no such module here\.$"
+    with pytest.raises(WorkerError, match=said):
+        await within(LIMIT_S, "It", counter.call("give_what_cannot_be_read"))
+    with pytest.raises(WorkerError, match=r"^It failed: TwoWordsError: Much refused\.$"):
+        await within(LIMIT_S, "It", counter.call("refuse_in_two_words"))
+    with pytest.raises((AttributeError, pickle.PicklingError)):
+        await counter.call("take", lambda: None)
+    assert await within(LIMIT_S, "It", counter.call("add", 1)) == 2
+    assert not watching.done()
+    watching.cancel()
 
 
 async def test_a_death_is_told_to_who_waits_and_who_comes(counter: ProcessActor) -> None:

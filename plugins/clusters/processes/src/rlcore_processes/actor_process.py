@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hmac
+import io
 import os
 import pickle
 import queue
@@ -69,14 +70,14 @@ class Link:
         """The answer; see `Actor.call`."""
         answer: Future[Any] = Future()
         answer.set_running_or_notify_cancel()  # the call can't be taken back
-        content = (method, thread, tuple(arguments))
         with self._lock:
             if self._gone is not None:
                 answer.set_exception(copy.copy(self._gone))
                 return answer
             self._number += 1
+            content = _message((self._number, method, thread), tuple(arguments))
             self._calls[self._number] = answer
-            self._send(pickle.dumps((self._number, *content), pickle.HIGHEST_PROTOCOL))
+            self._send(content)
         return answer
 
     def _send(self, content: bytes) -> None:
@@ -94,9 +95,10 @@ class Link:
         gone: Exception | None = None
         while True:
             try:
-                number, succeeded, value = pickle.loads(self._connection.recv_bytes())
+                content = self._connection.recv_bytes()
             except (EOFError, OSError):
                 break
+            number, succeeded, value = _answer_in(content)
             if number == _CONSTRUCTED:
                 gone = value
                 continue
@@ -126,7 +128,7 @@ def main(name: str, key: str, listener: int) -> int:
         cls, arguments = pickle.loads(owner.recv_bytes())
         actor = cls(*arguments)
     except Exception as error:
-        owner.send_bytes(_pickled(_CONSTRUCTED, False, _telling(error)))
+        owner.send_bytes(_message((_CONSTRUCTED, False), _telling(error)))
         return 1
     server = _Server(actor)
     threading.Thread(target=server.read, args=(owner, True), daemon=True).start()
@@ -177,22 +179,25 @@ class _Server:
                 if owns:
                     os._exit(0)
                 return
-            number, method, thread, arguments = pickle.loads(content)
-            answer = self._answering(connection, lock, number, method, arguments)
+            stream = io.BytesIO(content)
+            number, method, thread = pickle.load(stream)
+            answer = self._answering(connection, lock, number, method, stream)
             if thread is None:
                 self._main.put(answer)
             else:
                 self._threads[thread].submit(answer)
 
     def _answering(
-        self, connection: Connection, lock: threading.Lock, number: int, method: str, arguments: Sequence[Any]
+        self, connection: Connection, lock: threading.Lock, number: int, method: str, stream: io.BytesIO
     ) -> Callable[[], None]:
+        """`stream` has the arguments. If they cannot be read here, that call fails."""
+
         def answer() -> None:
             try:
-                given = [one.value() if isinstance(one, Pickled) else one for one in arguments]
-                content = _pickled(number, True, getattr(self._actor, method)(*given))
+                given = [one.value() if isinstance(one, Pickled) else one for one in pickle.load(stream)]
+                content = _message((number, True), getattr(self._actor, method)(*given))
             except Exception as error:
-                content = _pickled(number, False, _telling(error))
+                content = _message((number, False), _telling(error))
             try:
                 with lock:
                     connection.send_bytes(content)
@@ -202,14 +207,38 @@ class _Server:
         return answer
 
 
-def _pickled(number: int, succeeded: bool, value: Any) -> bytes:
-    return pickle.dumps((number, succeeded, value), pickle.HIGHEST_PROTOCOL)
+def _message(head: tuple[Any, ...], content: Any) -> bytes:
+    """Two pickles: `head` can be read in any process, also where `content` cannot."""
+    stream = io.BytesIO()
+    for part in (head, content):
+        pickle.dump(part, stream, pickle.HIGHEST_PROTOCOL)
+    return stream.getvalue()
+
+
+def _answer_in(message: bytes) -> tuple[int, bool, Any]:
+    """The number of the call, whether it succeeded, and its answer or error."""
+    stream = io.BytesIO(message)
+    number, succeeded = pickle.load(stream)
+    try:
+        return number, succeeded, pickle.load(stream)
+    except Exception as error:  # of any class: it runs code of the answer's class
+        told = CallFailed(f"gave an answer that cannot be read here: {type(error).__name__}: {error}.")
+        return number, False, told
 
 
 def _telling(error: Exception) -> Exception:
     """The error for the caller: rlcore's own unchanged; for any other, a text with its origin."""
-    if isinstance(error, RlcoreError):
+    if isinstance(error, RlcoreError) and _travels(error):
         return error
-    told = CallFailed(f"failed: {type(error).__name__}: {error}.")
+    told = CallFailed(f"failed: {type(error).__name__}: {str(error).removesuffix('.')}.")
     told.add_note("".join(traceback.format_exception(error)))
     return told
+
+
+def _travels(error: Exception) -> bool:
+    """Not so where its class takes other arguments than its text, for example."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return False
+    return True
