@@ -65,7 +65,7 @@ def circle(found: Mapping[str, set[str]]) -> str | None:
 
 
 def package(module: str) -> str:
-    """`rlcore.data.files` → `data`; a module beside the packages stands for itself."""
+    """`rlcore.data.urls` → `data`; a module beside the packages stands for itself."""
     return [*module.split("."), ""][1]
 
 

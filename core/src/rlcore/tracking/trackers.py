@@ -26,7 +26,7 @@ Event = Literal["start", "metrics", "evaluation", "rollout", "checkpoint", "end"
 
 
 class Trackers:
-    """Tells every tracker, and the screen, of each event, in order.
+    """Tells every tracker, and the display, of each event, in order.
 
     Essential trackers are called at once, and their errors are raised. The others are called in threads of
     their own.

@@ -16,9 +16,9 @@ Beyond SGLang:
   common, and each prompt is answered by a line as soon as its samples have ended: `{"index", "answers"}`, or
   `{"index", "error"}` where it is refused. So equal batches on an idle server give bit-equal answers. The
   same is had by pause_generation, posting all, and continue_generation.
-- `packed: true` gives tokens and log-probs, beside `return_logprob`, as `meta_info.output_packed` and
-  `meta_info.input_packed`: {ids, log_probs}, base64 of little-endian int32 and float64. There are neither
-  `output_ids` nor rows then.
+- `packed: true` gives tokens and log-probs, beside `return_logprob`, as `meta_info.output_packed` and, with
+  `logprob_start_len` of 0 or more, `meta_info.input_packed`: {ids, log_probs}, base64 of little-endian int32
+  and float64. There are neither `output_ids` nor rows then.
 - `sampling_seed` fixes a sample by (seed, index among `n`, prompt), whatever else is in the batch.
 
 `/update_weights_from_distributed` takes flattened buckets (`load_format` "flattened_bucket") alone.
