@@ -149,7 +149,7 @@ def test_the_policy_is_the_same_to_the_last_bit_and_the_layer_learns(paths: Path
     assert losses[-1] < 0.8 * losses[0]
 
 
-@pytest.mark.parametrize("tokens", [1000, 40, 1])
+@pytest.mark.parametrize("tokens", [40, 1])
 def test_micro_batches_change_nothing(paths: Paths, tokens: int) -> None:
     whole, divided = (run_ranks(_fit, 1, paths.mtp, TRAINED, 2, size)[0] for size in (1000, tokens))
     _assert_close(divided, whole)
