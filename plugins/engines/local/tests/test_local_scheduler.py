@@ -52,6 +52,19 @@ def test_equal_lists_begun_at_once_are_bit_equal(model_path: Callable[..., Path]
         assert both[0] == both[1], "bit-equal"
 
 
+def test_many_answers_are_handed_over_while_others_are_written(
+    model_path: Callable[..., Path], local: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = local(model_path("qwen3"), max_batch=100)
+    handed: list[list[str]] = []
+    monkeypatch.setattr(
+        engine.scheduler, "deliver", lambda found: handed.append([one.rid for one, _ in found])
+    )
+    engine.run([engine.sequence(str(number), [5, 6], max_new_tokens=1) for number in range(100)])
+    assert [len(rids) for rids in handed] == [64, 36]
+    assert sorted((rid for rids in handed for rid in rids), key=int) == [str(number) for number in range(100)]
+
+
 def test_a_stop_token_is_kept_in_the_ids(model_path: Callable[..., Path], local: Any) -> None:
     engine = local(model_path("qwen3"))
     free = engine.run([engine.sequence("free", [5, 6], **LONG)])["free"]["output_ids"]
