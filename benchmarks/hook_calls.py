@@ -18,7 +18,7 @@ from rlcore.api.types import Json, Prompt, Sample
 from rlcore.runtime.callbacks import Callbacks
 from rlcore.tracking.jsonl import Jsonl
 from rlcore.tracking.trackers import Trackers
-from rlcore_cli.display import TerminalDisplay
+from rlcore_testing.display import SilentDisplay
 
 KEYS, SAMPLES = 60, 256
 ROW: dict[str, Json] = {"step": 1, **{f"train/metric_{number}": number / 3 for number in range(KEYS)}}
@@ -33,13 +33,6 @@ class Counting(Tracker):
     def metrics(self, step: int, metrics: Mapping[str, Json]) -> None:
         """One more."""
         self.told += 1
-
-
-class Silent(TerminalDisplay):
-    """No screen: what a step shows is not measured here."""
-
-    def step(self, row: Mapping[str, Json]) -> None:
-        """Nothing."""
 
 
 def main() -> None:
@@ -65,7 +58,7 @@ def main() -> None:
 def _told(count: int, repeats: int) -> float:
     """Each tracker has taken what it was told before the next step begins."""
     counting = {f"t{number}": Counting() for number in range(count)}
-    trackers = _started(Trackers(counting, Silent(json=True, steps=1)), Path())
+    trackers = _started(Trackers(counting, SilentDisplay()), Path())
     told = 0
 
     def taken() -> None:
@@ -81,7 +74,7 @@ def _told(count: int, repeats: int) -> float:
 
 def _written(folder: Path, repeats: int) -> float:
     folder.mkdir(parents=True, exist_ok=True)
-    trackers = _started(Trackers({"jsonl": Jsonl(Config())}, Silent(json=True, steps=1)), folder)
+    trackers = _started(Trackers({"jsonl": Jsonl(Config())}, SilentDisplay()), folder)
     found = _median(lambda: _tell(trackers), repeats)
     trackers.end("completed")
     return found

@@ -86,11 +86,11 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
 
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     run_dir: Path = params["run_dir"] or Path("runs") / f"{stamp}-eval-{Path(chosen.model.name).name}"
-    with TerminalDisplay(json=params["as_json"], steps=0) as console:
-        console.phase(LOADING)
+    with TerminalDisplay(json=params["as_json"], steps=0) as display:
+        display.phase(LOADING)
         from rlcore.runtime.evaluate import evaluate
 
-        summary = evaluate(chosen, run_dir=run_dir, console=console)
+        summary = evaluate(chosen, run_dir=run_dir, display=display)
     if params["as_json"]:
         click.echo(summary.to_json())
     else:

@@ -114,12 +114,12 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
     from rlcore_cli.display import TerminalDisplay
 
     columns = COLUMNS if resolved.trains_on is TrainsOn.ROLLOUTS else RESPONSE_COLUMNS
-    with TerminalDisplay(json=params["as_json"], steps=resolved.run.steps, columns=columns) as console:
-        console.phase(LOADING)
+    with TerminalDisplay(json=params["as_json"], steps=resolved.run.steps, columns=columns) as display:
+        display.phase(LOADING)
         from rlcore.runtime.train import train
 
-        summary = train(resolved, run_dir=run_dir, resume=resume, console=console)
-        console.finish(summary)
+        summary = train(resolved, run_dir=run_dir, resume=resume, display=display)
+        display.finish(summary)
     if summary.exit_reason in ("interrupted", "terminated"):
         click.echo(_kept(run_dir), err=params["as_json"])
     if summary.exit_reason == "interrupted":

@@ -21,7 +21,7 @@ from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.state import RunState
 from rlcore.runtime.worker import UpdateResult
 from rlcore.tracking.trackers import Trackers
-from rlcore_cli.display import TerminalDisplay
+from rlcore_testing.display import SilentDisplay
 
 LIMIT_S = 60.0
 STEPS = 2
@@ -144,7 +144,7 @@ def test_trainer_and_engines_take_turns(
     diary: Any = Diary()
     state = RunState(step=0, version=0, producer={}, model={})
     parts = dict.fromkeys(("producer", "trainer", "engines", "stop"), diary)
-    trackers = Trackers({}, TerminalDisplay(json=True, steps=STEPS))
+    trackers = Trackers({}, SilentDisplay())
     run = replace(prepared, resolved=replace(prepared.resolved, run=prepared.resolved.run.but(sleep=sleep)))
     loop = Loop(prepared=run, state=state, trackers=trackers, **parts)
     assert asyncio.run(asyncio.wait_for(loop.run(), LIMIT_S)) == "completed"

@@ -15,7 +15,7 @@ from rlcore.runtime.prepare import prepare
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.state import RunState
 from rlcore.tracking.trackers import Trackers
-from rlcore_cli.display import TerminalDisplay
+from rlcore_testing.display import SilentDisplay
 
 VERSION = 4
 
@@ -68,7 +68,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 def publish(prepared: Prepared, **parts: Any) -> None:
     state = RunState(step=VERSION, version=VERSION, producer={}, model={})
     nobody: Any = None
-    trackers = Trackers({}, TerminalDisplay(json=True, steps=1))
+    trackers = Trackers({}, SilentDisplay())
     loop = Loop(prepared=prepared, trackers=trackers, stop=nobody, state=state, **parts)
     asyncio.run(loop.publish())
 

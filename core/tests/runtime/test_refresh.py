@@ -15,7 +15,7 @@ from rlcore.runtime.prepare import prepare
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.state import RunState
 from rlcore.tracking.trackers import Trackers
-from rlcore_cli.display import TerminalDisplay
+from rlcore_testing.display import SilentDisplay
 
 STEPS = 7
 LIMIT = 60.0
@@ -84,7 +84,7 @@ def test_the_steps_of_a_refresh(folder: Path, every: int, steps: list[int]) -> N
             Trainer(),
             {
                 "producer": Producer(),
-                "trackers": Trackers({}, TerminalDisplay(json=True, steps=STEPS)),
+                "trackers": Trackers({}, SilentDisplay()),
                 "stop": Stop(),
             },
         )

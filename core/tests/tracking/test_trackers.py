@@ -16,7 +16,7 @@ from rlcore.tracking import trackers as module
 from rlcore.tracking.jsonl import Jsonl
 from rlcore.tracking.metrics import read_metrics
 from rlcore.tracking.trackers import Trackers
-from rlcore_cli.display import TerminalDisplay
+from rlcore_testing.display import SilentDisplay
 
 LIMIT = 20.0
 
@@ -27,7 +27,7 @@ def info(folder: Path = Path("/nowhere")) -> RunInfo:
 
 def run(*steps: int, folder: Path = Path("/nowhere"), **found: Tracker) -> None:
     """A run of these steps that is told to its end."""
-    told = Trackers(found, TerminalDisplay(json=True, steps=9))
+    told = Trackers(found, SilentDisplay())
     told.start(info(folder))
     for step in steps:
         told.metrics({"step": step})
@@ -66,7 +66,7 @@ class Diary(Tracker):
 
 def test_every_event_arrives_in_order_and_in_one_thread() -> None:
     diary = Diary()
-    told = Trackers({"diary": diary}, TerminalDisplay(json=True, steps=1))
+    told = Trackers({"diary": diary}, SilentDisplay())
     told.start(info())
     told.evaluation(0, {"easy": []})
     row = {"step": 1, "train/loss": 0.5}
@@ -146,7 +146,7 @@ def test_one_that_lags_loses_what_it_is_too_late_for_but_never_the_end(
 ) -> None:
     monkeypatch.setattr(module, "WAITING", 3)
     slow = Hanging()
-    told = Trackers({"slow": slow}, TerminalDisplay(json=True, steps=1))
+    told = Trackers({"slow": slow}, SilentDisplay())
     told.start(info())
     for step in range(1, 20):
         told.metrics({"step": step})
@@ -167,7 +167,7 @@ class Vital(Diary):
 
 def test_an_essential_one_is_told_at_once_and_its_error_ends_the_run() -> None:
     vital = Vital()
-    told = Trackers({"vital": vital}, TerminalDisplay(json=True, steps=1))
+    told = Trackers({"vital": vital}, SilentDisplay())
     told.start(info())
     assert vital.threads == {threading.get_ident()}
     with pytest.raises(CheckpointError, match="the disk is full"):
@@ -178,14 +178,14 @@ def test_an_essential_one_is_told_at_once_and_its_error_ends_the_run() -> None:
 
 def test_a_run_whose_essential_tracker_cannot_start_has_no_end_to_tell(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    told = Trackers({"jsonl": Jsonl(Config())}, TerminalDisplay(json=True, steps=1))
+    told = Trackers({"jsonl": Jsonl(Config())}, SilentDisplay())
     with pytest.raises(CheckpointError, match="could not be written"):
         told.start(info(tmp_path / "file"))
     told.end("failed")
 
 
 def test_jsonl_has_written_a_row_when_the_call_returns(tmp_path: Path) -> None:
-    told = Trackers({"jsonl": Jsonl(Config())}, TerminalDisplay(json=True, steps=1))
+    told = Trackers({"jsonl": Jsonl(Config())}, SilentDisplay())
     told.start(info(tmp_path))
     told.metrics({"step": 1, "train/loss": 0.25})
     assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 1, "train/loss": 0.25}]

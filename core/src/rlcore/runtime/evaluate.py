@@ -49,7 +49,7 @@ class EvalSummary:
         return json.dumps(asdict(self))
 
 
-def evaluate(chosen: Inference, *, run_dir: Path, console: Display) -> EvalSummary:
+def evaluate(chosen: Inference, *, run_dir: Path, display: Display) -> EvalSummary:
     """Answer and judge every set, with the weights of the model's directory.
 
     Raises `UserError` before any process is started, `RunError` afterwards; everything that was started is
@@ -61,11 +61,11 @@ def evaluate(chosen: Inference, *, run_dir: Path, console: Display) -> EvalSumma
         opened(chosen.cluster, (chosen.engine,)) as (cluster, reaper),
         run_folder(run_dir, resume=False) as folder,
     ):
-        console.phase("Checking the model, the data and the parts")
+        display.phase("Checking the model, the data and the parts")
         served = prepare_served(chosen, folder.resolve())
-        console.phase(f"Connecting to the cluster {chosen.cluster.name}")
+        display.phase(f"Connecting to the cluster {chosen.cluster.name}")
         connect(cluster, reaper, cpus=cpus_of(served_bundles(served)))
-        results = asyncio.run(_evaluate(served, cluster, reaper, console))
+        results = asyncio.run(_evaluate(served, cluster, reaper, display))
         file = folder / SAMPLES / FILE
         write_samples(file, {name: result.samples for name, result in results.items()})
     return EvalSummary(
@@ -78,14 +78,14 @@ def evaluate(chosen: Inference, *, run_dir: Path, console: Display) -> EvalSumma
 
 
 async def _evaluate(
-    served: Served, cluster: Cluster, reaper: Reaper, console: Display
+    served: Served, cluster: Cluster, reaper: Reaper, display: Display
 ) -> dict[str, EvalResult]:
     from rlcore.engines.client import together
 
     chosen = served.resolved
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(scratch(reaper))
-        console.phase("Starting the engines")
+        display.phase("Starting the engines")
         placement = place_engines(cluster, served)
         engines = EngineGroup(cluster, placement.engines, served, reaper)
         stack.push_async_callback(engines.stop)
@@ -104,7 +104,7 @@ async def _evaluate(
         stack.push_async_callback(generators.stop)
         sets = await evaluations(chosen, evals, [], generators, stack, served.model.path)
         await together([engines.start(), frozen.start(), generators.start()])
-        console.phase(f"Evaluating {', '.join(one.name for one in sets)}")
+        display.phase(f"Evaluating {', '.join(one.name for one in sets)}")
         encoder: PromptTokenizer = served.encoder
         evaluator = Evaluator(run=chosen.run, encoder=encoder, clients=engines.clients, sets=sets)
         version = await engines.clients[0].weight_version()

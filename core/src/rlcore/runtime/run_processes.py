@@ -63,7 +63,7 @@ class RunProcesses:
     cluster: Cluster
     reaper: Reaper
     placement: Placement
-    console: Display
+    display: Display
     generators: RolloutWorkers = field(init=False)
     steps: int = field(init=False)
     scores: Mapping[str, float] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class RunProcesses:
                 await asyncio.wait({main, interrupted}, return_when=asyncio.FIRST_COMPLETED)
                 if main.done():
                     return main.result()
-                self.console.phase(STOPPING)
+                self.display.phase(STOPPING)
                 main.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await main
@@ -92,7 +92,7 @@ class RunProcesses:
         prepared, placement, resolved = self.prepared, self.placement, self.prepared.resolved
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(scratch(self.reaper))
-            self.console.phase("Starting the engines and the train workers")
+            self.display.phase("Starting the engines and the train workers")
             sources = sources_of(placement, prepared)
             engines = EngineGroup(self.cluster, placement.engines, prepared, self.reaper, sources)
             stack.push_async_callback(engines.stop)
@@ -201,7 +201,7 @@ class RunProcesses:
             await awaitable
             left.remove(name)
             if left:
-                self.console.phase(f"Waiting for {' and '.join(left)}")
+                self.display.phase(f"Waiting for {' and '.join(left)}")
 
         await _all_or_first_error(*(start(name, one) for name, one in starting.items()))
 
@@ -214,7 +214,7 @@ class RunProcesses:
             producer=producer,
             engines=engines,
             trace=trace,
-            trackers=Trackers(self.prepared.trackers, self.console),
+            trackers=Trackers(self.prepared.trackers, self.display),
             stop=stop,
             state=self.state,
         )
@@ -230,7 +230,7 @@ class RunProcesses:
         prepared, state = self.prepared, self.state
         resolved, callbacks = prepared.resolved, Callbacks(prepared.callbacks)
         if prepared.resume_from is not None:
-            self.console.phase("Loading the checkpoint")
+            self.display.phase("Loading the checkpoint")
             await trainer.load(prepared.resume_from, saved_roles(resolved))
             producer.load(state.producer)
             callbacks.load(state.callbacks)
@@ -239,14 +239,14 @@ class RunProcesses:
             producer=producer,
             trainer=trainer,
             engines=engines,
-            trackers=Trackers(prepared.trackers, self.console),
+            trackers=Trackers(prepared.trackers, self.display),
             callbacks=callbacks,
             trace=trace,
             stop=stop,
             state=state,
         )
         if producer.samples:
-            self.console.phase("Publishing the first weights")
+            self.display.phase("Publishing the first weights")
             await loop.publish()
         return loop
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rlcore.tracking.display import Display
 
 
-def train(resolved: Resolved, *, run_dir: Path, resume: Path | None, console: Display) -> Summary:
+def train(resolved: Resolved, *, run_dir: Path, resume: Path | None, display: Display) -> Summary:
     """Run it, in the main thread.
 
     `resume`: the run folder (then `run_dir` is the same) whose newest checkpoint goes on, if there is one.
@@ -36,22 +36,22 @@ def train(resolved: Resolved, *, run_dir: Path, resume: Path | None, console: Di
     """
     begin = time.monotonic()
     parts = (resolved.trainer, resolved.engine)
-    with signals_raise(), opened(resolved.cluster, parts) as (cluster, reaper), _told(console):
+    with signals_raise(), opened(resolved.cluster, parts) as (cluster, reaper), _told(display):
         with run_folder(run_dir, resume is not None) as folder:
-            console.phase("Checking the model, the data and the parts")
+            display.phase("Checking the model, the data and the parts")
             checkpoint, note = newest_checkpoint(folder) if resume is not None else (None, None)
             if note:
-                console.note(note)
+                display.note(note)
             prepared = prepare(resolved, folder.resolve(), checkpoint)
-            console.expect(prepared.last_step)
+            display.expect(prepared.last_step)
             if note := resolved.trainer.config.left_out(resolved.trainer_fields, prepared.hf_config):
-                console.note(note)
+                display.note(note)
             state = first_state(prepared) if checkpoint is None else resumed_state(prepared, checkpoint)
             provenance = Provenance.of(resolved)
             if checkpoint is not None and (note := compared(provenance, folder, state.step)):
-                console.note(note)
+                display.note(note)
             write_settings(folder, resolved, provenance, state.step)
-            console.phase(f"Connecting to the cluster {resolved.cluster.name}")
+            display.phase(f"Connecting to the cluster {resolved.cluster.name}")
             connect(cluster, reaper, cpus=cpus_of(bundles_of(prepared)))
             placement = place(cluster, prepared)
         session = RunProcesses(
@@ -60,7 +60,7 @@ def train(resolved: Resolved, *, run_dir: Path, resume: Path | None, console: Di
             cluster=cluster,
             reaper=reaper,
             placement=placement,
-            console=console,
+            display=display,
         )
 
         def summary(reason: str) -> Summary:
@@ -76,10 +76,10 @@ def train(resolved: Resolved, *, run_dir: Path, resume: Path | None, console: Di
 
 
 @contextlib.contextmanager
-def _told(console: Display) -> Iterator[None]:
+def _told(display: Display) -> Iterator[None]:
     """Tell at once that the run ends, since that takes a while."""
     try:
         yield
     except (KeyboardInterrupt, Terminated):
-        console.phase(STOPPING)
+        display.phase(STOPPING)
         raise

@@ -12,10 +12,10 @@ from rlcore.api.tracker import RunInfo
 from rlcore.api.types import Prompt, Sample, Score
 from rlcore.plugins.registry import check
 from rlcore.tracking.trackers import Trackers
-from rlcore_cli.display import TerminalDisplay
 from rlcore_mlflow import plugin
 from rlcore_mlflow.config import MlflowConfig
 from rlcore_mlflow.tracker import Mlflow
+from rlcore_testing.display import SilentDisplay
 
 SAMPLE = Sample(
     prompt=Prompt(prompt_id="p", text="12", label="21"),
@@ -30,7 +30,7 @@ SAMPLE = Sample(
 
 def track(folder: Path, step: int, reason: str = "completed") -> None:
     config = MlflowConfig(experiment="copying", samples=1)
-    trackers = Trackers({"mlflow": Mlflow(config)}, TerminalDisplay(json=True, steps=9))
+    trackers = Trackers({"mlflow": Mlflow(config)}, SilentDisplay())
     settings = {"lr": 0.5, **{f"setting_{number}": number for number in range(150)}}
     trackers.start(RunInfo(folder=folder, settings=settings, plugins={"grpo": "0.1.0"}, step=step))
     trackers.metrics({"step": step + 1, "train/loss": 0.25, "eval/easy/avg@8": 0.75, "note": "x"})

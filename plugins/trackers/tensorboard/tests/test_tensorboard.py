@@ -14,10 +14,10 @@ from rlcore.api.tracker import RunInfo
 from rlcore.api.types import Prompt, Sample, Score
 from rlcore.plugins.registry import check
 from rlcore.tracking.trackers import Trackers
-from rlcore_cli.display import TerminalDisplay
 from rlcore_tensorboard import plugin
 from rlcore_tensorboard.config import TensorboardConfig
 from rlcore_tensorboard.tracker import Tensorboard
+from rlcore_testing.display import SilentDisplay
 
 SAMPLE = Sample(
     prompt=Prompt(prompt_id="p", text="12", label="21"),
@@ -32,9 +32,7 @@ SAMPLE = Sample(
 
 def track(folder: Path, *rows: dict[str, Any], step: int = 0, **config: Any) -> None:
     """A run that writes `rows`, and one answer after each."""
-    trackers = Trackers(
-        {"tensorboard": Tensorboard(TensorboardConfig(**config))}, TerminalDisplay(json=True, steps=9)
-    )
+    trackers = Trackers({"tensorboard": Tensorboard(TensorboardConfig(**config))}, SilentDisplay())
     trackers.start(RunInfo(folder=folder, settings={"lr": 0.5}, plugins={}, step=step))
     for row in rows:
         trackers.metrics(row)
@@ -88,9 +86,7 @@ def test_numbers_are_scalars_and_settings_and_answers_are_texts(tmp_path: Path) 
 
 
 def test_rewards_and_lengths_are_histograms_and_saved_rollouts_texts(tmp_path: Path) -> None:
-    trackers = Trackers(
-        {"tensorboard": Tensorboard(TensorboardConfig())}, TerminalDisplay(json=True, steps=9)
-    )
+    trackers = Trackers({"tensorboard": Tensorboard(TensorboardConfig())}, SilentDisplay())
     trackers.start(RunInfo(folder=tmp_path, settings={}, plugins={}, step=0))
     good = SAMPLE.but(response_ids=(1, 2, 3), score=Score(value=1.0))
     trackers.rollout(1, [SAMPLE, good, good])

@@ -21,7 +21,7 @@ RUN = """
 import sys
 from pathlib import Path
 from rlcore import RunInfo
-from rlcore_cli.display import TerminalDisplay
+from rlcore_testing.display import SilentDisplay
 from rlcore.tracking.trackers import Trackers
 from rlcore.api.types import Prompt, Sample, Score
 from rlcore_wandb.config import WandbConfig
@@ -33,7 +33,7 @@ sample = Sample(
     prompt=prompt, prompt_ids=(1, 2), group_id=0, index=0, rollout_id="r", text="2<1>", score=Score(value=0.5)
 )
 config = WandbConfig(mode="offline", project="copying", tags=("first",), samples=1)
-trackers = Trackers({"wandb": Wandb(config)}, TerminalDisplay(json=True, steps=9))
+trackers = Trackers({"wandb": Wandb(config)}, SilentDisplay())
 trackers.start(RunInfo(folder=folder, settings={"lr": 0.5}, plugins={"grpo": "0.1.0"}, step=step))
 trackers.metrics({"step": step + 1, "train/loss": 0.25, "note": "x"})
 trackers.evaluation(step + 1, {"easy": [sample, sample]})
