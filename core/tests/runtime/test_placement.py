@@ -304,6 +304,7 @@ async def test_each_process_sees_its_own_gpus(
     run = on_gpus(prepared, {"ranks": 8, "engines": 2})
     run = replace(run, resolved=replace(run.resolved, engine=part))
     with opened(run.resolved.cluster, ()) as (cluster, reaper):
+        reaper.start()
         cluster.connect(cpus=cpus_of(bundles_of(run)), gpus=8, remove=reaper.remove)
         placement = place(cluster, run)
         workers = [
