@@ -14,7 +14,7 @@ from command import SMALL, Run, rows
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("algorithms/grpo", "generators/single_turn", "models/qwen", "rewards/text")
-KEPT = ("engines", "trainers")
+KEPT = ("clusters", "engines", "sources", "trainers")
 """Kinds of which a run needs one, and of which none is copied."""
 OURS, THEIRS = "rlcore", "acme"
 RECORD_NAME = re.compile(r'\bname="(\w+)"')
