@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
 import secrets
@@ -237,7 +236,7 @@ def _connected(address: str | None, cpus: int, gpus: int, folder: Path | None) -
         # Without a token, every user of the machine could run code here.
         os.environ.setdefault(_AUTH_MODE, "token")
         if not any(name in os.environ for name in _TOKENS):
-            os.environ["RAY_AUTH_TOKEN"] = _own_token()
+            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     else:
         _show_token(address)
 
@@ -262,12 +261,6 @@ def _connected(address: str | None, cpus: int, gpus: int, folder: Path | None) -
         yield ray
     finally:
         ray.shutdown()
-
-
-@functools.cache
-def _own_token() -> str:
-    """For all clusters that this process starts: Ray reads the variable once in a process's life."""
-    return secrets.token_hex(32)
 
 
 def _show_token(address: str) -> None:
