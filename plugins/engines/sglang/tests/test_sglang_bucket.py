@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import pickle
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,22 +39,17 @@ def tensors() -> dict[str, torch.Tensor]:
 
 
 def test_a_payload_is_sglangs_pickle_and_nothing_else(tmp_path: Path) -> None:
-    @dataclass
-    class Metadata:
-        name: str
-        shape: torch.Size
-        dtype: torch.dtype
-        start_idx: int
-        end_idx: int
-        numel: int
-
     named: set[tuple[str, str]] = set()
 
     class Reader(pickle.Unpickler):
         def find_class(self, module_name: str, global_name: str, /) -> Any:
             named.add((module_name, global_name))
             is_ours = (module_name, global_name) == sglang_bucket.SGLANG_CLASS
-            return Metadata if is_ours else super().find_class(module_name, global_name)
+            return (
+                sglang_bucket.FlattenedTensorMetadata
+                if is_ours
+                else super().find_class(module_name, global_name)
+            )
 
     publisher = TensorPublisher(root=tmp_path, dtype="fp32", bucket_bytes=64)
     found: dict[str, torch.Tensor] = {}
@@ -63,7 +57,7 @@ def test_a_payload_is_sglangs_pickle_and_nothing_else(tmp_path: Path) -> None:
     for piece in sent:
         bucket = Reader(io.BytesIO(piece.content)).load()
         for meta in bucket["metadata"]:
-            assert isinstance(meta, Metadata)
+            assert isinstance(meta, sglang_bucket.FlattenedTensorMetadata)
             flat = bucket["flattened_tensor"][meta.start_idx : meta.end_idx]
             found[meta.name] = flat.view(meta.dtype).reshape(meta.shape)
     assert [piece.is_last for piece in sent] == [False, True]

@@ -14,7 +14,7 @@ from torch.multiprocessing import reductions
 from rlcore import EngineError
 from rlcore_sglang.bucket import Call, RebuildCudaTensor
 
-_DEVICE = 6
+DEVICE_PLACE = 6
 """The place of the device among the arguments of torch's `rebuild_cuda_tensor`."""
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -84,4 +84,4 @@ def _cuda_handle(flat: Tensor) -> Call:
     torch.cuda.current_stream(flat.device).synchronize()
     _, arguments = reductions.reduce_tensor(flat)
     uuid = str(torch.cuda.get_device_properties(flat.device).uuid)
-    return Call(RebuildCudaTensor, (*arguments[:_DEVICE], uuid, *arguments[_DEVICE + 1 :]))
+    return Call(RebuildCudaTensor, (*arguments[:DEVICE_PLACE], uuid, *arguments[DEVICE_PLACE + 1 :]))

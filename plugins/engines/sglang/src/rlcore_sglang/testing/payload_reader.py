@@ -9,14 +9,14 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.multiprocessing import reductions
 
 from rlcore import checksum
-from rlcore_sglang.bucket import SGLANG_CLASS, SGLANG_REBUILD
+from rlcore_sglang.bucket import SGLANG_CLASS, SGLANG_REBUILD, FlattenedTensorMetadata
+from rlcore_sglang.shared_bucket import DEVICE_PLACE
 
 ALLOWED = {
     ("torch", "Size"),
@@ -30,32 +30,19 @@ ALLOWED = {
     ("torch.multiprocessing.reductions", "rebuild_storage_filename"),
 }
 """Of the names that SGLang 0.5.23 allows, those that a payload by handle needs beside SGLang's own."""
-_DEVICE = 6
-
-
-@dataclass
-class Metadata:
-    """SGLang's `FlattenedTensorMetadata`."""
-
-    name: str
-    shape: torch.Size
-    dtype: torch.dtype
-    start_idx: int
-    end_idx: int
-    numel: int
 
 
 def rebuild_cuda_tensor(*arguments: Any) -> torch.Tensor:
     """SGLang's `_rebuild_cuda_tensor_modified`: the device is given by its UUID."""
     uuids = [str(torch.cuda.get_device_properties(one).uuid) for one in range(torch.cuda.device_count())]
-    device = uuids.index(arguments[_DEVICE])
+    device = uuids.index(arguments[DEVICE_PLACE])
     rebuild: Callable[..., torch.Tensor] = reductions.rebuild_cuda_tensor
-    return rebuild(*arguments[:_DEVICE], device, *arguments[_DEVICE + 1 :])
+    return rebuild(*arguments[:DEVICE_PLACE], device, *arguments[DEVICE_PLACE + 1 :])
 
 
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        own = {SGLANG_CLASS: Metadata, SGLANG_REBUILD: rebuild_cuda_tensor}
+        own = {SGLANG_CLASS: FlattenedTensorMetadata, SGLANG_REBUILD: rebuild_cuda_tensor}
         if (module, name) in own:
             return own[module, name]
         assert (module, name) in ALLOWED, f"{module}.{name} is not allowed"
