@@ -1,19 +1,30 @@
-"""The contract of clusters, in a process of its own: Ray reads its settings once in a process's life.
+"""`ray` keeps the contract of clusters, whoever has imported Ray before."""
 
-Another test may have imported it here before, without the token that a cluster of the run's own asks for.
-"""
+import ipaddress
 
-import subprocess
-import sys
-from pathlib import Path
-
+import psutil
 import pytest
+import ray  # noqa: F401  before a run sets what Ray reads at its import
+
+from rlcore import Cluster, Part
+from rlcore_ray.config import RayConfig
+from rlcore_testing.clusters import ClusterConformance
 
 
 @pytest.mark.timeout(600)
-def test_ray_keeps_the_contract_of_clusters() -> None:
-    suite = Path(__file__).with_name("ray_conformance.py")
-    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", str(suite)]
-    done = subprocess.run(argv, cwd=suite.parent, capture_output=True, text=True, timeout=580)
-    assert done.returncode == 0, done.stdout[-4000:]
-    assert " passed" in done.stdout
+class TestRay(ClusterConformance):
+    part = Part(name="ray", factory="rlcore_ray.cluster:RayCluster", config=RayConfig())
+
+    def own_processes(self, cluster: Cluster) -> list[int]:
+        return [child.pid for child in psutil.Process().children() if child.name() == "raylet"]
+
+    def test_it_listens_on_the_loopback_alone(self) -> None:
+        with self._connected():
+            addresses = {
+                connection.laddr.ip.removeprefix("::ffff:")
+                for process in psutil.Process().children(recursive=True)
+                for connection in process.net_connections("inet")
+                if connection.status == psutil.CONN_LISTEN
+            }
+        assert addresses
+        assert all(ipaddress.ip_address(address).is_loopback for address in addresses), addresses

@@ -45,8 +45,8 @@ _ENVIRONMENT = {
     # Logs of a local cluster are of no use after the run, and event files slow its start.
     "RAY_enable_metrics_collection": "0",
 }
-_LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""Else Ray replaces the address of the loopback by one that other hosts can reach."""
+_OTHER_HOSTS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Unless it is 0, Ray replaces the address of the loopback by one that other hosts can reach."""
 _MAX_SOCKET_PATH = 107
 _SOCKET = "r/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
 """The longest path below the folder that Ray is given, as an example."""
@@ -232,7 +232,7 @@ def _own_folder(remove: Callable[[Path], None]) -> Iterator[Path]:
 def _connected(address: str | None, cpus: int, gpus: int, folder: Path | None) -> Iterator[Any]:
     """Connect to Ray. `folder`: where a local cluster keeps its files."""
     if address is None:
-        os.environ |= _LOOPBACK_ONLY  # read when Ray is imported
+        os.environ[_OTHER_HOSTS] = "0"
         # Without a token, every user of the machine could run code here.
         os.environ.setdefault(_AUTH_MODE, "token")
         if not any(name in os.environ for name in _TOKENS):
@@ -242,6 +242,7 @@ def _connected(address: str | None, cpus: int, gpus: int, folder: Path | None) -
 
     import ray
 
+    _read_environment()
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address is None:
         options |= {
@@ -261,6 +262,21 @@ def _connected(address: str | None, cpus: int, gpus: int, folder: Path | None) -
         yield ray
     finally:
         ray.shutdown()
+
+
+def _read_environment() -> None:
+    """Have Ray read what is set for it again: this process may have imported it before.
+
+    It would start without a token, and reachable from other hosts. Nothing public does it; Ray's own tests do
+    the same.
+    """
+    from ray import _raylet
+    from ray._private import ray_constants
+
+    native: Any = _raylet  # compiled, and without types
+    native.Config.initialize("")
+    native.AuthenticationTokenLoader.instance().reset_cache()
+    ray_constants.ENABLE_RAY_CLUSTER = os.environ.get(_OTHER_HOSTS) != "0"
 
 
 def _show_token(address: str) -> None:
