@@ -167,16 +167,14 @@ def test_ranks_are_wherever_there_is_room(
     env: dict[str, str], run: Run, tmp_path: Path, here: int, there: int, flags: tuple[str, ...]
 ) -> None:
     folder = tmp_path / "run"
-    others = {*Path("/dev/shm").glob("rlcore-weights-*")}
     small = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", "2", *PATIENT, *flags)
     with _hosts(env, tmp_path, here, there) as address:
-        run(*small, "--cluster.address", address, "--run-dir", str(folder), env=env, limit=2 * LIMIT_S)
+        command = run(
+            *small, "--cluster.address", address, "--run-dir", str(folder), env=env, limit=2 * LIMIT_S
+        )
     assert [row["weight_version"] for row in rows(folder)[1:]] == [0, 1]
     assert all(row["train/kl_engine_max"] < 1e-4 and not row["engine/replaced"] for row in rows(folder)[1:])
-    left = {*Path("/dev/shm").glob("rlcore-weights-*")} - others
-    wait_for(
-        lambda: not any(path.exists() for path in left)
-    )  # tests beside this one have such folders for a while
+    wait_for(lambda: not [*Path("/dev/shm").glob(f"rlcore-weights-{command.process.pid}-*")])
 
 
 @pytest.mark.timeout(900)

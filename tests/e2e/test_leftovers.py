@@ -53,9 +53,9 @@ ENDS = {
 }
 
 
-def _in_memory() -> set[str]:
-    """The published weights, of other runs as well."""
-    return {path.name for path in Path("/dev/shm").glob("rlcore-*")}
+def _in_memory(command: Command) -> list[Path]:
+    """The published weights of its run."""
+    return list(Path("/dev/shm").glob(f"rlcore-*-{command.process.pid}-*"))
 
 
 def _files(temporary: Path) -> list[str]:
@@ -73,7 +73,6 @@ def test_nothing_is_left_of_a_run_that_ended(start: Start, tmp_path: Path, end: 
     ending, code = ENDS[end]
     temporary, folder = tmp_path / "t", tmp_path / "run"
     temporary.mkdir()
-    others = _in_memory()
     steps = "20" if ending is None else "500"
     where = ("--cluster", "processes") if not ray else ()
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who runs the tests may ignore it
@@ -87,9 +86,8 @@ def test_nothing_is_left_of_a_run_that_ended(start: Start, tmp_path: Path, end: 
         signal.signal(signal.SIGHUP, before)
     wait_for(lambda: (folder / "metrics.jsonl").is_file(), alive=command)
     processes = command.descendants()
-    shared = _in_memory() - others
     assert _files(temporary), "the run has files there while it lasts"
-    assert shared
+    assert _in_memory(command)
     if ending is not None:
         ending(command, processes, folder)
     assert command.wait(90) == code, command.stderr
@@ -97,4 +95,4 @@ def test_nothing_is_left_of_a_run_that_ended(start: Start, tmp_path: Path, end: 
         assert "interrupted: step" in command.out.read_text()
     gone(processes)
     wait_for(lambda: not _files(temporary), limit=30)
-    wait_for(lambda: not shared & _in_memory(), limit=150)  # some may be of a run in a test beside this one
+    wait_for(lambda: not _in_memory(command), limit=30)

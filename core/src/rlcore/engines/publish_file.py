@@ -57,10 +57,10 @@ class WeightsLocation:
 
 
 def shared_dir(name: str, need: int) -> Path:
-    """A new private folder for `need` bytes: in memory where that has room."""
+    """A new private folder for `need` bytes: in memory where that has room. Its name says whose it is."""
     memory = Path("/dev/shm")
     has_room = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > need
-    return Path(tempfile.mkdtemp(prefix=f"rlcore-{name}-", dir=memory if has_room else None))
+    return Path(tempfile.mkdtemp(prefix=f"rlcore-{name}-{os.getpid()}-", dir=memory if has_room else None))
 
 
 def write_version(
