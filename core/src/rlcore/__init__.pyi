@@ -311,7 +311,7 @@ from .config.toml import (
     dump_settings as dump_settings,
     read_settings as read_settings,
 )
-from .config_facts import (
+from .config_experts import (
     EXPERT_FIELDS as EXPERT_FIELDS,
     expert_count as expert_count,
 )

@@ -24,7 +24,7 @@ from rlcore.runtime.placement import (
     Placement,
     bundles_of,
     check_frozen,
-    check_ways,
+    check_publication,
     cpus_of,
     place,
     senders,
@@ -84,10 +84,10 @@ def test_weights_can_follow(
     )
     resolved = run_of("grpo", flags)
     if said is None:
-        check_ways(cast("Cluster", Two()), placement, resolved)
+        check_publication(cast("Cluster", Two()), placement, resolved)
         return
     with pytest.raises(ConfigError, match=said):
-        check_ways(cast("Cluster", Two()), placement, resolved)
+        check_publication(cast("Cluster", Two()), placement, resolved)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from .blocking import (
     call_in_thread as call_in_thread,
+    favor_event_loop as favor_event_loop,
 )
 from .config_facts import (
     decoder_facts as decoder_facts,
@@ -42,7 +43,7 @@ from .publishers.bucket import (
 )
 from .publishers.by_name import (
     MEGABYTE as MEGABYTE,
-    far_ways as far_ways,
+    cross_host_ways as cross_host_ways,
     publisher_of as publisher_of,
     publisher_room as publisher_room,
 )

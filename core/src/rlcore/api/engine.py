@@ -141,7 +141,7 @@ class Engine(Generic[C]):
         publisher = load("rlcore.engines.publish:DiskPublisher", self.name)
         return publisher(root=Path(weights_dir), dtype=self.dtype(dtype), model_path=Path(model_path))
 
-    def far_ways(self, *, spanning: bool) -> Sequence[str]:
+    def cross_host_ways(self, *, spanning: bool) -> Sequence[str]:
         """The values of `--engine.publish` that reach a server on another host; `spanning`: an engine on
         several.
         """

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlcore.api.errors import ConfigError
 from rlcore.compose.resolved import Inference, Resolved
-from rlcore.config_facts import expert_count
+from rlcore.config_experts import expert_count
 
 TOP_EXPERTS = "num_experts_per_tok"
 

@@ -43,10 +43,15 @@ async def watched(actor: Actor, limit_s: float, flag: str) -> None:
 
 async def watch_processes(processes: Mapping[str, int], limit_s: float) -> None:
     """`Cluster.watch` for `processes`: name → pid."""
-    watched_ones = {name: _process(name, pid) for name, pid in processes.items()}
+    opened: dict[str, psutil.Process] = {}
+    for name, pid in processes.items():
+        try:
+            opened[name] = psutil.Process(pid)
+        except psutil.NoSuchProcess:  # before anybody watched it
+            raise _ended(name) from None
     stopped = dict.fromkeys(processes, 0.0)
     while True:
-        for name, process in watched_ones.items():
+        for name, process in opened.items():
             try:
                 status = process.status()
             except psutil.NoSuchProcess:
@@ -58,13 +63,6 @@ async def watch_processes(processes: Mapping[str, int], limit_s: float) -> None:
                 process.resume()  # who waits for it could not be ended
                 raise WorkerError(f"{name} has been stopped for {limit_s:g} s (--worker-health-limit).")
         await asyncio.sleep(_TICK_SECONDS)
-
-
-def _process(name: str, pid: int) -> psutil.Process:
-    try:
-        return psutil.Process(pid)
-    except psutil.NoSuchProcess:  # before anybody watched it
-        raise _ended(name) from None
 
 
 def _ended(name: str) -> WorkerError:

@@ -50,26 +50,23 @@ class Callbacks:
                 self._callbacks[name].load(state[name]["state"])
 
     def _ask(self, call: Callable[[Callback], RunControl | None]) -> RunControl:
-        every = RunControl()
+        combined = RunControl()
         for name, callback in self._callbacks.items():
             with faults_of(f"The callback {name!r}"):
                 asked = call(callback) or RunControl()
             for setting in ("lr", "kl"):
                 scale = getattr(asked, f"{setting}_scale")
-                if scale is not None:
-                    checked = _checked(name, f"{setting}_scale", scale)
-                    self._scales[name] = replace(self._scales[name], **{setting: checked})
-            every = RunControl(
-                evaluate=every.evaluate or asked.evaluate,
-                save=every.save or asked.save,
-                stop=every.stop or (asked.stop and f"{name}: {asked.stop}"),
+                if scale is None:  # what the callback asked for last still holds
+                    continue
+                if not (math.isfinite(scale) and scale >= 0):
+                    raise PluginError(
+                        f"The callback {name!r} asked for the {setting}_scale {scale}; expected a number of "
+                        "at least 0."
+                    )
+                self._scales[name] = replace(self._scales[name], **{setting: float(scale)})
+            combined = RunControl(
+                evaluate=combined.evaluate or asked.evaluate,
+                save=combined.save or asked.save,
+                stop=combined.stop or (asked.stop and f"{name}: {asked.stop}"),
             )
-        return every
-
-
-def _checked(name: str, what: str, scale: float) -> float:
-    if not (math.isfinite(scale) and scale >= 0):
-        raise PluginError(
-            f"The callback {name!r} asked for the {what} {scale}; expected a number of at least 0."
-        )
-    return float(scale)
+        return combined

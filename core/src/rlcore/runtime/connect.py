@@ -27,7 +27,7 @@ def opened(
 
     At the end everything is stopped, and the reaper ends what is left.
     """
-    modules = [name for one in parts for name in one.config.preload]
+    modules = [name for needing in parts for name in needing.config.preload]
     cluster: Cluster = part.build()
     with contextlib.closing(Reaper()) as reaper, contextlib.closing(cluster):
         cluster.prepare([*PRELOAD, *modules])

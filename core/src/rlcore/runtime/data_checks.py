@@ -33,8 +33,9 @@ def check_answered(
     generators: Generators, chosen: Inference, evals: Sequence[PreparedEval], encoder: PromptTokenizer
 ) -> None:
     """Check that the generator of each evaluation can answer its prompts."""
-    for one in evals:
-        generators.check(one.settings.generator or chosen.generator, one.prompts, encoder.tokenizer)
+    for evaluation in evals:
+        generator = evaluation.settings.generator or chosen.generator
+        generators.check(generator, evaluation.prompts, encoder.tokenizer)
 
 
 def train_sets(resolved: Resolved, train: Sequence[Prompt]) -> dict[str, Sequence[Prompt]]:
@@ -48,7 +49,7 @@ def train_sets(resolved: Resolved, train: Sequence[Prompt]) -> dict[str, Sequenc
 
 def named(evals: Sequence[PreparedEval]) -> dict[str, Sequence[Prompt]]:
     """The prompts of each evaluation, by a name for errors."""
-    return {f"held-out set {one.name!r}": one.prompts for one in evals}
+    return {f"held-out set {evaluation.name!r}": evaluation.prompts for evaluation in evals}
 
 
 def check_prompts(
@@ -87,7 +88,7 @@ def judged(
     chosen: Inference, evals: Sequence[PreparedEval]
 ) -> list[tuple[tuple[RewardPart, ...], Sequence[Prompt]]]:
     """For each evaluation, its rewards and the prompts that they score."""
-    return [(one.settings.judged_by(chosen.rewards), one.prompts) for one in evals]
+    return [(evaluation.settings.judged_by(chosen.rewards), evaluation.prompts) for evaluation in evals]
 
 
 def check_rewards(judged: Sequence[tuple[tuple[RewardPart, ...], Sequence[Prompt]]]) -> None:

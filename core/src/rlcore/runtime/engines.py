@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from rlcore.runtime.placement import Nodes
     from rlcore.runtime.prepared import Served
     from rlcore.runtime.reaper import Reaper
-    from rlcore.runtime.supervisor import ServerLauncher
-
 
 LOOKS_S = 1.0
 """Seconds between looks at how busy the servers are."""
@@ -65,7 +63,7 @@ class EngineGroup:
         self.spares = Spares(limit=run.serving.engine_replacements)
         self._servers = Servers(cluster, prepared.resolved, token, self.spares)
         self._weights = _weights_dir(prepared)
-        reaper.remove(self._weights)
+        reaper.remove(self._weights)  # in memory it would stay until the next boot, were this process killed
         self.publisher: Publisher = (
             DiskPublisher(root=self._weights, dtype=model.dtype, model_path=Path(model.path))
             if prepared.engine_urls
@@ -77,18 +75,21 @@ class EngineGroup:
         self._trainer: TrainerGroup | None = None
         urls, limit_s = prepared.engine_urls, run.serving.engine_health_limit
         launchers: list[Launcher] = [ExternalLauncher(self._client(url), limit_s=limit_s) for url in urls]
-        launchers += [self._launcher(index, nodes) for index, nodes in enumerate(places)]
+        for index, nodes in enumerate(places):
+            launches = [self._launch(index, node, slot) for node, slot in enumerate(nodes)]
+            launchers.append(self._servers.launcher(f"Engine {index}", nodes, launches, self._client))
+        # The engines that evaluate come last. They are in no router, and lag behind the trainer.
         own = len(launchers) - prepared.eval_engines
-        self._router = self._made_router() if own else None
+        self._router = self._new_router() if own else None
         self._every = [
             self._servers.supervised(
                 f"Engine {index}",
-                one,
+                launcher,
                 self.publisher.beside(sources[index] if sources else ()),
-                registry=self._listed(index) if index < own else None,
+                registry=self._listing(index) if index < own else None,
                 lags=index >= own,
             )
-            for index, one in enumerate(launchers)
+            for index, launcher in enumerate(launchers)
         ]
         self._engines, self._evaluating = self._every[:own], self._every[own:]
         self._asking: EngineClient | None = None
@@ -118,6 +119,7 @@ class EngineGroup:
             return
         from rlcore.engines.router import RoutedEngine
 
+        # The router first: each engine is put on its list as soon as it answers.
         await self._router.start()
         await asyncio.gather(*(engine.start() for engine in self._every))
         can = await self._engines[0].with_client(lambda client: client.capabilities())
@@ -134,6 +136,7 @@ class EngineGroup:
         """Idle engines give the devices' memory back, until `publish` (that of weights) and `resume`."""
         from rlcore.engines.client import together
 
+        # Without tags an engine gives back everything.
         tags: tuple[MemoryTag, ...] = ("kv_cache", "cuda_graph") if keep_weights else ()
         await together(engine.release(*tags) for engine in self._engines)
 
@@ -169,7 +172,9 @@ class EngineGroup:
             async with asyncio.timeout(limit_s), self._streamed(location, len(engines)) as mine:
                 await together(engine.load(mine, keep_cache=keep_cache) for engine in engines)
                 if check:
-                    location = await self._whole(location)
+                    # A reload reads files, and streamed weights have none.
+                    if self.publisher.is_streamed and self._trainer is not None:
+                        location = await self._trainer.write_weights(location.version, whole=True)
                     await together(
                         engine.check(lambda client: verify_by_reload(self.publisher, client, location, model))
                         for engine in engines
@@ -207,12 +212,6 @@ class EngineGroup:
         finally:
             await stream.close()
 
-    async def _whole(self, location: WeightsLocation) -> WeightsLocation:
-        """`location` as a file."""
-        if not self.publisher.is_streamed or self._trainer is None:
-            return location
-        return await self._trainer.write_weights(location.version, whole=True)
-
     async def watch(self) -> None:
         """Raises `EngineError` when an engine is lost and may not be replaced; never returns."""
         if not self._every:
@@ -238,10 +237,6 @@ class EngineGroup:
             await self._router.stop()
         shutil.rmtree(self._weights, ignore_errors=True)
 
-    def _launcher(self, index: int, nodes: Nodes) -> ServerLauncher:
-        launches = [self._launch(index, node, slot) for node, slot in enumerate(nodes)]
-        return self._servers.launcher(f"Engine {index}", nodes, launches, self._client)
-
     def _role(self, index: int) -> Mapping[str, Any]:
         """The role of an engine, for the router."""
         if self._prepared.engine_urls:
@@ -249,12 +244,12 @@ class EngineGroup:
         role: Mapping[str, Any] = self._part.build().router_role(self._prepared.fields_of(index))
         return role
 
-    def _listed(self, index: int) -> Listing | None:
+    def _listing(self, index: int) -> Listing | None:
         from rlcore.engines.router import Listing
 
         return None if self._router is None else Listing(self._router, self._role(index))
 
-    def _made_router(self) -> Router | None:
+    def _new_router(self) -> Router | None:
         policy = self._prepared.resolved.run.serving.router
         if policy is None:
             return None
@@ -291,7 +286,7 @@ class EngineGroup:
             token=self._servers.token,
             dtype=prepared.model.dtype,
             context_length=prepared.context_length,
-            seed=prepared.resolved.run.seed + index,
+            seed=prepared.resolved.run.seed + index,  # else engines without seeds of requests sample alike
             weights_dir=str(self._weights),
             log_path=str(prepared.run_dir / LOGS / f"engine-{index}{f'-node-{node}' if node else ''}.log"),
             node=node,

@@ -56,7 +56,7 @@ def asked_for(chosen: Inference, taken: Sequence[PreparedEval] = ()) -> tuple[Pr
                 f"--eval: found the name {eval_set.name!r}, which is that of the held-out set of what is "
                 "trained on; give it another."
             )
-    return tuple(_prepared(eval_set, chosen) for eval_set in chosen.evals)
+    return tuple(_with_prompts(eval_set, chosen) for eval_set in chosen.evals)
 
 
 def asked(source: Part, ask: Callable[[Any], Prompts]) -> Prompts:
@@ -65,10 +65,10 @@ def asked(source: Part, ask: Callable[[Any], Prompts]) -> Prompts:
         return ask(source.build())
 
 
-def _prepared(eval_set: EvalSet, chosen: Inference) -> PreparedEval:
+def _with_prompts(eval_set: EvalSet, chosen: Inference) -> PreparedEval:
     """The evaluation with the held-out prompts of its source; all prompts, if none is held out."""
-    found = asked(eval_set.source, lambda source: source.prompts())
-    rows = next(iter(found.held_out.values()), found.train)[
+    prompts = asked(eval_set.source, lambda source: source.prompts())
+    rows = next(iter(prompts.held_out.values()), prompts.train)[
         : eval_set.config.prompts or chosen.run.evaluation.eval_prompts
     ]
     needs_label = eval_set.config.score_by == "exact_match" or not eval_set.judged_by(chosen.rewards)
@@ -101,7 +101,7 @@ async def evaluations(
         parts = tuple(replace(part, ranked=False) for part in evaluation.settings.judged_by(chosen.rewards))
         scorer = None
         if parts:
-            scorer = next((pool for of, pool in known if of == parts), None) or await _started(
+            scorer = next((pool for of, pool in known if of == parts), None) or await start_rewards(
                 parts, chosen, stack, tokenizer
             )
             known.append((parts, scorer))
@@ -120,9 +120,10 @@ async def evaluations(
     return made
 
 
-async def _started(
+async def start_rewards(
     parts: tuple[RewardPart, ...], chosen: Inference, stack: AsyncExitStack, tokenizer: str
 ) -> RewardPool:
+    """The processes that score by `parts`; they end with `stack`."""
     run = chosen.run
     pool = RewardPool(
         parts,

@@ -81,6 +81,7 @@ async def _evaluate(
     served: Served, cluster: Cluster, reaper: Reaper, display: Display
 ) -> dict[str, EvalResult]:
     from rlcore.engines.client import together
+    from rlcore.engines.fleet import first
 
     chosen = served.resolved
     async with contextlib.AsyncExitStack() as stack:
@@ -91,7 +92,7 @@ async def _evaluate(
         stack.push_async_callback(engines.stop)
         frozen = FrozenGroup(cluster, placement.frozen, served, engines.spares)
         stack.push_async_callback(frozen.stop)
-        chosen, evals = frozen.told(chosen), frozen.told_evals(served.evals)
+        chosen, evals = frozen.placed(chosen), frozen.placed_evals(served.evals)
         stack.push_async_callback(served.generators.close)
         generators = RolloutWorkers(
             cluster,
@@ -108,14 +109,6 @@ async def _evaluate(
         encoder: PromptTokenizer = served.encoder
         evaluator = Evaluator(run=chosen.run, encoder=encoder, clients=engines.clients, sets=sets)
         version = await engines.clients[0].weight_version()
-        main = asyncio.ensure_future(evaluator.evaluate(version))
-        watcher = asyncio.ensure_future(together([engines.watch(), frozen.watch(), generators.watch()]))
-        try:
-            await asyncio.wait({main, watcher}, return_when=asyncio.FIRST_COMPLETED)
-            if watcher.done():
-                watcher.result()
-            return await main
-        finally:
-            for task in (main, watcher):
-                task.cancel()
-            await asyncio.gather(main, watcher, return_exceptions=True)
+        results = asyncio.ensure_future(evaluator.evaluate(version))
+        await first([engines.watch(), frozen.watch(), generators.watch(), results])
+        return results.result()

@@ -40,7 +40,7 @@ class Evaluations:
     async def now(self, step: int, version: int) -> dict[str, float]:
         """The metrics of the weights after `step`, which the engines hold as `version`."""
         begin = time.perf_counter()
-        return self._told(step, await self._results(step, version), begin)
+        return self._metrics(step, await self._results(step, version), begin)
 
     def begin(self, step: int, version: int) -> None:
         """Begin the same beside training. The last one must have ended; `late` gives the metrics."""
@@ -54,12 +54,12 @@ class Evaluations:
 
         `wait`: wait for its end.
         """
-        one = self._under_way
-        if one is None or not (wait or one.results.done()):
+        running = self._under_way
+        if running is None or not (wait or running.results.done()):
             return {}
-        scores = self._told(one.step, await one.results, one.begin)
+        scores = self._metrics(running.step, await running.results, running.begin)
         self._under_way = None
-        return {"weight_version": one.version, EVAL_STEP: one.step, **scores}
+        return {"weight_version": running.version, EVAL_STEP: running.step, **scores}
 
     async def stop(self) -> None:
         """Cancel the evaluation in progress, and ignore its outcome."""
@@ -71,7 +71,8 @@ class Evaluations:
         with self._trace.span(RUN, "evaluate", step=step):
             return await self._evaluator.evaluate(version)
 
-    def _told(self, step: int, results: Mapping[str, EvalResult], begin: float) -> dict[str, float]:
+    def _metrics(self, step: int, results: Mapping[str, EvalResult], begin: float) -> dict[str, float]:
+        """The metrics of `results`, whose samples go to the trackers."""
         self.scores = {name: result.score for name, result in results.items()}
         self._trackers.evaluation(step, {name: result.samples for name, result in results.items()})
         return eval_metrics(results) | {"time/eval_s": time.perf_counter() - begin}

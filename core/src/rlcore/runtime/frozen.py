@@ -40,22 +40,26 @@ class FrozenGroup:
         self._served = served
         self._token = secrets.token_urlsafe(32)
         self._servers = Servers(cluster, served.resolved, self._token, spares)
+        # Held for the whole run: rewards know the address before the server is there, and keep it when the
+        # server is replaced.
         self._ports = {model.name: HeldPort(_HOST) for model in served.frozen}
-        self._engines = {
-            model.name: self._engine(model, slot) for model, slot in zip(served.frozen, slots, strict=True)
-        }
+        self._engines: dict[str, SupervisedEngine] = {}
+        for model, slot in zip(served.frozen, slots, strict=True):
+            name = f"Frozen model {model.name!r}"
+            launcher = self._servers.launcher(name, (slot,), [self._launch(model)], self._servers.client)
+            self._engines[model.name] = self._servers.supervised(name, launcher)
 
-    def told(self, chosen: ChosenT) -> ChosenT:
+    def placed(self, chosen: ChosenT) -> ChosenT:
         """`chosen` with the URL of the server in place of each `frozen:NAME` of its rewards."""
         return replace(chosen, rewards=tuple(map(self._placed, chosen.rewards)))
 
-    def told_evals(self, evals: Sequence[PreparedEval]) -> tuple[PreparedEval, ...]:
+    def placed_evals(self, evals: Sequence[PreparedEval]) -> tuple[PreparedEval, ...]:
         """The same for the rewards of evaluations."""
         return tuple(
-            one
-            if one.settings.reward is None
-            else replace(one, settings=replace(one.settings, reward=self._placed(one.settings.reward)))
-            for one in evals
+            evaluation
+            if (reward := evaluation.settings.reward) is None
+            else replace(evaluation, settings=replace(evaluation.settings, reward=self._placed(reward)))
+            for evaluation in evals
         )
 
     def engine(self, name: str) -> FrozenEngine:
@@ -70,7 +74,7 @@ class FrozenGroup:
 
     async def watch(self) -> None:
         """Raises `EngineError` when a model is lost and may not be replaced; never returns."""
-        if not self._engines:
+        if not self._engines:  # the first watcher that returns would end the run
             await asyncio.Event().wait()
         await asyncio.gather(*(engine.watch() for engine in self._engines.values()))
 
@@ -87,11 +91,6 @@ class FrozenGroup:
         address = f"http://{_HOST}:{self._ports[name].number}"
         (path,) = (model.path for model in self._served.frozen if model.name == name)
         return replace(part, config=config.served(address, self._token, path))
-
-    def _engine(self, model: FrozenModel, slot: BundleSlot) -> SupervisedEngine:
-        name = f"Frozen model {model.name!r}"
-        launcher = self._servers.launcher(name, (slot,), [self._launch(model)], self._servers.client)
-        return self._servers.supervised(name, launcher)
 
     def _launch(self, model: FrozenModel) -> EngineLaunch:
         from rlcore.api.engine import EngineLaunch

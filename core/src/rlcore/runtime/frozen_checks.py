@@ -27,14 +27,15 @@ def prepare_frozen(chosen: Inference, policy: Path) -> tuple[FrozenModel, ...]:
     """
     asked = list(uses(chosen))
     return tuple(
-        _prepared(name, given, chosen, policy, [use for use in asked if use.name == name])
-        for name, given in frozen_models(chosen.run).items()
+        _checked(name, model, chosen, policy, [use for use in asked if use.name == name])
+        for name, model in frozen_models(chosen.run).items()
     )
 
 
-def _prepared(name: str, given: str, chosen: Inference, policy: Path, asked: list[FrozenUse]) -> FrozenModel:
-    at = f"--frozen {name}={given}"
-    path, engine, fields = _directory(at, given), chosen.engine.build(), fields_of(name, chosen)
+def _checked(name: str, model: str, chosen: Inference, policy: Path, asked: list[FrozenUse]) -> FrozenModel:
+    at = f"--frozen {name}={model}"
+    path = frozen_directory(at, model) or Path(models.download(model, at))
+    engine, fields = chosen.engine.build(), fields_of(name, chosen)
     engine.check(fields, table=f"frozen.{name}")
     config = models.read_config(path, at)
     engine.check_model(config)
@@ -42,8 +43,12 @@ def _prepared(name: str, given: str, chosen: Inference, policy: Path, asked: lis
     check_frozen_config(at, config, asked, chosen.context_length)
     check_weights(path, shapes=engine.loads_by_transformers, classifier=classifier is not None)
     for use in asked:
-        if _is_templated(use) and getattr(load_tokenizer(path), "chat_template", None) is None:
-            own = isinstance(use.config, AsksScores)
+        own = isinstance(use.config, AsksScores)
+        # A teacher (no config) gets tokens, and a reward model may have a template of the user's.
+        needs_template = (
+            not use.config.template if isinstance(use.config, AsksScores) else use.config is not None
+        )
+        if needs_template and getattr(load_tokenizer(path), "chat_template", None) is None:
             also = f", or the text to score by {use.at.removesuffix('url')}template" if own else ""
             raise ModelError(
                 f"{at}: its tokenizer has no chat template, which {use.at} needs; expected a model for "
@@ -52,12 +57,3 @@ def _prepared(name: str, given: str, chosen: Inference, policy: Path, asked: lis
         if use.config is None:
             check_tokenizer(at, path, str(policy))
     return FrozenModel(name=name, path=str(path), fields=fields, classifier=classifier is not None)
-
-
-def _is_templated(use: FrozenUse) -> bool:
-    """Whether the use needs the model's chat template. A teacher does not: it gets tokens."""
-    return not use.config.template if isinstance(use.config, AsksScores) else use.config is not None
-
-
-def _directory(at: str, given: str) -> Path:
-    return frozen_directory(at, given) or Path(models.download(given, at))

@@ -47,7 +47,7 @@ NEXT: Mapping[State, frozenset[State]] = {
 """State → the states that may follow. `TRAIN` leads to `SLEEP` after a checkpoint, which changes no weights.
 It leads to the next step's `DRAIN` in a run on given responses, which publishes only before evaluations."""
 
-_HANDED = (State.DRAIN, State.RELEASE, State.WAKE, State.SLEEP, State.RESUME)
+_HANDOVER = (State.DRAIN, State.RELEASE, State.WAKE, State.SLEEP, State.RESUME)
 """The states that cost time without generating, training or publishing."""
 MEGABYTE = 1e6
 Sleep = Literal["none", "optimizer", "all"]
@@ -76,14 +76,25 @@ class Handover:
         self._seconds[self.state] = self._seconds.get(self.state, 0.0) + now - self._since
         self.state, self._since = state, now
 
-    async def to_trainer(self) -> None:
-        """Go from the last answer to the training step."""
-        await self._release()
+    async def to_trainer(self, *, keep_weights: bool = False) -> None:
+        """Go from the last answer to the training step. `keep_weights`: the engines keep theirs."""
+        self.enter(State.DRAIN)
+        if self._shares:
+            await self._engines.drain()
+        self.enter(State.RELEASE)
+        if self._shares:
+            await self._engines.release(keep_weights=keep_weights)
+        # Only now is there room for the trainer's models.
+        self.enter(State.WAKE)
+        if self._sleep != "none":
+            await self._trainer.wake()
+        self.enter(State.TRAIN)
 
     async def publish(self, location: WeightsLocation, *, keep_cache: bool) -> None:
         """Have the engines load `location`. The trainer first frees what it does not need for that."""
         self.enter(State.PUBLISH)
         if self._sleep != "none":
+            # The policy's weights stay until the engines have them: buckets are made from them on the device.
             await self._trainer.sleep("optimizer")
         await self._engines.publish(location, keep_cache=keep_cache)
 
@@ -99,30 +110,18 @@ class Handover:
     @contextlib.asynccontextmanager
     async def awake(self, producer: Producer) -> AsyncIterator[None]:
         """Within, the trainer has its models on the devices, for a checkpoint. Engines keep their weights."""
-        if self._sleep == "none" or self.state is not State.GENERATE:
+        if self._sleep == "none" or self.state is not State.GENERATE:  # it is awake
             yield
             return
         async with producer.suspended():
-            await self._release(keep_weights=True)
+            await self.to_trainer(keep_weights=True)
             yield
             await self.to_engines()
 
     def take_metrics(self) -> dict[str, float]:
         """Seconds in these states since the last call, and the memory freed. Empty if no trainer sleeps."""
-        found, self._seconds = self._seconds, {}
+        spent, self._seconds = self._seconds, {}
         if self._sleep == "none":
             return {}
-        seconds = {f"time/{state}_s": found.get(state, 0.0) for state in _HANDED}
+        seconds = {f"time/{state}_s": spent.get(state, 0.0) for state in _HANDOVER}
         return {**seconds, "train/asleep_mb": self._freed / MEGABYTE}
-
-    async def _release(self, *, keep_weights: bool = False) -> None:
-        self.enter(State.DRAIN)
-        if self._shares:
-            await self._engines.drain()
-        self.enter(State.RELEASE)
-        if self._shares:
-            await self._engines.release(keep_weights=keep_weights)
-        self.enter(State.WAKE)
-        if self._sleep != "none":
-            await self._trainer.wake()
-        self.enter(State.TRAIN)

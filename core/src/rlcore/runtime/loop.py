@@ -90,10 +90,15 @@ class Loop:
 
     async def run(self) -> str:
         """Train to the last step; the reason of the end."""
-        if self.state.step == 0 and (stop := await self._evaluate_first()):
-            return stop
+        if self.state.step == 0:
+            scores = await self._evaluate(0) if self._run.evaluation.eval_first else {}
+            self.trackers.metrics({"step": 0, "weight_version": self.state.version, **scores})
+            if scores and (stop := self.callbacks.after_evaluation(0, scores).stop):
+                return stop
         rollouts = self.producer.run(self.state.step, self.prepared.last_step)
         try:
+            # Both end before the processes do: a generator left to the garbage collector would still ask the
+            # engines, and a write that is under way needs the train workers.
             async with self._saver, contextlib.aclosing(rollouts):
                 while rollout := await self._next(rollouts):
                     if reason := await self._finish_step(rollout, await self._step(rollout)):
@@ -105,12 +110,6 @@ class Loop:
             if self.evaluations is not None:
                 await self.evaluations.stop()
         return reason
-
-    async def _evaluate_first(self) -> str:
-        """Why the run ends before its first step; empty: it begins."""
-        scores = await self._evaluate(0) if self._run.evaluation.eval_first else {}
-        self.trackers.metrics({"step": 0, "weight_version": self.state.version, **scores})
-        return self.callbacks.after_evaluation(0, scores).stop if scores else ""
 
     async def _next(self, rollouts: AsyncGenerator[Rollout, None]) -> Rollout | None:
         with self.trace.span(RUN, "rollout", step=self.state.step + 1):
@@ -124,12 +123,14 @@ class Loop:
         Why the run ends here, before its last step, having saved; empty: it goes on.
         """
         run, step = self._run, self.state.step
+        # The write of an earlier checkpoint fails in the background: a full disk ends the run here, not at
+        # the next checkpoint.
         self._saver.check()
         check_folder(self.prepared.run_dir, self._folder)
         if run.kl.reference_refresh_every and step % run.kl.reference_refresh_every == 0:
             async with self.handover.awake(self.producer):
                 await self.trainer.refresh_reference()
-        if rollout.batch is None:
+        if rollout.batch is None:  # else the samples were written by the run that saved the batch
             samples = [sample for group in rollout.groups for sample in group.samples]
             self.trackers.rollout(step, with_columns(samples, self._columns))
         last = step == self.prepared.last_step
@@ -153,10 +154,12 @@ class Loop:
         ends = "sigterm" if self.stop.terminating else "" if last else stop
         if last or ends or save or (run.checkpoints.save_every and step % run.checkpoints.save_every == 0):
             with self.trace.span(RUN, "checkpoint", step=step):
+                # The producer stands still only while its state is copied, not while the disk is written.
                 async with self.producer.suspended():
                     self.state = replace(
                         self.state, producer=self.producer.state(), callbacks=self.callbacks.state()
                     )
+                # Before the trainer wakes: otherwise the engines would rest while the last write ends.
                 await self._saver.finish()
                 async with self.handover.awake(self.producer):
                     await self._saver.save(self.state)
@@ -194,10 +197,12 @@ class Loop:
                 await self._deliver(result.location, keep_cache=self._run.asynchrony.on_publish == "in_place")
             metrics |= dict(result.metrics)
             metrics |= self._speed(metrics)
+            # The workers write the weights within their update, but that is a part of the publication.
             metrics["time/train_s"] = trained - begin - result.write_seconds
             if self.producer.samples:
                 metrics["time/publish_s"] = time.perf_counter() - trained + result.write_seconds
         else:
+            # All groups were dropped, so no weights change. The producer still hears that the step is over.
             version = self.state.version
             metrics |= {"time/train_s": 0.0, "time/publish_s": 0.0}
             if self.producer.samples:
@@ -220,6 +225,7 @@ class Loop:
         prepared, seconds = self.prepared, metrics.get("time/update_s")
         if prepared.facts is None or not seconds:
             return {}
+        # In a warm-up of the critic the policy takes no step: `train/updates` is 0.
         models = (metrics["train/updates"] > 0) + (prepared.resolved.value_loss is not None)
         flops = models * training_flops(prepared.facts, self._lengths)
         tflops = flops / seconds / self._run.ranks / 1e12
@@ -279,6 +285,7 @@ class Loop:
     async def _publish_for_evaluation(self) -> None:
         """The engines that evaluate take up the weights of the present step, which the others have."""
         location, version = self._location, self.state.version
+        # A run on given responses publishes nothing on its own.
         if location is None or location.version != version:
             location = await self.trainer.write_weights(version)
         try:

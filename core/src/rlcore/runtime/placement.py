@@ -71,6 +71,7 @@ def bundles_of(prepared: Prepared) -> list[Bundle]:
             f"--placement colocate puts engines on the GPUs of the train workers: engines of {gpus} GPUs do "
             f"not divide --ranks {ranks}; use a multiple of {gpus}, or --placement split."
         )
+    # Two CPUs: the supervisor of the engine on this GPU reserves the second one.
     return _with_others(prepared, [{"CPU": 2, "GPU": 1}] * workers)
 
 
@@ -97,9 +98,22 @@ def place(cluster: Cluster, prepared: Prepared) -> Placement:
         )
     if not prepared.trains:
         return place_engines(cluster, prepared)
-    placement = _reserved(cluster, prepared)
+    run, is_colocated = prepared.resolved.run, _is_colocated(prepared)
+    ranks, workers = run.ranks, run.ranks + critic_ranks(run)
+    what = "The train workers" if is_colocated else "The train workers and engines"
+    slots = _slots(cluster, prepared, bundles_of(prepared), what, numbered=is_colocated)
+    own = slots.own
+    placement = Placement(
+        workers=own[:ranks],
+        critics=own[ranks:workers],
+        engines=_over_workers(own[:ranks], prepared)
+        if is_colocated
+        else _by_engine(own[workers:], _nodes(prepared)),
+        frozen=slots.frozen,
+        rollouts=slots.rollouts,
+    )
     if placement.engines:
-        check_ways(cluster, placement, prepared.resolved)
+        check_publication(cluster, placement, prepared.resolved)
     check_frozen(cluster, placement.frozen)
     return placement
 
@@ -115,29 +129,29 @@ def check_frozen(cluster: Cluster, slots: Sequence[BundleSlot]) -> None:
             )
 
 
-def check_ways(cluster: Cluster, placement: Placement, resolved: Resolved) -> None:
+def check_publication(cluster: Cluster, placement: Placement, resolved: Resolved) -> None:
     """`ConfigError` if new weights would not reach an engine.
 
     Whole versions lie on the host of this command, where the first rank and the engines must be too. Buckets
     come from the memory of the ranks, wherever those are; some ways need a rank on the host of each engine.
     """
     engine = resolved.engine.build()
-    way, found = engine.config.publish, f"--cluster {resolved.cluster.name}"
+    way, flag = engine.config.publish, f"--cluster {resolved.cluster.name}"
     publisher = engine.publisher(weights_dir="", model_path="", dtype="fp32")  # asked what it is, and no more
     if not placement.workers[0].is_here and not publisher.is_streamed:
         raise ConfigError(
-            f"{found}: train worker 0 would run on {placement.workers[0].host}, and --engine.publish {way} "
+            f"{flag}: train worker 0 would run on {placement.workers[0].host}, and --engine.publish {way} "
             f"needs it beside this command, on {cluster.here}: make room there, or take another way."
         )
     reached = {slot.host for slot in placement.workers} if publisher.is_by_host else {cluster.here}
     for number, nodes in enumerate(placement.engines):
         far = [slot.host for slot in nodes if slot.host not in reached]
-        ways = engine.far_ways(spanning=len(nodes) > 1)
+        ways = engine.cross_host_ways(spanning=len(nodes) > 1)
         if far and way not in ways:
             also = f"take --engine.publish {' or '.join(ways)}, " if ways else ""
             near = ", ".join(sorted(reached))
             raise ConfigError(
-                f"{found}: engine {number} would run on {far[0]}, and --engine.publish {way} reaches none "
+                f"{flag}: engine {number} would run on {far[0]}, and --engine.publish {way} reaches none "
                 f"but those on {near}: {also}make room there, or start the engines yourself and name them "
                 "with --engine-url."
             )
@@ -147,24 +161,6 @@ def check_ways(cluster: Cluster, placement: Placement, resolved: Resolved) -> No
                 "--check-weights-every has an engine read the weights from a file that train worker 0 wrote, "
                 f"and one of them would run on {away[0]}, not beside this command: leave it out."
             )
-
-
-def _reserved(cluster: Cluster, prepared: Prepared) -> Placement:
-    run = prepared.resolved.run
-    ranks, workers = run.ranks, run.ranks + critic_ranks(run)
-    is_colocated = _is_colocated(prepared)
-    what = "The train workers" if is_colocated else "The train workers and engines"
-    found = _slots_beside(cluster, prepared, bundles_of(prepared), what, numbered=is_colocated)
-    slots = found.own
-    return Placement(
-        workers=slots[:ranks],
-        critics=slots[ranks:workers],
-        engines=_over_workers(slots[:ranks], prepared)
-        if is_colocated
-        else _by_engine(slots[workers:], _nodes(prepared)),
-        frozen=found.frozen,
-        rollouts=found.rollouts,
-    )
 
 
 def _over_workers(workers: Sequence[BundleSlot], prepared: Prepared) -> list[Nodes]:
@@ -184,7 +180,7 @@ def _over_workers(workers: Sequence[BundleSlot], prepared: Prepared) -> list[Nod
             "engines that span hosts, or --placement split."
         )
     places = [
-        replace(run[0], gpus=0, devices=tuple(one for slot in run for one in slot.devices))
+        replace(run[0], gpus=0, devices=tuple(device for slot in run for device in slot.devices))
         for run in runs[:needed]
     ]
     return _by_engine(places, nodes)
@@ -205,10 +201,10 @@ def place_engines(cluster: Cluster, served: Served) -> Placement:
             f"--cluster {served.resolved.cluster.name}: it offers no GPUs, but torch finds some where this "
             "command runs; hide them with CUDA_VISIBLE_DEVICES, or name another cluster."
         )
-    found = _slots_beside(cluster, served, served_bundles(served), "The engines")
-    check_frozen(cluster, found.frozen)
+    slots = _slots(cluster, served, served_bundles(served), "The engines")
+    check_frozen(cluster, slots.frozen)
     return Placement(
-        engines=_by_engine(found.own, _nodes(served)), frozen=found.frozen, rollouts=found.rollouts
+        engines=_by_engine(slots.own, _nodes(served)), frozen=slots.frozen, rollouts=slots.rollouts
     )
 
 
@@ -228,22 +224,17 @@ class _Slots(NamedTuple):
     rollouts: list[BundleSlot]
 
 
-def _slots_beside(
+def _slots(
     cluster: Cluster, served: Served, bundles: Sequence[Bundle], what: str, *, numbered: bool = False
 ) -> _Slots:
-    """Slots of `bundles`, by who has added them (`_with_others`)."""
+    """A slot for each of `bundles`, by who has added it (`_with_others`).
+
+    Among equal ones, those of this host come first, and hosts stay together. `numbered`: the slots name their
+    devices, and those of one host are in the order of their devices.
+    """
     frozen, end = len(served.frozen), len(bundles) - served.rollout_workers
     others = ["frozen models"] * bool(frozen) + ["rollout workers"] * bool(served.rollout_workers)
     what = f"{what}, with {' and '.join(others)}," if others else what
-    slots = _slots(cluster, bundles, what, numbered=numbered)
-    return _Slots(frozen=slots[:frozen], own=slots[frozen:end], rollouts=slots[end:])
-
-
-def _slots(cluster: Cluster, bundles: Sequence[Bundle], what: str, *, numbered: bool) -> list[BundleSlot]:
-    """A slot for each of `bundles`. Among equal ones, those of this host come first, and hosts stay together.
-
-    `numbered`: the slots name their devices, and those of one host are in the order of their devices.
-    """
     group, here = cluster.place(bundles, what), cluster.here
     devices = cluster.devices(group) if numbered else [()] * len(bundles)
     slots = [
@@ -252,16 +243,19 @@ def _slots(cluster: Cluster, bundles: Sequence[Bundle], what: str, *, numbered: 
         )
         for index, (bundle, host, own) in enumerate(zip(bundles, cluster.hosts(group), devices, strict=True))
     ]
+
+    def place(slot: BundleSlot) -> tuple[bool, str, list[tuple[int, str]]]:
+        # By length first, so that device 10 comes after device 9.
+        return not slot.is_here, slot.host, [(len(device), device) for device in slot.devices]
+
+    # The cluster puts a bundle on any host that has room, so bundles of one size are interchangeable: each
+    # place in the list takes the next best of its size.
     by_gpus: dict[float, Iterator[BundleSlot]] = {
-        gpus: iter(sorted((slot for slot in slots if slot.gpus == gpus), key=_place))
+        gpus: iter(sorted((slot for slot in slots if slot.gpus == gpus), key=place))
         for gpus in {slot.gpus for slot in slots}
     }
-    return [next(by_gpus[slot.gpus]) for slot in slots]
-
-
-def _place(slot: BundleSlot) -> tuple[bool, str, list[tuple[int, str]]]:
-    """The key that slots are sorted by. Devices sort by number, or by name at equal length."""
-    return not slot.is_here, slot.host, [(len(device), device) for device in slot.devices]
+    sorted_slots = [next(by_gpus[slot.gpus]) for slot in slots]
+    return _Slots(frozen=sorted_slots[:frozen], own=sorted_slots[frozen:end], rollouts=sorted_slots[end:])
 
 
 def _node(served: Served) -> dict[str, float]:

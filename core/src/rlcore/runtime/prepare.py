@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     """
     import torch
 
+    # A preset fits its family's bridge, whose slow import is left to the train workers.
     lazy = resolved.model.bridge if resolved.model.lazy_bridge else None
     for part in resolved.parts():
         check_factory(part.factory, part.name)
@@ -79,7 +81,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     if not prompts.train:
         raise DataError(f"The source {resolved.source.name!r} offers no prompts to train on.")
     resolved = with_steps_of(resolved, _counted(resolved, prompts.train))
-    run = resolved.run
+    run = resolved.run  # --epochs is known in steps only now that the prompts are counted
     evals = held_out(resolved, prompts)
     evals += asked_for(resolved, evals)
     if run.debug.only:
@@ -124,33 +126,27 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         gpu=gpu,
         engine_fields=engine_fields,
         frozen=() if run.debug.only == "train" else prepare_frozen(resolved, path),
-        facts=_checked_facts(resolved, hf_config),
+        facts=_facts(resolved, hf_config),
         rollouts=rollout_files(run.debug.rollouts) if run.debug.only == "train" else (),
     )
     check_external(prepared)
     return prepared
 
 
-def _checked_facts(resolved: Resolved, hf_config: Mapping[str, Any]) -> ModelFacts | None:
-    """`_facts`. `ConfigError` where they are needed and not told."""
-    facts = _facts(resolved, hf_config)
+def _facts(resolved: Resolved, hf_config: Mapping[str, Any]) -> ModelFacts | None:
+    """The model's sizes; None where its family does not tell them, or of an unusual config.json.
+
+    `ConfigError` where they are needed and not told.
+    """
+    model, facts = resolved.model, None
+    if model.facts:
+        with suppress(KeyError):
+            facts = Part(name=model.family, factory=model.facts).load()(hf_config)
     if facts is None and resolved.run.optimizer.balance == "flops":
         raise ConfigError(
-            f"--balance: found flops, but the family {resolved.model.family!r} does not tell the sizes "
-            "of its models; expected tokens."
+            f"--balance: found flops, but the family {model.family!r} does not tell the sizes of its models; "
+            "expected tokens."
         )
-    return facts
-
-
-def _facts(resolved: Resolved, hf_config: Mapping[str, Any]) -> ModelFacts | None:
-    """The model's sizes; None where its family does not tell them, or of an unusual config.json."""
-    model = resolved.model
-    if not model.facts:
-        return None
-    try:
-        facts: ModelFacts = Part(name=model.family, factory=model.facts).load()(hf_config)
-    except KeyError:
-        return None
     return facts
 
 
@@ -233,7 +229,11 @@ def _checked_encoder(chosen: Inference, path: Path, hf_config: Mapping[str, Any]
 
     check_weights(path, shapes=chosen.model.path is not None)
     encoder = PromptTokenizer.load(path, max_prompt_tokens=chosen.run.sampling.max_prompt_tokens)
-    _check_vocabulary(path, hf_config, len(encoder.tokenizer))
+    vocabulary, tokens = hf_config.get("vocab_size"), len(encoder.tokenizer)
+    if vocabulary is not None and vocabulary < tokens:  # a larger one is padded, as most are
+        raise ModelError(
+            f"{path}: the tokenizer has {tokens} tokens, and the model's vocabulary only {vocabulary}."
+        )
     return encoder
 
 
@@ -241,16 +241,16 @@ def _dtype(run: RunConfig, gpu: bool) -> str:
     return run.dtype if run.dtype != "auto" else ("bf16" if gpu else "fp32")
 
 
-def _weights(trainer: Trainer, given: str, hf_config: Mapping[str, Any]) -> str | None:
+def _weights(trainer: Trainer, folder: str, hf_config: Mapping[str, Any]) -> str | None:
     """The checkpoint that `--weights` names, which must be of the run's model."""
-    if not given:
+    if not folder:
         return None
-    path = Path(given)
+    path, flag = Path(folder), f"--weights {folder}"
     weights = trainer.weights_in(path)
     if weights is None:
-        raise ConfigError(f"--weights: found {given!r}, which is no checkpoint made by rlcore convert.")
+        raise ConfigError(f"--weights: found {folder!r}, which is no checkpoint made by rlcore convert.")
     same = ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-    check_same(f"--weights {given}", read_config(path, f"--weights {given}"), hf_config, same)
+    check_same(flag, read_config(path, flag), hf_config, same)
     return str(weights)
 
 
@@ -267,11 +267,3 @@ def model_path(chosen: Inference, run_dir: Path) -> Path:
         with writing(path):
             write(path, chosen.run.seed)
     return path
-
-
-def _check_vocabulary(path: Path, hf_config: Mapping[str, Any], tokens: int) -> None:
-    vocabulary = hf_config.get("vocab_size")
-    if vocabulary is not None and vocabulary < tokens:
-        raise ModelError(
-            f"{path}: the tokenizer has {tokens} tokens, and the model's vocabulary only {vocabulary}."
-        )

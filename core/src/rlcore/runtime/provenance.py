@@ -75,6 +75,7 @@ class Provenance:
         try:
             lines = _whole_lines(path)
             starts = [parse_json(line) for line in lines]
+            # A run that was resumed twice has several starts; the last one before the step wrote it.
             before = [start for start in starts if start["step"] < step]
             return _ADAPTER.validate_python((before or starts)[-1]) if starts else None
         except FileNotFoundError:
@@ -101,9 +102,16 @@ class Provenance:
 
     def changes(self, then: Provenance) -> str | None:
         """A sentence about changes since `then` that may change numbers; None: there are none."""
+        now, before = self._by_version(), then._by_version()
         changes = [
-            f"{name} {before}, now {after}" if before != after else f"the code of {name}"
-            for name, before, after in self._changes(then)
+            f"{name} {before[name]}, now {now.get(name, 'gone')}"
+            for name in sorted(before)
+            if before[name] != now.get(name)
+        ]
+        changes += [
+            f"the code of {package}"
+            for package, code in sorted(then.code.items())
+            if self.code.get(package, code) != code
         ]
         if not changes:
             return None
@@ -111,18 +119,6 @@ class Provenance:
             f"Changed since the checkpoint was made: {', '.join(changes)}. The run's numbers may differ from "
             "those of an unbroken one."
         )
-
-    def _changes(self, then: Provenance) -> Iterator[tuple[str, str, str]]:
-        """Name, version before, version now; both versions are empty where only code has changed."""
-        now, before = self._by_version(), then._by_version()
-        yield from (
-            (name, before[name], now.get(name, "gone"))
-            for name in sorted(before)
-            if before[name] != now.get(name)
-        )
-        for package in sorted(then.code):
-            if self.code.get(package, then.code[package]) != then.code[package]:
-                yield package, "", ""
 
     def _by_version(self) -> dict[str, str]:
         return {
@@ -164,15 +160,15 @@ def _described(info: PluginInfo) -> dict[str, str]:
     except (PackageNotFoundError, ValueError):  # of a source tree, or a file
         text = None
     if text:
-        found: Any = parse_json(text)
-        commit = found.get("vcs_info", {}).get("commit_id")
-        described["url"] = f"{found.get('url')}@{commit}" if commit else str(found.get("url"))
+        origin: Any = parse_json(text)
+        commit = origin.get("vcs_info", {}).get("commit_id")
+        described["url"] = f"{origin.get('url')}@{commit}" if commit else str(origin.get("url"))
     return described
 
 
 def _code(modules: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Package → hash of its Python files. What is imported from elsewhere, a plugin file too, is left out."""
-    for name, origin, is_package in {found for module in modules if (found := _outermost(module))}:
+    for name, origin, is_package in {outermost for module in modules if (outermost := _outermost(module))}:
         files = sorted(origin.parent.rglob("*.py")) if is_package else [origin]
         hashed = hashlib.sha256()
         for file in filter(Path.is_file, files):  # an editor's lock is a link to nowhere

@@ -78,14 +78,11 @@ def _note(driver: int, others: Collection[int], known: dict[int, psutil.Process]
         return
     with contextlib.suppress(psutil.NoSuchProcess):
         for child in psutil.Process(driver).children():
-            if child.pid != os.getpid() and child.pid not in others:
-                _note_tree(child, known)
-
-
-def _note_tree(root: psutil.Process, known: dict[int, psutil.Process]) -> None:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        for process in (root, *root.children(recursive=True)):
-            known.setdefault(process.pid, process)
+            if child.pid == os.getpid() or child.pid in others:
+                continue
+            with contextlib.suppress(psutil.NoSuchProcess):  # of this child: the others still count
+                for process in (child, *child.children(recursive=True)):
+                    known.setdefault(process.pid, process)
 
 
 def _end(known: dict[int, psutil.Process]) -> None:

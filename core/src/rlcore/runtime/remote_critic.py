@@ -92,17 +92,18 @@ class RemoteCritic:
         parts = [batch] if len(shares) == 1 else [batch.select(rows) for rows in shares]
         offers = [(peer, part) for peers, part in zip(self._peers, parts, strict=True) for peer in peers]
         with ThreadPoolExecutor(len(offers)) as threads:  # all of them must answer, not one after another
-            told = [threads.submit(self._ask, peer, "offer", part) for peer, part in offers]
-            for one in told:
-                one.result()
+            offered = [threads.submit(self._ask, peer, "offer", part) for peer, part in offers]
+            for call in offered:
+                call.result()
+            # All shares of the round must be there before the first rank of the critic works on them.
             if self._group is not None and self._group.size() > 1:
                 dist.barrier(self._group)
-            asked = [
+            calls = [
                 [threads.submit(self._ask, peer, "answer", method, *arguments) for peer in peers]
                 for peers in self._peers
             ]
-            results = [[one.result() for one in answers] for answers in asked]
-        return [same[0] for same in results]
+            results = [[call.result() for call in answers] for answers in calls]
+        return [same[0] for same in results]  # the ranks of one model answer alike
 
     def _ask(self, peer: Actor, method: str, *arguments: Any) -> Any:
         return peer.ask(method, self._round, self._number, *arguments, limit_s=self._limit_s)

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 def role_model(resolved: Resolved, setting: str, model: ModelSpec, hf_config: Mapping[str, Any]) -> ModelSpec:
     """The model of another role: `model`, or the directory that `setting` names, which must be its like."""
-    given, flag = resolved.run.values()[setting], flag_name(setting)
+    folder, flag = resolved.run.values()[setting], flag_name(setting)
     role = setting.removesuffix("_model")
-    if not given:
+    if not folder:
         if role in resolved.role_fields:
             check_model(resolved, hf_config, role)
         return model
-    path = _directory(flag, given)
-    _check_like(resolved, f"{flag} {given}", path, hf_config, ("model_type", "vocab_size"), role)
+    path = _directory(flag, folder)
+    _check_like(resolved, f"{flag} {folder}", path, hf_config, ("model_type", "vocab_size"), role)
     check_weights(path, output_head=setting != "critic_model")
     if setting == "reference_model" and resolved.run.kl.reference_refresh_every:
         _check_shapes(flag, path, Path(model.path), "which --reference-refresh-every copies")
@@ -46,25 +46,25 @@ def teacher_model(resolved: Resolved, model: ModelSpec, hf_config: Mapping[str, 
 
     `UserError` if its tokenizer is not that of `model`: the same token would stand for different texts.
     """
-    given = resolved.run.teacher.teacher_model
-    if not given:
+    folder = resolved.run.teacher.teacher_model
+    if not folder:
         return None
-    path, weights = _directory("--teacher-model", given), None
+    path, weights, flag = _directory("--teacher-model", folder), None, f"--teacher-model {folder}"
     if (path / FILE).is_file():
         check_files(path)
         path, weights = _model_of_run(path.parents[1]), str(path / POLICY)
     # Models of one tokenizer pad their vocabularies differently; that matters where all of it is compared.
     like = ("model_type", "vocab_size") if resolved.loss.config.top_tokens else ("model_type",)
-    _check_like(resolved, f"--teacher-model {given}", path, hf_config, like, "teacher")
-    check_tokenizer(f"--teacher-model {given}", path, model.path)
+    _check_like(resolved, flag, path, hf_config, like, "teacher")
+    check_tokenizer(flag, path, model.path)
     check_weights(path)
     return replace(model, path=str(path), weights=weights)
 
 
-def _directory(flag: str, given: str) -> Path:
-    path = Path(given).resolve()
+def _directory(flag: str, folder: str) -> Path:
+    path = Path(folder).resolve()
     if not path.is_dir():
-        raise ConfigError(f"{flag}: found {given!r}, which is no directory.")
+        raise ConfigError(f"{flag}: found {folder!r}, which is no directory.")
     return path
 
 

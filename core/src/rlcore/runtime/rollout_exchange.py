@@ -43,8 +43,8 @@ class Call:
 
     async def score(self, changes: Sequence[Any]) -> Sequence[Any]:
         """The same, as changes of what was given."""
-        given = changed(changes, self.samples)
-        return changes_of(await self.ctx.score(given), given)
+        samples = changed(changes, self.samples)
+        return changes_of(await self.ctx.score(samples), samples)
 
 
 class Exchange:
@@ -88,8 +88,14 @@ class Exchange:
 
     async def watch(self) -> None:
         """Raises `WorkerError` when the worker dies or hangs; never returns."""
+
+        async def failure() -> None:
+            await self._failed.wait()
+            assert self._failure is not None, "it is set before"
+            raise self._failure
+
         alive = within(None, self._name, watched(self._actor, self._limit_s, "--worker-health-limit"))
-        await together([alive, self._until_failure()])
+        await together([alive, failure()])
 
     async def stop(self) -> None:
         """Stop it in order where that is still possible, then end it."""
@@ -103,6 +109,7 @@ class Exchange:
     async def _end_of(self, number: int, call: Call) -> Message:
         """The worker's last word of the call; cancelled meanwhile, the generator is cancelled there too."""
         loop, deadline = asyncio.get_running_loop(), None
+        # The caller may be cancelled more than once while the generator in the worker still ends.
         while not call.ended.done():
             try:
                 left = None if deadline is None else max(0.0, deadline - loop.time())
@@ -139,9 +146,9 @@ class Exchange:
         while True:
             # Without a limit: `watch` tells of a process that is stopped.
             for message in await within(None, self._name, self._actor.call("take", thread="take")):
-                self._read(message)
+                self._handle(message)
 
-    def _read(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
         what, number, content = message
         if what in ("made", "failed"):
             call = self._calls.get(number)
@@ -191,8 +198,3 @@ class Exchange:
         for call in self._calls.values():
             if not call.ended.done():
                 call.ended.set_exception(self._failure)
-
-    async def _until_failure(self) -> None:
-        await self._failed.wait()
-        assert self._failure is not None, "it is set before"
-        raise self._failure

@@ -48,6 +48,7 @@ class RolloutLoop:
                 check_folder(self.prepared.run_dir, folder)
                 await self._write(rollout)
                 self.trace.flush()
+                # No weights change, but an asynchronous producer counts the groups as in progress until now.
                 self.state = replace(self.state, step=rollout.step)
                 self.producer.published(self.state.version)
                 if self.stop.terminating:

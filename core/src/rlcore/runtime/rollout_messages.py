@@ -46,4 +46,4 @@ def changes_of(samples: Iterable[Sample], asked: Sequence[Sample]) -> list[Chang
 
 def changed(changes: Sequence[Changes], asked: Sequence[Sample]) -> list[Sample]:
     """The samples whose `changes_of` these are."""
-    return [asked[min(place, len(asked) - 1)].but(**one) for place, one in enumerate(changes)]
+    return [asked[min(place, len(asked) - 1)].but(**fields) for place, fields in enumerate(changes)]

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlcore.api.cluster import Cluster
 from rlcore.api.errors import EngineError, WorkerError
@@ -20,11 +20,10 @@ from rlcore.compose.secrets import without_secrets
 from rlcore.data.cursors import cursor_of
 from rlcore.heap import settle_heap
 from rlcore.rollout.evaluate import Evaluator, NoReward
-from rlcore.rollout.rewards import RewardPool
 from rlcore.rollout.teacher import TeacherEngine, TokenScorer, client_of
 from rlcore.runtime.callbacks import Callbacks
 from rlcore.runtime.engines import EngineGroup
-from rlcore.runtime.evals import evaluations
+from rlcore.runtime.evals import evaluations, start_rewards
 from rlcore.runtime.evaluations import Evaluations
 from rlcore.runtime.frozen import FrozenGroup
 from rlcore.runtime.loop import Loop
@@ -78,7 +77,7 @@ class RunProcesses:
             interrupted = asyncio.ensure_future(stop.interrupted.wait())
             try:
                 await asyncio.wait({main, interrupted}, return_when=asyncio.FIRST_COMPLETED)
-                if main.done():
+                if main.done():  # a run that ends by itself in the same moment was not interrupted
                     return main.result()
                 self.display.phase(STOPPING)
                 main.cancel()
@@ -90,6 +89,8 @@ class RunProcesses:
 
     async def _run(self, stop: StopSignals) -> str:
         prepared, placement, resolved = self.prepared, self.placement, self.prepared.resolved
+        # The stack stops in the opposite order: first rewards and generators, then the trainer, and last the
+        # engines, which the others may still ask.
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(scratch(self.reaper))
             self.display.phase("Starting the engines and the train workers")
@@ -98,7 +99,7 @@ class RunProcesses:
             stack.push_async_callback(engines.stop)
             frozen = FrozenGroup(self.cluster, placement.frozen, prepared, engines.spares)
             stack.push_async_callback(frozen.stop)
-            resolved = frozen.told(resolved) if prepared.frozen else resolved
+            resolved = frozen.placed(resolved) if prepared.frozen else resolved
             threads = cpu_threads(resolved.run)
             # Trainer and engine take turns on the same cores: who waits spins for microseconds only.
             env = {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": "1500"}
@@ -124,17 +125,7 @@ class RunProcesses:
             stack.push_async_callback(self.generators.stop)
             rewards: GroupScorer = NoReward()
             if resolved.rewards and not prepared.rollouts:
-                pool = RewardPool(
-                    resolved.rewards,
-                    workers=resolved.run.rewards.reward_workers,
-                    timeout=resolved.run.rewards.reward_timeout,
-                    memory_gib=resolved.run.rewards.reward_memory_gib,
-                    plugin_files=resolved.plugin_files,
-                    tokenizer=prepared.model.path,
-                )
-                stack.callback(pool.stop)
-                await pool.start()
-                rewards = pool
+                rewards = await start_rewards(resolved.rewards, resolved, stack, prepared.model.path)
             await self._start(engines, frozen, trainer, threads)
             stack.push_async_callback(prepared.generators.close)
             limit = resolved.run.debug.trace_limit * 2**20
@@ -146,30 +137,38 @@ class RunProcesses:
             loop: Loop | RolloutLoop
             if trainer is None:
                 self.state = replace(self.state, version=await engines.clients[0].weight_version())
-                loop = self._rollout_loop(engines, self._producer(clients, rewards), trace, stop)
+                loop = RolloutLoop(
+                    prepared=prepared,
+                    producer=self._producer(clients, rewards),
+                    engines=engines,
+                    trace=trace,
+                    trackers=Trackers(prepared.trackers, self.display),
+                    stop=stop,
+                    state=self.state,
+                )
             else:
                 engines.connect(trainer)
                 loop = await self._loop(engines, trainer, self._producer(clients, rewards), trace, stop)
-                evals = frozen.told_evals(prepared.evals)
-                asked = eval_clients or clients
-                if evaluator := await self._evaluator(asked, rewards, resolved, evals, stack):
-                    beside = bool(eval_clients)
+                evals, beside = frozen.placed_evals(prepared.evals), bool(eval_clients)
+                if evaluator := await self._evaluator(
+                    eval_clients or clients, rewards, resolved, evals, stack
+                ):
                     loop.evaluations = Evaluations(evaluator, loop.trackers, trace, beside=beside)
             if not prepared.rollouts:
                 loop.teacher = await self._teacher(frozen, stack)
-            watched = [
+            watches = [
                 engines.watch(),
                 frozen.watch(),
                 self.generators.watch(),
                 *([trainer.watch()] if trainer else []),
             ]
-            with self._told(loop, stop) as ended:
+            with self._tracked(loop, stop) as ended:
                 stop.can_save = True
                 settle_heap()
-                reason = await self._watched(loop, *watched)
+                reason = await self._watched(loop, *watches)
                 ended.append(reason)
             if trainer is not None:
-                await trainer.stop()
+                await trainer.stop()  # in order; after an error the stack only kills the workers
             return reason
 
     async def _start(
@@ -203,21 +202,12 @@ class RunProcesses:
             if left:
                 self.display.phase(f"Waiting for {' and '.join(left)}")
 
-        await _all_or_first_error(*(start(name, one) for name, one in starting.items()))
-
-    def _rollout_loop(
-        self, engines: EngineGroup, producer: Producer, trace: Trace, stop: StopSignals
-    ) -> RolloutLoop:
-        """The loop for engines that keep the weights of the model's directory."""
-        return RolloutLoop(
-            prepared=self.prepared,
-            producer=producer,
-            engines=engines,
-            trace=trace,
-            trackers=Trackers(self.prepared.trackers, self.display),
-            stop=stop,
-            state=self.state,
-        )
+        tasks = [asyncio.ensure_future(start(name, awaitable)) for name, awaitable in starting.items()]
+        try:
+            await asyncio.gather(*tasks)
+        finally:  # `gather` lets the others go on after the first error
+            for task in tasks:
+                task.cancel()
 
     async def _loop(
         self,
@@ -229,7 +219,7 @@ class RunProcesses:
     ) -> Loop:
         prepared, state = self.prepared, self.state
         resolved, callbacks = prepared.resolved, Callbacks(prepared.callbacks)
-        if prepared.resume_from is not None:
+        if prepared.resume_from is not None:  # before the first publication: engines get the loaded weights
             self.display.phase("Loading the checkpoint")
             await trainer.load(prepared.resume_from, saved_roles(resolved))
             producer.load(state.producer)
@@ -251,8 +241,8 @@ class RunProcesses:
         return loop
 
     @contextlib.contextmanager
-    def _told(self, loop: Loop | RolloutLoop, stop: StopSignals) -> Iterator[list[str]]:
-        """Tell the trackers of the beginning and the end. The caller puts the reason into the list."""
+    def _tracked(self, loop: Loop | RolloutLoop, stop: StopSignals) -> Iterator[list[str]]:
+        """The trackers hear of the beginning and the end. The caller puts the reason into the list."""
         prepared, resolved = self.prepared, self.prepared.resolved
         ended: list[str] = []
         try:
@@ -348,7 +338,7 @@ class RunProcesses:
             if any(watcher.done() for watcher in watchers):
                 # If the cluster itself ended, that is the reason, and everything else a consequence.
                 await asyncio.wait([cluster], timeout=_CLUSTER_SECONDS)
-            for watcher in watchers:
+            for watcher in watchers:  # the cluster's is the first, so its reason counts before all others
                 if watcher.done() and not watcher.cancelled():
                     watcher.result()
             return await main
@@ -357,12 +347,3 @@ class RunProcesses:
             for task in (main, *watchers):
                 task.cancel()
             await asyncio.gather(main, *watchers, return_exceptions=True)
-
-
-async def _all_or_first_error(*awaitables: Any) -> None:
-    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()

@@ -36,9 +36,9 @@ def save_rollout(run_dir: Path, rollout: Rollout, batch: TrainBatch) -> None:
     )
 
 
-def rollout_files(given: str) -> tuple[Path, ...]:
+def rollout_files(folder_name: str) -> tuple[Path, ...]:
     """The files that `--rollouts` names, in the order of their steps. Raises `DataError`."""
-    asked, path = f"--rollouts {given}", Path(given)
+    asked, path = f"--rollouts {folder_name}", Path(folder_name)
     folder = path / ROLLOUTS if (path / ROLLOUTS).is_dir() else path
     if not folder.is_dir():
         raise DataError(f"{asked}: no such folder.")

@@ -84,5 +84,6 @@ class Saver:
             await self._trainer.write(draft)
             state.write(draft)
             await asyncio.to_thread(stack.close)  # reads all files again, for their checksums
+        # Only now: an old checkpoint must outlive the time in which the new one may still fail.
         prune(self._root, self._keep, step=state.step)
         self._saved(state.step, folder)

@@ -26,6 +26,7 @@ def cpu_threads(run: RunConfig) -> int:
     """Threads of one train worker: the user's, or an equal share of the CPUs that this process may use."""
     if run.threads:
         return run.threads
+    # `os.cpu_count` would count the host's CPUs in a container that may use only some of them.
     return max(1, len(os.sched_getaffinity(0)) // run.ranks)
 
 
@@ -47,7 +48,7 @@ def worker_setups(
     """
     readers = Counter(rank for ranks in sources for rank in ranks)
     resolved, run = prepared.resolved, prepared.resolved.run
-    needs = resolved.needs
+    needs, steps = resolved.needs, run.debug.profiled
     learner = LearnerSettings(
         run=run,
         dtype="bf16" if prepared.model.dtype == "bf16" else "fp32",
@@ -56,6 +57,7 @@ def worker_setups(
         needs=needs,
         critic_needs=resolved.critic_needs,
         top_tokens=resolved.loss.config.top_tokens,
+        # A resumed policy has moved away from its reference, so nothing can be compared.
         reference_is_initial=not run.kl.reference_model and prepared.resume_from is None,
     )
     return [
@@ -77,15 +79,10 @@ def worker_setups(
             publisher=publisher.feeding(readers[rank]),
             sends=rank in senders,
             tells=rank == min(senders),
-            profiler=_profiler(prepared, rank),
+            profiler=None if steps is None else StepProfiler(prepared.run_dir / PROFILE, rank, *steps),
         )
         for rank in range(run.ranks)
     ]
-
-
-def _profiler(prepared: Prepared, rank: int) -> StepProfiler | None:
-    steps = prepared.resolved.run.debug.profiled
-    return None if steps is None else StepProfiler(prepared.run_dir / PROFILE, rank, *steps)
 
 
 def critic_setups(setups: Sequence[WorkerSetup], ranks: int) -> list[WorkerSetup]:

@@ -36,7 +36,8 @@ def train(resolved: Resolved, *, run_dir: Path, resume: Path | None, display: Di
     """
     begin = time.monotonic()
     parts = (resolved.trainer, resolved.engine)
-    with signals_raise(), opened(resolved.cluster, parts) as (cluster, reaper), _told(display):
+    with signals_raise(), opened(resolved.cluster, parts) as (cluster, reaper), _stop_shown(display):
+        # An error in here removes the folder again; a run that has begun keeps it.
         with run_folder(run_dir, resume is not None) as folder:
             display.phase("Checking the model, the data and the parts")
             checkpoint, note = newest_checkpoint(folder) if resume is not None else (None, None)
@@ -70,14 +71,14 @@ def train(resolved: Resolved, *, run_dir: Path, resume: Path | None, display: Di
         try:
             reason = asyncio.run(session.run())
         except RunError as error:
-            error.summary = asdict(summary("failed"))
+            error.summary = asdict(summary("failed"))  # scripts read the last line of a failed run as well
             raise
     return summary(reason)
 
 
 @contextlib.contextmanager
-def _told(display: Display) -> Iterator[None]:
-    """Tell at once that the run ends, since that takes a while."""
+def _stop_shown(display: Display) -> Iterator[None]:
+    """Show at once that the run ends, since that takes a while."""
     try:
         yield
     except (KeyboardInterrupt, Terminated):

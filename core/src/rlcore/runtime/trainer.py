@@ -103,9 +103,9 @@ class TrainerGroup:
     async def start(self, setups: Sequence[WorkerSetup], critics: Sequence[WorkerSetup] = ()) -> None:
         """Build the models on every rank. `critics`: of a critic's own workers."""
         place = await self._meeting(TRAINING, self._actors, self._hosts[0])
-        given = [(setup, *place, bool(critics)) for setup in setups]
+        calls = [(setup, *place, bool(critics)) for setup in setups]
         task = _Task("its start", START_SECONDS)
-        starting = [self._answers(task, TRAINING, self._actors, "start", given, None)]
+        starting = [self._answers(task, TRAINING, self._actors, "start", calls, None)]
         if self._critics:
             place = await self._meeting(CRITICS, self._critics, self._hosts[1])
             apart = [(setup, *place) for setup in critics]
@@ -126,6 +126,7 @@ class TrainerGroup:
     @staticmethod
     async def _meeting(kind: str, actors: Sequence[Actor], hosts: Sequence[str]) -> tuple[str, int]:
         """Host and port where the process group of `actors` meets."""
+        # torch's store asks for no token: on the loopback, where that will do, no other host reaches it.
         host = hosts[0] if len(set(hosts)) > 1 else LOOPBACK
         port: int = await within(START_SECONDS, f"{kind} 0", actors[0].call("listen", host))
         return host, port
@@ -217,12 +218,16 @@ class TrainerGroup:
         Returns the bytes freed on the device where that is most.
         """
         async with self._weights_lock:
-            return await self._sleep(what)
+            self._asleep = what
+            freed: list[int] = await self._all(self._step("going to sleep"), "sleep", lambda rank: (what,))
+            return max(freed)
 
     async def wake(self) -> None:
         """Bring the models back to the devices."""
         async with self._weights_lock:
-            await self._wake()
+            if self._asleep is not None:
+                await self._all(self._step("waking up"), "wake", lambda rank: ())
+                self._asleep = None
 
     async def pieces(self, version: int, ranks: Sequence[int] = ()) -> AsyncGenerator[Piece, None]:
         """Weights `version` bucket by bucket, each made when it is asked for (`Publisher.pieces`).
@@ -250,16 +255,6 @@ class TrainerGroup:
                 # After a publication that took too long, nobody should wait for its ranks once more.
                 closing = _Task(task.what, CLOSE_SECONDS, "")
                 await self._all(closing, "close_weights", lambda rank: ())
-
-    async def _sleep(self, what: SleepLevel) -> int:
-        self._asleep = what
-        freed: list[int] = await self._all(self._step("going to sleep"), "sleep", lambda rank: (what,))
-        return max(freed)
-
-    async def _wake(self) -> None:
-        if self._asleep is not None:
-            await self._all(self._step("waking up"), "wake", lambda rank: ())
-            self._asleep = None
 
     async def refresh_reference(self) -> None:
         """Copy the policy into the reference."""
@@ -306,15 +301,15 @@ class TrainerGroup:
         self, task: _Task, method: str, arguments: Any, thread: ActorThread | None = None
     ) -> list[Any]:
         """The answers of the train workers, in the order of their ranks."""
-        given = [arguments(rank) for rank in range(len(self._actors))]
-        return await self._answers(task, TRAINING, self._actors, method, given, thread)
+        calls = [arguments(rank) for rank in range(len(self._actors))]
+        return await self._answers(task, TRAINING, self._actors, method, calls, thread)
 
     async def _of_critics(
         self, task: _Task, method: str, *arguments: Any, thread: ActorThread | None = None
     ) -> list[Any]:
         """The answers of the workers that have only a critic; none where there are none."""
-        given = [arguments] * len(self._critics)
-        return await self._answers(task, CRITICS, self._critics, method, given, thread)
+        calls = [arguments] * len(self._critics)
+        return await self._answers(task, CRITICS, self._critics, method, calls, thread)
 
     async def _answers(
         self,

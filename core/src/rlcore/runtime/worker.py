@@ -261,7 +261,7 @@ class TrainWorker(RankWorker):
 
         `ranks`: those that send, of all that may; none: all of these.
         """
-        if self._asleep == "all":
+        if self._asleep == "all":  # the weights come back, the optimizer need not
             self._policy.sleep("optimizer")
         self._is_sending = self._rank in ranks if ranks else self._sends
         tells = self._rank == min(ranks) if ranks else self._tells
@@ -328,20 +328,20 @@ def policy_optimizer(run: RunConfig) -> OptimizerSettings:
 
 def critic_optimizer(run: RunConfig) -> OptimizerSettings:
     """The critic's optimizer. The critic takes its first step when the run begins."""
-    given = run.critic.optimizer(run.optimizer)
+    options = run.critic.optimizer(run.optimizer)
     # the policy's warm-up, a share of its own steps, is as long for the critic
     counted = run.steps - (run.critic.critic_warmup_steps if run.critic.critic_lr_warmup_steps is None else 0)
-    return _scheduled(given, run.steps, given.warmup_of(counted))
+    return _scheduled(options, run.steps, options.warmup_of(counted))
 
 
-def _scheduled(given: OptimizerOptions, steps: int, warmup: int) -> OptimizerSettings:
+def _scheduled(options: OptimizerOptions, steps: int, warmup: int) -> OptimizerSettings:
     """The schedule over `steps` rollouts. The first `warmup` of them are the warm-up."""
     return OptimizerSettings(
-        lr=given.lr,
-        lr_schedule=given.lr_schedule,
-        warmup_steps=warmup * given.minibatches,
-        total_steps=steps * given.minibatches,
-        min_lr=given.min_lr,
-        weight_decay=given.weight_decay,
-        clip_grad=given.clip_grad,
+        lr=options.lr,
+        lr_schedule=options.lr_schedule,
+        warmup_steps=warmup * options.minibatches,
+        total_steps=steps * options.minibatches,
+        min_lr=options.min_lr,
+        weight_decay=options.weight_decay,
+        clip_grad=options.clip_grad,
     )

@@ -52,7 +52,7 @@ def publisher_of(
     )
 
 
-def far_ways(offered: Sequence[str], *, spanning: bool) -> list[str]:
+def cross_host_ways(offered: Sequence[str], *, spanning: bool) -> list[str]:
     """The ways of `offered` that reach an engine on another host. `spanning`: an engine on several hosts.
 
     Only `broadcast` does, for an engine on one host: its group listens where the trainer reaches the engine's

@@ -19,7 +19,7 @@ from rlcore import (
     is_decoder,
 )
 from rlcore_local.config import LocalConfig
-from rlcore_toolkit import far_ways, publisher_of, publisher_room
+from rlcore_toolkit import cross_host_ways, publisher_of, publisher_room
 
 if TYPE_CHECKING:
     from rlcore import Publisher
@@ -59,8 +59,8 @@ class LocalEngine(Engine[LocalConfig]):
         openmp = {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": "1500"}
         return ServerCommand(argv=argv, env={TOKEN_VARIABLE: launch.token, **openmp})
 
-    def far_ways(self, *, spanning: bool) -> Sequence[str]:
-        return far_ways(["broadcast"], spanning=spanning)
+    def cross_host_ways(self, *, spanning: bool) -> Sequence[str]:
+        return cross_host_ways(["broadcast"], spanning=spanning)
 
     def room(self, size: int) -> int:
         return publisher_room(self.config.publish, size, bucket_mb=self.config.bucket_mb)

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 import threading
 import traceback
 from concurrent.futures import Future
@@ -23,10 +22,7 @@ from rlcore_local.server import make_app
 from rlcore_local.service import Service
 from rlcore_local.settings import Settings
 from rlcore_local.weights import Weights, stop_token_ids
-from rlcore_toolkit import KEEPALIVE_S, SilentConnections
-
-SWITCH_S = 0.0005
-"""Seconds after which the compute thread lets the event loop on, while it writes answers or lays out rows."""
+from rlcore_toolkit import KEEPALIVE_S, SilentConnections, favor_event_loop
 
 
 def serve(settings: Settings, token: str) -> None:
@@ -36,7 +32,7 @@ def serve(settings: Settings, token: str) -> None:
 
 async def _serve(settings: Settings, token: str) -> None:
     loop = asyncio.get_running_loop()
-    sys.setswitchinterval(SWITCH_S)
+    favor_event_loop()  # the compute thread holds the lock while it writes answers or lays out rows
     for number in (signal.SIGTERM, signal.SIGINT):
         # The compute thread may be deep in a product of matrices, and nothing is worth waiting for.
         loop.add_signal_handler(number, os._exit, 0)

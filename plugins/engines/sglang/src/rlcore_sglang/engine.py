@@ -20,7 +20,7 @@ from rlcore import (
 )
 from rlcore_sglang import cpu, fields as server_fields, heads, launch_server, models
 from rlcore_sglang.config import BOOTSTRAP_PORT, DECODE, DISAGGREGATES, PREFILL, SPECULATES, SglangConfig
-from rlcore_toolkit import MEGABYTE, far_ways, publisher_of, publisher_room
+from rlcore_toolkit import MEGABYTE, cross_host_ways, publisher_of, publisher_room
 
 if TYPE_CHECKING:
     from rlcore import Publisher
@@ -106,8 +106,8 @@ class SglangEngine(Engine[SglangConfig]):
         port = {"bootstrap_port": fields[BOOTSTRAP_PORT]} if role == PREFILL else {}
         return {"worker_type": role, **port}
 
-    def far_ways(self, *, spanning: bool) -> Sequence[str]:
-        return ["tensor", *far_ways(["broadcast"], spanning=spanning)]
+    def cross_host_ways(self, *, spanning: bool) -> Sequence[str]:
+        return ["tensor", *cross_host_ways(["broadcast"], spanning=spanning)]
 
     def room(self, size: int) -> int:
         return publisher_room(self.config.publish, size, bucket_mb=self.config.bucket_mb)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import secrets
-import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +17,7 @@ from rlcore import ConfigError, GenerationContext, listen
 from rlcore_session import anthropic_api, openai_api
 from rlcore_session.chats import TOO_LONG, ApiError, Ask
 from rlcore_session.session import LONG_BYTES, Session
-from rlcore_toolkit import KEEPALIVE_S, SilentConnections, call_in_thread
+from rlcore_toolkit import KEEPALIVE_S, SilentConnections, call_in_thread, favor_event_loop
 
 LOOPBACK = "127.0.0.1"
 LARGEST_BODY = 64 * 2**20
@@ -28,8 +27,6 @@ BODY_LIMIT_S = 60.0
 """For a body that was announced to arrive."""
 TOKENS_PER_MESSAGE = 4
 """A chat template writes at least so many: who speaks, and where it begins and ends."""
-SWITCH_S = 0.0005
-"""Seconds after which a thread that tokenises lets the event loop go on."""
 SHUTDOWN_S = 5.0
 """Seconds that requests under way have to end."""
 MODEL = "policy"
@@ -72,7 +69,7 @@ class SessionServer:
         """
         gc.collect()
         gc.freeze()
-        sys.setswitchinterval(SWITCH_S)
+        favor_event_loop()  # threads tokenise beside it
         app = web.Application(client_max_size=LARGEST_BODY)
         for path, handler, tell in (
             ("/v1/chat/completions", _chat, openai_api.error_body),
