@@ -141,7 +141,7 @@ class EngineClient:
                 joint = None
             body, rid = await self._generate_body(input_ids, sampling, n, seed, rid)
         except BaseException:
-            if joint is not None:
+            if joint is not None:  # the others of the session wait for this request
                 joint.leave()
                 self._forget(joint)
             raise
@@ -260,7 +260,7 @@ class EngineClient:
             return
         answer = await self._http.get("/v1/loads", timeout_s=self._control_s)
         ranks = answer["loads"]
-        self._tally.look(*(sum(int(one[key]) for one in ranks) for key in _LOADS))
+        self._tally.look(*(sum(int(rank[key]) for rank in ranks) for key in _LOADS))
 
     async def server_info(self) -> Mapping[str, Any]:
         """What the server says of its settings."""
@@ -483,7 +483,7 @@ class EngineClient:
 
 async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """The results of all, in order; at the first failure the rest is canceled and awaited."""
-    tasks = [asyncio.ensure_future(one) for one in work]
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
     try:
         if tasks:  # `gather` would not be canceled before they are
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -503,7 +503,7 @@ async def ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
             task.cancel()
         try:
             _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError:  # raised at the end: the tasks must not outlive this call
             is_cancelled = True
             continue
         if left:

@@ -12,7 +12,7 @@ import asyncio
 import binascii
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -68,7 +68,11 @@ class _Cutter:
         if match is None:
             return False
         start = match.end()
-        end = _end_of_rows(self._body, start) if match[1] else self._body.find(b"]", start)
+        if not match[1]:
+            end = self._body.find(b"]", start)
+        else:  # no rows: the list is empty
+            last = _ROWS_END.search(self._body, start) if self._body[start : start + 1] == b"[" else None
+            end = start if last is None else last.start() + 1
         rows = self._body[start:end] if match[1] else b""
         if b'"' in rows:  # the tokens' texts, which may hold any bracket
             return False
@@ -76,14 +80,14 @@ class _Cutter:
         self._place = end
         if rows:
             self._parts.append(b"%d" % len(self._tables))
-            self._tables.append(_table(rows))
+            self._tables.append(_parsed_rows(rows))
         return True
 
     def rest(self) -> Any:
         """The rest of the JSON, with each table back in its place."""
         answers = _loaded(b"".join((*self._parts, self._body[self._place :])))
-        for one in answers if isinstance(answers, list) else [answers]:
-            meta = one.get("meta_info") or {}
+        for answer in answers if isinstance(answers, list) else [answers]:
+            meta = answer.get("meta_info") or {}
             for name in (OUTPUT, INPUT):
                 if (rows := meta.get(name)) and isinstance(rows[0], int):
                     meta[name] = self._tables[rows[0]]
@@ -113,34 +117,24 @@ def token_log_probs(meta: Mapping[str, Any], name: str) -> TokenLogProbs:
     if (packed := meta.get(PACKED[name])) is not None:
         return _unpacked(packed)
     rows = meta.get(name) or []
-    return rows if isinstance(rows, TokenLogProbs) else _columns(rows)
+    if isinstance(rows, TokenLogProbs):
+        return rows
+    return TokenLogProbs(PackedInts([row[1] for row in rows]), _floats([row[0] for row in rows]))
 
 
 def _loaded(body: bytes) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        said = body[:200].decode(errors="replace")
-        raise EngineError(f"The engine answered {said!r}, which is no JSON: {error}.") from error
+        begin = body[:200].decode(errors="replace")
+        raise EngineError(f"The engine answered {begin!r}, which is no JSON: {error}.") from error
 
 
-def _end_of_rows(body: bytes, start: int) -> int:
-    """The end of the last row of those that begin at `start`; `start` itself where there is none."""
-    end = _ROWS_END.search(body, start) if body[start : start + 1] == b"[" else None
-    return start if end is None else end.start() + 1
-
-
-def _table(rows: bytes) -> TokenLogProbs:
+def _parsed_rows(rows: bytes) -> TokenLogProbs:
     """Parse rows of equal length. One flat list is read twice as fast as a list of lists."""
     flat = _loaded(b"[%b]" % rows.translate(None, b"[]"))
     width = rows[: rows.index(b"]")].count(b",") + 1
     return TokenLogProbs(PackedInts(flat[1::width]), _floats(flat[::width]))
-
-
-def _columns(rows: Iterable[Sequence[Any]]) -> TokenLogProbs:
-    """Parse rows `[log-prob, token id, …]`."""
-    rows = list(rows)
-    return TokenLogProbs(PackedInts([row[1] for row in rows]), _floats([row[0] for row in rows]))
 
 
 def _floats(values: list[Any]) -> PackedFloats:
@@ -154,9 +148,9 @@ def _floats(values: list[Any]) -> PackedFloats:
 def _unpacked(packed: Mapping[str, str]) -> TokenLogProbs:
     try:
         ids = PackedInts.from_bytes(binascii.a2b_base64(packed["ids"]))
-        found = TokenLogProbs(ids, PackedFloats.from_bytes(binascii.a2b_base64(packed["log_probs"])))
+        log_probs = PackedFloats.from_bytes(binascii.a2b_base64(packed["log_probs"]))
     except ValueError as error:
         raise EngineError(f"The engine gave packed log-probs that cannot be read: {error}.") from error
-    if len(found.ids) != len(found.log_probs):
-        raise EngineError(f"The engine gave {len(found.log_probs)} log-probs of {len(found.ids)} tokens.")
-    return found
+    if len(ids) != len(log_probs):
+        raise EngineError(f"The engine gave {len(log_probs)} log-probs of {len(ids)} tokens.")
+    return TokenLogProbs(ids, log_probs)

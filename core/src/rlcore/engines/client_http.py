@@ -103,7 +103,8 @@ class Http:
                     if data:
                         event = orjson.loads(data)
                         if "error" in event:
-                            raise EngineError(f"The engine at {self.url} failed {path}: {_said(event)}.")
+                            reason = _error_text(event)
+                            raise EngineError(f"The engine at {self.url} failed {path}: {reason}.")
                         yield event
         except (aiohttp.ClientError, TimeoutError) as error:
             raise self._unreachable(path, error, timeout_s) from error
@@ -151,8 +152,8 @@ class Http:
 
     async def _raise_for(self, path: str, response: aiohttp.ClientResponse) -> None:
         if response.status >= 400:
-            said = _said(_parsed(await response.read()))
-            message = f"The engine at {self.url} refused {path} with HTTP {response.status}: {said}"
+            reason = _error_text(_parsed(await response.read()))
+            message = f"The engine at {self.url} refused {path} with HTTP {response.status}: {reason}"
             raise RefusedError(message, response.status)
 
     def _unreachable(self, path: str, error: Exception, timeout_s: float) -> EngineError:
@@ -169,7 +170,7 @@ def _parsed(answer: bytes) -> Any:
         return answer.decode(errors="replace").strip()
 
 
-def _said(answer: Any) -> str:
+def _error_text(answer: Any) -> str:
     """The server's own words, wherever it put them."""
     while isinstance(answer, dict):
         messages = [answer[key] for key in ("error", "message", "detail") if answer.get(key)]

@@ -150,21 +150,18 @@ def completion(answer: Mapping[str, Any], *, prompt_tokens: int) -> Completion:
     if reason["type"] == "abort" and int(reason.get("status_code") or 200) >= 500:
         raise EngineError(f"The engine failed a request: {reason.get('message')}.")
     sampled = token_log_probs(meta, OUTPUT)
+    # SGLang before 0.5.23 gives one version; later ones, and `local`, where each version begins.
+    versions = meta.get("weight_versions") or [{"start": 0, "version": meta["weight_version"]}]
+    spans = tuple(Span(start=int(v["start"]), version=weight_version(v["version"])) for v in versions)
     return Completion(
         token_ids=sampled.ids,
         log_probs=sampled.log_probs,
         text=answer["text"],
         finish_reason=reason["type"],
-        spans=_spans(meta),
+        spans=spans,
         prompt_tokens=prompt_tokens,
         routed_experts=meta.get("routed_experts") or "",
     )
-
-
-def _spans(meta: Mapping[str, Any]) -> tuple[Span, ...]:
-    """From `weight_versions` (0.5.23 and `local`), or the one `weight_version` of older servers."""
-    spans = meta.get("weight_versions") or [{"start": 0, "version": meta["weight_version"]}]
-    return tuple(Span(start=int(span["start"]), version=weight_version(span["version"])) for span in spans)
 
 
 def weight_version(text: str) -> int:

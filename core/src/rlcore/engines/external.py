@@ -39,21 +39,20 @@ Asks = Callable[..., EngineClient]
 def check_all(urls: Sequence[str], wanted: Wanted, client: Asks, *, limit_s: float) -> None:
     """`ConfigError` where a server does not answer within `limit_s`, or serves what the run can't use."""
 
-    async def check() -> None:
-        await together(_check_one(url, wanted, client, limit_s) for url in urls)
+    async def check(url: str) -> None:
+        async with client(url, token(), control_timeout_s=limit_s) as asking:
+            try:
+                await asking.health()
+                info, model = await asking.server_info(), await asking.model_info()
+            except EngineError as error:
+                raise ConfigError(f"--engine-url {url}: {error}") from error
+        for name, found, expected in _differences(info, model, wanted):
+            raise ConfigError(f"--engine-url {url}: its {name} is {found}, and the run needs {expected}.")
 
-    asyncio.run(check())
+    async def check_every() -> None:
+        await together(map(check, urls))
 
-
-async def _check_one(url: str, wanted: Wanted, client: Asks, limit_s: float) -> None:
-    async with client(url, token(), control_timeout_s=limit_s) as asking:
-        try:
-            await asking.health()
-            info, model = await asking.server_info(), await asking.model_info()
-        except EngineError as error:
-            raise ConfigError(f"--engine-url {url}: {error}") from error
-    for name, found, expected in _differences(info, model, wanted):
-        raise ConfigError(f"--engine-url {url}: its {name} is {found}, and the run needs {expected}.")
+    asyncio.run(check_every())
 
 
 def _differences(

@@ -55,13 +55,6 @@ class Fleet:
             engine, server = await self._serving(home)
             name = None
 
-    async def _knows_sessions(self) -> bool:
-        """Whether the servers, which are all alike, begin the requests of a session together."""
-        if self._has_sessions is None:
-            can = await self._engines[0].with_client(lambda client: client.capabilities())
-            self._has_sessions = can.sessions
-        return self._has_sessions
-
     async def _placed(
         self, home: int, session: str | None
     ) -> tuple[SupervisedEngine, RunningServer, str | None]:
@@ -70,9 +63,15 @@ class Fleet:
         All N go to one server. Where it is lost before all have come, the rest go alone.
         """
         engine, server = await self._serving(home)
-        if session is None or not await self._knows_sessions():
+        if session is None:
+            return engine, server, None
+        if self._has_sessions is None:  # asked once: the servers are all alike
+            can = await self._engines[0].with_client(lambda client: client.capabilities())
+            self._has_sessions = can.sessions
+        if not self._has_sessions:
             return engine, server, None
         name, _, size = session.rpartition("/")
+        # The first request of a session chooses the server, for the others may find another one serving.
         new = Joint(engine=engine, server=server, awaited=int(size))
         joint = self._joint.setdefault((home, session), new)
         joint.awaited -= 1

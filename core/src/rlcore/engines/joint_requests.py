@@ -119,7 +119,8 @@ class JointRequests:
     async def _send(self) -> None:
         async with self._slots:
             awaited = (member for member in self._members if not member.answers.done())
-            members = sorted(awaited, key=lambda one: one.rid)
+            # By id, not by arrival: the engine then computes the same batch in every run.
+            members = sorted(awaited, key=lambda member: member.rid)
             if not members:
                 return
             differing = {
@@ -136,8 +137,8 @@ class JointRequests:
         if member.answers.done():
             return
         if "error" in line:
-            said = f"The engine at {self._http.url} refused {GENERATE}: {line['error']['message']}"
-            member.answers.set_exception(RefusedError(said, 400))
+            sentence = f"The engine at {self._http.url} refused {GENERATE}: {line['error']['message']}"
+            member.answers.set_exception(RefusedError(sentence, 400))
         else:
             member.answers.set_result(line["answers"])
 

@@ -78,10 +78,10 @@ def _end_descendants(server: subprocess.Popen[bytes] | _Module, grace_s: float) 
     """SIGTERM to the server, then SIGKILL to whatever is left of its tree."""
     deadline = time.monotonic() + grace_s
     if server.poll() is None:
-        server.terminate()
+        server.terminate()  # not the tree: a server ends its own workers in order
     while time.monotonic() < deadline and server.poll() is None:
         time.sleep(POLL_S)
-    while left := _alive(server):
+    while left := _alive(server):  # again and again: what is killed may just have started another
         for process in left:
             process.kill()
         time.sleep(POLL_S)
@@ -104,6 +104,7 @@ def _alive(server: subprocess.Popen[bytes] | _Module) -> list[psutil.Process]:
 
 def _watch(server: subprocess.Popen[bytes] | _Module, parent: int) -> None:
     """Returns when the server has ended or the parent has."""
+    # The parent's pid as well: a sibling that was forked with the pipe open keeps it from closing.
     while server.poll() is None and os.getppid() == parent:
         readable, _, _ = select.select([sys.stdin], [], [], POLL_S)
         if readable and not os.read(sys.stdin.fileno(), 1):

@@ -183,7 +183,7 @@ async def verify_by_reload(
     if (await client.capabilities()).tensor_checksums:
         return
     await client.pause("retract")
-    held = await client.checksums()
+    held = await client.checksums()  # before the reload, which replaces what was published
     directory = await publisher.directory(location)
     await asyncio.to_thread(copy_side_files, model_path, Path(directory))
     await client.update_from_disk(directory, location.version, flush=False)

@@ -21,6 +21,7 @@ from rlcore.engines.stream import Piece, WeightStream
 
 FILE = "model.safetensors"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+# The bias of DeepSeek-V3's router: rounded to bf16, it would choose other experts than the trainer's.
 FP32_SUFFIX = "e_score_correction_bias"
 """How names of weights end that are fp32 in every engine, whatever the model's dtype."""
 KEPT_VERSIONS = 2
@@ -79,7 +80,9 @@ def write_version(
     values = wire_tensors(tensors, dtype)
     with new_version(root, version) as draft:
         save_weights(draft, values, model_path)
-    _discard_before(root, version - KEPT_VERSIONS + 1)
+    for path in list(root.iterdir()):
+        if path.name.isdecimal() and int(path.name) <= version - KEPT_VERSIONS:
+            _remove(path)
     return WeightsLocation(
         directory=str(root / str(version)), version=version, checksums=checksums_of(values)
     )
@@ -119,11 +122,10 @@ def wire_tensors(tensors: Iterable[tuple[str, Tensor]], dtype: str) -> dict[str,
 
     They may share memory with `tensors`.
     """
-    return {name: _wired(name, tensor, DTYPES[dtype]) for name, tensor in tensors}
-
-
-def _wired(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    return tensor.detach().to(device="cpu", dtype=wire_dtype(name, dtype)).contiguous()
+    return {
+        name: tensor.detach().to(device="cpu", dtype=wire_dtype(name, DTYPES[dtype])).contiguous()
+        for name, tensor in tensors
+    }
 
 
 def wire_dtype(name: str, dtype: torch.dtype) -> torch.dtype:
@@ -142,9 +144,3 @@ def _remove(path: Path) -> None:
     """Remove a folder, if it is there."""
     if path.exists():
         shutil.rmtree(path)
-
-
-def _discard_before(root: Path, oldest: int) -> None:
-    for path in list(root.iterdir()):
-        if path.name.isdecimal() and int(path.name) < oldest:
-            _remove(path)

@@ -148,7 +148,7 @@ class RoutedEngine:
         """Like `EngineClient.generate`, but no batches: a router takes none, so each sample is a request."""
         if n > 1 and not (await self._client.capabilities()).seeds_siblings:
             alone = [self._one(input_ids, sampling, 1, seed + i, f"{rid}+{i}") for i in range(n)]
-            return [found for (found,) in await together(alone)]
+            return [completion for (completion,) in await together(alone)]
         return await self._one(input_ids, sampling, n, seed, rid)
 
     async def _one(
@@ -161,7 +161,9 @@ class RoutedEngine:
                     input_ids, sampling, n=n, seed=seed, rid=rid, routing_key=rid.partition(".")[0]
                 )
             except EngineError as error:
-                if not _of_the_server(error):
+                # Only these may mean a lost server, and not a wrong request.
+                is_fault = isinstance(error, RefusedError) and error.status >= SERVER_FAULT
+                if not (is_fault or isinstance(error, UnreachableError)):
                     raise
                 await asyncio.gather(*(engine.settle() for engine in self._engines))
                 if changes == [engine.changes for engine in self._engines]:
@@ -175,9 +177,3 @@ class RoutedEngine:
     async def abort(self) -> None:
         """Ends every request of its own engine."""
         await self._engine.abort()
-
-
-def _of_the_server(error: EngineError) -> bool:
-    """Whether the error may mean a lost server, and not a wrong request."""
-    is_fault = isinstance(error, RefusedError) and error.status >= SERVER_FAULT
-    return is_fault or isinstance(error, UnreachableError)

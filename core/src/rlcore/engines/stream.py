@@ -85,13 +85,14 @@ class WeightStream:
     def _leave(self, asked: asyncio.Future[Piece | None] | None) -> None:
         """A share takes no more. `asked`: what it asked for last."""
         self._open -= 1
-        if asked is not self._turn:
+        if asked is not self._turn:  # else it has been counted already
             self._awaited -= 1
         self._make_if_all_asked()
 
     def _make_if_all_asked(self) -> None:
         if self._awaited or not self._open:
             return
+        # The next turn exists before this one is answered: a fast engine asks for it at once.
         turn, self._turn = self._turn, asyncio.get_running_loop().create_future()
         self._awaited = self._open
         self._making = asyncio.create_task(self._make(turn))
@@ -118,7 +119,7 @@ class Share:
         """The pieces in order. The next one is made once every share has asked for it."""
         while self._is_open:
             self._asked = self._stream._ask()
-            piece = await asyncio.shield(self._asked)
+            piece = await asyncio.shield(self._asked)  # the others wait for the same piece
             if piece is None:
                 return
             yield piece

@@ -150,7 +150,7 @@ class SupervisedEngine:
     async def watch(self) -> None:
         """Raises EngineError when the engine is lost for good; never returns."""
         assert self._watcher is not None, "watched after its start"
-        await asyncio.shield(self._watcher)
+        await asyncio.shield(self._watcher)  # only `stop` ends it, not whoever watches
 
     async def stop(self) -> None:
         """End everything. May be called at any time."""
@@ -180,6 +180,7 @@ class SupervisedEngine:
         """The result of `asked`, a request to that server. LostError if the server is lost first."""
         work = asyncio.ensure_future(asked)
         try:
+            # A server that is gone may leave a connection open that never answers, so its end is awaited too.
             both: set[asyncio.Future[Any]] = {work, server.ended}
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
@@ -232,7 +233,7 @@ class SupervisedEngine:
         If the server is lost and there is no room for another one before `resume`, this returns at once.
         """
         self._location = location
-        self._newer.set()
+        self._newer.set()  # a replacement whose older weights the trainer no longer has goes on with these
         self._loading += 1
         try:
             if await self._load_with_others(location, keep_cache):
@@ -247,6 +248,7 @@ class SupervisedEngine:
 
     async def _load_with_others(self, location: WeightsLocation, keep_cache: bool) -> bool:
         """Whether the present server has taken up `location`, at the same time as the others."""
+        # Taken before anything can fail, for the other engines wait until each share has asked or left.
         share = location.stream.share() if location.stream is not None else None
         mine = replace(location, pieces=share.pieces()) if share is not None else location
         try:
@@ -270,7 +272,16 @@ class SupervisedEngine:
 
     async def check(self, ask: Callable[[EngineClient], Awaitable[None]]) -> None:
         """Like `with_client`, but does nothing where `load` would return at once."""
-        await self._beside_training(lambda server: ask(server.client))
+        self._loading += 1
+        try:
+            # While a trainer has the memory, no replacement could start: nothing is asked then.
+            while self.server is not None or self._has_room.is_set():
+                server = await self.serving()
+                with contextlib.suppress(LostError):
+                    await self.once(server, ask(server.client))
+                    return
+        finally:
+            self._loading -= 1
 
     async def with_client(self, ask: Callable[[EngineClient], Awaitable[T]]) -> T:
         """The result of `ask` with the live server. If that dies, its replacement is asked again."""
@@ -304,23 +315,12 @@ class SupervisedEngine:
             except LostError:
                 continue
 
-    async def _beside_training(self, ask: Callable[[RunningServer], Awaitable[None]]) -> None:
-        """Like `_asked`. Does nothing while a trainer has the memory, so that no server can start."""
-        self._loading += 1
-        try:
-            while self.server is not None or self._has_room.is_set():
-                server = await self.serving()
-                with contextlib.suppress(LostError):
-                    await self.once(server, ask(server))
-                    return
-        finally:
-            self._loading -= 1
-
     def _lost(self, server: RunningServer) -> LostError:
         return LostError(f"{self.name} was lost: {server.ended.result()}")
 
     async def _is_lost(self, server: RunningServer, error: EngineError) -> bool:
         """Whether a request failed because its server is gone. If so, the server's time has ended."""
+        # A 5xx may be the fault of one request, or the end of the scheduler: the health check tells.
         unanswered = isinstance(error, UnreachableError)
         if not server.ended.done() and (
             unanswered or (isinstance(error, RefusedError) and error.status >= SERVER_FAULT)
@@ -391,6 +391,7 @@ class SupervisedEngine:
         signs = [asyncio.ensure_future(self._launcher.died()), asyncio.ensure_future(self._unhealthy(server))]
         try:
             await asyncio.wait({*signs, server.ended}, return_when=asyncio.FIRST_COMPLETED)
+            # Whoever noticed it first, the end of the log says most.
             await asyncio.wait(signs[:1], timeout=REASON_S)
             reason = next((sign.result() for sign in signs if sign.done()), None)
             self._end(server, reason or server.ended.result())
@@ -411,13 +412,14 @@ class SupervisedEngine:
         """A new server, with the weights of the run."""
         while True:
             assert self._server is not None, "replaced after its start"
+            # First of all, or a router would go on sending requests there.
             await self._delist(self._server)
             self._spares.take(self.name, reason)
             used, limit = self._spares.used, self._spares.limit
             _log.warning("%s is replaced (%d of %d): %s", self.name, used, limit, reason)
             await self._server.client.close()
             await self._launcher.stop()
-            await self._has_room.wait()
+            await self._has_room.wait()  # a trainer on the same devices leaves none while it works
             try:
                 server = self._server = RunningServer(await self._launcher.start())
                 await self._bring_newest(server)
@@ -477,7 +479,7 @@ class SupervisedEngine:
         assert self._serving is not None, "served after its start"
         if self._registry is not None:
             await self._registry.add(server.client.url)
-        if server.ended.done():
+        if server.ended.done():  # while the registry answered
             raise self._lost(server)
         self._server = server
         self.changes += 1

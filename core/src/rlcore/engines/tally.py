@@ -39,14 +39,14 @@ class EngineTally:
 def tally_metrics(tallies: Iterable[EngineTally]) -> dict[str, float]:
     """`engine/…` and `perf/…` of the engines together; what nobody counted is left out."""
     every = list(tallies)
-    prompt, verified = sum(one.prompt for one in every), sum(one.verified for one in every)
+    prompt, verified = sum(tally.prompt for tally in every), sum(tally.verified for tally in every)
     metrics: dict[str, float] = {}
     if prompt:
-        metrics["engine/cache_hit_rate"] = sum(one.cached for one in every) / prompt
+        metrics["engine/cache_hit_rate"] = sum(tally.cached for tally in every) / prompt
     if verified:
-        metrics["engine/accept_length"] = sum(one.drafted for one in every) / verified
+        metrics["engine/accept_length"] = sum(tally.drafted for tally in every) / verified
     for name in ("running", "waiting"):
-        looks = [count for one in every for count in getattr(one, name)]
+        looks = [count for tally in every for count in getattr(tally, name)]
         if looks:
             metrics[f"perf/{name}_mean"] = sum(looks) / len(looks)
             metrics[f"perf/{name}_max"] = max(looks)

@@ -29,7 +29,8 @@ def save_batch(batch: TrainBatch, path: Path, about: Mapping[str, Json] | None =
     The file appears whole or not at all. Raises CheckpointError.
     """
     tensors = {name: getattr(batch, name) for name in _PLAIN}
-    tensors |= {f"{kind}.{name}": one for kind in _COLUMNS for name, one in getattr(batch, kind).items()}
+    for kind in _COLUMNS:
+        tensors |= {f"{kind}.{name}": tensor for name, tensor in getattr(batch, kind).items()}
     whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
     with replace_file(path) as draft:
         safetensors.torch.save_file(whole, draft, {ABOUT: json.dumps(dict(about or {}))})
@@ -88,12 +89,11 @@ def _check_sizes(batch: TrainBatch, path: Path) -> None:
         "per_sample": len(batch),
         "per_input": int(batch.lengths.sum()),
     }
-    found = {
-        f"{kind}.{name}": (len(one), size)
+    columns = [
+        (f"{kind}.{name}", tensor, size)
         for kind, size in sizes.items()
-        for name, one in getattr(batch, kind).items()
-    }
-    found["tokens"] = len(batch.tokens), sizes["per_input"]
-    for name, (length, size) in found.items():
-        if length != size:
-            raise DataError(f"{path}: {name!r} has {length} entries, expected {size}.")
+        for name, tensor in getattr(batch, kind).items()
+    ]
+    for name, tensor, size in [*columns, ("tokens", batch.tokens, sizes["per_input"])]:
+        if len(tensor) != size:
+            raise DataError(f"{path}: {name!r} has {len(tensor)} entries, expected {size}.")

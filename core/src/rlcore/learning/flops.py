@@ -39,6 +39,8 @@ def training_flops(facts: ModelFacts, lengths: Iterable[int]) -> float:
 
     Only matrix products count, with causal attention. Recomputation does not count, as usual for MFU.
     """
+    # A weight costs 2 operations a token. Causal attention takes half of the 2 · length² · (d_key + d_value)
+    # of a head: token t attends to t others.
     products, attention = _products(facts), facts.layers * facts.heads * sum(_attended(facts))
     return 3.0 * sum(2.0 * length * products + float(length) ** 2 * attention for length in lengths)
 
@@ -55,6 +57,7 @@ def _products(facts: ModelFacts) -> int:
     mlp = 3 * facts.hidden * facts.width * dense
     if facts.experts:
         experts = facts.experts
+        # The router sees all experts, a token only the active and the shared ones; 3: gate, up and down.
         each = experts.count + 3 * (experts.active * experts.width + experts.shared)
         mlp += facts.hidden * each * (facts.layers - dense)
     return mlp + facts.layers * _projections(facts) + facts.hidden * facts.vocabulary
@@ -65,6 +68,8 @@ def _projections(facts: ModelFacts) -> int:
     latent, hidden, heads = facts.latent, facts.hidden, facts.heads
     if latent is None:
         return hidden * facts.head * (2 * heads + 2 * facts.groups)
+    # Multi-head latent attention (https://arxiv.org/abs/2405.04434, section 2.1): queries, keys and values
+    # come from compressed vectors, and one rotated key serves all heads.
     rows = heads * (latent.unrotated + latent.rotated)
     query = (hidden + rows) * latent.query if latent.query else hidden * rows
     key_value = hidden * (latent.key_value + latent.rotated)

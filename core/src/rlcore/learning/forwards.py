@@ -57,6 +57,7 @@ class Forwards:
         def is_read(name: Input) -> bool:
             return only is None or name in only
 
+        # The old policy comes first: the teacher is asked for the tokens that it finds likeliest.
         if self._old is not None and (is_read(Input.OLD_LOG_PROBS) or is_read(Input.OLD_ENTROPY)):
             names = {
                 "log_probs": Input.OLD_LOG_PROBS.value,

@@ -17,6 +17,7 @@ def gather_rows(local: Tensor, group: ProcessGroup | None) -> Tensor:
     """
     if group is None or group.size() == 1:
         return local
+    # `all_gather` takes equal shapes only, so all ranks pad to the longest share.
     counts = [torch.zeros(1, dtype=torch.int64) for _ in range(group.size())]
     dist.all_gather(counts, torch.tensor([len(local)]), group=group)
     most = max(int(count) for count in counts)
@@ -33,6 +34,7 @@ def gather_batch(local: TrainBatch, group: ProcessGroup | None) -> TrainBatch:
     Every rank passes the same columns, in any order. Those of `per_input` are left out: they are large, and
     only the rank of their samples reads them.
     """
+    # Sorted names: the ranks must gather the same column at the same time.
     whole = TrainBatch(
         tokens=gather_rows(local.tokens, group),
         prompt_lengths=gather_rows(local.prompt_lengths, group),

@@ -40,6 +40,7 @@ def check_first_step(
     """
     tokens = int(result.metrics["tokens"])
     ppo_gap = result.metrics["ppo_gap"] / tokens
+    # `not gap <= bound`, here and below: NaN fails it too.
     if same_forward and not ppo_gap <= MAX_PPO_GAP:
         raise RunError(
             f"Two forwards of the first mini-batch differ by {ppo_gap:.3g} on average: bound {MAX_PPO_GAP}."
@@ -48,14 +49,14 @@ def check_first_step(
     if not comparable or not fresh:
         return
     mean, k3 = result.metrics["kl_engine"] / fresh, result.metrics["kl_engine_k3"] / fresh
-    found = f"Trainer and engine disagree about the log-probs of the {fresh} tokens of the first step: "
+    finding = f"Trainer and engine disagree about the log-probs of the {fresh} tokens of the first step: "
     if dtype == "fp32" and not gap_max <= max_gap:
         raise LogProbGapError(
-            f"{found}largest gap {gap_max:.3g}, --max-kl-engine {max_gap:g} (mean {mean:.3g})."
+            f"{finding}largest gap {gap_max:.3g}, --max-kl-engine {max_gap:g} (mean {mean:.3g})."
         )
     if dtype == "bf16" and not (mean <= BF16_MAX_MEAN_GAP and k3 <= BF16_MAX_K3):
         raise LogProbGapError(
-            f"{found}mean gap {mean:.3g} (bound {BF16_MAX_MEAN_GAP}), k3 {k3:.3g} (bound {BF16_MAX_K3})."
+            f"{finding}mean gap {mean:.3g} (bound {BF16_MAX_MEAN_GAP}), k3 {k3:.3g} (bound {BF16_MAX_K3})."
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.errors import NotFiniteError, RunError
-from rlcore.api.inputs import TOP_IDS, Input
+from rlcore.api.inputs import TOP_IDS
 from rlcore.api.maths import where_live
 from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import DataRank, Policy, Scorer, StepResult, ValueModel
@@ -97,14 +97,19 @@ class Learner:
         run's folder and has changed no weight.
         """
         self._unchecked |= first
-        live, samples = self._count(local)
+        # Counted over all ranks: a rank without live tokens must take part in the others' collective calls.
+        mine = torch.tensor([[int((local.per_token["loss_mask"] > 0).sum()), len(local)]])
+        live, samples = gather_rows(mine, self._group).sum(0).tolist()
         if not live:
             return {"train/tokens": 0.0, "train/samples": float(samples), "train/updates": 0.0}
         times: dict[str, float] = {}
         is_warmup = self._is_warmup(step)
         only = self._settings.critic_needs if is_warmup else None
+        # Mini-batches come first: each forward runs over the same micro-batches as the training step.
         local = self._forwards.columns(self._with_minibatches(local), times, only)
-        self._check_inputs(local, self._settings.critic_needs if is_warmup else self._settings.needs)
+        needs = self._settings.critic_needs if is_warmup else self._settings.needs
+        if missing := sorted(needs - {*local.per_token, *local.per_sample}):
+            raise RunError(f"A part of the run reads {missing[0]!r}, which the batch does not have.")
         kl = self._run.kl.model_copy(update={"kl_coef": self._run.kl.kl_coef * kl_scale})
         self._objective.kl = kl
         with clock(times, "time/advantages_s"):
@@ -115,16 +120,16 @@ class Learner:
                 places = torch.arange(int(whole.response_lengths.sum()))
                 whole = whole.with_columns(per_token={PLACE: places})
             rows = rows_of(local.per_sample["position"], whole.per_sample["position"])
-            mine = replace(select(whole, rows), per_input=local.per_input)
+            share = replace(select(whole, rows), per_input=local.per_input)
         every = self._run.debug.save_batches_every
         if every and step % every == 0:
             number = dist.get_rank() if dist.is_initialized() else 0
-            save_batch(mine, Path(self._settings.folder) / BATCHES / f"{step}-rank-{number}.safetensors")
+            save_batch(share, Path(self._settings.folder) / BATCHES / f"{step}-rank-{number}.safetensors")
         metrics = {"train/tokens": float(live), "train/updates": 0.0}
         if self._run.kl.kl_coef:
             metrics["train/kl_coef"] = kl.kl_coef
         with clock(times, "time/update_s"):
-            metrics |= self._train_all(whole, mine, step)
+            metrics |= self._train_all(whole, share, step)
         if self._estimator is not None:
             metrics |= {f"train/{name}": value for name, value in advantage_metrics(whole).items()}
         if self._critic is not None:
@@ -146,22 +151,23 @@ class Learner:
         """Collective."""
         log_probs_R = self._largest(self._objective.take_log_probs(int(whole.response_lengths.sum())))
         is_seen_R = torch.isfinite(log_probs_R)
-        found = {}
+        columns = {}
         if self._estimator is not None:
-            found["advantages"] = whole.per_token["advantages"]
+            columns["advantages"] = whole.per_token["advantages"]
         if bool(is_seen_R.any()):  # else the critic alone was trained
             log_probs_R = torch.where(is_seen_R, log_probs_R, torch.nan)
-            found["trained_log_probs"] = where_live(log_probs_R, whole.per_token["loss_mask"])
-        return found
+            columns["trained_log_probs"] = where_live(log_probs_R, whole.per_token["loss_mask"])
+        return columns
 
-    def _train_all(self, whole: TrainBatch, mine: TrainBatch, step: int) -> dict[str, float]:
+    def _train_all(self, whole: TrainBatch, share: TrainBatch, step: int) -> dict[str, float]:
         """One optimizer step for each mini-batch that is not empty. Returns the policy's metrics."""
         results: list[StepResult] = []
         gaps: list[float] = []
         for number in range(self._run.optimizer.minibatches):
+            # Asked of the whole batch, so that all ranks skip the same mini-batches.
             if not bool((whole.per_token["weights"][tokens_of(whole, number)] > 0).any()):
                 continue
-            part = select(mine, samples_of(mine, number))
+            part = select(share, samples_of(share, number))
             if self._critic is not None:
                 self._require_finite(self._critic.train(part), whole, number, step, "critic's ")
             if self._is_warmup(step):
@@ -186,19 +192,6 @@ class Learner:
         """Whether the step trains only the critic."""
         return 0 < step <= self._run.critic.critic_warmup_steps
 
-    def _check_inputs(self, local: TrainBatch, needs: Collection[Input]) -> None:
-        """RunError where a part needs an input that the batch does not have."""
-        made = {*local.per_token, *local.per_sample}
-        missing = sorted(name for name in needs if name not in made)
-        if missing:
-            raise RunError(f"A part of the run reads {missing[0]!r}, which the batch does not have.")
-
-    def _count(self, local: TrainBatch) -> tuple[int, int]:
-        """Live tokens and samples over all ranks."""
-        mine = torch.tensor([[int((local.per_token["loss_mask"] > 0).sum()), len(local)]])
-        live, samples = gather_rows(mine, self._group).sum(0).tolist()
-        return live, samples
-
     def _with_minibatches(self, local: TrainBatch) -> TrainBatch:
         """`local` with the column `minibatch`.
 
@@ -208,6 +201,7 @@ class Learner:
             return local
         position_B = gather_rows(local.per_sample["position"], self._group)
         order_B = torch.argsort(position_B)
+        # `unit` marks what must be trained on together, such as both responses of a pair.
         together = local.per_sample.get("unit", local.per_sample["rollout"])
         together_B = gather_rows(together, self._group)[order_B]
         minibatch_B = assign_minibatches(together_B, self._run.optimizer.minibatches)
@@ -217,7 +211,7 @@ class Learner:
     def _prepared(self, local: TrainBatch, kl: KlOptions) -> TrainBatch:
         run = self._run
         whole = gather_batch(local, self._group)
-        if kl.kl_coef and kl.kl_place == "reward":
+        if kl.kl_coef and kl.kl_place == "reward":  # before the estimator, which reads the rewards
             whole = in_rewards(whole, kl)
         whole = prepare(
             whole,
@@ -249,9 +243,9 @@ class Learner:
         """The largest over all ranks, on the CPU."""
         if not dist.is_initialized() or dist.get_world_size() == 1:
             return values
-        found = values.to(self._rank.device)
-        dist.all_reduce(found, dist.ReduceOp.MAX)
-        return found.cpu()
+        largest = values.to(self._rank.device)
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+        return largest.cpu()
 
     def _require_finite(
         self, result: StepResult, whole: TrainBatch, number: int, step: int, whose: str = ""
@@ -259,6 +253,7 @@ class Learner:
         if result.finite:
             return
         path = Path(self._settings.folder) / f"not_finite_step_{step}.safetensors"
+        # Every rank knows: loss and norm are those of all ranks together. One of them writes.
         if not dist.is_initialized() or dist.get_rank() == 0:
             save_batch(select(whole, samples_of(whole, number)), path)
         raise NotFiniteError(

@@ -60,6 +60,8 @@ def summary(results: Sequence[StepResult]) -> dict[str, float]:
     for result in results:
         for name, value in result.metrics.items():
             sums[name] = sums.get(name, 0.0) + value
+    # Three denominators: steps for what has the tokens' weights in it, fresh tokens for what compares with
+    # the engine, and all tokens for the rest.
     tokens, fresh = sums.pop("tokens"), sums.get("fresh", 0.0)
     means = {name: sums.pop(name) / len(results) for name in list(sums) if name.startswith(WEIGHTED)}
     gaps = {name: sums.pop(name) for name in ("kl_engine", "kl_engine_k3") if name in sums}
@@ -78,9 +80,9 @@ def summary(results: Sequence[StepResult]) -> dict[str, float]:
 
 def trainer_metrics(role: str, results: Sequence[StepResult]) -> dict[str, float]:
     """Means over the steps: of a balancing loss, and of what else the trainer measured."""
-    found: dict[str, list[float]] = {}
+    of_steps: dict[str, list[float]] = {}
     for result in results:
         balance = {} if result.balance is None else {"router_balance": result.balance}
         for name, value in {**balance, **result.extras}.items():
-            found.setdefault(f"{role}/{name}", []).append(value)
-    return {name: sum(values) / len(values) for name, values in found.items()}
+            of_steps.setdefault(f"{role}/{name}", []).append(value)
+    return {name: sum(values) / len(values) for name, values in of_steps.items()}

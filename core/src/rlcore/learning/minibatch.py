@@ -19,7 +19,7 @@ def assign_minibatches(rollout_B: Tensor, minibatches: int) -> Tensor:
     index_B, count_N = indices_of(rollout_B)
     first_N = torch.full_like(count_N, len(rollout_B))
     first_N = first_N.scatter_reduce(0, index_B, torch.arange(len(rollout_B)), "amin")
-    rank_N = torch.argsort(torch.argsort(first_N))
+    rank_N = torch.argsort(torch.argsort(first_N))  # the place of each rollout in the order of `first_N`
     rollouts = len(count_N)
     return (rank_N * min(minibatches, rollouts) // max(1, rollouts))[index_B]
 

@@ -77,9 +77,16 @@ class Objective:
         if self._entropy_coef:
             assert entropy_R is not None, "an entropy bonus needs the entropy"
             loss_R = loss_R - self._entropy_coef * entropy_R
-        kl_R = self._kl_to_reference(inputs)
+        reference_R = batch.per_token.get(Input.REFERENCE_LOG_PROBS)
+        kl_R = (
+            None
+            if reference_R is None
+            else kl(inputs.log_probs, reference_R, inputs.mask, self.kl.kl_estimator)
+        )
         if self.kl.kl_coef and self.kl.kl_place == "loss":
             assert kl_R is not None, "a KL term needs the reference's log-probs"
+            # Unbiased: the samples are of the old policy, so the importance ratio corrects the estimate and
+            # its gradient (https://arxiv.org/abs/2512.02556, section 3.1).
             ratio_R = importance_ratio(inputs.log_probs, inputs.old_log_probs, inputs.mask)
             loss_R = loss_R + self.kl.kl_coef * (ratio_R * kl_R if self.kl.kl_unbiased else kl_R)
         weights_R = batch.per_token["weights"]
@@ -138,6 +145,7 @@ class Objective:
         Adds their metrics to `named`; names in `taken` are refused.
         """
         assert "rollout_log_probs" in inputs.batch.per_token, "a correction needs the engine's log-probs"
+        # Detached: a weight is a constant of the step, and no correction may add to the gradient.
         seen = replace(inputs, log_probs=inputs.log_probs.detach(), entropy=None, top_log_probs=None)
         weight_R = torch.ones_like(seen.log_probs)
         for correction in self._corrections:
@@ -155,12 +163,6 @@ class Objective:
             named |= weighed.metrics
         # a weight that is not finite must reach the loss, where it stops the run: only an exact 0 leaves out
         return torch.where(weight_R == 0, torch.zeros_like(loss_R), weight_R * loss_R)
-
-    def _kl_to_reference(self, inputs: LossInputs) -> Tensor | None:
-        reference_R = inputs.batch.per_token.get(Input.REFERENCE_LOG_PROBS)
-        if reference_R is None:
-            return None
-        return kl(inputs.log_probs, reference_R, inputs.mask, self.kl.kl_estimator)
 
     def _metrics(self, inputs: LossInputs, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
         old_R, rollout_R, mask_R = inputs.old_log_probs, inputs.rollout_log_probs, inputs.mask

@@ -31,6 +31,7 @@ def with_value_weights(batch: TrainBatch) -> TrainBatch:
     live_R = (batch.per_token["loss_mask"] > 0).double()
     minibatch_R = batch.per_sample["minibatch"][batch.segments]
     count = max(1, int(batch.per_sample["minibatch"].max()) + 1)
+    # Counts in float64: float32 counts no further than 2^24.
     live_M = torch.zeros(count, dtype=torch.float64).index_add(0, minibatch_R, live_R)
     return batch.with_columns({"value_weights": (live_R / live_M.clamp(min=1)[minibatch_R]).float()})
 
