@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlcore.api.errors import CheckpointError, ConfigError, Terminated
+from rlcore.api.errors import CheckpointError, ConfigError, PluginError, Terminated
 from rlcore.api.inputs import TrainsOn
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.records import Kind
@@ -189,7 +189,9 @@ def model_of(program: Program, run: Path, asked: str) -> ModelOfRun:
 
 
 def trainer_of(selection: Selection) -> Trainer:
-    """The trainer that is chosen. `ConfigError` where none is."""
+    """The trainer that is chosen. `ConfigError` where none is, `PluginError` where the default clashes."""
+    if clash := selection.clashes.get(Kind.TRAINER):
+        raise PluginError(clash)
     if Kind.TRAINER not in selection.entries:
         raise ConfigError(f"trainer: nothing chooses it, expected {selection.registry.offer(Kind.TRAINER)}.")
     built: Trainer = resolve_part(selection.entries[Kind.TRAINER], selection.settings()).build()

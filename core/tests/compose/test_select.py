@@ -7,6 +7,7 @@ import pytest
 
 from rlcore.api.errors import ConfigError, PluginError
 from rlcore.api.records import Kind
+from rlcore.compose.evaluation_only import resolve_evaluation, select_evaluation
 from rlcore.compose.flags import flags
 from rlcore.compose.select import select
 from rlcore.compose.selection import Selection
@@ -65,11 +66,19 @@ def test_a_default_is_never_left_out_silently(
     (tmp_path / f"twice_{name}.py").write_text(CLASH.format(hook=hook, name=name))
     monkeypatch.syspath_prepend(str(tmp_path))
     registry = load(Switches()).registry
+    unchosen = select(registry, None, Layer(label="", values={}))
+    assert unchosen.chosen("engine"), "its help shows the other defaults"
     with pytest.raises(PluginError, match=rf"'{name}' is offered by two plugins, .* and twice \("):
-        select(registry, None, Layer(label="", values={}))
+        unchosen.require_complete()
     if given:
         selection = select(registry, None, Layer(label="", values=given))
         assert selection.chosen("generator") == given["generator"]
+        with pytest.raises(ConfigError, match="^--algo is missing"):
+            selection.require_complete()
+    layer = Layer(label="", values={"task": "copy"})
+    of_evaluation = (PluginError, "offered by two plugins") if given else (ConfigError, "^--model is missing")
+    with pytest.raises(of_evaluation[0], match=of_evaluation[1]):  # which has no trackers
+        resolve_evaluation(select_evaluation(registry, None, layer), [layer], ())
 
 
 def _rival(folder: Path) -> Path:

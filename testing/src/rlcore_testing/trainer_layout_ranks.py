@@ -26,7 +26,7 @@ STEPS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class RankReport:
     """What one rank found.
 
     `share`: its number among the data-parallel ranks. `numbers`: those of the ranks in its group. `rows`: of
@@ -47,6 +47,49 @@ class Told:
     after: Mapping[str, Tensor]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How `world` ranks of the trainer `part` hold the model at `path`: `fields` of the trainer's table."""
+
+    world: int
+    part: Part
+    bridge: Part
+    path: str
+    fields: Mapping[str, Any]
+
+    @property
+    def shares(self) -> int:
+        """How many shares of a batch there are: ranks that hold one model together have one."""
+        config = self.part.config
+        return self.world // (config.model_ranks(self.fields) if isinstance(config, TrainerConfig) else 1)
+
+    def spec(self, trainer: Any) -> ModelSpec:
+        """The model, for `trainer`, which `part` built."""
+        fields = trainer.fields(RunConfig.of(ranks=self.world), self.fields, gpu=False)
+        return ModelSpec(path=self.path, bridge=self.bridge, fields=fields)
+
+    def join(self, rank: int, port: int, *, has_critic: bool = False) -> tuple[TrainerRank, Models]:
+        """The rank, and its models."""
+        trainer = self.part.build()
+        spec = self.spec(trainer)
+        meeting = Rendezvous(
+            rank=rank,
+            world_size=self.world,
+            host=LOOPBACK,
+            port=port,
+            seed=3,
+            listener=listen(LOOPBACK, port) if rank == 0 else None,
+        )
+        joined: TrainerRank = trainer.join(meeting, spec.fields)
+        roles = Roles(
+            policy=spec,
+            optimizer=SETTINGS,
+            critic=spec if has_critic else None,
+            critic_optimizer=CRITIC if has_critic else None,
+        )
+        return joined, joined.build(roles)
+
+
 def batches() -> list[TrainBatch]:
     """With the second one, one of two data-parallel ranks has nothing to train on."""
     return [random_batch(9), random_batch(1, seed=6)]
@@ -59,33 +102,32 @@ def together(
     part: Part,
     bridge: Part,
     path: str,
-    given: Mapping[str, Any],
+    fields: Mapping[str, Any],
     folder: str,
     has_critic: bool,
-) -> Told:
+) -> RankReport:
     """Two steps on its share of each batch; saved into `folder`; then a third."""
-    joined, spec = _join(rank, world, port, part, bridge, path, given)
-    models = _build(joined, spec, has_critic)
-    policy, critic = models.policy, models.critic
+    layout = Layout(world=world, part=part, bridge=bridge, path=path, fields=fields)
+    joined, models = layout.join(rank, port, has_critic=has_critic)
+    policy, critic, shares = models.policy, models.critic, layout.shares
     assert policy is not None
-    shares = world // _model_ranks(part, given)
     rows, columns, steps, fits = [], [], [], []
     for batch in batches():
         mine = list(range(joined.data.number, len(batch), shares))
         share = batch.select(mine)
-        found = forward(policy, share, SMALL_BUDGET, entropy=True)
+        outputs = forward(policy, share, SMALL_BUDGET, entropy=True)
         steps.append(train_on(policy, share, SMALL_BUDGET))
         if critic is not None:
             fits.append(critic.fit(share, square, tokens_per_rank=SMALL_BUDGET))
-            found["values"] = critic.values(share, tokens_per_rank=SMALL_BUDGET)
+            outputs["values"] = critic.values(share, tokens_per_rank=SMALL_BUDGET)
         rows.append(mine)
-        columns.append(found)
+        columns.append(outputs)
     weights = weights_of(policy)
     policy.stage().write(Path(folder))
     last, after = _third(policy, joined.data.number, shares)
     numbers = _numbers(joined.data)
     joined.stop()
-    return Told(
+    return RankReport(
         share=joined.data.number,
         numbers=numbers,
         rows=rows,
@@ -106,17 +148,18 @@ def resumed_together(
     part: Part,
     bridge: Part,
     path: str,
-    given: Mapping[str, Any],
+    fields: Mapping[str, Any],
     folder: str,
 ) -> tuple[StepResult, Mapping[str, Tensor]]:
     """The third step of `together`, by new processes, which have only the folder."""
-    joined, spec = _join(rank, world, port, part, bridge, path, given)
-    policy = _build(joined, spec, False).policy
+    layout = Layout(world=world, part=part, bridge=bridge, path=path, fields=fields)
+    joined, models = layout.join(rank, port)
+    policy = models.policy
     assert policy is not None
     policy.load(Path(folder))
-    found = _third(policy, joined.data.number, world // _model_ranks(part, given))
+    third = _third(policy, joined.data.number, layout.shares)
     joined.stop()
-    return found
+    return third
 
 
 def saved_by(
@@ -134,52 +177,16 @@ def saved_by(
     from safetensors.torch import load_file
 
     trainer = part.build()
-    found = {}
-    for number, (name, (given, folder)) in enumerate(saved.items()):
-        spec = _spec(trainer, world, bridge, path, given)
+    gaps = {}
+    for number, (name, (fields, folder)) in enumerate(saved.items()):
+        spec = Layout(world=world, part=part, bridge=bridge, path=path, fields=fields).spec(trainer)
         written = Path(out) / str(number)
         trainer.to_hf(SavedWeights(spec=spec, folder=Path(folder)), written, lambda done, total: None)
         tensors: dict[str, Tensor] = {}
         for file in written.glob("*.safetensors"):
             tensors |= load_file(file)
-        found[name] = largest(tensors, dict(weights))
-    return found
-
-
-def _join(
-    rank: int, world: int, port: int, part: Part, bridge: Part, path: str, given: Mapping[str, Any]
-) -> tuple[TrainerRank, ModelSpec]:
-    trainer = part.build()
-    spec = _spec(trainer, world, bridge, path, given)
-    meeting = Rendezvous(
-        rank=rank,
-        world_size=world,
-        host=LOOPBACK,
-        port=port,
-        seed=3,
-        listener=listen(LOOPBACK, port) if rank == 0 else None,
-    )
-    joined: TrainerRank = trainer.join(meeting, spec.fields)
-    return joined, spec
-
-
-def _spec(trainer: Any, world: int, bridge: Part, path: str, given: Mapping[str, Any]) -> ModelSpec:
-    fields = trainer.fields(RunConfig.of(ranks=world), given, gpu=False)
-    return ModelSpec(path=path, bridge=bridge, fields=fields)
-
-
-def _build(joined: TrainerRank, spec: ModelSpec, has_critic: bool) -> Models:
-    roles = Roles(
-        policy=spec,
-        optimizer=SETTINGS,
-        critic=spec if has_critic else None,
-        critic_optimizer=CRITIC if has_critic else None,
-    )
-    return joined.build(roles)
-
-
-def _model_ranks(part: Part, given: Mapping[str, Any]) -> int:
-    return part.config.model_ranks(given) if isinstance(part.config, TrainerConfig) else 1
+        gaps[name] = largest(tensors, dict(weights))
+    return gaps
 
 
 def _third(policy: Any, share: int, shares: int) -> tuple[StepResult, Mapping[str, Tensor]]:

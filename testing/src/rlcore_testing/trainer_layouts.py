@@ -15,7 +15,7 @@ from rlcore.api.part_config import TrainerConfig
 from rlcore_testing import trainer_layout_ranks
 from rlcore_testing.tiny import make_qwen3
 from rlcore_testing.trainer_base import LOG_PROBS, SUMS, OfTrainer, equal
-from rlcore_testing.trainer_layout_ranks import Told, batches
+from rlcore_testing.trainer_layout_ranks import RankReport, batches
 from rlcore_testing.trainer_ranks import apart, largest
 
 RANKS = 2
@@ -25,11 +25,11 @@ WEIGHTS = 3e-4
 
 @dataclass(frozen=True, kw_only=True)
 class LaidOut:
-    """What the ranks of each layout told, beside `alone`; and the folder that each layout saved."""
+    """What the ranks of each layout report, beside `alone`; and the folder that each layout saved."""
 
     model: Path
-    alone: Told
-    layouts: Mapping[str, tuple[Mapping[str, Any], list[Told]]]
+    alone: RankReport
+    layouts: Mapping[str, tuple[Mapping[str, Any], list[RankReport]]]
     folders: Mapping[str, str]
 
 
@@ -51,11 +51,11 @@ class LayoutsConformance(OfTrainer):
         folders = {name: str(root / f"saved{number}") for number, name in enumerate(layouts)}
         together = trainer_layout_ranks.together
         [alone] = suite.asked_of(1, together, model, {}, str(root / "alone"), has_critic)
-        told = {
+        reports = {
             name: (given, suite.asked_of(RANKS, together, model, given, folders[name], has_critic))
             for name, given in layouts.items()
         }
-        return LaidOut(model=model, alone=alone, layouts=told, folders=folders)
+        return LaidOut(model=model, alone=alone, layouts=reports, folders=folders)
 
     def _offered(self, model: Path) -> Mapping[str, Mapping[str, Any]]:
         """The layouts that the trainer takes."""
@@ -78,10 +78,10 @@ class LayoutsConformance(OfTrainer):
     def test_two_ranks_compute_what_one_does(self, laid_out: LaidOut) -> None:
         """Each on its share of a batch, which may be empty."""
         for name, (_, ranks) in laid_out.layouts.items():
-            for told in ranks:
-                _same_columns(name, told, laid_out.alone)
-                _same_steps(f"{name}: step", told.steps, ranks[0].steps, laid_out.alone.steps)
-                _same_steps(f"{name}: step of the critic", told.fits, ranks[0].fits, laid_out.alone.fits)
+            for report in ranks:
+                _same_columns(name, report, laid_out.alone)
+                _same_steps(f"{name}: step", report.steps, ranks[0].steps, laid_out.alone.steps)
+                _same_steps(f"{name}: step of the critic", report.fits, ranks[0].fits, laid_out.alone.fits)
 
     def test_each_rank_says_which_share_is_its_own(self, laid_out: LaidOut) -> None:
         """Ranks that hold one model together have one share."""
@@ -89,10 +89,10 @@ class LayoutsConformance(OfTrainer):
         for name, (given, ranks) in laid_out.layouts.items():
             holders = config.model_ranks(given) if isinstance(config, TrainerConfig) else 1
             shares = list(range(RANKS // holders))
-            numbers = sorted(told.share for told in ranks)
+            numbers = sorted(report.share for report in ranks)
             assert numbers == sorted(shares * holders), f"{name}: the numbers of the shares are {numbers}"
-            for told in ranks:
-                found = sorted(told.numbers)
+            for report in ranks:
+                found = sorted(report.numbers)
                 assert found == shares, f"{name}: in `DataRank.group` are the shares {found}, not {shares}"
 
     def test_two_ranks_publish_what_one_does_in_one_order(self, laid_out: LaidOut) -> None:
@@ -100,9 +100,9 @@ class LayoutsConformance(OfTrainer):
         for name, (_, ranks) in laid_out.layouts.items():
             first, *others = ranks
             assert sorted(first.order) == sorted(laid_out.alone.order), f"{name}: names of other weights"
-            for told in others:
-                assert told.order == first.order, f"{name}: the order is the same on every rank"
-                equal(told.weights, first.weights)
+            for report in others:
+                assert report.order == first.order, f"{name}: the order is the same on every rank"
+                equal(report.weights, first.weights)
             moved = largest(dict(first.weights), dict(laid_out.alone.weights))
             assert moved < WEIGHTS, f"{name}: weights are {moved} from those of one rank"
 
@@ -119,10 +119,10 @@ class LayoutsConformance(OfTrainer):
         for name, (given, ranks) in laid_out.layouts.items():
             resumed = trainer_layout_ranks.resumed_together
             found = self.asked_of(RANKS, resumed, laid_out.model, given, laid_out.folders[name])
-            for number, ((step, after), told) in enumerate(zip(found, ranks, strict=True)):
+            for number, ((step, after), report) in enumerate(zip(found, ranks, strict=True)):
                 where = f"{name}, rank {number}"
-                assert step == told.last, f"{where}: another loss, norm or learning rate of the next step"
-                for key, tensor in told.after.items():
+                assert step == report.last, f"{where}: another loss, norm or learning rate of the next step"
+                for key, tensor in report.after.items():
                     assert torch.equal(after[key], tensor), f"{where}: {key} differs"
 
 
@@ -134,14 +134,16 @@ def _holds_one_model(config: Any, name: str) -> bool:
         return False
 
 
-def _same_columns(name: str, told: Told, alone: Told) -> None:
+def _same_columns(name: str, report: RankReport, alone: RankReport) -> None:
     """Log-probs, entropy and values of the rows that a rank has."""
-    for batch, mine, found, wanted in zip(batches(), told.rows, told.columns, alone.columns, strict=True):
+    for batch, mine, found, wanted in zip(batches(), report.rows, report.columns, alone.columns, strict=True):
         places = torch.arange(int(batch.response_lengths.sum())).split(batch.response_lengths.tolist())
         rows = torch.cat([torch.zeros(0, dtype=torch.int64), *(places[row] for row in mine)])
         for column, values in found.items():
             gap = apart(values, wanted[column][rows]) if len(rows) else 0.0
-            assert gap < LOG_PROBS, f"{name}, rank of share {told.share}: {column} are {gap} from one rank's"
+            assert gap < LOG_PROBS, (
+                f"{name}, rank of share {report.share}: {column} are {gap} from one rank's"
+            )
 
 
 def _same_steps(name: str, steps: Any, first: Any, alone: Any) -> None:

@@ -24,7 +24,7 @@ from rlcore.compose.lookup import (
 )
 from rlcore.config import layers
 from rlcore.config.evals import EvalConfig
-from rlcore.config.layers import Layer, Setting
+from rlcore.config.layers import Layer
 from rlcore.plugins.registry import Entry, Registry
 
 EVAL = "eval"
@@ -128,7 +128,26 @@ def choose(registry: Registry, given: Sequence[Layer]) -> tuple[EvalChoice, ...]
 
     Raises `UserError` for one without data, or with an unknown part.
     """
-    return tuple(_choice(name, registry, given) for name in _names(given))
+    settings, choices = layers.merge(given), []
+    for name in _names(given):
+        source = strongest(given, *_source_keys(name))
+        if source is None:
+            first = next(key for key in settings if key.startswith(f"{EVAL}.{name}."))
+            at = settings[first].layer.at(first)
+            raise ConfigError(f"{at}: the evaluation {name!r} has no data; add --eval {name}=PATH.")
+        key, setting = source
+        if key.endswith(f".{DATA}"):
+            text_of(key, setting)  # one file: a set is no mix
+            entry = find_data(registry, key, setting)
+        else:
+            entry = find_task(registry, key, setting, "name a file with --eval NAME=PATH")
+        parts = {
+            part: find_entry(registry, kind, full, settings[full])
+            for part, kind in PARTS.items()
+            if (full := f"{EVAL}.{name}.{part}") in settings
+        }
+        choices.append(EvalChoice(name=name, source=entry, parts=parts))
+    return tuple(choices)
 
 
 def _names(given: Iterable[Layer]) -> list[str]:
@@ -142,29 +161,6 @@ def _names(given: Iterable[Layer]) -> list[str]:
 def _source_keys(name: str) -> tuple[str, str]:
     """The two settings that say what the evaluation asks; the strongest layer that has either decides."""
     return f"{EVAL}.{name}.{TASK}", f"{EVAL}.{name}.{DATA}"
-
-
-def _choice(name: str, registry: Registry, given: Sequence[Layer]) -> EvalChoice:
-    source = strongest(given, *_source_keys(name))
-    settings = layers.merge(given)
-    if source is None:
-        first = next(key for key in settings if key.startswith(f"{EVAL}.{name}."))
-        raise ConfigError(
-            f"{settings[first].layer.at(first)}: the evaluation {name!r} has no data; add --eval {name}=PATH."
-        )
-    parts = {
-        key: find_entry(registry, kind, full, settings[full])
-        for key, kind in PARTS.items()
-        if (full := f"{EVAL}.{name}.{key}") in settings
-    }
-    return EvalChoice(name=name, source=_source(*source, registry), parts=parts)
-
-
-def _source(key: str, setting: Setting, registry: Registry) -> Entry:
-    if not key.endswith(f".{DATA}"):
-        return find_task(registry, key, setting, "name a file with --eval NAME=PATH")
-    text_of(key, setting)  # one file: a set is no mix
-    return find_data(registry, key, setting)
 
 
 def lost_tables(layer: Layer, given: Sequence[Layer]) -> list[str]:

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rlcore.api.config import NAME, flag_name
-from rlcore.api.errors import ConfigError, did_you_mean
+from rlcore.api.errors import ConfigError, PluginError, did_you_mean
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
@@ -29,7 +28,7 @@ from rlcore.compose.resolve import (
 )
 from rlcore.compose.resolved import Inference
 from rlcore.compose.run_checks import eval_complaints
-from rlcore.compose.select import default_choices, written_out
+from rlcore.compose.select import default_choices, default_clashes, written_out
 from rlcore.compose.selection import Selection
 from rlcore.config import layers
 from rlcore.config.evals import EvalConfig
@@ -78,7 +77,7 @@ def select_evaluation(registry: Registry, file: Layer | None, given: Layer) -> S
             suggests = model.entry.component.suggests
             values = {key: value for key, value in suggests.items() if key in RUN_SETTINGS}
             weaker.append(Layer(label=f"preset {model.name!r}", values=values))
-    choices = layers.merge([default_choices(registry, chosen), *own])
+    choices = layers.merge([default_choices(registry, _PARTS), *own])
     entries |= {
         kind: find_entry(registry, kind, kind.value, choices[kind.value])
         for kind in _PARTS
@@ -87,12 +86,19 @@ def select_evaluation(registry: Registry, file: Layer | None, given: Layer) -> S
     rewards = choices.get(Kind.REWARD.value)
     sets = evals.choose(registry, own)
     # A flag for every set is weaker than the set's own table, even than that of a file.
-    shared = [_shared(layer, [choice.table for choice in sets]) for layer in own]
+    shared = [
+        replace(layer, values={f"{choice.table}.{key}": layer.values[key] for choice in sets for key in keys})
+        for layer in own
+        if (keys := [key for key in SHARED_SETTINGS if key in layer.values])
+    ]
     # `rlcore eval` asks all prompts; a run asks a sample of them, because it evaluates often.
     ordered = [*weaker, Layer(label="default", values={"eval_prompts": _ALL_PROMPTS}), *shared, *own]
     return Selection(
         registry=registry,
-        layers=tuple(_without_shared(layer) for layer in ordered),
+        layers=tuple(
+            replace(layer, values={k: v for k, v in layer.values.items() if k not in SHARED_SETTINGS})
+            for layer in ordered
+        ),
         entries=entries,
         lists={
             **{kind: () for kind in LIST_KINDS},
@@ -101,6 +107,7 @@ def select_evaluation(registry: Registry, file: Layer | None, given: Layer) -> S
         weights=reward_weights(rewards),
         model=model,
         evals=sets,
+        clashes=default_clashes(registry, [kind for kind in _PARTS if kind.value not in choices]),
     )
 
 
@@ -115,8 +122,12 @@ def resolve_evaluation(
 ) -> Inference:
     """The evaluation that `selection` of the layers `given` describes, checked. Raises `UserError`."""
     for layer in given:
-        _check_names(layer, selection)
+        for name in layer.values:  # `Selection.settings` checks those with a dot
+            if "." not in name and name not in (*CHOICES, *RUN_SETTINGS, *SHARED_SETTINGS):
+                raise ConfigError(unknown(name, layer, selection))
         layers.build(EvalConfig, layers.merge([layer]))
+    for clash in selection.clashes.values():
+        raise PluginError(clash)
     if selection.model is None:
         raise ConfigError("--model is missing: nothing chooses it; name a directory, a hub id or a preset.")
     if not selection.evals:
@@ -151,33 +162,16 @@ def _with_named_sets(layer: Layer) -> Layer:
     sets = [*values.pop(EVAL, [])]
     paths = values.pop("data", [])
     for path in [paths] if isinstance(paths, str) else paths:
-        sets.append(path if _has_name(path) else f"{_set_name(path)}={path}")
+        # A file whose own name has a `=` is not NAME=PATH.
+        if _NAMED.fullmatch(path) and not Path(path).exists():
+            sets.append(path)
+            continue
+        name = re.sub(r"[^a-z0-9]+", "_", Path(path).stem.lower()).strip("_")
+        sets.append(f"{name if name[:1].isalpha() else f'set_{name}'}={path}")
     if "task" in values:
         task = values.pop("task")
         sets.append(f"{task}={task}")
     return replace(layer, values={**values, EVAL: sets} if sets else values)
-
-
-def _has_name(path: str) -> bool:
-    """Whether it is NAME=PATH. A file whose own name has a `=` is none."""
-    return not Path(path).exists() and _NAMED.fullmatch(path) is not None
-
-
-def _set_name(path: str) -> str:
-    name = re.sub(r"[^a-z0-9]+", "_", Path(path).stem.lower()).strip("_")
-    return name if name[:1].isalpha() else f"set_{name}"
-
-
-def _shared(layer: Layer, tables: Iterable[str]) -> Layer:
-    values: dict[str, Any] = {}
-    for table in tables:
-        values |= {f"{table}.{key}": layer.values[key] for key in SHARED_SETTINGS if key in layer.values}
-    return replace(layer, values=values)
-
-
-def _without_shared(layer: Layer) -> Layer:
-    values = {key: value for key, value in layer.values.items() if key not in SHARED_SETTINGS}
-    return replace(layer, values=values)
 
 
 def unknown(name: str, layer: Layer, selection: Selection) -> str:
@@ -186,10 +180,3 @@ def unknown(name: str, layer: Layer, selection: Selection) -> str:
     shown = str if layer.label else flag_name
     near = selection.foreign_note(name) or did_you_mean(shown(name), map(shown, known))
     return f"{layer.at(name)} is no setting of an evaluation.{near}"
-
-
-def _check_names(layer: Layer, selection: Selection) -> None:
-    """ConfigError for a name that no evaluation reads. `Selection.settings` checks those with a dot."""
-    for name in layer.values:
-        if "." not in name and name not in (*CHOICES, *RUN_SETTINGS, *SHARED_SETTINGS):
-            raise ConfigError(unknown(name, layer, selection))

@@ -5,8 +5,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic.fields import FieldInfo
-
 from rlcore.api.config import Config, fields_of, flag_name
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.selection import Selection
@@ -67,22 +65,18 @@ def of_config(
         name = f"{table}.{key}" if table else key
         if name in hidden:
             continue
+        setting = settings.get(name)
+        value = setting.value if setting else field.get_default(call_default_factory=True)
         yield Flag(
             name=name,
             group=group,
             help=field.description or "",
-            default=_default(field, settings.get(name)),
+            default="required" if setting is None and field.is_required() else _text(value),
             metavar=metavar(field.annotation),
             many=is_list(field.annotation),
             switch=is_bool(field.annotation),
             table=is_table(field.annotation),
         )
-
-
-def _default(field: FieldInfo, setting: Setting | None) -> str:
-    if setting is not None:
-        return _text(setting.value)
-    return "required" if field.is_required() else _text(field.get_default(call_default_factory=True))
 
 
 def _text(value: Any) -> str:

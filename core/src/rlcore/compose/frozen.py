@@ -51,8 +51,8 @@ def _as_list(layer: Layer, table: str, kind: type, expected: str) -> Layer:
     names = [*values.get(table, ())]
     for key in keys:
         if not isinstance(layer.values[key], kind):
-            said = layers.shown(layer.values[key])
-            raise ConfigError(f"{layer.at(key)}: found {said}, expected {expected}.")
+            value = layers.shown(layer.values[key])
+            raise ConfigError(f"{layer.at(key)}: found {value}, expected {expected}.")
         names.append(f"{key.partition('.')[2]}={layer.values[key]}")
     return replace(layer, values={**values, table: names})
 
@@ -60,11 +60,11 @@ def _as_list(layer: Layer, table: str, kind: type, expected: str) -> Layer:
 def frozen_models(run: RunConfig) -> dict[str, str]:
     """Name → directory or hub id. Raises `ConfigError`."""
     models: dict[str, str] = {}
-    for given in run.serving.frozen:
-        name, _, model = given.partition("=")
+    for assignment in run.serving.frozen:
+        name, _, model = assignment.partition("=")
         if not (model and NAME.fullmatch(name)):
             raise ConfigError(
-                f"--frozen: found {layers.shown(given)}, expected NAME=MODEL, with a name of lower-case "
+                f"--frozen: found {layers.shown(assignment)}, expected NAME=MODEL, with a name of lower-case "
                 "letters, digits and underscores."
             )
         if name in models:

@@ -72,8 +72,14 @@ def check_frozen_config(at: str, config: Mapping[str, Any], asked: Iterable[Froz
         _check_kind(at, use, classifier)
         if isinstance(use.config, AsksScores):
             _check_scores(at, use, use.config, config)
-        if use.config is None or isinstance(use.config, AsksScores):
-            _check_context(at, config.get("max_position_embeddings"), longest)
+        # A judge gets chats of its own, which the server cuts; teachers and reward models get whole samples.
+        context = config.get("max_position_embeddings")
+        reads_samples = use.config is None or isinstance(use.config, AsksScores)
+        if reads_samples and isinstance(context, int) and context < longest:
+            raise ModelError(
+                f"{at}: its context is {context} tokens, expected at least {longest}, the longest sample "
+                "it scores (--max-prompt-tokens plus --max-response-tokens)."
+            )
 
 
 def _check_kind(at: str, use: FrozenUse, classifier: str | None) -> None:
@@ -100,11 +106,3 @@ def _check_scores(at: str, use: FrozenUse, asked: AsksScores, config: Mapping[st
     if asked.label is not None and asked.label >= count:
         scores = f"{count} scores, the first of them 0" if count > 1 else "one score, 0"
         raise ModelError(f"{at}: {flag} is {asked.label}, but it gives {scores}.")
-
-
-def _check_context(at: str, found: object, needed: int) -> None:
-    if isinstance(found, int) and found < needed:
-        raise ModelError(
-            f"{at}: its context is {found} tokens, expected at least {needed}, the longest sample that it "
-            "scores (--max-prompt-tokens plus --max-response-tokens)."
-        )

@@ -50,8 +50,8 @@ def is_replaced(layer: Layer, given: Sequence[Layer], *keys: str) -> bool:
 def find_source(registry: Registry, given: Sequence[Layer]) -> Entry | None:
     """The source that the strongest layer chooses, else the default one. Raises `UserError`."""
     choice = strongest(given, TASK, DATA)
-    if choice is None:
-        return registry.default(Kind.SOURCE)
+    if choice is None:  # a default that clashes is refused by whoever needs a source
+        return None if registry.default_clash(Kind.SOURCE) else registry.default(Kind.SOURCE)
     key, setting = choice
     if key == DATA:
         return find_data(registry, key, setting)

@@ -33,7 +33,12 @@ class FoundModel:
 def find(name: str, registry: Registry, asked: str) -> FoundModel:
     """The family of `name`. Raises `ModelError`."""
     if name in registry.names(Kind.MODEL):
-        return _preset(name, registry, asked)
+        preset = FoundModel(entry=registry.find(Kind.MODEL, name, asked), name=name, path=None)
+        if preset.family.preset is None:
+            raise ModelError(
+                f"{asked}: {name!r} has no preset, expected a directory or a hub id of that family."
+            )
+        return preset
     if Path(name).is_dir():
         path = str(Path(name).resolve())
         return FoundModel(entry=_claimant(path, registry, asked), name=path, path=path)
@@ -56,6 +61,7 @@ def download(name: str, asked: str = "--model") -> str:
     """
     from huggingface_hub import snapshot_download
 
+    # Not `*.bin` or `*.pt`: those are pickles, which nothing here reads.
     kinds = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
     try:
         return str(snapshot_download(name, allow_patterns=kinds))
@@ -82,14 +88,6 @@ def read_config_file(file: Path, asked: str) -> Mapping[str, Any]:
     if not isinstance(config, dict):
         raise ModelError(f"{asked}: {file} holds no table.")
     return config
-
-
-def _preset(name: str, registry: Registry, asked: str) -> FoundModel:
-    entry = registry.find(Kind.MODEL, name, asked)
-    model = FoundModel(entry=entry, name=name, path=None)
-    if model.family.preset is None:
-        raise ModelError(f"{asked}: {name!r} has no preset, expected a directory or a hub id of that family.")
-    return model
 
 
 def families(registry: Registry) -> list[ModelFamily]:

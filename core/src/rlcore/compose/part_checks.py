@@ -10,7 +10,7 @@ from rlcore.api.part import Part
 from rlcore.api.part_config import Neighbor, PartConfig
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.resolved import Resolved
-from rlcore.compose.sentences import said, unread
+from rlcore.compose.sentences import as_flag, unread
 
 _SAMPLING_SETTINGS = (
     *("temperature", "top_p", "top_k", "min_p", "max_staleness", "max_refills", "max_attempts", "on_publish"),
@@ -35,14 +35,14 @@ def data_complaints(resolved: Resolved) -> Iterator[str]:
             )
     if on is TrainsOn.ROLLOUTS:
         return
-    given = f"--algo {resolved.algorithm} trains on {on}"
+    recipe = f"--algo {resolved.algorithm} trains on {on}"
     if run.data.group_size != on.per_prompt:
         found = f"--group-size: found {run.data.group_size}"
-        yield f"{found}, but {given}, {on.per_prompt} to a prompt; leave it out."
+        yield f"{found}, but {recipe}, {on.per_prompt} to a prompt; leave it out."
     for name in _SAMPLING_SETTINGS:
         if not run.is_default(name):
-            value = said(run.values()[name])
-            yield f"{flag_name(name)}: found {value}, but {given} and samples none; leave it out."
+            value = as_flag(run.values()[name])
+            yield f"{flag_name(name)}: found {value}, but {recipe} and samples none; leave it out."
     if on is TrainsOn.PAIRS and run.loss.normalizer != "per_rollout":
         yield (
             f"--normalizer: found {run.loss.normalizer}, but the loss of --algo {resolved.algorithm} is a "
@@ -113,15 +113,6 @@ def correction_complaints(resolved: Resolved) -> Iterator[str]:
 
 def reward_complaints(resolved: Resolved) -> Iterator[str]:
     """Settings of the rewards, and of a KL term that is not there."""
-    run = resolved.run
-    yield from _rank_complaints(resolved)
-    if not run.kl.kl_coef:
-        for name in ("kl_place", "kl_estimator"):
-            if not run.is_default(name):
-                yield f"{flag_name(name)}: found {run.values()[name]}, but there is no KL; add --kl-coef."
-
-
-def _rank_complaints(resolved: Resolved) -> Iterator[str]:
     run, names = resolved.run, [part.name for part in resolved.rewards]
     for name in run.rewards.rank_reward:
         if name not in names:
@@ -133,3 +124,7 @@ def _rank_complaints(resolved: Resolved) -> Iterator[str]:
             f"--rank-reward: found {run.rewards.rank_reward[0]!r}, but --algo {resolved.algorithm} compares "
             "scores with that of a greedy response, which has no siblings; leave it out."
         )
+    if not run.kl.kl_coef:
+        for name in ("kl_place", "kl_estimator"):
+            if not run.is_default(name):
+                yield f"{flag_name(name)}: found {run.values()[name]}, but there is no KL; add --kl-coef."

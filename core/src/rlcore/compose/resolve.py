@@ -34,7 +34,9 @@ def resolve(selection: Selection, plugin_files: Iterable[PluginFile] = ()) -> Re
     settings = selection.settings()
     entries = selection.entries
     run = layers.build(RunConfig, settings)
-    producer = _producer(selection, run)
+    producer, trainer = _producer(selection, run), with_table(entries[Kind.TRAINER])
+    values = {name: setting.value for name, setting in settings.items()}
+    roles = role_fields(trainer.table, values) if trainer else {}
     resolved = Resolved(
         run=run,
         algorithm=entries[Kind.ALGORITHM].record.name,
@@ -58,7 +60,7 @@ def resolve(selection: Selection, plugin_files: Iterable[PluginFile] = ()) -> Re
         callbacks=_several(selection, Kind.CALLBACK, settings),
         evals=resolve_evals(selection, settings),
         trainer_fields=passed_to(entries[Kind.TRAINER], settings),
-        role_fields=_role_fields(entries[Kind.TRAINER], settings),
+        role_fields=roles,
         engine_fields=passed_to(entries[Kind.ENGINE], settings),
         frozen_fields=pass_through("frozen", settings),
         group_fields=pass_through(ENGINE_GROUP, settings),
@@ -176,12 +178,6 @@ def resolve_rewards(
 def pass_through(table: str, settings: Mapping[str, Setting]) -> dict[str, Any]:
     """The settings of a table, which core does not read, by the names that their owner has for them."""
     return {name: setting.value for name, setting in layers.of_table(table, settings).items()}
-
-
-def _role_fields(trainer: Entry, settings: Mapping[str, Setting]) -> dict[str, dict[str, Any]]:
-    config = with_table(trainer)
-    values = {name: setting.value for name, setting in settings.items()}
-    return role_fields(config.table, values) if config else {}
 
 
 def passed_to(entry: Entry, settings: Mapping[str, Setting]) -> dict[str, Any]:

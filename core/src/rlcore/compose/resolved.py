@@ -80,7 +80,12 @@ class Inference:
 
     def parts(self) -> list[Part]:
         """Every part that is chosen, those of the evaluations too."""
-        own = [part for one in self.evals for part in (one.source, one.reward, one.generator) if part]
+        own = [
+            part
+            for evaluation in self.evals
+            for part in (evaluation.source, evaluation.reward, evaluation.generator)
+            if part
+        ]
         return [*own, self.generator, self.engine, self.cluster, *self.rewards]
 
 
@@ -171,7 +176,8 @@ class Resolved(Inference):
         if self.plugin_files:
             flat["plugin"] = [file.path for file in self.plugin_files]
         flat |= {
-            name: list(one) if isinstance(one, tuple) else one for name, one in self.run.values().items()
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in self.run.values().items()
         }
         del flat["steps" if self.run.epochs else "epochs"]
         flat |= self.model.bridge.flat("model")
@@ -187,8 +193,8 @@ class Resolved(Inference):
             del flat["source.path"]
         flat |= _flat_list(Kind.MODEL_HOOK, self.model_hooks)
         flat |= _flat_list(Kind.TRACKER, self.trackers) | _flat_list(Kind.CALLBACK, self.callbacks)
-        for one in self.evals:
-            flat |= one.flat()
+        for evaluation in self.evals:
+            flat |= evaluation.flat()
         passed = {
             self.trainer.config.table: self.trainer_fields,
             self.engine.config.table: self.engine_fields,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rlcore.api.errors import ConfigError
 from rlcore.api.inputs import Input, TrainsOn
@@ -50,7 +49,10 @@ def checked(resolved: Resolved, settings: Mapping[str, Setting], suggestions: Su
     if run.critic.critic_workers == "separate" and not run.critic.critic_ranks:
         own = trainer.model_ranks(resolved.fields_of(CRITIC))
         run = run.but(critic_ranks=max(1, run.ranks // ranks) * own)
-    run = run.but(**_absolute(run))
+    # Absolute, so that a resume finds them from any working directory.
+    names = ("reference_model", "teacher_model", "critic_model", "weights", "engine_weights_dir", "rollouts")
+    paths = {name: str(Path(path).resolve()) for name in names if (path := run.values()[name])}
+    run = run.but(**paths, frozen=with_absolute_paths(run.serving.frozen))
     groups = engine_groups(run)
     if groups and "engines" not in settings:
         run = run.but(engines=sum(groups.values()))
@@ -66,14 +68,6 @@ def checked(resolved: Resolved, settings: Mapping[str, Setting], suggestions: Su
             if not resolved.run.values()[f"{role}_model"]:
                 check_model(resolved, config, role)
     return resolved
-
-
-def _absolute(run: RunConfig) -> dict[str, Any]:
-    """The run's paths made absolute, so that a resume finds them from any working directory."""
-    names = ("reference_model", "teacher_model", "critic_model", "weights", "engine_weights_dir", "rollouts")
-    given = {name: run.values()[name] for name in names}
-    paths = {name: str(Path(path).resolve()) for name, path in given.items() if path}
-    return {**paths, "frozen": with_absolute_paths(run.serving.frozen)}
 
 
 def _complaints(
@@ -194,31 +188,34 @@ def _asynchrony_complaints(run: RunConfig) -> Iterator[str]:
     """Settings of asynchronous runs: that there is one, and that its groups do not grow too old to be
     used.
     """
-    given = run.asynchrony
-    if not given.is_asynchronous:
-        names = ("over_sample",) if given.over_sample > 1 else ()
+    asynchrony = run.asynchrony
+    if not asynchrony.is_asynchronous:
+        names = ("over_sample",) if asynchrony.over_sample > 1 else ()
         yield from unread(run, (*names, "mask_stale_tokens"), "no rollout is partial; add --partial-rollouts")
         return
-    if given.mask_stale_tokens:
+    if asynchrony.mask_stale_tokens:  # a token that is too old is masked: no group is lost by its age
         return
-    if not given.max_staleness:
+    if not asynchrony.max_staleness:
         yield (
             "--partial-rollouts: found true with --max-staleness 0, but what is continued has tokens of "
             "older weights; expected --max-staleness 1 or more, or --mask-stale-tokens."
         )
     # With k times as many groups as a step takes, the last ones wait k - 1 steps for their turn.
-    most = given.max_staleness + 1 if given.partial_rollouts else 1
-    if given.over_sample > most:
-        instead = "" if given.partial_rollouts else " --partial-rollouts, which lets generation rest, or"
+    most = asynchrony.max_staleness + 1 if asynchrony.partial_rollouts else 1
+    if asynchrony.over_sample > most:
+        instead = "" if asynchrony.partial_rollouts else " --partial-rollouts, which lets generation rest, or"
         yield (
-            f"--over-sample: found {given.over_sample:g}, expected at most {most}, because more groups would "
-            f"grow too old for --max-staleness {given.max_staleness}; add{instead} --mask-stale-tokens."
+            f"--over-sample: found {asynchrony.over_sample:g}, expected at most {most}, because more groups "
+            f"would grow too old for --max-staleness {asynchrony.max_staleness}; add{instead} "
+            "--mask-stale-tokens."
         )
 
 
 def eval_complaints(chosen: Inference) -> Iterator[str]:
     """Evaluations whose settings contradict each other, and what their generators object to."""
-    yield from complaints_of([one.generator for one in chosen.evals if one.generator], chosen.run)
+    yield from complaints_of(
+        [evaluation.generator for evaluation in chosen.evals if evaluation.generator], chosen.run
+    )
     for evaluation in chosen.evals:
         config, at = evaluation.config, f"--eval.{evaluation.name}".replace("_", "-")
         if config.samples > 1 and config.temperature == 0:

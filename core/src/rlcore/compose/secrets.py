@@ -33,10 +33,10 @@ def _shown(name: str, value: Any) -> Any:
         return value
     if _SECRET.search(name.rpartition(".")[2].lower().replace("-", "_")):
         return HIDDEN
-    return _URL.sub(lambda url: _plain(url.group()), value)
+    return _URL.sub(lambda url: _without_credentials(url.group()), value)
 
 
-def _plain(url: str) -> str:
+def _without_credentials(url: str) -> str:
     parts = urlsplit(url)
     user, at, host = parts.netloc.rpartition("@")
     netloc = f"{HIDDEN if user else ''}{at}{host}"

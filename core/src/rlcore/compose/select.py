@@ -1,7 +1,7 @@
 """From a file and flags to a `Selection`: who suggests what, and which layer wins."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -49,21 +49,25 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     if Kind.ALGORITHM in entries:
         weaker = [_scaled(layer, entries[Kind.ALGORITHM]) for layer in weaker]
         weaker.append(_recipe_layer(entries[Kind.ALGORITHM]))
-    choices = layers.merge([default_choices(registry, chosen, source), *weaker, *given])
+    wanted = default_kinds(source)
+    choices = layers.merge([default_choices(registry, wanted), *weaker, *given])
     recipe = entries.get(Kind.ALGORITHM)
     if recipe and isinstance(recipe.record, Algorithm) and recipe.record.trains_on is not TrainsOn.ROLLOUTS:
         _refuse_rollout_parts(recipe.record, chosen)
         # Presets and defaults choose rewards and filters for rollouts. Here the data give the responses.
         choices = {key: setting for key, setting in choices.items() if key not in ROLLOUT_KINDS}
+        wanted = [kind for kind in wanted if kind not in ROLLOUT_KINDS]
     entries |= {
         kind: find_entry(registry, kind, kind.value, choices[kind.value])
         for kind in SINGLE_KINDS
         if kind.value in choices and not (kind in OPTIONAL_KINDS and choices[kind.value].value == NONE)
     }
     lists = {kind: find_entries(registry, kind, choices.get(kind.value)) for kind in LIST_KINDS}
-    always = registry.defaults(Kind.TRACKER)
     # `--tracker` adds to the trackers that write the run's files; it cannot switch them off.
+    always = () if registry.default_clash(Kind.TRACKER) else registry.defaults(Kind.TRACKER)
     lists[Kind.TRACKER] = (*always, *(entry for entry in lists[Kind.TRACKER] if entry not in always))
+    missing = [kind for kind in wanted if kind.value not in choices]
+    missing += [Kind.TRACKER] if source else [Kind.TRACKER, Kind.SOURCE]
     weights = reward_weights(choices.get(Kind.REWARD.value))
     parts = [*(entries[kind] for kind in SINGLE_KINDS if kind in entries), *itertools.chain(*lists.values())]
     # Weakest first. A part may suggest settings that the recipe, a file or a flag then overrides.
@@ -76,6 +80,7 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
         weights=weights,
         model=model,
         evals=evals.choose(registry, given),
+        clashes=default_clashes(registry, missing),
     )
 
 
@@ -93,26 +98,33 @@ def _refuse_rollout_parts(recipe: Algorithm, chosen: Mapping[str, Setting]) -> N
     for kind in (*ROLLOUT_KINDS, Kind.GENERATOR):
         setting = chosen.get(kind.value)
         if setting is not None and setting.value not in ([], (), NONE):
-            found = layers.shown(setting.value)
             raise ConfigError(
-                f"{setting.layer.at(kind.value)}: found {found}, but --algo {recipe.name} trains on "
-                f"{recipe.trains_on}, which no {kind.value.replace('_', ' ')} works on; leave it out."
+                f"{setting.layer.at(kind.value)}: found {layers.shown(setting.value)}, but --algo "
+                f"{recipe.name} trains on {recipe.trains_on}, which no {kind.value.replace('_', ' ')} works "
+                "on; leave it out."
             )
 
 
-def default_choices(registry: Registry, chosen: Mapping[str, Setting], source: Entry | None = None) -> Layer:
-    """The choices that need no flag: the parts that plugins mark as the default of their kind.
-
-    `chosen`: what the user chooses. Of those kinds no default is asked for, so that none can be refused.
+def default_kinds(source: Entry | None) -> list[Kind]:
+    """The kinds that need no flag, because a run on `source` takes the part that is their default.
 
     There is a default reward for tasks only. It compares with the label, and a task's label is the exact
     answer.
     """
     is_task = source is not None and not source.is_data_source
-    kinds = (Kind.GENERATOR, Kind.ENGINE, Kind.TRAINER, Kind.CLUSTER, *((Kind.REWARD,) if is_task else ()))
-    open_kinds = (kind for kind in kinds if kind.value not in chosen)
-    defaults = {kind.value: entry.record.name for kind in open_kinds if (entry := registry.default(kind))}
+    return [Kind.GENERATOR, Kind.ENGINE, Kind.TRAINER, Kind.CLUSTER, *([Kind.REWARD] if is_task else [])]
+
+
+def default_choices(registry: Registry, kinds: Iterable[Kind]) -> Layer:
+    """The parts that plugins mark as the default of their kind. Those that clash are left out."""
+    clear = [kind for kind in kinds if not registry.default_clash(kind)]
+    defaults = {kind.value: entry.record.name for kind in clear if (entry := registry.default(kind))}
     return with_reward_list(Layer(label="default", values=defaults))
+
+
+def default_clashes(registry: Registry, missing: Iterable[Kind]) -> dict[Kind, str]:
+    """Why some of `missing`, which nothing else chooses, have no part: two plugins offer the default one."""
+    return {kind: clash for kind in missing if (clash := registry.default_clash(kind))}
 
 
 def _origin(entry: Entry) -> str:

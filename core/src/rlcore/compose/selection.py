@@ -6,10 +6,10 @@ so far.
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rlcore.api.config import Config, fields_of, flag_name
-from rlcore.api.errors import ConfigError, did_you_mean
+from rlcore.api.errors import ConfigError, PluginError, did_you_mean
 from rlcore.api.inputs import TrainsOn
 from rlcore.api.part_config import PassingConfig
 from rlcore.api.records import Algorithm, Kind
@@ -112,7 +112,8 @@ class Selection:
 
     `layers`: every layer of settings, weakest first. `entries`: the part of each kind that has one. `lists`:
     the parts of each kind that may have several, in order. `weights`: the weight of each reward. `evals`: the
-    evaluations beside the held-out sets of the source.
+    evaluations beside the held-out sets of the source. `clashes`: for kinds that lack their default part, a
+    sentence that says which two plugins offer its name.
     """
 
     registry: Registry
@@ -122,6 +123,7 @@ class Selection:
     weights: Mapping[str, float]
     model: FoundModel | None
     evals: tuple[EvalChoice, ...] = ()
+    clashes: Mapping[Kind, str] = field(default_factory=dict)
 
     @property
     def trains_on(self) -> TrainsOn:
@@ -132,7 +134,9 @@ class Selection:
         )
 
     def require_complete(self) -> None:
-        """Raises `ConfigError` where a part is still to be chosen."""
+        """`ConfigError` where a part is still to be chosen, `PluginError` where its default clashes."""
+        for clash in self.clashes.values():
+            raise PluginError(clash)
         unneeded = () if self.trains_on is TrainsOn.ROLLOUTS else ROLLOUT_KINDS
         for key, kind in KINDS.items():
             free = kind in OPTIONAL_KINDS or (kind in LIST_KINDS and kind not in REQUIRED_LISTS)
@@ -192,6 +196,7 @@ class Selection:
                 if name not in known and not self.passes_through(name, layer):
                     raise ConfigError(self.unknown(name, layer))
         merged = layers.merge(self.layers)
+        # A recipe's --steps must not contradict the user's --epochs: only the stronger one counts.
         length = strongest(self.layers, *LENGTHS)
         for name in LENGTHS:
             if length is not None and name != length[0]:
@@ -287,22 +292,26 @@ class Selection:
     def foreign_note(self, name: str) -> str:
         """What stands for `name`, a setting of another framework; empty where no framework has it."""
         same = [foreign for foreign in self.registry.foreign() if foreign.name == name]
-        hints = [one.hint or f"`{one.command}` tells what stands for it here" for one in same]
-        return "".join(f" {one.framework} has it; {hint}." for one, hint in zip(same, hints, strict=True))
+        return "".join(
+            f" {foreign.framework} has it; "
+            f"{foreign.hint or f'`{foreign.command}` tells what stands for it here'}."
+            for foreign in same
+        )
 
     def _unselected_owner(self, name: str) -> str | None:
         """The rest of the sentence where `name` is a setting of something that is not selected."""
         table, _, key = name.rpartition(".")
         first, _, rest = table.partition(".")
-        if first == EVAL and (evaluation := rest.partition(".")[0]) not in {one.name for one in self.evals}:
+        known_evals = {evaluation.name for evaluation in self.evals}
+        if first == EVAL and (evaluation := rest.partition(".")[0]) not in known_evals:
             return (
                 f"belongs to the evaluation {evaluation!r}, which does not exist; add --eval "
                 f"{evaluation}=PATH."
             )
         for kind in (kind for kind in LIST_KINDS if first == kind and rest not in self._names(kind)):
             if any(
-                rest == one.record.name and key in one.config.model_fields
-                for one in self.registry.entries(kind)
+                rest == entry.record.name and key in entry.config.model_fields
+                for entry in self.registry.entries(kind)
             ):
                 return f"belongs to {kind} {rest!r}, which is not chosen; add --{kind} {rest}."
         if table not in (Kind.MODEL, *SINGLE_KINDS, Kind.SOURCE):

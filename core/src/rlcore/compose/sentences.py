@@ -8,7 +8,7 @@ from rlcore.api.run_config import RunConfig
 from rlcore.config.layers import Setting
 
 
-def said(value: Any) -> str:
+def as_flag(value: Any) -> str:
     """A value as the user writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -20,7 +20,7 @@ def unread(run: RunConfig, names: tuple[str, ...], reason: str) -> Iterator[str]
     for name in names:
         value = run.values()[name]
         if value:
-            yield f"{flag_name(name)}: found {said(value)}, but {reason}."
+            yield f"{flag_name(name)}: found {as_flag(value)}, but {reason}."
 
 
 def unread_flags(settings: Mapping[str, Setting], names: tuple[str, ...], reason: str) -> Iterator[str]:
@@ -32,4 +32,4 @@ def unread_flags(settings: Mapping[str, Setting], names: tuple[str, ...], reason
     for name in names:
         given = settings.get(name)
         if given is not None and not given.layer.label:
-            yield f"{flag_name(name)}: found {said(given.value)}, but {reason}."
+            yield f"{flag_name(name)}: found {as_flag(given.value)}, but {reason}."

@@ -25,9 +25,13 @@ class Suggestions:
     def recipes_reading(self, column: Input, *others: str) -> str:
         """The recipes with a part that reads `column`; `others`: flags that would do as well."""
         close = [
-            recipe for recipe in self._recipes() if any(self._reads(part, column) for part in _named(recipe))
+            recipe.name
+            for recipe in self._recipes()
+            for kind, parts in recipe.parts.items()
+            for part in ([parts] if isinstance(parts, str) else parts)
+            if self._reads((Kind(kind), part), column)
         ]
-        return _add([f"--algo {one.name}" for one in close], others)
+        return _add([f"--algo {name}" for name in dict.fromkeys(close)], others)
 
     def parts(self, kind: Kind, *others: str) -> str:
         """The parts of `kind`; `others`: flags that would do as well."""
@@ -48,11 +52,6 @@ class Suggestions:
         entries = (entry for entry in self.registry.entries(kind) if entry.record.name == name)
         configs = (entry.config for entry in entries)
         return any(issubclass(config, BatchConfig) and column in config.needs for config in configs)
-
-
-def _named(recipe: Algorithm) -> Iterator[tuple[Kind, str]]:
-    for kind, names in recipe.parts.items():
-        yield from ((Kind(kind), name) for name in ([names] if isinstance(names, str) else names))
 
 
 def _add(offers: Iterable[str], others: Iterable[str]) -> str:

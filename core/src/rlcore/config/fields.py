@@ -61,8 +61,8 @@ def describe(field: FieldInfo) -> str:
         for name, text in _BOUNDS.items()
         if getattr(rule, name, None) is not None
     ]
-    said = f"{words} {' and '.join(bounds)}" if bounds else words
-    return f'{said}, or "none"' if is_optional(field.annotation) else said
+    described = f"{words} {' and '.join(bounds)}" if bounds else words
+    return f'{described}, or "none"' if is_optional(field.annotation) else described
 
 
 def metavar(annotation: Any) -> str:
@@ -82,18 +82,18 @@ def from_text(annotation: Any, text: Any) -> Any:
     Text that cannot be parsed is returned unchanged, so that validation refuses it.
     """
     if isinstance(text, list | tuple):
-        kinds = _items(annotation, len(text))
+        kinds = _item_types(annotation, len(text))
         return [from_text(kind, item) for kind, item in zip(kinds, text, strict=True)]
     if not isinstance(text, str):
         return text
     for choice in choices(annotation):
-        value = _one(choice, text)
+        value = _parsed(choice, text)
         if value is not text:
             return value
     return text
 
 
-def _items(annotation: Any, count: int) -> list[Any]:
+def _item_types(annotation: Any, count: int) -> list[Any]:
     for choice in choices(annotation):
         inner = get_args(choice)
         if get_origin(choice) is tuple and len(inner) == count and inner[-1] is not Ellipsis:
@@ -103,7 +103,7 @@ def _items(annotation: Any, count: int) -> list[Any]:
     return [str] * count
 
 
-def _one(choice: Any, text: str) -> Any:
+def _parsed(choice: Any, text: str) -> Any:
     try:
         if choice is bool:
             return {"true": True, "false": False}[text.lower()]

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
-from pydantic.fields import FieldInfo
 
 from rlcore.api.config import Config, fields_of, flag_name, nested
 from rlcore.api.errors import ConfigError
@@ -59,32 +58,27 @@ def build(config: type[ConfigT], settings: Mapping[str, Setting], table: str = "
     Raises `ConfigError`: one sentence that names the setting, what was found and what was expected.
     """
     prefix = f"{table}." if table else ""
-    given = {key: field for key, field in fields_of(config).items() if prefix + key in settings}
-    raw = {key: _raw(field, settings[prefix + key]) for key, field in given.items()}
-    for key, field in given.items():
+    raw: dict[str, Any] = {}
+    for key, field in fields_of(config).items():
+        if (setting := settings.get(prefix + key)) is None:
+            continue
+        raw[key] = setting.value
+        if setting.value == NONE and is_optional(field.annotation):
+            raw[key] = None
+        elif not setting.layer.label:  # a flag gives text, a file typed values
+            raw[key] = from_text(field.annotation, setting.value)
         if field.deprecated:
-            _warn_of(settings[prefix + key].layer.at(prefix + key), field)
+            warnings.warn(
+                f"{setting.layer.at(prefix + key)} is deprecated, and the next minor release has no such "
+                f"setting: {field.deprecation_message}.",
+                FutureWarning,  # Python shows this one to users too
+                stacklevel=2,
+            )
     try:
+        # By way of JSON, where strict validation still takes a list for a tuple and a text for a path.
         return config.model_validate_json(json.dumps(nested(config, raw), default=str), strict=True)
     except ValidationError as error:
         raise ConfigError(_sentence(config, error, settings, table)) from error
-
-
-def _warn_of(place: str, field: FieldInfo) -> None:
-    """Of a setting that was given. A FutureWarning, which Python shows to users too."""
-    warnings.warn(
-        f"{place} is deprecated, and the next minor release has no such setting: "
-        f"{field.deprecation_message}.",
-        FutureWarning,
-        stacklevel=2,
-    )
-
-
-def _raw(field: FieldInfo, setting: Setting) -> Any:
-    annotation = field.annotation
-    if setting.value == NONE and is_optional(annotation):
-        return None
-    return setting.value if setting.layer.label else from_text(annotation, setting.value)
 
 
 def _sentence(

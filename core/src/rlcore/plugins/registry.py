@@ -188,12 +188,13 @@ def check(kind: Kind, record: object) -> str | None:
     if type(record) is not expected:
         return f"the {kind} hook yielded {record!r}, expected a record of type {expected.__name__}"
     assert isinstance(record, Component | Algorithm)
+    # Names stand in flags, TOML tables and metrics; those of recipes only as the value of --algo.
     signs = " (in a recipe + and - too)" if isinstance(record, Algorithm) else ""
     pattern = _RECIPE if isinstance(record, Algorithm) else NAME
     if not pattern.fullmatch(str(record.name)) or record.name == CHOICE:
         return f"{kind} {record.name!r}: expected a name of lower-case letters, digits and underscores{signs}"
-    said = _check_recipe(record) if isinstance(record, Algorithm) else _check_component(kind, record)
-    return f"{kind} {record.name!r}: {said}" if said else None
+    fault = _check_recipe(record) if isinstance(record, Algorithm) else _check_component(kind, record)
+    return f"{kind} {record.name!r}: {fault}" if fault else None
 
 
 def _check_recipe(record: Algorithm) -> str | None:
@@ -216,7 +217,7 @@ def _check_recipe(record: Algorithm) -> str | None:
 def _check_component(kind: Kind, record: Component) -> str | None:
     factories: list[Any] = [record.factory]
     if isinstance(record, ModelFamily):
-        factories += [one for one in (record.preset, record.facts, record.sizes) if one is not None]
+        factories += filter(None, (record.preset, record.facts, record.sizes))
     for factory in factories:
         if not isinstance(factory, str) or not _FACTORY.fullmatch(factory):
             return f'factory {factory!r}, expected a text "package.module:attribute"'
@@ -254,18 +255,19 @@ class Registry:
         offers: dict[tuple[Kind, str], list[Entry]] = {}
         for entry in entries:
             offers.setdefault((entry.kind, entry.record.name), []).append(entry)
-        self._entries = {key: found[0] for key, found in offers.items() if len(found) == 1}
-        self._clashes = {
-            key: _clash(f"{key[0]} {key[1]!r}", *found[:2]) for key, found in offers.items() if len(found) > 1
-        }
-        self._default_clashes = {
-            key[0]: self._clashes[key]
-            for key, found in offers.items()
-            if key in self._clashes and any(getattr(entry.record, "default", False) for entry in found)
-        }
-        for key, found in offers.items():
-            if key in self._clashes and any(entry.provider.is_file for entry in found):
-                raise PluginError(self._clashes[key])  # whoever names a file means it
+        self._entries: dict[tuple[Kind, str], Entry] = {}
+        self._clashes: dict[tuple[Kind, str], str] = {}
+        self._default_clashes: dict[Kind, str] = {}
+        for (kind, name), offered in offers.items():
+            if len(offered) == 1:
+                self._entries[kind, name] = offered[0]
+                continue
+            # Neither is used: which was installed first must not decide what a run does.
+            clash = self._clashes[kind, name] = _clash(f"{kind} {name!r}", *offered[:2])
+            if any(entry.provider.is_file for entry in offered):
+                raise PluginError(clash)  # whoever names a file means it
+            if any(getattr(entry.record, "default", False) for entry in offered):
+                self._default_clashes[kind] = clash
 
     @property
     def clashes(self) -> tuple[str, ...]:
@@ -295,21 +297,25 @@ class Registry:
         Raises `PluginError` where two plugins offer the name of one: without it, a run would lack a part
         that nobody switched off.
         """
-        if kind in self._default_clashes:
-            raise PluginError(f"The {self._default_clashes[kind]}")
+        if clash := self.default_clash(kind):
+            raise PluginError(clash)
         return tuple(entry for entry in self.entries(kind) if entry.component.default)
+
+    def default_clash(self, kind: Kind) -> str | None:
+        """A sentence where two plugins offer the name of a default part of `kind`; None: they do not."""
+        return f"The {self._default_clashes[kind]}" if kind in self._default_clashes else None
 
     def data_source(self, asked: str) -> Entry:
         """The source behind `--data`. `asked`: as for `find`.
 
         Raises `PluginError` where no plugin offers one, or two do.
         """
-        found = [entry for entry in self.entries(Kind.SOURCE) if entry.is_data_source]
-        if not found:
+        sources = [entry for entry in self.entries(Kind.SOURCE) if entry.is_data_source]
+        if not sources:
             raise PluginError(f"{asked}: no plugin offers a source that reads data.{self.broken_note()}")
-        if len(found) > 1:
-            raise PluginError(f"{asked}: {_clash('a source that reads data', *found[:2])}")
-        return found[0]
+        if len(sources) > 1:
+            raise PluginError(f"{asked}: {_clash('a source that reads data', *sources[:2])}")
+        return sources[0]
 
     def find(self, kind: Kind, name: str, asked: str) -> Entry:
         """The entry of `name`. `asked`: the flag or the key of a file, for the error.
@@ -337,8 +343,8 @@ class Registry:
 
     def broken_note(self) -> str:
         """` It may be in a plugin that failed to load: …`, and the names that clash, or the empty string."""
-        clashes = "".join(f" The {said}" for said in self.clashes)
+        clashes = "".join(f" The {clash}" for clash in self.clashes)
         if not self.broken:
             return clashes
-        said = "; ".join(f"{plugin.dist} {plugin.version} ({plugin.error})" for plugin in self.broken)
-        return f" It may be in a plugin that failed to load: {said}.{clashes}"
+        broken = "; ".join(f"{plugin.dist} {plugin.version} ({plugin.error})" for plugin in self.broken)
+        return f" It may be in a plugin that failed to load: {broken}.{clashes}"
