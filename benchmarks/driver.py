@@ -94,12 +94,12 @@ class _Collections:
         self.seconds, self._begin = 0.0, 0.0
 
     def __enter__(self) -> None:
-        gc.callbacks.append(self._told)
+        gc.callbacks.append(self._note)
 
     def __exit__(self, *_: object) -> None:
-        gc.callbacks.remove(self._told)
+        gc.callbacks.remove(self._note)
 
-    def _told(self, phase: str, _: dict[str, int]) -> None:
+    def _note(self, phase: str, _: dict[str, int]) -> None:
         if phase == "start":
             self._begin = time.perf_counter()
         else:

@@ -50,12 +50,14 @@ def main() -> None:
         found = _median(partial(callbacks.after_step, 1, ROW), args.repeats)
         rows.append(_row(f"`after_step` of {count} callbacks", found, as_json))
     for count in (0, 1, 4):
-        rows.append(_row(f"rollout and metrics to {count} trackers", _told(count, args.repeats), as_json))
+        rows.append(
+            _row(f"rollout and metrics to {count} trackers", _telling_s(count, args.repeats), as_json)
+        )
     rows.append(_row("the same to `jsonl`, written to the disk", _written(args.work, args.repeats), as_json))
     publish("hook_calls", facts, {"rows": rows}, table(rows), dry=args.dry)
 
 
-def _told(count: int, repeats: int) -> float:
+def _telling_s(count: int, repeats: int) -> float:
     """Each tracker has taken what it was told before the next step begins."""
     counting = {f"t{number}": Counting() for number in range(count)}
     trackers = _started(Trackers(counting, SilentDisplay()), Path())

@@ -113,7 +113,7 @@ def _run(program: Program, chosen: Sequence[Offer], flags: Layer, params: option
     subjects = [(one, _subject(one, program, settings, prompts)) for one in chosen]
     rows, failed = [], 0
     for offer, subject in subjects:
-        findings = _told(offer, subject, quiet=params["as_json"])
+        findings = _check_aloud(offer, subject, quiet=params["as_json"])
         failed += sum(one.outcome == "fails" for one in findings)
         rows.append(_row(offer, findings))
     if params["as_json"]:
@@ -141,7 +141,7 @@ def _subject(
     )
 
 
-def _told(offer: Offer, subject: Subject, *, quiet: bool) -> list[Finding]:
+def _check_aloud(offer: Offer, subject: Subject, *, quiet: bool) -> list[Finding]:
     """What the suite finds, said as it comes."""
     from rlcore_testing.suites import check
 

@@ -73,7 +73,7 @@ def test_a_default_is_never_left_out_silently(
     if given:
         selection = select(registry, None, Layer(label="", values=given))
         assert selection.chosen("generator") == given["generator"]
-        with pytest.raises(ConfigError, match="^--algo is missing"):
+        with pytest.raises(ConfigError, match=r"^--algo is missing"):
             selection.require_complete()
     layer = Layer(label="", values={"task": "copy"})
     of_evaluation = (PluginError, "offered by two plugins") if given else (ConfigError, "^--model is missing")

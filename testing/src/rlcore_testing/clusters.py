@@ -248,7 +248,7 @@ class ClusterConformance(Conformance):
     def test_the_end_of_a_process_of_its_own_is_told(self) -> None:
         with self._alone() as cluster:
             os.kill(self._own_process(cluster), signal.SIGKILL)
-            self._told(cluster)
+            self._check_watch(cluster)
 
     def test_a_process_of_its_own_that_is_stopped_is_told(self) -> None:
         """It is alive, and answers nobody."""
@@ -256,7 +256,7 @@ class ClusterConformance(Conformance):
             own = psutil.Process(self._own_process(cluster))
             own.suspend()
             try:
-                self._told(cluster)
+                self._check_watch(cluster)
             finally:
                 if own.is_running():
                     own.resume()
@@ -375,7 +375,7 @@ class ClusterConformance(Conformance):
             raise SkipTest("`own_processes` names none")
         return own[0]
 
-    def _told(self, cluster: Cluster) -> None:
+    def _check_watch(self, cluster: Cluster) -> None:
         """`watch` raises WorkerError in time."""
 
         async def watched() -> Exception:

@@ -46,7 +46,7 @@ class BroadcastGroup:
             torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else torch.device("cpu")
         )
         limit = timedelta(seconds=limit_s)
-        with self._told():
+        with self._group_errors():
             # kept: rank 0 serves it as long as it lives
             self._store = _c10d.TCPStore(
                 host,
@@ -65,13 +65,13 @@ class BroadcastGroup:
 
     def broadcast(self, tensor: Tensor) -> None:
         """From rank 0 into `tensor` of every other rank; contiguous, on `device`."""
-        with self._told():
+        with self._group_errors():
             self._group.broadcast(tensor, 0).wait()
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _group_errors(self) -> Iterator[None]:
         try:
             yield
         except RuntimeError as error:  # c10d's errors are some of these

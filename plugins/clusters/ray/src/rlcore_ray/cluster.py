@@ -80,7 +80,7 @@ class RayActor:
         import ray.exceptions
 
         reference = getattr(self.handle, method).remote(*arguments)
-        with _told():
+        with _actor_errors():
             try:
                 return ray.get(reference, timeout=limit_s)
             except ray.exceptions.GetTimeoutError:
@@ -199,7 +199,7 @@ class RayCluster:
             for index, bundle in enumerate(group.bundle_specs)
         ]
         try:
-            with _told():
+            with _actor_errors():
                 return list(self._ray.get(asked, timeout=_START_SECONDS))
         except CallFailed as error:
             raise WorkerError(f"The GPUs of the cluster cannot be numbered: a task {error}") from error
@@ -340,12 +340,12 @@ def _own_devices() -> tuple[str, ...]:
 
 
 async def _answer(reference: Awaitable[Any]) -> Any:
-    with _told():
+    with _actor_errors():
         return await reference
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _actor_errors() -> Iterator[None]:
     """Raise an actor's error the way `Actor.call` promises."""
     import ray.exceptions
 

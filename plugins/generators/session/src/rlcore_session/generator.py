@@ -37,7 +37,7 @@ class SessionGenerator:
         self._server = SessionServer(config.address, config.port, config.public_url)
         self._starting: asyncio.Task[None] | None = None
         self._places = asyncio.Semaphore(config.max_agents)
-        self._told: set[str] = set()
+        self._logged_reasons: set[str] = set()
 
     async def generate(self, ctx: GenerationContext, sample: Sample) -> list[Sample]:
         """One sample for each stretch of tokens that grew without a break, the last one last.
@@ -132,8 +132,8 @@ class SessionGenerator:
 
     def _tell(self, sample: Sample, error: AgentError) -> None:
         """The first failure of each kind is logged; metrics count the others."""
-        if error.reason not in self._told:
-            self._told.add(error.reason)
+        if error.reason not in self._logged_reasons:
+            self._logged_reasons.add(error.reason)
             _log.warning(
                 "Prompt %r, sample %s: the agent %s: %s",
                 sample.prompt.prompt_id,

@@ -51,7 +51,7 @@ class HarborEnvironment:
         if command is None:
             return await self.finish()
         trial = self._open()
-        return Step(observation=self._told(await self._do(lambda: trial.run(command))))
+        return Step(observation=self._observation(await self._do(lambda: trial.run(command))))
 
     async def finish(self) -> Step:
         """The tests, of whatever has been reached."""
@@ -81,7 +81,7 @@ class HarborEnvironment:
         assert self._trial is not None, "reset comes first"
         return self._trial
 
-    def _told(self, done: ProgramEnd) -> str:
+    def _observation(self, done: ProgramEnd) -> str:
         most = self._config.output_chars
         shown = done.stdout if len(done.stdout) <= most else f"{done.stdout[:most]}\n[cut]"
         ends = {
