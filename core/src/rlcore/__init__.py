@@ -15,8 +15,8 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    found = _public(name)
+    value = _public(name)
     if name in DEPRECATED:
         globals().pop(name, None)  # lazy_loader keeps it there, where nobody would be warned
         warn_of(name)
-    return found
+    return value

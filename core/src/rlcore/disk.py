@@ -20,7 +20,7 @@ def replace_file(path: Path) -> Iterator[Path]:
     Makes the folder if needed. After an error nothing is left, and an older file is untouched. An error of
     the file system becomes a CheckpointError.
     """
-    draft = path.with_name(f"{path.name}{UNFINISHED}")
+    draft = path.with_name(f"{path.name}{UNFINISHED}")  # beside it: a rename is atomic within a file system
     try:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)

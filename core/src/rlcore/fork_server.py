@@ -230,6 +230,7 @@ class ForkServer:
     ) -> subprocess.Popen[bytes]:
         command = "import sys; from rlcore.fork_server import main; main(*sys.argv[1:])"
         target, content = prepare or ("", b"")
+        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # what this process imports from
         with os.fdopen(os.memfd_create("fork server"), "w+b") as file:
             file.write(content)
             file.seek(0)
@@ -240,7 +241,7 @@ class ForkServer:
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # this process's stdout may be a table, or JSON
                 # Those that are forked take turns on the same cores: who waits spins for microseconds only.
-                env={**os.environ, "PYTHONPATH": _path(), "GOMP_SPINCOUNT": "1500", **env},
+                env={**os.environ, "PYTHONPATH": path, "GOMP_SPINCOUNT": "1500", **env},
                 start_new_session=True,
             )
 
@@ -267,11 +268,6 @@ def main(control: str, leash: str, content: str, prepare: str, *preload: str) ->
     """The server, where it is a program."""
     with open(int(content), "rb") as file:
         _serve(socket.socket(fileno=int(control)), int(leash), preload, (prepare, file.read()))
-
-
-def _path() -> str:
-    """The paths that this process imports from."""
-    return os.pathsep.join(entry or os.getcwd() for entry in sys.path)
 
 
 def _end_with(leash: int) -> None:
@@ -305,6 +301,7 @@ def _serve(
     known = (_resolved(target)(content),) if target else ()
     settle_heap()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # from here on the owner's end of `control` ends it
+    # `select` goes on after a signal's handler (PEP 475), so SIGCHLD wakes it by writing a byte.
     woken, wakes = socket.socketpair()
     woken.setblocking(False)
     wakes.setblocking(False)
@@ -325,26 +322,28 @@ def _serve(
                 return
             for descriptor in descriptors:
                 os.set_inheritable(descriptor, False)  # a program that is started would hold it open
-            status, *given = descriptors
+            status, *passed = descriptors
             request = json.loads(text)
             pid = os.fork()
             if not pid:
                 signal.set_wakeup_fd(-1)
-                for one in (control, asked, woken, wakes):
-                    one.close()
+                # What it inherits of the server would keep a pipe or a socket open after its other end has
+                # gone, and who waits for that end would wait for ever.
+                for inherited in (control, asked, woken, wakes):
+                    inherited.close()
                 for descriptor in (status, held, *(other.status for other in running.values())):
                     os.close(descriptor)
-                _become(asks, tie, known, given, **request)
+                _become(asks, tie, known, passed, **request)
             running[pid] = _Running(status, request["tied"])
             _tell(status, pid)
-            for descriptor in given:
+            for descriptor in passed:
                 os.close(descriptor)
 
 
 def _resolved(target: str) -> Callable[..., Any]:
     module, _, name = target.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return found
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function
 
 
 class _Running(NamedTuple):

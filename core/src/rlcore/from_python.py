@@ -138,7 +138,7 @@ def _flags(name: str, value: Any) -> Iterator[str]:
     if isinstance(value, bool) and (not key or table in SWITCHES):
         yield flag_name(name if value else f"no_{name}")
     elif isinstance(value, list | tuple):
-        yield from (f"{flag_name(name)}={_text(one)}" for one in value)
+        yield from (f"{flag_name(name)}={_text(item)}" for item in value)
         if not value:
             yield flag_name(f"no_{name}")
     else:
@@ -156,19 +156,19 @@ def _text(value: Any) -> str:
 def _command(name: str, settings: Mapping[str, Any], answers: Collection[int] = (0,)) -> dict[str, Any]:
     """The JSON that the command prints. `answers`: the exit codes with which it prints any."""
     with tempfile.TemporaryDirectory(prefix="rlcore-functions-") as folder:
-        given = write_functions(settings, OF_FUNCTIONS, Path(folder))
-        output, code = _finished([*_program(), name, *arguments(given)])
+        written = write_functions(settings, OF_FUNCTIONS, Path(folder))
+        output, code = _run_program([*_program(), name, *arguments(written)])
     return _answer(output, code, answers)
 
 
 def _answer(output: str, code: int, answers: Collection[int] = (0,)) -> dict[str, Any]:
     """The last line of `output`, or what it tells as an exception."""
-    said: dict[str, Any] = {}
+    answer: dict[str, Any] = {}
     with contextlib.suppress(ValueError, IndexError):
-        said = json.loads(output if output.startswith("{\n") else output.splitlines()[-1])
-    if said and "error" not in said and code in answers:
-        return said
-    sentence = str(said.get("error") or f"the rlcore program ended with exit code {code}.")
+        answer = json.loads(output if output.startswith("{\n") else output.splitlines()[-1])
+    if answer and "error" not in answer and code in answers:
+        return answer
+    sentence = str(answer.get("error") or f"the rlcore program ended with exit code {code}.")
     if code == 130:
         raise KeyboardInterrupt(sentence)
     raise UserError(sentence) if code == UserError.exit_code else RunError(sentence)
@@ -180,7 +180,7 @@ def _program() -> list[str]:
     raise MissingPackageError("rlcore.train needs the rlcore program: pip install rlcore-cli.")
 
 
-def _finished(command: Sequence[str]) -> tuple[str, int]:
+def _run_program(command: Sequence[str]) -> tuple[str, int]:
     """The output and the exit code of `command`, whose errors and progress are shown as they come."""
     is_shown = _is_terminal(sys.stderr)
     process = subprocess.Popen(
@@ -195,8 +195,9 @@ def _finished(command: Sequence[str]) -> tuple[str, int]:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)},
         preexec_fn=_die_with_parent,
     )
-    said: list[str] = []
-    readers = [threading.Thread(target=_read, args=(process.stdout, said.append), daemon=True)]
+    lines: list[str] = []
+    # In threads: a pipe that nobody reads fills up, and the run would stand still.
+    readers = [threading.Thread(target=_read, args=(process.stdout, lines.append), daemon=True)]
     if not is_shown:
         # asked for at each line: a notebook has another stderr in each cell
         shown = threading.Thread(target=_read, args=(process.stderr, _show), daemon=True)
@@ -212,7 +213,7 @@ def _finished(command: Sequence[str]) -> tuple[str, int]:
         raise
     for reader in readers:
         reader.join(10)
-    return "".join(said), code
+    return "".join(lines), code
 
 
 def _interrupted(process: subprocess.Popen[str]) -> int:

@@ -65,8 +65,8 @@ class TrainBatch:
     def costs(self) -> list[float]:
         """Of each sample, its share of the work: the column `cost`, or its tokens."""
         column = self.per_sample.get("cost", self.lengths)
-        found: list[float] = column.tolist()
-        return found
+        values: list[float] = column.tolist()
+        return values
 
     @property
     def segments(self) -> Tensor:

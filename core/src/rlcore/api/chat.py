@@ -68,6 +68,8 @@ def render_suffix(
     """
     if not before or before[-1].get("role") != "assistant" or not new:
         raise DataError("A chat goes on after a message of the assistant, with at least one new message.")
+    # A word that no message holds. The template's text behind it follows the sampled tokens as it is, so that
+    # what was sampled is never tokenised again.
     seam = _SEAM
     while any(seam in json.dumps(message) for message in (*before, *new)):
         seam += "x"
@@ -94,7 +96,9 @@ def chat_text(
 ) -> str:
     """The text of `messages`, with the begin of the assistant's next one. Raises `DataError`."""
     as_text = DEEPSEEK_BEGIN in (template_text(tokenizer) or "")
-    chat: list[Mapping[str, Json]] = [_plain(message, arguments_as_text=as_text) for message in messages]
+    chat: list[Mapping[str, Json]] = [
+        _for_template(message, arguments_as_text=as_text) for message in messages
+    ]
     variables: dict[str, Any] = {**(options or {}), **({"tools": list(tools)} if tools else {})}
     try:
         return str(
@@ -111,18 +115,18 @@ def _ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
     return tuple(text_ids(tokenizer, text))
 
 
-def _plain(message: Mapping[str, Json], *, arguments_as_text: bool) -> dict[str, Json]:
+def _for_template(message: Mapping[str, Json], *, arguments_as_text: bool) -> dict[str, Json]:
     """`message` as templates expect it: text as one string, arguments of calls as objects, or as JSON."""
     plain = {key: value for key, value in message.items() if value is not None}
-    plain["content"] = _text(message.get("content"))
+    plain["content"] = _joined_text(message.get("content"))
     if calls := plain.get("tool_calls"):
-        plain["tool_calls"] = [_plain_call(call, as_text=arguments_as_text) for call in calls]
+        plain["tool_calls"] = [_call_for_template(call, as_text=arguments_as_text) for call in calls]
     else:
         plain.pop("tool_calls", None)  # some templates ask whether the key is there
     return plain
 
 
-def _text(content: Json) -> str:
+def _joined_text(content: Json) -> str:
     if isinstance(content, list):
         kinds = {part.get("type") for part in content} - {"text"}
         if kinds:
@@ -131,7 +135,7 @@ def _text(content: Json) -> str:
     return "" if content is None else str(content)
 
 
-def _plain_call(call: Mapping[str, Json], *, as_text: bool) -> dict[str, Json]:
+def _call_for_template(call: Mapping[str, Json], *, as_text: bool) -> dict[str, Json]:
     function = dict(call["function"])
     arguments = function.get("arguments") or {}
     if as_text:

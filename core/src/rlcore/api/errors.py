@@ -104,6 +104,6 @@ def ended(sentence: str) -> str:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """` Did you mean 'x'?`, or the empty string where nothing is near."""
     names = list(known)
-    swapped = [one for one in names if sorted(one) == sorted(name)]  # what fast fingers do
+    swapped = [candidate for candidate in names if sorted(candidate) == sorted(name)]  # what fast fingers do
     near = swapped or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return f" Did you mean {near[0]!r}?" if near else ""

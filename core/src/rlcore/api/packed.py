@@ -162,7 +162,7 @@ class PackedFloats(Packed[float]):
 
     def __hash__(self) -> int:
         # The hash of a NaN is that of the object, and there is a new one each time.
-        return hash(tuple(math.nan if one != one else one for one in self._array))
+        return hash(tuple(math.nan if value != value else value for value in self._array))
 
 
 @dataclass(frozen=True)

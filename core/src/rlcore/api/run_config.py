@@ -189,8 +189,8 @@ class CriticOptions(Config):
             "weight_decay": self.critic_weight_decay,
             "clip_grad": self.critic_clip_grad,
         }
-        given = {name: value for name, value in own.items() if value is not None}
-        return policy.model_copy(update={"lr": self.critic_lr, **given})
+        own_values = {name: value for name, value in own.items() if value is not None}
+        return policy.model_copy(update={"lr": self.critic_lr, **own_values})
 
 
 class TeacherOptions(Config):
@@ -210,10 +210,10 @@ class TeacherOptions(Config):
 
     @field_validator("teacher_url", mode="before")
     @classmethod
-    def _one_or_several(cls, given: Any) -> Any:
-        if isinstance(given, str):
-            return (given,) if given else ()
-        return tuple(given) if isinstance(given, list) else given
+    def _one_or_several(cls, urls: Any) -> Any:
+        if isinstance(urls, str):
+            return (urls,) if urls else ()
+        return tuple(urls) if isinstance(urls, list) else urls
 
     @property
     def teachers(self) -> tuple[tuple[str, str], ...]:

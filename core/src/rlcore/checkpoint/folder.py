@@ -115,9 +115,9 @@ def check_files(folder: Path) -> None:
         digests = _digests(folder, list(expected))
     except OSError as error:
         raise CheckpointError(f"{folder} cannot be read: {error.strerror or error}.") from error
-    for name, found in digests.items():
-        if found != expected[name]:
-            raise CheckpointError(f"{folder / name} is damaged: its {_difference(found, expected[name])}.")
+    for name, digest in digests.items():
+        if digest != expected[name]:
+            raise CheckpointError(f"{folder / name} is damaged: its {_difference(digest, expected[name])}.")
 
 
 def read_marker(folder: Path) -> dict[str, Any]:
@@ -172,13 +172,15 @@ def _digest(path: Path) -> dict[str, Any]:
     return {"bytes": size, "xxh3_128": digest.hexdigest()}
 
 
-def _difference(found: Mapping[str, Any], expected: Any) -> str:
-    if not isinstance(expected, dict) or found["bytes"] == expected.get("bytes"):
+def _difference(digest: Mapping[str, Any], expected: Any) -> str:
+    if not isinstance(expected, dict) or digest["bytes"] == expected.get("bytes"):
         return "checksum is another one than when it was written"
-    return f"size is {found['bytes']} bytes, and was {expected.get('bytes')} when it was written"
+    return f"size is {digest['bytes']} bytes, and was {expected.get('bytes')} when it was written"
 
 
 def _finish(temporary: Path, final: Path, info: Mapping[str, Any] | None) -> None:
+    # The order matters: contents, then the marker with their checksums, then the rename. Each is on the disk
+    # before the next, so a power cut leaves a folder that is whole, or one without a marker.
     for path in temporary.rglob("*"):
         _sync(path)
     if info is not None:
@@ -188,9 +190,9 @@ def _finish(temporary: Path, final: Path, info: Mapping[str, Any] | None) -> Non
         marker.write_text(text + "\n", encoding="utf-8")
         _sync(marker)
     _sync(temporary)
-    _remove(final)
+    _remove(final)  # a rename replaces no folder that has files
     temporary.rename(final)
-    _sync(final.parent)
+    _sync(final.parent)  # the rename itself is an entry of the parent
 
 
 def _sync(path: Path) -> None:

@@ -25,17 +25,17 @@ def check_weights(
     written, which saves the import of the model's class. `output_head`: False for a critic, which may have a
     scalar head or none. `classifier`: the model is a sequence classifier.
     """
-    found = shapes_in(path)
+    shapes_found = shapes_in(path)
     if not shapes:
         return
     for name, shape in expected_shapes(path, classifier=classifier).items():
         if name == OUTPUT_HEAD and not output_head:
             continue
-        if name not in found:
+        if name not in shapes_found:
             raise ModelError(f"{path}: lacks the weight {name!r} {shape} that its config.json calls for.")
-        if found[name] != shape:
+        if shapes_found[name] != shape:
             raise ModelError(
-                f"{path}: the weight {name!r} is {found[name]}, but its config.json calls for {shape}."
+                f"{path}: the weight {name!r} is {shapes_found[name]}, but its config.json calls for {shape}."
             )
 
 
@@ -91,6 +91,7 @@ def expected_shapes(path: Path, *, classifier: bool = False) -> Mapping[str, Sha
     except (ValueError, KeyError, OSError, TypeError, StrictDataclassError) as error:
         reason = str(error).strip().splitlines()[-1].strip()
         raise ModelError(f"{path / 'config.json'} cannot be read: {reason}") from error
+    # transformers saves a tied matrix once, and some families under other names than their modules have.
     tied = model.all_tied_weights_keys
     state = {name: tensor for name, tensor in model.state_dict().items() if name not in tied}
     return {name: tuple(tensor.shape) for name, tensor in revert_weight_conversion(model, state).items()}

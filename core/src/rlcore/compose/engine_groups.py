@@ -21,12 +21,12 @@ FLAG = flag_name(ENGINE_GROUP)
 def engine_groups(run: RunConfig) -> dict[str, int]:
     """Name → engines of each group, in the order of the engines. Raises `ConfigError`."""
     groups: dict[str, int] = {}
-    for given in run.serving.engine_group:
-        name, _, count = given.partition("=")
+    for assignment in run.serving.engine_group:
+        name, _, count = assignment.partition("=")
         if not (NAME.fullmatch(name) and count.isdecimal() and int(count)):
             raise ConfigError(
-                f"{FLAG}: found {layers.shown(given)}, expected NAME=N, with a name of lower-case letters, "
-                "digits and underscores, and at least one engine."
+                f"{FLAG}: found {layers.shown(assignment)}, expected NAME=N, with a name of lower-case "
+                "letters, digits and underscores, and at least one engine."
             )
         if name in groups:
             raise ConfigError(f"{FLAG}: found the name {name!r} twice, expected each once.")
@@ -53,8 +53,8 @@ def group_of(engine: int, run: RunConfig) -> str | None:
 def group_complaints(resolved: Resolved, *, counts_engines: bool) -> Iterator[str]:
     """Unknown groups, and settings that contradict the groups. `counts_engines`: --engines was given."""
     run, groups = resolved.run, engine_groups(resolved.run)
-    given = (f"{ENGINE_GROUP}.{key}" for key in resolved.group_fields)
-    yield from server_field_complaints(given, "engine group", groups, resolved.engine)
+    settings = (f"{ENGINE_GROUP}.{key}" for key in resolved.group_fields)
+    yield from server_field_complaints(settings, "engine group", groups, resolved.engine)
     if groups and run.serving.engine_url:
         yield f"{FLAG}: the servers of --engine-url are not started here; leave it out."
     total = sum(groups.values())
@@ -65,13 +65,13 @@ def group_complaints(resolved: Resolved, *, counts_engines: bool) -> Iterator[st
 
 
 def server_field_complaints(
-    given: Iterable[str], owner: str, names: Collection[str], engine: Part[Any]
+    settings: Iterable[str], owner: str, names: Collection[str], engine: Part[Any]
 ) -> Iterator[str]:
-    """Unknown names in the settings `given`, each TABLE.NAME.FIELD, and fields for an engine that takes none.
+    """Unknown names in `settings`, each TABLE.NAME.FIELD, and fields for an engine that takes none.
 
     `owner`: what a NAME stands for; `names`: the known ones.
     """
-    for setting in given:
+    for setting in settings:
         flag, name = flag_name(setting), setting.split(".")[1]
         if name not in names:
             guess = did_you_mean(name, names)

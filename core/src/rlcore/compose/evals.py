@@ -123,14 +123,14 @@ def _kind_of(where: str, registry: Registry) -> str:
     return TASK if where in registry.names(Kind.SOURCE) and not Path(where).exists() else DATA
 
 
-def choose(registry: Registry, given: Sequence[Layer]) -> tuple[EvalChoice, ...]:
+def choose(registry: Registry, stack: Sequence[Layer]) -> tuple[EvalChoice, ...]:
     """The evaluations of the layers (`without_short_forms`, weakest first), in the order of their names.
 
     Raises `UserError` for one without data, or with an unknown part.
     """
-    settings, choices = layers.merge(given), []
-    for name in _names(given):
-        source = strongest(given, *_source_keys(name))
+    settings, choices = layers.merge(stack), []
+    for name in _names(stack):
+        source = strongest(stack, *_source_keys(name))
         if source is None:
             first = next(key for key in settings if key.startswith(f"{EVAL}.{name}."))
             at = settings[first].layer.at(first)
@@ -150,8 +150,8 @@ def choose(registry: Registry, given: Sequence[Layer]) -> tuple[EvalChoice, ...]
     return tuple(choices)
 
 
-def _names(given: Iterable[Layer]) -> list[str]:
-    keys = [key.split(".") for layer in given for key in layer.values]
+def _names(stack: Iterable[Layer]) -> list[str]:
+    keys = [key.split(".") for layer in stack for key in layer.values]
     settings = [key for key in keys if key[0] == EVAL and len(key) > 2]
     # `--eval.a.samples 8` may stand before `--eval a=PATH`; the flags that make the sets give the order.
     makers = [key for key in settings if key[2] in (DATA, TASK)]
@@ -163,12 +163,12 @@ def _source_keys(name: str) -> tuple[str, str]:
     return f"{EVAL}.{name}.{TASK}", f"{EVAL}.{name}.{DATA}"
 
 
-def lost_tables(layer: Layer, given: Sequence[Layer]) -> list[str]:
+def lost_tables(layer: Layer, stack: Sequence[Layer]) -> list[str]:
     """Prefixes of the settings in `layer` that are for a part which a stronger layer has replaced."""
-    merged, gone = layers.merge(given), []
+    merged, gone = layers.merge(stack), []
     for name in _names([layer]):
         table = f"{EVAL}.{name}"
-        if is_replaced(layer, given, *_source_keys(name)):
+        if is_replaced(layer, stack, *_source_keys(name)):
             gone.append(f"{table}.source.")
         for kind in PARTS:
             key = f"{table}.{kind}"

@@ -64,9 +64,11 @@ _PARTS = (Kind.GENERATOR, Kind.ENGINE, Kind.CLUSTER)
 _ALL_PROMPTS = 2**31 - 1
 
 
-def select_evaluation(registry: Registry, file: Layer | None, given: Layer) -> Selection:
+def select_evaluation(registry: Registry, file: Layer | None, flag_layer: Layer) -> Selection:
     """The selection that a file and flags make. Raises `UserError` for a name that does not exist."""
-    own = written_out(registry, *(_with_named_sets(layer) for layer in (file, given) if layer is not None))
+    own = written_out(
+        registry, *(_with_named_sets(layer) for layer in (file, flag_layer) if layer is not None)
+    )
     chosen = layers.merge(own)
     entries: dict[Kind, Entry] = {}
     model, weaker = None, []
@@ -118,10 +120,10 @@ def evaluation_flags(selection: Selection) -> Iterator[Flag]:
 
 
 def resolve_evaluation(
-    selection: Selection, given: Iterable[Layer], plugin_files: Iterable[PluginFile]
+    selection: Selection, stack: Iterable[Layer], plugin_files: Iterable[PluginFile]
 ) -> Inference:
-    """The evaluation that `selection` of the layers `given` describes, checked. Raises `UserError`."""
-    for layer in given:
+    """The evaluation that `selection` of the layers `stack` describes, checked. Raises `UserError`."""
+    for layer in stack:
         for name in layer.values:  # `Selection.settings` checks those with a dot
             if "." not in name and name not in (*CHOICES, *RUN_SETTINGS, *SHARED_SETTINGS):
                 raise ConfigError(unknown(name, layer, selection))

@@ -73,9 +73,9 @@ def frozen_models(run: RunConfig) -> dict[str, str]:
     return models
 
 
-def with_absolute_paths(given: Sequence[str]) -> tuple[str, ...]:
-    """`given` with absolute directories, which a resume finds from anywhere. Hub ids stay as they are."""
-    pairs = [assignment.partition("=") for assignment in given]
+def with_absolute_paths(assignments: Sequence[str]) -> tuple[str, ...]:
+    """`assignments` with absolute directories, which a resume finds from anywhere. Hub ids stay."""
+    pairs = [assignment.partition("=") for assignment in assignments]
     return tuple(
         f"{name}={Path(model).resolve()}" if model and Path(model).is_dir() else f"{name}{equals}{model}"
         for name, equals, model in pairs

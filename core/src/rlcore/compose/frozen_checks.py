@@ -34,8 +34,8 @@ def frozen_complaints(chosen: Inference) -> Iterator[str]:
                 "expected, as to --teacher-url, --reward.judge.url or --reward.reward-model.url, or leave it "
                 "out."
             )
-    given = (f"{FROZEN}.{key}" for key in chosen.frozen_fields)
-    yield from server_field_complaints(given, "frozen model", models, chosen.engine)
+    settings = (f"{FROZEN}.{key}" for key in chosen.frozen_fields)
+    yield from server_field_complaints(settings, "frozen model", models, chosen.engine)
 
 
 def check_frozen(chosen: Inference) -> None:
@@ -44,21 +44,21 @@ def check_frozen(chosen: Inference) -> None:
     Hub ids are left for the start of the run, which fetches them.
     """
     asked = list(uses(chosen))
-    for name, given in frozen_models(chosen.run).items():
-        at = f"--frozen {name}={given}"
-        directory = frozen_directory(at, given)
+    for name, model in frozen_models(chosen.run).items():
+        at = f"--frozen {name}={model}"
+        directory = frozen_directory(at, model)
         if directory is not None:
             named = [use for use in asked if use.name == name]
             check_frozen_config(at, read_config(directory, at), named, chosen.context_length)
 
 
-def frozen_directory(at: str, given: str) -> Path | None:
+def frozen_directory(at: str, model: str) -> Path | None:
     """The directory that `--frozen` names; None: it is a hub id. `ConfigError` where it is neither."""
-    path = Path(given).resolve()
+    path = Path(model).resolve()
     if path.is_dir():
         return path
-    if given.startswith((".", "/", "~")) or given.count("/") != 1:
-        raise ConfigError(f"{at}: found {given!r}, which is no directory, nor a hub id (OWNER/NAME).")
+    if model.startswith((".", "/", "~")) or model.count("/") != 1:
+        raise ConfigError(f"{at}: found {model!r}, which is no directory, nor a hub id (OWNER/NAME).")
     return None
 
 

@@ -25,12 +25,12 @@ def find_entry(registry: Registry, kind: Kind, key: str, setting: Setting) -> En
     return registry.find(kind, text_of(key, setting), setting.layer.at(key))
 
 
-def strongest(given: Sequence[Layer], *keys: str) -> tuple[str, Setting] | None:
+def strongest(stack: Sequence[Layer], *keys: str) -> tuple[str, Setting] | None:
     """The one of `keys` that the strongest layer has, of those that have any.
 
     ConfigError where it has two.
     """
-    for layer in reversed(given):
+    for layer in reversed(stack):
         named = [key for key in keys if key in layer.values]
         if len(named) > 1:
             raise ConfigError(
@@ -41,15 +41,15 @@ def strongest(given: Sequence[Layer], *keys: str) -> tuple[str, Setting] | None:
     return None
 
 
-def is_replaced(layer: Layer, given: Sequence[Layer], *keys: str) -> bool:
-    """Whether `layer` chooses by one of `keys`, and a stronger layer of `given` chooses otherwise."""
-    own, final = strongest((layer,), *keys), strongest(given, *keys)
+def is_replaced(layer: Layer, stack: Sequence[Layer], *keys: str) -> bool:
+    """Whether `layer` chooses by one of `keys`, and a stronger layer of `stack` chooses otherwise."""
+    own, final = strongest((layer,), *keys), strongest(stack, *keys)
     return bool(own and final and (own[0], own[1].value) != (final[0], final[1].value))
 
 
-def find_source(registry: Registry, given: Sequence[Layer]) -> Entry | None:
+def find_source(registry: Registry, stack: Sequence[Layer]) -> Entry | None:
     """The source that the strongest layer chooses, else the default one. Raises `UserError`."""
-    choice = strongest(given, TASK, DATA)
+    choice = strongest(stack, TASK, DATA)
     if choice is None:  # a default that clashes is refused by whoever needs a source
         return None if registry.default_clash(Kind.SOURCE) else registry.default(Kind.SOURCE)
     key, setting = choice
@@ -60,11 +60,11 @@ def find_source(registry: Registry, given: Sequence[Layer]) -> Entry | None:
 
 def find_data(registry: Registry, key: str, setting: Setting) -> Entry:
     """The source behind `--data`. Raises `UserError`, also where it cannot read what the setting names."""
-    at, given = setting.layer.at(key), setting.value
+    at, value = setting.layer.at(key), setting.value
     entry = registry.data_source(at)
-    paths = [given] if isinstance(given, str) else given
+    paths = [value] if isinstance(value, str) else value
     if not isinstance(paths, list | tuple) or not all(isinstance(path, str) for path in paths):
-        raise ConfigError(f"{at}: found {given!r}, expected a path, or a list of paths.")
+        raise ConfigError(f"{at}: found {value!r}, expected a path, or a list of paths.")
     assert issubclass(entry.config, DataConfig), "the registry has checked it"
     if complaint := entry.config.path_complaint(paths):
         raise ConfigError(f"{at}: {complaint}")
@@ -111,8 +111,8 @@ def bare_name(kind: Kind, name: str) -> str:
 def reward_weights(setting: Setting | None) -> dict[str, float]:
     """Reward → weight. Raises `ConfigError` for one that is no number."""
     weights: dict[str, float] = {}
-    for given in () if setting is None else setting.value:
-        name, equals, text = given.partition("=")
+    for assignment in () if setting is None else setting.value:
+        name, equals, text = assignment.partition("=")
         try:
             weights[name] = float(text) if equals else 1.0
         except ValueError:
@@ -120,5 +120,7 @@ def reward_weights(setting: Setting | None) -> dict[str, float]:
         if not math.isfinite(weights[name]):
             assert setting is not None
             at = setting.layer.at(Kind.REWARD.value)
-            raise ConfigError(f"{at}: found {given!r}, expected NAME=WEIGHT with a weight that is a number.")
+            raise ConfigError(
+                f"{at}: found {assignment!r}, expected NAME=WEIGHT with a weight that is a number."
+            )
     return weights

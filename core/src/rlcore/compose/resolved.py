@@ -75,7 +75,8 @@ class Inference:
     @property
     def context_length(self) -> int:
         """Tokens of the longest prompt plus the longest response, evaluations included."""
-        sampling, evaluated = self.run.sampling, (one.config.max_tokens or 0 for one in self.evals)
+        sampling = self.run.sampling
+        evaluated = [evaluation.config.max_tokens or 0 for evaluation in self.evals]
         return sampling.max_prompt_tokens + max([sampling.max_response_tokens, *evaluated])
 
     def parts(self) -> list[Part]:

@@ -61,18 +61,18 @@ def teacher_complaints(
     `readers`: what reads its log-probs, in words. `top`: the likeliest tokens that the loss compares as well.
     """
     model, urls = run.teacher.teacher_model, run.teacher.teacher_url
-    given = [f"--teacher-model: found {model!r}"] if model else []
-    given += [f"--teacher-url: found {urls[0]!r}"] if urls else []
-    if given and not readers:
+    chosen = [f"--teacher-model: found {model!r}"] if model else []
+    chosen += [f"--teacher-url: found {urls[0]!r}"] if urls else []
+    if chosen and not readers:
         ways = suggestions.recipes_reading(Input.TEACHER_LOG_PROBS, "--distill-coef")
-        yield f"{given[0]}, but nothing reads the teacher{ways}."
-    if readers and not given:
+        yield f"{chosen[0]}, but nothing reads the teacher{ways}."
+    if readers and not chosen:
         yield (
             f"--teacher-model: found none, but {readers[0]} compares with a teacher; add --teacher-model "
             "PATH or --teacher-url URL."
         )
-    if len(given) > 1:
-        yield f"{given[0]}, and {given[1]}; expected one teacher."
+    if len(chosen) > 1:
+        yield f"{chosen[0]}, and {chosen[1]}; expected one teacher."
     if urls:
         yield from _url_complaints(run, top)
 

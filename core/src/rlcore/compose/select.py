@@ -30,8 +30,8 @@ from rlcore.plugins.registry import LIST_KINDS, OPTIONAL_KINDS, Entry, Registry
 
 def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     """The selection that a file and flags make. Raises `UserError` for a name that does not exist."""
-    given = written_out(registry, *(layer for layer in (file, flags) if layer is not None))
-    chosen = layers.merge(given)
+    stack = written_out(registry, *(layer for layer in (file, flags) if layer is not None))
+    chosen = layers.merge(stack)
     entries: dict[Kind, Entry] = {}
     model = None
     if "algo" in chosen:
@@ -39,7 +39,7 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     if "model" in chosen:
         model = models.find(text_of("model", chosen["model"]), registry, chosen["model"].layer.at("model"))
         entries[Kind.MODEL] = model.entry
-    source = find_source(registry, given)
+    source = find_source(registry, stack)
     if source:
         entries[Kind.SOURCE] = source
     # A preset's suggestions fit its tiny model. They would be wrong for a model that the user brings.
@@ -50,7 +50,7 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
         weaker = [_scaled(layer, entries[Kind.ALGORITHM]) for layer in weaker]
         weaker.append(_recipe_layer(entries[Kind.ALGORITHM]))
     wanted = default_kinds(source)
-    choices = layers.merge([default_choices(registry, wanted), *weaker, *given])
+    choices = layers.merge([default_choices(registry, wanted), *weaker, *stack])
     recipe = entries.get(Kind.ALGORITHM)
     if recipe and isinstance(recipe.record, Algorithm) and recipe.record.trains_on is not TrainsOn.ROLLOUTS:
         _refuse_rollout_parts(recipe.record, chosen)
@@ -71,22 +71,22 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     weights = reward_weights(choices.get(Kind.REWARD.value))
     parts = [*(entries[kind] for kind in SINGLE_KINDS if kind in entries), *itertools.chain(*lists.values())]
     # Weakest first. A part may suggest settings that the recipe, a file or a flag then overrides.
-    ordered = (*map(_suggestions, parts), *weaker, *given)
+    ordered = (*map(_suggestions, parts), *weaker, *stack)
     return Selection(
         registry=registry,
-        layers=tuple(_without_lost_tables(registry, layer, choices, given) for layer in ordered),
+        layers=tuple(_without_lost_tables(registry, layer, choices, stack) for layer in ordered),
         entries=entries,
         lists=lists,
         weights=weights,
         model=model,
-        evals=evals.choose(registry, given),
+        evals=evals.choose(registry, stack),
         clashes=default_clashes(registry, missing),
     )
 
 
-def written_out(registry: Registry, *given: Layer) -> tuple[Layer, ...]:
+def written_out(registry: Registry, *stack: Layer) -> tuple[Layer, ...]:
     """The layers without the short forms of a file and of flags: each setting has one way to be written."""
-    plain = (frozen.with_tables_as_lists(with_reward_list(layer)) for layer in given)
+    plain = (frozen.with_tables_as_lists(with_reward_list(layer)) for layer in stack)
     return tuple(evals.without_short_forms(layer, registry) for layer in plain)
 
 
@@ -157,7 +157,7 @@ def _recipe_layer(entry: Entry) -> Layer:
 
 
 def _without_lost_tables(
-    registry: Registry, layer: Layer, choices: Mapping[str, Setting], given: tuple[Layer, ...]
+    registry: Registry, layer: Layer, choices: Mapping[str, Setting], stack: tuple[Layer, ...]
 ) -> Layer:
     """`layer` without the settings of parts that lost.
 
@@ -180,7 +180,7 @@ def _without_lost_tables(
         kept = [bare_name(kind, name) for name in choices[kind].value] if kind in choices else []
         named = [bare_name(kind, name) for name in layer.values.get(kind, ())]
         gone += [f"{kind}.{name}." for name in named if name not in kept]
-    gone += evals.lost_tables(layer, given)
-    gone += ["source."] if is_replaced(layer, given, TASK, DATA) else []
+    gone += evals.lost_tables(layer, stack)
+    gone += ["source."] if is_replaced(layer, stack, TASK, DATA) else []
     values = {name: value for name, value in layer.values.items() if not name.startswith(tuple(gone))}
     return replace(layer, values=values) if gone else layer

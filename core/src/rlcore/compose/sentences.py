@@ -30,6 +30,6 @@ def unread_flags(settings: Mapping[str, Setting], names: tuple[str, ...], reason
     setting.
     """
     for name in names:
-        given = settings.get(name)
-        if given is not None and not given.layer.label:
-            yield f"{flag_name(name)}: found {as_flag(given.value)}, but {reason}."
+        setting = settings.get(name)
+        if setting is not None and not setting.layer.label:
+            yield f"{flag_name(name)}: found {as_flag(setting.value)}, but {reason}."

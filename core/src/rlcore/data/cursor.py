@@ -79,6 +79,8 @@ class PromptCursor:
         order = np.argsort(bits.random_raw(len(self._prompts)), kind="stable")
         if self._blocks is None:
             return order
+        # Blocks in a random order of their own, and within each the order of its rows from above: both sorts
+        # are stable.
         rank = np.argsort(bits.random_raw(len(self._blocks)), kind="stable").argsort()
         block = np.repeat(rank, self._blocks)
         return order[np.argsort(block[order], kind="stable")]

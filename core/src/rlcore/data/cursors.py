@@ -51,7 +51,7 @@ class MixCursor:
 
     def take(self, n: int) -> list[tuple[Prompt, int]]:
         """The next `n` prompts, each with its epoch."""
-        order = [self._next() for _ in range(n)]
+        order = [self._furthest_behind() for _ in range(n)]
         drawn = {name: iter(part.take(order.count(name))) for name, part in self._parts.items()}
         return [next(drawn[name]) for name in order]
 
@@ -61,9 +61,9 @@ class MixCursor:
 
     def metrics(self) -> dict[str, float]:
         """`rollout/epoch/<source>` of each source; `rollout/epoch` is the largest of them."""
-        found = {name: part.metrics() for name, part in self._parts.items()}
-        metrics = {f"{EPOCH}/{name}": of_part[EPOCH] for name, of_part in found.items()}
-        skipped = [of_part[SKIPPED] for of_part in found.values() if SKIPPED in of_part]
+        parts = {name: part.metrics() for name, part in self._parts.items()}
+        metrics = {f"{EPOCH}/{name}": of_part[EPOCH] for name, of_part in parts.items()}
+        skipped = [of_part[SKIPPED] for of_part in parts.values() if SKIPPED in of_part]
         return {
             EPOCH: max(metrics.values()),
             **metrics,
@@ -89,9 +89,10 @@ class MixCursor:
         for name, part in self._parts.items():
             part.load(state["parts"][name])
 
-    def _next(self) -> str:
+    def _furthest_behind(self) -> str:
+        """The source of the next draw, which is counted."""
         draw = sum(self._taken.values()) + 1
-        name = max(self._parts, key=lambda one: self._weights[one] * draw - self._taken[one])
+        name = max(self._parts, key=lambda part: self._weights[part] * draw - self._taken[part])
         self._taken[name] += 1
         return name
 
@@ -119,7 +120,7 @@ class CurriculumCursor:
         taken: list[tuple[Prompt, int]] = []
         while len(taken) < n:
             drawn = self._cursor.take(n - len(taken))
-            kept = [one for one in drawn if self._wanted(*one)]
+            kept = [draw for draw in drawn if self._is_kept(*draw)]
             self._skipped += len(drawn) - len(kept)
             taken += kept
         return taken
@@ -147,9 +148,10 @@ class CurriculumCursor:
         self._rates = {prompt_id: float(rate) for prompt_id, rate in state["rates"].items()}
         self._skipped = int(state["skipped"])
 
-    def _wanted(self, prompt: Prompt, epoch: int) -> bool:
+    def _is_kept(self, prompt: Prompt, epoch: int) -> bool:
         rate = self._rates.get(prompt.prompt_id)
         if rate is None:
             return True
+        # p(1 - p) is the variance of a reward of 0 or 1: what a group can teach. At p = ½ this is 1.
         chance = self._floor + (1 - self._floor) * 4 * rate * (1 - rate)
         return content_share(content_hash(f"{prompt.prompt_id}\x1f{epoch}", self._seed)) < chance

@@ -88,6 +88,7 @@ class PromptTokenizer:
     def _ids(self, prompt: Prompt) -> tuple[int, ...]:
         if isinstance(prompt.text, str):
             return tuple(text_ids(self.tokenizer, prompt.text))
+        # jinja ignores a variable that a template does not use: a misspelt one would have no effect.
         for name in prompt.chat_template_kwargs.keys() - self._variables:
             if not re.search(rf"\b{re.escape(name)}\b", template_text(self.tokenizer) or ""):
                 raise DataError(
@@ -96,6 +97,7 @@ class PromptTokenizer:
                 )
             self._variables.add(name)
         text = self.template(prompt, prompt.text)
+        # Once is enough: whether a template shows tools does not depend on the prompt.
         if prompt.tools and not self._shows_tools:
             if text == self.template(replace(prompt, tools=()), prompt.text):
                 raise DataError(

@@ -54,7 +54,7 @@ def _bound(body: Iterable[ast.stmt]) -> Iterator[str]:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield statement.name
         elif isinstance(statement, ast.Import | ast.ImportFrom):
-            yield from (one.asname or one.name.partition(".")[0] for one in statement.names)
+            yield from (alias.asname or alias.name.partition(".")[0] for alias in statement.names)
         else:
             for node in ast.walk(statement):
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):

@@ -100,20 +100,20 @@ class FunctionReward:
         self._function = function
         self._tokenizer = tokenizer
         parameters = inspect.signature(function).parameters.values()
-        self._names = [
-            one.name for one in parameters if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
-        ]
-        self._optional = {one.name for one in parameters if one.default is not one.empty}
-        self._takes_rest = any(one.kind is one.VAR_KEYWORD for one in parameters)
+        rest = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+        self._names = [parameter.name for parameter in parameters if parameter.kind not in rest]
+        self._optional = {p.name for p in parameters if p.default is not p.empty}
+        self._takes_rest = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
         self._slime = next((names for names in SLIME if {*self._names} >= names), frozenset())
         self._takes_group = bool({*self._names} & {*GROUP_PARAMETERS})
 
     def score(self, samples: Sequence[Sample]) -> list[Score]:
         """One score for each sample."""
-        given = [self._arguments(sample) for sample in samples]
+        calls = [self._arguments(sample) for sample in samples]
         if not self._takes_group:
-            return list(map(_score, self._called(given)))
-        columns: dict[str, Any] = {name: [one.get(name) for one in given] for one in given for name in one}
+            return list(map(_score, self._called(calls)))
+        names = dict.fromkeys(name for arguments in calls for name in arguments)
+        columns: dict[str, Any] = {name: [arguments.get(name) for arguments in calls] for name in names}
         logged: dict[str, float] = {}
         whole = {
             TOKENIZER: self._tokenizer,
@@ -126,7 +126,9 @@ class FunctionReward:
         return [replace(score, parts={**logged, **score.parts}) for score in map(_score, answers)]
 
     def _called(self, calls: Sequence[Mapping[str, Any]]) -> list[Any]:
-        if not _is_coroutine(self._function):
+        # A function, or an object whose `__call__` is one.
+        method = getattr(self._function, "__call__", None)  # noqa: B004 # its method, not whether it has one
+        if not (inspect.iscoroutinefunction(self._function) or inspect.iscoroutinefunction(method)):
             return [self._function(**arguments) for arguments in calls]
 
         async def together() -> list[Any]:
@@ -193,13 +195,6 @@ def _completion(sample: Sample) -> Any:
     if isinstance(sample.prompt.text, str):
         return sample.text
     return [{"role": "assistant", "content": sample.text}]
-
-
-def _is_coroutine(function: Any) -> bool:
-    """Functions, and objects that are called."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 # its method, not whether it has one
-    )
 
 
 def _score(answer: Any) -> Score:

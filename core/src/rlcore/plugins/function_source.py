@@ -29,8 +29,8 @@ def write_functions(settings: Mapping[str, Any], kinds: Collection[str], folder:
             written[name] = _with_files(name, value, folder)
         elif name == EVAL and isinstance(value, Mapping):
             written[name] = {
-                one: write_functions(table, kinds, folder) if isinstance(table, Mapping) else table
-                for one, table in value.items()
+                set_name: write_functions(table, kinds, folder) if isinstance(table, Mapping) else table
+                for set_name, table in value.items()
             }
     return written
 
@@ -39,14 +39,14 @@ def _with_files(kind: str, value: Any, folder: Path) -> Any:
     if callable(value):
         return _file_of(kind, value, folder)
     if isinstance(value, list | tuple):
-        return [_with_files(kind, one, folder) for one in value]
-    if kind == Kind.REWARD and _are_weights(value):
-        return [f"{_with_files(kind, one, folder)}={weight}" for one, weight in value.items()]
+        return [_with_files(kind, item, folder) for item in value]
+    if (
+        kind == Kind.REWARD
+        and isinstance(value, Mapping)
+        and all(isinstance(weight, int | float) for weight in value.values())
+    ):
+        return [f"{_with_files(kind, item, folder)}={weight}" for item, weight in value.items()]
     return value
-
-
-def _are_weights(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(one, int | float) for one in value.values())
 
 
 def _file_of(kind: str, function: Callable[..., Any], folder: Path) -> str:

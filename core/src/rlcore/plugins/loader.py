@@ -108,8 +108,8 @@ class Plugins:
                 yield from list(give())
             except Exception as error:  # they are for a hint alone
                 whose = next(info for info in self.infos if info.name == implementation.plugin_name)
-                said = _said(error)
-                _log.warning("plugin %r of %s cannot give its foreign settings: %s", whose.name, whose, said)
+                why = _error_text(error)
+                _log.warning("plugin %r of %s cannot give its foreign settings: %s", whose.name, whose, why)
 
 
 def load(switches: Switches | None = None, *, keep: Mapping[str, ModuleType] | None = None) -> Plugins:
@@ -122,15 +122,20 @@ def load(switches: Switches | None = None, *, keep: Mapping[str, ModuleType] | N
     loader = _Loader()
     kept = {CORE: builtin, **(keep or {})}
     for name, module in kept.items():
-        loader.add(_own_info(name, module), partial(import_module, module.__name__))
+        dist = "rlcore" if name == CORE else f"rlcore-{name}"
+        own = PluginInfo(name=name, dist=dist, version=rlcore.__version__, origin=module.__name__)
+        loader.add(own, partial(import_module, module.__name__))
     points = [
         point
         for point in entry_points(group=GROUP)
         if point.name not in kept or point.value != kept[point.name].__name__
     ]
     _check_switches(switches, points, kept)
+    # By name: the order in which plugins were installed must not decide anything.
     for point in sorted(points, key=lambda point: (point.name, _dist(point)[0])):
-        if _is_wanted(point, switches):
+        names = {point.name, _dist(point)[0]}
+        is_on = switches.only is None or not names.isdisjoint(switches.only)
+        if is_on and names.isdisjoint(switches.off):
             _add_entry_point(loader, point, points)
     plugin_files = files.read_all(switches.files)
     for file in plugin_files:
@@ -170,10 +175,16 @@ class _Loader:
         try:
             module = import_it()
             _check_hooks(self.manager, module)
-            self._register(info, module)
+            self.manager.register(module, name=info.name)
+            known = [name for name in vars(hookspecs) if name.startswith(PREFIX)]
+            for caller in self.manager.get_hookcallers(module) or []:
+                if not caller.has_spec():
+                    near = did_you_mean(caller.name, known)
+                    raise PluginError(f"hook {caller.name!r} does not exist.{near}")
+            self.manager.check_pending()
             self.entries += self._records(info, module)
         except (Exception, SystemExit) as error:  # a script that ends itself must not end rlcore
-            self.reject(info, _said(error))
+            self.reject(info, _error_text(error))
             if self.manager.has_plugin(info.name):
                 self.manager.unregister(name=info.name)
         else:
@@ -186,16 +197,9 @@ class _Loader:
         """Remember a plugin as broken."""
         self.broken.append(Broken(name=info.name, dist=info.dist, version=info.version, error=error))
 
-    def _register(self, info: PluginInfo, module: ModuleType) -> None:
-        self.manager.register(module, name=info.name)
-        known = [name for name in vars(hookspecs) if name.startswith(PREFIX)]
-        for caller in self.manager.get_hookcallers(module) or []:
-            if not caller.has_spec():
-                raise PluginError(f"hook {caller.name!r} does not exist.{did_you_mean(caller.name, known)}")
-        self.manager.check_pending()
-
     def _records(self, info: PluginInfo, module: ModuleType) -> list[Entry]:
         entries = []
+        # Its own implementations alone: a call through the hook would ask every plugin again.
         for hook, (kind, _) in HOOKS.items():
             for implementation in getattr(self.manager.hook, hook).get_hookimpls():
                 if implementation.plugin is module:
@@ -272,11 +276,6 @@ def asked_range(dist: Distribution | None) -> str | None:
     return None
 
 
-def _is_wanted(point: EntryPoint, switches: Switches) -> bool:
-    names = {point.name, _dist(point)[0]}
-    return not names & set(switches.off) and (switches.only is None or bool(names & set(switches.only)))
-
-
 def _check_switches(switches: Switches, points: Iterable[EntryPoint], kept: Collection[str]) -> None:
     known = {name for point in points for name in (point.name, _dist(point)[0])}
     for switch, names in ((f"{ONLY}=", switches.only or ()), ("-p no:", switches.off)):
@@ -291,11 +290,6 @@ def _dist(point: EntryPoint) -> tuple[str, str]:
     return (point.dist.name, point.dist.version) if point.dist else ("unknown", "0")
 
 
-def _own_info(name: str, module: ModuleType) -> PluginInfo:
-    dist = "rlcore" if name == CORE else f"rlcore-{name}"
-    return PluginInfo(name=name, dist=dist, version=rlcore.__version__, origin=module.__name__)
-
-
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     text = " ".join(str(error).split()).removesuffix(".")
     return text if isinstance(error, PluginError) else f"{type(error).__name__}: {text}"

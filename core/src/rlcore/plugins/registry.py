@@ -168,8 +168,8 @@ class Entry:
         return isinstance(self.record, Source) and not self.record.task
 
 
-def _clash(what: str, one: Entry, other: Entry) -> str:
-    first, second = one.provider, other.provider
+def _clash(what: str, first_entry: Entry, second_entry: Entry) -> str:
+    first, second = first_entry.provider, second_entry.provider
     off = [f"-p no:{provider.name}" for provider in (first, second) if provider.name != CORE]
     return (
         f"{what} is offered by two plugins, {first.name} ({first}) and {second.name} ({second}); switch one "

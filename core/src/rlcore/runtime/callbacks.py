@@ -24,7 +24,7 @@ class Callbacks:
     def scales(self) -> Scales:
         """The factors on settings of the next step."""
         asked = self._scales.values()
-        return Scales(lr=math.prod(one.lr for one in asked), kl=math.prod(one.kl for one in asked))
+        return Scales(lr=math.prod(scale.lr for scale in asked), kl=math.prod(scale.kl for scale in asked))
 
     def after_step(self, step: int, metrics: Mapping[str, Json]) -> RunControl:
         """Call all of them after `step`; their wishes, taken together."""

@@ -56,7 +56,7 @@ class CriticWorker(RankWorker):
 
     def answer(self, number: int, source: int, method: str, *arguments: Any) -> Any:
         """The result of round `number` for `source`. The first call of a round makes this rank work."""
-        this = self._rounds[number]
+        this = self._rounds[number]  # complete: a train worker asks only after all have offered
         if not this.answered:
             this.answers = getattr(self, f"_{method}")(this, *arguments)
         this.answered += 1

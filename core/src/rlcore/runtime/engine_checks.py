@@ -96,9 +96,10 @@ def _check_groups(resolved: Resolved, engine: Engine[Any]) -> None:
     served: list[Mapping[str, Any]] = [*fields.values()] or [resolved.engine_fields]
     roles = {engine.router_role(engine.fields_of(0, own)).get("worker_type") for own in served}
     if roles > {None} or len(roles - {None}) == 1:
-        found = ", ".join(sorted(role or "both" for role in roles))
+        served_roles = ", ".join(sorted(role or "both" for role in roles))
         raise ConfigError(
-            f"{FLAG}: found engines for {found}; expected a group for prefill, one for decode, and no other."
+            f"{FLAG}: found engines for {served_roles}; expected a group for prefill, one for decode, and no "
+            "other."
         )
 
 

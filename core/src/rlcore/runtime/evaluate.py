@@ -71,7 +71,7 @@ def evaluate(chosen: Inference, *, run_dir: Path, display: Display) -> EvalSumma
     return EvalSummary(
         model=chosen.model.name,
         eval={name: {"score": result.score, **result.metrics} for name, result in results.items()},
-        prompts={one.name: len(one.prompts) for one in served.evals},
+        prompts={evaluation.name: len(evaluation.prompts) for evaluation in served.evals},
         samples=str(file),
         seconds=round(time.monotonic() - begin, 3),
     )
@@ -105,7 +105,7 @@ async def _evaluate(
         stack.push_async_callback(generators.stop)
         sets = await evaluations(chosen, evals, [], generators, stack, served.model.path)
         await together([engines.start(), frozen.start(), generators.start()])
-        display.phase(f"Evaluating {', '.join(one.name for one in sets)}")
+        display.phase(f"Evaluating {', '.join(evaluation.name for evaluation in sets)}")
         encoder: PromptTokenizer = served.encoder
         evaluator = Evaluator(run=chosen.run, encoder=encoder, clients=engines.clients, sets=sets)
         version = await engines.clients[0].weight_version()

@@ -213,7 +213,9 @@ def prepare_served(chosen: Inference, run_dir: Path) -> Served:
 
 def _generators(chosen: Inference) -> Generators:
     """The generators of the run and of its evaluations."""
-    return Generators([chosen.generator, *(one.generator for one in chosen.evals if one.generator)])
+    return Generators(
+        [chosen.generator, *(evaluation.generator for evaluation in chosen.evals if evaluation.generator)]
+    )
 
 
 def _check_bridge(chosen: Resolved, path: Path) -> None:

@@ -33,7 +33,7 @@ def peers_of(policy: Sequence[int], critic: Sequence[int]) -> list[list[list[int
     """
     shares, own = max(policy) + 1, max(critic) + 1
     assert shares % own == 0 or own % shares == 0, "checked before the run"
-    held = [[rank for rank, found in enumerate(critic) if found == number] for number in range(own)]
+    held = [[rank for rank, data_rank in enumerate(critic) if data_rank == number] for number in range(own)]
     asked = []
     for rank, number in enumerate(policy):
         first = number * own // shares

@@ -37,6 +37,7 @@ def resumed_state(prepared: Prepared, checkpoint: Path) -> RunState:
     """The state in `checkpoint`. Raises `CheckpointError` if it no longer fits the run."""
     state = RunState.read(checkpoint)
     model = _identity(prepared)
+    # The trainer would find out only after its start, by a tensor of another shape.
     for key in sorted(set(model) | set(state.model)):
         if model.get(key) != state.model.get(key):
             raise CheckpointError(

@@ -26,7 +26,7 @@ from rlcore.runtime.actors import BEAT_SECONDS
 from rlcore.runtime.rollout_messages import FromWorker, Message, changed, changes_of
 
 if TYPE_CHECKING:
-    from rlcore.api.generation import Completion, Generator
+    from rlcore.api.generation import Completion
     from rlcore.api.part import Part
     from rlcore.api.plugin_file import PluginFile
     from rlcore.api.tokens import Tokenizer
@@ -142,8 +142,15 @@ class RolloutWorker:
             generator, name = self._built[place], name_of(self._built[place])
             ctx = DriverContext(self, number, name, samples, self._tokenizer, sampling, context_length)
             with blamed(name):
-                made = _pickled(await _made(generator, name, ctx, samples, by_group=by_group))
-            self.send("made", number, made)
+                if by_group:
+                    made: Any = await cast(GroupGenerator, generator).generate_group(ctx, samples)
+                else:
+                    made = await generator.generate(ctx, samples[0])
+                is_list = by_group or isinstance(made, list)
+                parts = list(made) if is_list else [made]
+                check_samples(name, parts)
+                content = _pickled((is_list, changes_of(parts, samples)))
+            self.send("made", number, content)
         except (RlcoreError, asyncio.CancelledError) as error:
             self.send("failed", number, pickled_error(error, name))
         finally:
@@ -155,20 +162,6 @@ class RolloutWorker:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
         await self._generators.close()
-
-
-async def _made(
-    generator: Generator, name: str, ctx: DriverContext, samples: Sequence[Sample], *, by_group: bool
-) -> tuple[bool, list[Any]]:
-    """What the generator makes of `samples`, as changes of them; and whether they are several."""
-    if by_group:
-        made: Any = await cast(GroupGenerator, generator).generate_group(ctx, samples)
-    else:
-        made = await generator.generate(ctx, samples[0])
-    several = by_group or isinstance(made, list)
-    parts = list(made) if several else [made]
-    check_samples(name, parts)
-    return several, changes_of(parts, samples)
 
 
 class DriverContext(TokenizerContext):
@@ -195,8 +188,10 @@ class DriverContext(TokenizerContext):
     ) -> Sequence[Completion]:
         """`n` completions of one prompt."""
         own = None if sampling is self.sampling else sampling
-        found: Sequence[Completion] = await self._ask("complete", PackedInts(prompt_ids), n, seed, rid, own)
-        return found
+        completions: Sequence[Completion] = await self._ask(
+            "complete", PackedInts(prompt_ids), n, seed, rid, own
+        )
+        return completions
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         """The samples of one group, scored by the run's reward."""

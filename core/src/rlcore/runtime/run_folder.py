@@ -50,6 +50,7 @@ def run_folder(run_dir: Path, resume: bool) -> Iterator[Path]:
         yield run_dir
     except BaseException:
         shutil.rmtree(run_dir, ignore_errors=True)
+        # Only parents that this run made, and only while they are empty.
         for parent in made[1:]:
             with suppress(OSError):  # another run has moved in
                 parent.rmdir()
@@ -78,6 +79,7 @@ def write_settings(folder: Path, resolved: Resolved, provenance: Provenance, ste
     if resolved.plugin_files:
         write_all(resolved.plugin_files, copies)
         flat["plugin"] = [f"{PLUGINS}/{plugin.name}" for plugin in resolved.plugin_files]
+    # Last of all: a folder with a run.toml is one that can be resumed.
     provenance.append(folder, step)
     with replace_file(file) as draft:
         draft.write_text(toml.dump_settings(flat))

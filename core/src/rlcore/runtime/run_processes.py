@@ -325,7 +325,7 @@ class RunProcesses:
         main = asyncio.ensure_future(loop.run())
         limit_s = self.prepared.resolved.run.limits.worker_health_limit
         cluster = asyncio.ensure_future(self.cluster.watch(limit_s))
-        watchers = [cluster, *(asyncio.ensure_future(one) for one in watched)]
+        watchers = [cluster, *(asyncio.ensure_future(awaitable) for awaitable in watched)]
         try:
             await asyncio.wait({main, *watchers}, return_when=asyncio.FIRST_COMPLETED)
             if (

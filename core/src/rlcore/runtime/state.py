@@ -48,9 +48,10 @@ class RunState:
             raise CheckpointError(f"{path}: not found, so {folder} is not a checkpoint of rlcore.") from None
         except ValueError as error:
             raise CheckpointError(f"{path}: not a run state ({error}).") from error
-        found = data.get("format") if isinstance(data, dict) else None
-        if isinstance(found, int) and found != FORMAT:
-            raise CheckpointError(f"{path}: format {found}, and this rlcore reads format {FORMAT}.")
+        # Before the validation, whose first complaint would be of some field that the other format has.
+        version = data.get("format") if isinstance(data, dict) else None
+        if isinstance(version, int) and version != FORMAT:
+            raise CheckpointError(f"{path}: format {version}, and this rlcore reads format {FORMAT}.")
         try:
             return TypeAdapter(RunState).validate_python(data)
         except ValidationError as error:

@@ -123,6 +123,7 @@ class ServerLauncher:
             for actor, launch in zip(self._actors, self._launches, strict=True)
         ]
         answer = asyncio.ensure_future(starts[0])
+        # The first node answers once all have joined, so a further one that ends is told of meanwhile.
         further = zip(self._actors[1:], starts[1:], strict=True)
         await first([answer, *(self._outlive(actor, start) for actor, start in further)])
         self._answers = True
