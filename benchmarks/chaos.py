@@ -29,9 +29,9 @@ from rlcore.api.types import Json, Prompt, Sampling, Span
 from rlcore.data.cursor import PromptCursor
 from rlcore.data.cursors import cursor_of
 from rlcore.data.prompt_tokenizer import PromptTokenizer
-from rlcore.rollout.asynchronous import AsynchronousRollouts
 from rlcore.rollout.rewards import RewardPool
-from rlcore.rollout.sampling_producer import SamplingProducer
+from rlcore_sampling.asynchronous import AsynchronousRollouts
+from rlcore_sampling.sampling_producer import SamplingProducer
 from rlcore_testing.token_engine import ByteTokenizer
 from rlcore_tools.config import ToolsConfig
 from rlcore_tools.generator import Tools

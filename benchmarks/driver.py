@@ -34,9 +34,8 @@ from rlcore.engines.process import ServerProcess
 from rlcore.heap import settle_heap
 from rlcore.network import free_port
 from rlcore.rollout.batch import split, to_batch
-from rlcore.rollout.buffer import Draw
 from rlcore.rollout.context import EngineContext
-from rlcore.rollout.group import GroupOutcome, Versions, new_samples
+from rlcore.rollout.group import Draw, GroupOutcome, Versions, new_samples
 from rlcore.rollout.pipeline import GroupPipeline
 from rlcore.rollout.rewards import RewardPool
 from rlcore_filters.config import DuplicatesConfig

@@ -29,11 +29,10 @@ from rlcore.api.types import Prompt, Sample, Sampling, Span
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.engines.client import together
 from rlcore.heap import settle_heap
-from rlcore.rollout.buffer import Draw
 from rlcore.rollout.context import EngineContext
 from rlcore.rollout.evaluate import NoReward
 from rlcore.rollout.generators import Generators
-from rlcore.rollout.group import GroupOutcome, Versions, new_samples
+from rlcore.rollout.group import Draw, GroupOutcome, Versions, new_samples
 from rlcore.rollout.pipeline import GroupPipeline
 from rlcore.runtime.rollout_workers import RolloutWorkers
 from rlcore.runtime.trainer import BundleSlot

@@ -91,7 +91,7 @@ def test_the_own_commands_are_there_without_any_plugin(
     assert run(["plugins", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert {row["distribution"] for row in listed["plugins"]} == {"rlcore", "rlcore-cli"}
-    assert {"kind": "producer", "name": "asynchronous"}.items() <= listed["plugins"][0].items()
+    assert {"kind": "tracker", "name": "jsonl"}.items() <= listed["plugins"][0].items()
     assert listed["broken"] == []
 
 

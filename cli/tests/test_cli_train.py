@@ -76,7 +76,7 @@ def rlcore_models():
 
 @pytest.fixture
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setenv("RLCORE_PLUGINS", "files,tasks,local,sglang,processes,ray")
+    monkeypatch.setenv("RLCORE_PLUGINS", "files,tasks,local,sglang,processes,ray,sampling")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "toy.py").write_text(PLUGIN.format(clip=0.2))
     return ["train", "--plugin", "toy.py", "--algo", "toy", "--model", "tiny"]

@@ -24,7 +24,7 @@ from rlcore import (
 )
 from rlcore.api.packed import Packed
 from rlcore.rollout.batch import flat
-from rlcore.rollout.buffer import groups_from_json, groups_to_json
+from rlcore_sampling.buffer import groups_from_json, groups_to_json
 
 INTS = (7, -1, 2**31 - 1, 7, 0)
 FLOATS = (-0.1, -1e-300, 0.0, -math.inf, 1 / 3)

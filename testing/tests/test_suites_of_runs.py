@@ -26,7 +26,7 @@ from rlcore.api.producer import Producer, ProducerContext, Rollout
 from rlcore.api.records import Algorithm, Component
 from rlcore.api.tracker import RunInfo, Tracker
 from rlcore.api.types import Json
-from rlcore.rollout.producers import synchronous_producer
+from rlcore_sampling.producers import synchronous_producer
 from rlcore_testing.algorithms import AlgorithmConformance
 from rlcore_testing.callbacks import CallbackConformance
 from rlcore_testing.commands import CommandConformance

@@ -10,7 +10,7 @@ from rlcore.api.producer import Producer, ProducerContext, Rollout
 from rlcore.api.records import Component, Source
 from rlcore.api.sources import Prompts
 from rlcore.api.types import Json, Prompt
-from rlcore.rollout.producers import synchronous_producer
+from rlcore_sampling.producers import synchronous_producer
 
 
 class Half:

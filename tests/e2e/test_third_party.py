@@ -13,7 +13,7 @@ import pytest
 from command import SMALL, Run, rows
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("algorithms/grpo", "generators/single_turn", "models/qwen", "rewards/text")
+COPIED = ("algorithms/grpo", "generators/single_turn", "models/qwen", "producers/sampling", "rewards/text")
 KEPT = ("clusters", "engines", "sources", "trainers")
 """Kinds of which a run needs one, and of which none is copied."""
 OURS, THEIRS = "rlcore", "acme"

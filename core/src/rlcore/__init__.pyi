@@ -66,6 +66,7 @@ from .api.errors import (
     UserError as UserError,
     WorkerError as WorkerError,
     did_you_mean as did_you_mean,
+    faults_of as faults_of,
 )
 from .api.generation import (
     CheckingGenerator as CheckingGenerator,
@@ -271,6 +272,7 @@ from .api.training import (
     ValueLoss as ValueLoss,
 )
 from .api.types import (
+    BASELINE as BASELINE,
     RECORDED as RECORDED,
     GenerationStatus as GenerationStatus,
     Group as Group,
@@ -345,6 +347,7 @@ from .engines.classifiers import (
 from .engines.client import (
     EngineClient as EngineClient,
     PauseMode as PauseMode,
+    ended as ended,
     together as together,
 )
 from .engines.client_http import (
@@ -401,12 +404,20 @@ from .plugins.registry import (
 from .rollout.columns import (
     check_metadata as check_metadata,
 )
+from .rollout.context import (
+    EngineContext as EngineContext,
+    Engines as Engines,
+)
+from .rollout.group import (
+    Draw as Draw,
+    GroupOutcome as GroupOutcome,
+    Versions as Versions,
+)
 from .rollout.metrics import (
     sample_metrics as sample_metrics,
 )
-from .rollout.producers import (
-    asynchronous_producer as asynchronous_producer,
-    synchronous_producer as synchronous_producer,
+from .rollout.pipeline import (
+    GroupPipeline as GroupPipeline,
 )
 from .runtime.actors import (
     watch_processes as watch_processes,

@@ -20,7 +20,9 @@ BASE = {"algo": "toy", "model": "tiny", "engine": "local"}
 
 @pytest.fixture(scope="session")
 def plugins() -> Plugins:
-    return load(Switches(only=("files", "local", "offline", "sglang", "tasks"), files=(TOY,), strict=True))
+    return load(
+        Switches(only=("files", "local", "offline", "sampling", "sglang", "tasks"), files=(TOY,), strict=True)
+    )
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ URL = {"teacher_url": "http://127.0.0.1:30000"}
 def make() -> Callable[..., Resolved]:
     """`make(flags)`: the resolved run, with the parts of both plugin files to choose from."""
     files = (HERE / "toy_plugin.py", HERE / "roles_plugin.py")
-    plugins = load(Switches(only=("local", "sglang", "tasks"), files=files, strict=True))
+    plugins = load(Switches(only=("local", "sampling", "sglang", "tasks"), files=files, strict=True))
 
     def make(flags: dict[str, Any]) -> Resolved:
         chosen = select(plugins.registry, None, Layer(label="", values={**BASE, **flags}))

@@ -33,7 +33,9 @@ def test_the_engine_follows_the_machine(
 
 def test_of_several_defaults_none_is_chosen(tmp_path: Path) -> None:
     """So that nothing wins by the order of installation: the user is asked."""
-    registry = load(Switches(only=("local", "sglang", "tasks"), files=(_rival(tmp_path), TOY))).registry
+    registry = load(
+        Switches(only=("local", "sampling", "sglang", "tasks"), files=(_rival(tmp_path), TOY))
+    ).registry
     selection = select(registry, None, Layer(label="", values={"algo": "toy", "model": "tiny"}))
     with pytest.raises(
         ConfigError, match=r"^--generator is missing: .*, expected one of other, single_turn\.$"

@@ -307,11 +307,8 @@ def test_the_source_behind_data_is_found_by_what_it_is(install: Install) -> None
 
 def test_a_miss_says_what_exists(install: Install) -> None:
     with pytest.raises(PluginError) as caught:
-        loaded().registry.find(Kind.PRODUCER, "sinchronous", "--producer")
-    assert str(caught.value) == (
-        "--producer: found 'sinchronous', expected one of asynchronous, synchronous. "
-        "Did you mean 'synchronous'?"
-    )
+        loaded().registry.find(Kind.TRACKER, "jsonk", "--tracker")
+    assert str(caught.value) == "--tracker: found 'jsonk', expected one of jsonl. Did you mean 'jsonl'?"
     with pytest.raises(PluginError, match="no plugin offers any loss"):
         loaded().registry.find(Kind.LOSS, "ppo", "--loss")
 

@@ -14,7 +14,7 @@ from rlcore.api.types import Group, Prompt, Sample, Sampling, Score, Span
 from rlcore.engines import client_wire as wire
 from rlcore.rollout.batch import split, to_batch
 from rlcore.rollout.expert_replay import routed_experts
-from rlcore.rollout.partial import join
+from rlcore_toolkit.partial import join
 
 LAYERS, TOP = 2, 3
 

@@ -12,12 +12,11 @@ from rlcore.api.part import Part
 from rlcore.api.run_config import RunConfig
 from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Sampling, Score
 from rlcore.data.prompt_tokenizer import PromptTokenizer
-from rlcore.rollout.buffer import Draw
 from rlcore.rollout.context import EngineContext
 from rlcore.rollout.generators import build_generator
-from rlcore.rollout.group import GroupOutcome, Versions, new_samples
-from rlcore.rollout.metrics import Tally
+from rlcore.rollout.group import Draw, GroupOutcome, Versions, new_samples
 from rlcore.rollout.pipeline import GroupPipeline
+from rlcore_sampling.tally import Tally
 from rlcore_testing.generators import GeneratorConformance
 from rlcore_testing.token_engine import CountingReward, TokenEngine
 from rlcore_toolkit import answered

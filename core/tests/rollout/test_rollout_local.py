@@ -18,10 +18,10 @@ from rlcore.engines.client import EngineClient
 from rlcore.rollout.batch import to_batch
 from rlcore.rollout.evaluate import Evaluation, Evaluator
 from rlcore.rollout.rewards import RewardPool
-from rlcore.rollout.sampling_producer import SamplingProducer
-from rlcore.rollout.synchronous import SynchronousRollouts
 from rlcore_local.testing import LOCAL
 from rlcore_qwen.tiny import tiny
+from rlcore_sampling.sampling_producer import SamplingProducer
+from rlcore_sampling.synchronous import SynchronousRollouts
 from rlcore_single_turn.generator import SingleTurn
 from rlcore_tasks.config import DigitsConfig
 from rlcore_tasks.tasks import Copy

@@ -26,13 +26,14 @@ from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.engines.client_http import RefusedError
 from rlcore.rollout.context import EngineContext
 from rlcore.rollout.generators import Generators
-from rlcore.rollout.sampling_producer import SamplingProducer
-from rlcore.rollout.synchronous import SynchronousRollouts
+from rlcore.rollout.pipeline import GroupPipeline
 from rlcore.runtime.rollout_workers import RolloutWorkers
 from rlcore.runtime.trainer import BundleSlot
 from rlcore_processes.cluster import ProcessActor, ProcessCluster
 from rlcore_processes.config import ProcessesConfig
 from rlcore_qwen.tiny import tiny
+from rlcore_sampling.sampling_producer import SamplingProducer
+from rlcore_sampling.synchronous import SynchronousRollouts
 from rlcore_toolkit import Trajectory, answered
 
 LIMIT_S = 30.0
@@ -339,6 +340,11 @@ def producer(
     )
 
 
+def pipeline_of(encoder: PromptTokenizer, generator: Generator, **settings: Any) -> GroupPipeline:
+    run = RunConfig.of(max_prompt_tokens=16, max_response_tokens=20, **settings)
+    return GroupPipeline(run=run, encoder=encoder, generator=generator, rewards=Rewards())
+
+
 @pytest.mark.parametrize("name", ["Turns", "Best"])
 async def test_the_samples_are_those_of_the_driver(
     placed: Place, encoder: PromptTokenizer, name: str
@@ -383,7 +389,7 @@ async def test_errors_are_told_as_by_the_driver(placed: Place, encoder: PromptTo
         engine, found = Engine(encoder.tokenizer), list[tuple[type, str]]()
         engine.errors = {**errors}
         async with placed("failing", count) as (generator, _):
-            pipeline = producer(encoder, engine, generator)._pipeline
+            pipeline = pipeline_of(encoder, generator)
             for prompt in PROMPTS[:9]:
                 if prompt.prompt_id == "p4" and not count:
                     continue  # it need not travel
@@ -479,7 +485,7 @@ async def test_a_timeout_is_a_failed_sample(placed: Place, encoder: PromptTokeni
     engine = Engine(encoder.tokenizer)
     engine.waiting = True
     async with placed("Waiting", 1) as (generator, _):
-        pipeline = producer(encoder, engine, generator, generator_timeout=0.2)._pipeline
+        pipeline = pipeline_of(encoder, generator, generator_timeout=0.2)
         made, _ = await pipeline._generate_one(context(encoder, engine), pending("0", tmp_path))
     assert made[0].failure == "timed_out"
     assert (tmp_path / "ended").exists()

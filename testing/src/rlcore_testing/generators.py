@@ -23,12 +23,11 @@ from unittest import SkipTest
 from rlcore.api.errors import ConfigError
 from rlcore.api.generation import ClosableGenerator, Generator, GroupGenerator
 from rlcore.api.types import GenerationStatus, Prompt, Sample, Sampling
-from rlcore.rollout.buffer import DataBuffer, Draw
-from rlcore.rollout.context import EngineContext
+from rlcore.rollout.context import UNBOUNDED, EngineContext
 from rlcore.rollout.generators import build_generator
-from rlcore.rollout.request_gate import ContinuingContext, RequestGate
 from rlcore_testing.conformance import Conformance, Subject, same
 from rlcore_testing.token_engine import CountingReward, TokenEngine
+from rlcore_toolkit import ContinuingContext, RequestGate
 
 FINISHED = {GenerationStatus.COMPLETED, GenerationStatus.TRUNCATED}
 COUNT = 3
@@ -253,10 +252,10 @@ class GeneratorConformance(Conformance):
         return first, requests, await self._all(self.generator(), ctx, engine)
 
     def _continuing(self, engine: TokenEngine) -> tuple[RequestGate, ContinuingContext]:
-        buffer, flow = DataBuffer(1), RequestGate([engine])
-        buffer.start([Draw(group_id=0, prompt=self.prompt(), epoch=0)])
-        return flow, ContinuingContext(
-            engine, engine.tokenizer, self._sampling, CountingReward(), flow, buffer, 0
+        gate = RequestGate([engine])
+        sampling, reward = self._sampling, CountingReward()
+        return gate, ContinuingContext(
+            engine, engine.tokenizer, sampling, reward, gate, {}, context_length=UNBOUNDED
         )
 
 

@@ -30,6 +30,10 @@ from .offload import (
     Offload as Offload,
     host_copy as host_copy,
 )
+from .partial import (
+    Partial as Partial,
+    RequestKey as RequestKey,
+)
 from .presets import (
     TINY_SIZES as TINY_SIZES,
     TINY_SUGGESTS as TINY_SUGGESTS,
@@ -52,6 +56,10 @@ from .publishers.delta import (
 )
 from .publishers.stream import (
     StreamPublisher as StreamPublisher,
+)
+from .request_gate import (
+    ContinuingContext as ContinuingContext,
+    RequestGate as RequestGate,
 )
 from .safetensors_stream import (
     SafetensorsShard as SafetensorsShard,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 from rlcore.api.generation import Completion, GenerationClient, GroupScorer
 from rlcore.api.tokens import Tokenizer, text_ids
 from rlcore.api.types import Sample, Sampling
+from rlcore.engines.client import together
+
+D = TypeVar("D")
+T = TypeVar("T")
 
 
 class StartBarrier:
@@ -84,50 +88,58 @@ class Engines:
         self._concurrency = concurrency
         self._rounds = 0
 
-    def width(self, requests: int = 1) -> int:
-        """How many groups can be in flight at once, if each makes `requests` requests at a time."""
-        return self._concurrency // requests * len(self.clients)
-
     def client_of(self, group_id: int) -> GenerationClient:
         """The engine that answers all of a group."""
         return self.clients[group_id % len(self.clients)]
 
-    def contexts(
+    async def for_each(
         self,
-        count: int,
-        sampling: Sampling,
+        draws: Sequence[D],
+        make: Callable[[D, Sequence[EngineContext]], Coroutine[Any, Any, T]],
+        samplings: Sequence[Sampling],
         scorer: GroupScorer,
         *,
-        together: bool,
-        baseline: bool = False,
-    ) -> list[EngineContext]:
-        """The contexts of a round of `count` groups. With `baseline`, each is followed by a greedy one.
+        in_step: bool,
+    ) -> list[T]:
+        """What `make` returns for each draw, in their order. It gets a context for each of `samplings`.
 
-        `together`: on each engine, the first requests of all contexts begin together. `count` must then be at
-        most `width`.
+        `in_step`: the first requests of all contexts begin together, so that the engines compute the same
+        batches in every run. It takes as many turns as are needed to have all of a turn in flight.
         """
-        each = [sampling, greedy(sampling)] if baseline else [sampling]
-        fits = count <= self.width(len(each))
-        assert fits or not together, "a turn asks for no more than the engines are to have in flight"
+        width = self._concurrency // len(samplings) * len(self.clients)
+        turn = width if in_step and width > 0 else len(draws)
+        made: list[T] = []
+        for start in range(0, len(draws), turn):
+            part = draws[start : start + turn]
+            contexts = self._contexts(len(part), samplings, scorer, in_step=in_step and width > 0)
+            made += await together(make(*each) for each in zip(part, contexts, strict=True))
+        return made
+
+    def _contexts(
+        self, count: int, samplings: Sequence[Sampling], scorer: GroupScorer, *, in_step: bool
+    ) -> list[list[EngineContext]]:
+        """The contexts of a turn of `count` draws."""
         self._rounds += 1
         engines = len(self.clients)
         gates = [
-            StartBarrier(f"{self._name}{self._rounds}", len(range(place, count, engines)) * len(each))
-            if together
+            StartBarrier(f"{self._name}{self._rounds}", len(range(place, count, engines)) * len(samplings))
+            if in_step
             else None
             for place in range(engines)
         ]
         return [
-            EngineContext(
-                self.clients[order % engines],
-                self.tokenizer,
-                how,
-                scorer,
-                gates[order % engines],
-                context_length=self.context_length,
-            )
+            [
+                EngineContext(
+                    self.clients[order % engines],
+                    self.tokenizer,
+                    sampling,
+                    scorer,
+                    gates[order % engines],
+                    context_length=self.context_length,
+                )
+                for sampling in samplings
+            ]
             for order in range(count)
-            for how in each
         ]
 
 
@@ -203,8 +215,3 @@ class EngineContext(TokenizerContext):
     async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         """The samples of one group, scored by the run's reward."""
         return await self._scorer.score(samples)
-
-
-def greedy(sampling: Sampling) -> Sampling:
-    """`sampling` with the most probable token each time."""
-    return replace(sampling, temperature=0.0, top_p=1.0, top_k=0, min_p=0.0)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlcore.api.errors import DataError
 from rlcore.api.generation import GenerationClient, Generator, GroupScorer
@@ -13,12 +13,10 @@ from rlcore.api.producer import PromptEncoder
 from rlcore.api.run_config import RunConfig
 from rlcore.api.scoring import accepted_answers
 from rlcore.api.types import EVALUATION, GenerationStatus, Prompt, Sample, Sampling
-from rlcore.rollout.buffer import Draw
-from rlcore.rollout.context import Engines
-from rlcore.rollout.group import Versions
+from rlcore.rollout.context import EngineContext, Engines
+from rlcore.rollout.group import Draw, GroupOutcome, Versions
 from rlcore.rollout.metrics import generator_means, mean, part_means
 from rlcore.rollout.pipeline import GroupPipeline
-from rlcore.rollout.synchronous import make_all
 
 if TYPE_CHECKING:
     from rlcore.config.evals import EvalConfig
@@ -66,7 +64,7 @@ class EvalResult:
 class Evaluator:
     """Evaluates `sets`, one after the other, on the engines behind `clients`.
 
-    `in_step`: the requests begin together (see `make_all`), so that evaluations repeat exactly.
+    `in_step`: the requests begin together (see `Engines.for_each`), so that evaluations repeat exactly.
     """
 
     def __init__(
@@ -103,23 +101,26 @@ class Evaluator:
     async def _evaluate(self, evaluation: Evaluation, version: int) -> EvalResult:
         if not evaluation.prompts:
             raise DataError(f"The set {evaluation.name!r} has no prompts to evaluate on.")
-        outcomes = await make_all(
-            GroupPipeline(
-                run=self._run,
-                encoder=self._encoder,
-                generator=evaluation.generator,
-                rewards=evaluation.scorer or NoReward(),
-            ),
-            self._engines,
+        pipeline = GroupPipeline(
+            run=self._run,
+            encoder=self._encoder,
+            generator=evaluation.generator,
+            rewards=evaluation.scorer or NoReward(),
+        )
+        versions, count = Versions(oldest=version, newest=version), evaluation.samples
+
+        def make(draw: Draw, contexts: Sequence[EngineContext]) -> Coroutine[Any, Any, GroupOutcome]:
+            return pipeline.make(draw, contexts[0], lambda: versions, count=count, prefix=EVALUATION)
+
+        outcomes = await self._engines.for_each(
             [
                 Draw(group_id=number, prompt=prompt, epoch=0)
                 for number, prompt in enumerate(evaluation.prompts)
             ],
-            evaluation.sampling,
-            Versions(oldest=version, newest=version),
-            count=evaluation.samples,
-            prefix=EVALUATION,
-            in_step=self._in_step,
+            make,
+            [evaluation.sampling],
+            pipeline.scorer,
+            in_step=pipeline.by_group and self._in_step,
         )
         # an answer that no reward could judge is still one
         errors = [

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rlcore.api.errors import PluginError, RlcoreError, StaleWeightsError
-from rlcore.api.types import RECORDED, GenerationStatus, Group, Sample
-from rlcore.rollout.buffer import Draw
+from rlcore.api.types import RECORDED, GenerationStatus, Group, Prompt, Sample
 from rlcore.rollout.seeds import sample_seed
 
 CRASHED = "crashed"
@@ -17,6 +16,16 @@ UNFIT = "unfit_prompt"
 """The reason of a group whose prompt is too long, or cannot be formatted."""
 UNUSABLE = frozenset({GenerationStatus.ABORTED, GenerationStatus.FAILED})
 """A sample of such a status is generated once more. If that fails too, the whole group is dropped."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draw:
+    """A prompt to generate for. `attempt`: how many tries came before this one."""
+
+    group_id: int
+    prompt: Prompt
+    epoch: int
+    attempt: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +52,11 @@ class GroupOutcome:
     def is_answered(self) -> bool:
         """Whether the engine has generated every sample, with or without a reward."""
         return all(sample.status not in UNUSABLE for sample in self.group.samples)
+
+    @property
+    def is_crashed(self) -> bool:
+        """Whether its generator raised, or returned something invalid."""
+        return self.reason == CRASHED
 
     @property
     def is_unscored(self) -> bool:

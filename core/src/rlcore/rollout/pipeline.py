@@ -1,4 +1,4 @@
-"""From a draw to a group to train on: encode, generate, score, filter, and record it in the buffer."""
+"""From a draw to a scored group: encode, generate, score."""
 
 from __future__ import annotations
 
@@ -9,22 +9,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from rlcore.api.errors import DataError, PluginError, RunError, faults_of
+from rlcore.api.errors import DataError, PluginError
 from rlcore.api.generation import GenerationContext, Generator, GroupGenerator, GroupScorer
 from rlcore.api.producer import PromptEncoder
 from rlcore.api.run_config import RunConfig
-from rlcore.api.scoring import Filter, GroupOrder, Verdict
-from rlcore.api.types import BASELINE, GenerationStatus, Group, RewardStatus, Sample
+from rlcore.api.types import GenerationStatus, Group, RewardStatus, Sample
 from rlcore.engines.client import together
 from rlcore.engines.client_http import RefusedError
-from rlcore.rollout.baseline import with_baseline
-from rlcore.rollout.buffer import Draw
 from rlcore.rollout.columns import check_metadata
 from rlcore.rollout.context import EngineContext
 from rlcore.rollout.generators import blamed, check_generated, name_of
-from rlcore.rollout.group import CRASHED, UNFIT, UNUSABLE, GroupOutcome, Versions, new_samples
-from rlcore.rollout.metrics import Tally
-from rlcore.rollout.prompt_queue import PromptQueue
+from rlcore.rollout.group import CRASHED, UNFIT, UNUSABLE, Draw, GroupOutcome, Versions, new_samples
 from rlcore.rollout.rewards import ERROR_KEY
 from rlcore.rollout.seeds import sample_seed
 
@@ -35,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class GroupPipeline:
-    """The first half: a draw becomes a scored group. Evaluations use it too."""
+    """Makes the samples of a draw, and their scores: for rollouts and for evaluations."""
 
     def __init__(
         self, *, run: RunConfig, encoder: PromptEncoder, generator: Generator, rewards: GroupScorer
@@ -85,26 +80,6 @@ class GroupPipeline:
         finally:
             ctx.close()
         return await self.score(made)
-
-    async def make_with_baseline(
-        self,
-        draw: Draw,
-        ctx: EngineContext,
-        greedy: EngineContext,
-        versions: Callable[[], Versions],
-        *,
-        count: int,
-    ) -> GroupOutcome:
-        """As `make`, with the reward of the greedy response, which the context `greedy` makes, in each
-        sample.
-        """
-        made, baseline = await together(
-            [
-                self.make(draw, ctx, versions, count=count),
-                self.make(draw, greedy, versions, count=1, prefix=BASELINE),
-            ]
-        )
-        return with_baseline(made, baseline)
 
     async def generate(
         self, ctx: GenerationContext, draw: Draw, fresh: Sequence[Sample], versions: Callable[[], Versions]
@@ -202,86 +177,6 @@ class GroupPipeline:
         attempt = sample.attempt + 1
         seed = sample_seed(self._run.seed, draw.prompt.prompt_id, sample.index, attempt, draw.epoch)
         return replace(sample, attempt=attempt, seed=seed)
-
-
-class RolloutPipeline(GroupPipeline):
-    """The whole way of a group in training: filters judge it, and the buffer records what became of it."""
-
-    def __init__(
-        self,
-        *,
-        run: RunConfig,
-        encoder: PromptEncoder,
-        generator: Generator,
-        rewards: GroupScorer,
-        filters: Sequence[Filter],
-        queue: PromptQueue,
-        baseline: bool = False,
-    ) -> None:
-        """`baseline`: each group needs the reward of a greedy response."""
-        super().__init__(run=run, encoder=encoder, generator=generator, rewards=rewards)
-        self._filters = filters
-        self.baseline = baseline
-        self._queue = queue
-        self._buffer = queue.buffer
-        self._failing: set[int] = set()
-        self._has_scored = False
-
-    def settle(self, outcome: GroupOutcome, tally: Tally, *, at_once: int) -> Group | None:
-        """Record the outcome of a draw in flight. Returns its group if that is to be trained on.
-
-        A draw that crashed is generated again, up to `max_attempts` times. When `at_once` draws in a row have
-        an error, the run cannot go on, and the error is raised. Rewards that have worked before may fail more
-        often: for as many draws as a rollout takes with all its refills.
-        """
-        run, group_id = self._run, outcome.group.group_id
-        self._failing = {*self._failing, group_id} if outcome.error else set()
-        if outcome.error:
-            is_passing = self._has_scored and outcome.is_unscored
-            draws = run.data.prompts_per_step * (1 + run.data.max_refills) if is_passing else 0
-            if len(self._failing) >= max(draws, at_once, run.data.max_attempts):
-                raise RunError(str(outcome.error)) if is_passing else outcome.error
-        self._has_scored |= outcome.reason is None
-        tally.add(outcome)
-        if outcome.reason == CRASHED:
-            if not self._buffer.crashed(group_id, self._run.data.max_attempts):
-                tally.drop(CRASHED)
-            return None
-        if outcome.reason is None:
-            self._queue.scored(outcome.group)
-        group = self._filtered(outcome.group, tally) if outcome.reason is None else None
-        if group is None:
-            self._buffer.drop(group_id)
-        else:
-            self._buffer.finish([group])
-        return group
-
-    def in_order(self, groups: list[Group], version: int) -> list[Group]:
-        """Finished groups as the filters order them. The last filter with an order decides."""
-        for judge in self._filters:
-            if isinstance(judge, GroupOrder):
-                name = f"The filter {type(judge).__name__}"
-                with faults_of(name):
-                    ordered = list(judge.order(groups, version))
-                if sorted(map(id, ordered)) != sorted(map(id, groups)):
-                    raise PluginError(f"{name}: its order has other groups than those that it was given.")
-                groups = ordered
-        return groups
-
-    def _filtered(self, group: Group, tally: Tally) -> Group | None:
-        for judge in self._filters:
-            verdict = _judged(judge, group)
-            if verdict.group is None:
-                tally.drop(verdict.reason or "filtered")
-                return None
-            group = verdict.group
-        return group
-
-
-def _judged(judge: Filter, group: Group) -> Verdict:
-    """The verdict of a filter. Its errors become `PluginError`."""
-    with faults_of(f"The filter {type(judge).__name__}"):
-        return judge.judge(group)
 
 
 def _is_scored(sample: Sample) -> bool:

@@ -5,13 +5,14 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import replace
 
-from rlcore import Group, Json, Producer, ProducerContext, Rollout, synchronous_producer
+from rlcore import Group, Json, Producer, ProducerContext, Rollout
+from rlcore_sampling.producers import synchronous_producer
 
 from rlcore_my_plugin.config import MyPluginConfig
 
 
 class MyPlugin:
-    """What rlcore's own producer makes, of which a share is handed on."""
+    """What `synchronous` makes, of which a share is handed on."""
 
     samples = True
 

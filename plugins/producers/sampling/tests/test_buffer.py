@@ -7,14 +7,14 @@ from hypothesis import given, settings, strategies as st
 
 from rlcore.api.errors import RunError
 from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Score, Span
-from rlcore.rollout.buffer import DataBuffer, Draw, groups_from_json, groups_to_json
+from rlcore_sampling.buffer import BufferedDraw, DataBuffer, groups_from_json, groups_to_json
 
 TEXT = Prompt(prompt_id="p", text="t", label={"a": [1, None]}, metadata={"k": 0.1})
 CHAT = Prompt(prompt_id="c", text=({"role": "user", "content": "u"},))
 
 
-def draw(group_id: int) -> Draw:
-    return Draw(group_id=group_id, prompt=TEXT, epoch=1)
+def draw(group_id: int) -> BufferedDraw:
+    return BufferedDraw(group_id=group_id, prompt=TEXT, epoch=1)
 
 
 def group(group_id: int, prompt: Prompt = TEXT) -> Group:

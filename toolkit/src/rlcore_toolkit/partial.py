@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from rlcore.api.generation import Completion
-from rlcore.api.types import Span
+from rlcore import Completion, Span
 
 Decode = Callable[[Sequence[int]], str]
 
-Key = tuple[str, int, tuple[int, ...], int]
+RequestKey = tuple[str, int, tuple[int, ...], int]
 """The identity of a request: rid, seed, prompt and number of samples."""
 
 INTERRUPTED = "abort"
@@ -27,7 +26,7 @@ class Partial:
     completions: tuple[Completion, ...]
 
     @property
-    def key(self) -> Key:
+    def key(self) -> RequestKey:
         """The identity, by which a generator that runs again finds the answers to a request that it
         repeats.
         """

@@ -7,8 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from rlcore.api.packed import PackedFlags, PackedFloats
-from rlcore.api.types import RECORDED, Group, Sample
+from rlcore import RECORDED, Group, PackedFlags, PackedFloats, Sample
 
 
 def in_time(begun: Iterable[int], version: int, *, staleness: int, batch: int) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rlcore.api.sources import Cursor
-from rlcore.api.types import Group, Json
-from rlcore.rollout.buffer import DataBuffer, Draw
+from rlcore import Cursor, Group, Json
+from rlcore_sampling.buffer import BufferedDraw, DataBuffer
 
 
 class PromptQueue:
@@ -26,12 +25,12 @@ class PromptQueue:
         rewards = [sample.score.value for sample in group.samples if sample.score is not None]
         self._cursor.learn(group.prompt.prompt_id, rewards)
 
-    def draw(self, count: int) -> list[Draw]:
+    def draw(self, count: int) -> list[BufferedDraw]:
         """`count` draws, now in flight in the buffer: returned ones first, then new ones."""
         draws = self.buffer.restart(count)
         taken = self._cursor.take(count - len(draws))
         new = [
-            Draw(group_id=group_id, prompt=prompt, epoch=epoch)
+            BufferedDraw(group_id=group_id, prompt=prompt, epoch=epoch)
             for group_id, (prompt, epoch) in enumerate(taken, self._next_group)
         ]
         self._next_group += len(new)

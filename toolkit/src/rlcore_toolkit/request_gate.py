@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from rlcore.api.generation import Completion, GenerationClient, GroupScorer
-from rlcore.api.tokens import Tokenizer
-from rlcore.api.types import Sampling
-from rlcore.engines.client import together
-from rlcore.rollout.buffer import DataBuffer
-from rlcore.rollout.context import UNBOUNDED, EngineContext
-from rlcore.rollout.partial import INTERRUPTED, Key, Partial, join, without_unread_text
+from rlcore import Completion, EngineContext, GenerationClient, GroupScorer, Sampling, Tokenizer, together
+from rlcore_toolkit.partial import INTERRUPTED, Partial, RequestKey, join, without_unread_text
 
 ABORT_AGAIN_S = 0.05
 """Seconds between aborts: a request may reach an engine just after an abort of all requests."""
@@ -72,8 +67,8 @@ class RequestGate:
 class ContinuingContext(EngineContext):
     """The context of a group whose requests may be interrupted without the generator noticing.
 
-    Everything that the engine samples is noted in the `buffer`. When a draw is generated again, what is noted
-    there is not sampled again. An interrupted completion continues as a new request, whose prompt ends with
+    Everything that the engine samples is kept in `notes`. When a group is generated again, what is there is
+    not sampled again. An interrupted completion continues as a new request, whose prompt ends with
     the tokens so far.
     """
 
@@ -84,39 +79,37 @@ class ContinuingContext(EngineContext):
         sampling: Sampling,
         scorer: GroupScorer,
         flow: RequestGate,
-        buffer: DataBuffer,
-        group_id: int,
+        notes: MutableMapping[RequestKey, Partial],
         *,
-        context_length: int = UNBOUNDED,
+        context_length: int,
     ) -> None:
         super().__init__(client, tokenizer, sampling, scorer, context_length=context_length)
         self._flow = flow
-        self._buffer = buffer
-        self._group_id = group_id
+        self._notes = notes
 
     async def complete(
         self, prompt_ids: Sequence[int], *, n: int = 1, seed: int, rid: str, sampling: Sampling | None = None
     ) -> Sequence[Completion]:
         """`n` completions of one prompt."""
-        sampling, prompt = sampling or self._sampling, tuple(prompt_ids)
+        sampling, prompt = sampling or self.sampling, tuple(prompt_ids)
         key = (rid, seed, prompt, n)
-        if key not in self._buffer.notes(self._group_id):
+        if key not in self._notes:
             found, is_interrupted = await self._ask(prompt, sampling, n, seed, rid)
             if not is_interrupted and any(completion.finish_reason == INTERRUPTED for completion in found):
                 return found  # ended by someone else, whose reasons are the generator's to judge
             noted = tuple(map(without_unread_text, found))
-            self._note(Partial(rid=rid, seed=seed, prompt_ids=prompt, completions=noted))
+            self._keep(Partial(rid=rid, seed=seed, prompt_ids=prompt, completions=noted))
         await together(self._finish(key, index, sampling) for index in range(n))
-        return self._buffer.notes(self._group_id)[key].completions
+        return self._notes[key].completions
 
-    def _note(self, request: Partial) -> None:
-        self._buffer.notes(self._group_id)[request.key] = request
+    def _keep(self, request: Partial) -> None:
+        self._notes[request.key] = request
 
-    async def _finish(self, key: Key, index: int, sampling: Sampling) -> None:
+    async def _finish(self, key: RequestKey, index: int, sampling: Sampling) -> None:
         """Go on with one sample of a noted request until it ends by itself."""
         rid, seed, prompt, _ = key
         while True:
-            completion = self._buffer.notes(self._group_id)[key].completions[index]
+            completion = self._notes[key].completions[index]
             if completion.finish_reason != INTERRUPTED:
                 return
             left = replace(sampling, max_tokens=sampling.max_tokens - len(completion.token_ids))
@@ -125,10 +118,10 @@ class ContinuingContext(EngineContext):
                 prompt + completion.token_ids, left, 1, seed + index, name
             )
             joined = join(completion, rest, self.decode, sampling.stop)
-            request = self._buffer.notes(self._group_id)[key]  # its siblings have gone on meanwhile
+            request = self._notes[key]  # its siblings have gone on meanwhile
             noted = without_unread_text(joined) if is_interrupted else joined
             answers = [*request.completions[:index], noted, *request.completions[index + 1 :]]
-            self._note(replace(request, completions=tuple(answers)))
+            self._keep(replace(request, completions=tuple(answers)))
             if joined.finish_reason == INTERRUPTED and not is_interrupted:
                 return
 
@@ -137,5 +130,5 @@ class ContinuingContext(EngineContext):
     ) -> tuple[tuple[Completion, ...], bool]:
         """The engine's answers, and whether the door was closed on them."""
         async with self._flow.request() as is_interrupted:
-            completions = await self._client.generate(prompt, sampling, n=n, seed=seed, rid=rid, session=None)
+            completions = await super().complete(prompt, n=n, seed=seed, rid=rid, sampling=sampling)
             return tuple(completions), is_interrupted()

@@ -18,9 +18,9 @@ from rlcore.api.errors import DataError, PluginError
 from rlcore.api.generation import GenerationContext
 from rlcore.api.scoring import Verdict
 from rlcore.api.types import GenerationStatus, Group, Prompt, Sample, Span
-from rlcore.rollout.request_gate import RequestGate
-from rlcore.rollout.staleness import chosen_batch, oldest, without_stale
+from rlcore_sampling.staleness import chosen_batch, oldest, without_stale
 from rlcore_single_turn.generator import SingleTurn
+from rlcore_toolkit.request_gate import RequestGate
 
 MakeWorld = Callable[..., Any]
 LIMIT_S = 60.0

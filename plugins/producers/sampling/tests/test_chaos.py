@@ -24,13 +24,13 @@ from rlcore.data.cursor import PromptCursor
 from rlcore.data.cursors import cursor_of
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.engines.client import EngineClient
-from rlcore.rollout.asynchronous import AsynchronousRollouts
-from rlcore.rollout.sampling_producer import SamplingProducer
-from rlcore.rollout.synchronous import SynchronousRollouts
 from rlcore_local.process import start
 from rlcore_local.server import make_app
 from rlcore_local.settings import Settings
 from rlcore_qwen.tiny import tiny
+from rlcore_sampling.asynchronous import AsynchronousRollouts
+from rlcore_sampling.sampling_producer import SamplingProducer
+from rlcore_sampling.synchronous import SynchronousRollouts
 from rlcore_single_turn.generator import SingleTurn
 from rlcore_tasks.config import DigitsConfig
 from rlcore_tasks.tasks import Copy

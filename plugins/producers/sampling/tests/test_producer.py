@@ -11,7 +11,8 @@ from rlcore.api.errors import PluginError, StaleWeightsError
 from rlcore.api.generation import GenerationContext
 from rlcore.api.scoring import Verdict
 from rlcore.api.types import GenerationStatus, Group, RewardStatus, Sample, Sampling, Span
-from rlcore.rollout.metrics import COUNTED, Tally
+from rlcore_sampling.pipeline import sampling_of
+from rlcore_sampling.tally import COUNTED, Tally
 
 MakeWorld = Callable[..., Any]
 LIMIT_S = 30.0
@@ -229,7 +230,7 @@ async def test_a_fault_of_a_generator_is_told_as_one_of_the_plugin(make_world: M
 def test_sampling_follows_the_run(make_world: MakeWorld) -> None:
     world = make_world(temperature=0.5, top_k=3, max_response_tokens=7, stop=("x",))
     expected = Sampling(max_tokens=7, temperature=0.5, top_k=3, stop=("x",))
-    assert world.producer.sampling == expected
+    assert sampling_of(world.run) == expected
 
 
 def test_a_rollout_of_groups_that_waited_counts_as_any_other() -> None:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
-from rlcore.api.producer import Rollout
-from rlcore.api.run_config import RunConfig
-from rlcore.api.types import Group, Sampling
-from rlcore.engines.client import together
-from rlcore.rollout.buffer import Draw
-from rlcore.rollout.context import Engines
-from rlcore.rollout.group import GroupOutcome, Versions
-from rlcore.rollout.metrics import Tally
-from rlcore.rollout.pipeline import GroupPipeline, RolloutPipeline
-from rlcore.rollout.prompt_queue import PromptQueue
+from rlcore import Draw, EngineContext, Engines, GroupOutcome, Rollout, RunConfig, Versions
+from rlcore_sampling.pipeline import RolloutPipeline
+from rlcore_sampling.prompt_queue import PromptQueue
+from rlcore_sampling.tally import Tally
 
 
 class SynchronousRollouts:
@@ -32,14 +27,12 @@ class SynchronousRollouts:
         queue: PromptQueue,
         engines: Engines,
         pipeline: RolloutPipeline,
-        sampling: Sampling,
         version: int,
     ) -> None:
         self._run = run
         self._queue = queue
         self._engines = engines
         self._pipeline = pipeline
-        self._sampling = sampling
         self._version = version
 
     async def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
@@ -73,19 +66,21 @@ class SynchronousRollouts:
         tally, generating, rounds = Tally(), 0.0, 0
         versions = Versions(oldest=version, newest=version)
         wanted, buffer = self._run.data.prompts_per_step, self._queue.buffer
+
+        def make(draw: Draw, contexts: Sequence[EngineContext]) -> Coroutine[Any, Any, GroupOutcome]:
+            return self._pipeline.make(draw, contexts, lambda: versions)
+
         groups = buffer.waiting()[:wanted]  # left by a rollout that failed
         try:
             while len(groups) < wanted and rounds <= self._run.data.max_refills:
                 started = time.perf_counter()
                 draws = self._queue.draw(wanted - len(groups))
-                outcomes = await make_all(
-                    self._pipeline,
-                    self._engines,
+                outcomes = await self._engines.for_each(
                     draws,
-                    self._sampling,
-                    versions,
-                    count=self._run.data.group_size,
-                    baseline=self._pipeline.baseline,
+                    make,
+                    self._pipeline.samplings,
+                    self._pipeline.groups.scorer,
+                    in_step=self._pipeline.groups.by_group,
                 )
                 generating += max(outcome.generated for outcome in outcomes) - started
                 settled = [self._pipeline.settle(one, tally, at_once=wanted) for one in outcomes]
@@ -105,47 +100,5 @@ class SynchronousRollouts:
             "time/generate_s": generating,
             "time/reward_s": total - generating,
         }
-        return Rollout(step=step, version=version, groups=_by_id(groups), metrics=metrics)
-
-
-async def make_all(
-    maker: GroupPipeline,
-    engines: Engines,
-    draws: Sequence[Draw],
-    sampling: Sampling,
-    versions: Versions,
-    *,
-    count: int,
-    prefix: str = "",
-    in_step: bool = True,
-    baseline: bool = False,
-) -> list[GroupOutcome]:
-    """The outcomes of all draws, in their order.
-
-    `in_step`: runs repeat exactly, so the engines are to batch alike: where one request makes one group,
-    all requests begin together, in as many turns as it takes to have all of a turn in flight. `baseline`:
-    each group has a greedy response beside it.
-    """
-    width = engines.width(2 if baseline else 1)
-    at_once = maker.by_group and in_step and width > 0
-    turn = width if at_once else len(draws)
-    outcomes: list[GroupOutcome] = []
-    for start in range(0, len(draws), turn):
-        part = draws[start : start + turn]
-        contexts = engines.contexts(len(part), sampling, maker.scorer, together=at_once, baseline=baseline)
-        if baseline:
-            made = [
-                maker.make_with_baseline(draw, ctx, greedy, lambda: versions, count=count)
-                for draw, ctx, greedy in zip(part, contexts[::2], contexts[1::2], strict=True)
-            ]
-        else:
-            made = [
-                maker.make(draw, ctx, lambda: versions, count=count, prefix=prefix)
-                for draw, ctx in zip(part, contexts, strict=True)
-            ]
-        outcomes += await together(made)
-    return outcomes
-
-
-def _by_id(groups: Sequence[Group]) -> tuple[Group, ...]:
-    return tuple(sorted(groups, key=lambda group: group.group_id))
+        groups = sorted(groups, key=lambda group: group.group_id)
+        return Rollout(step=step, version=version, groups=tuple(groups), metrics=metrics)

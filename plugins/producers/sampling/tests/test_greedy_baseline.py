@@ -9,9 +9,9 @@ import pytest
 from rlcore.api.errors import EngineError
 from rlcore.api.inputs import Input
 from rlcore.api.types import Group, Prompt, RewardStatus, Sample, Score
-from rlcore.rollout.baseline import with_baseline
 from rlcore.rollout.batch import to_batch
 from rlcore.rollout.group import GroupOutcome
+from rlcore_sampling.baseline import with_baseline
 
 MakeWorld = Callable[..., Any]
 LIMIT_S = 30.0

@@ -1,8 +1,8 @@
-"""The configs of core's own producers, which say which runs they suit."""
+"""The configs of the producers, which say which runs they suit."""
 
 from typing import ClassVar
 
-from rlcore.api.part_config import ProducerConfig
+from rlcore import ProducerConfig
 
 
 class SynchronousConfig(ProducerConfig):

@@ -6,18 +6,23 @@ import math
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 
-from rlcore.api.generation import GenerationClient, Generator, GroupScorer
-from rlcore.api.producer import PromptEncoder, Rollout
-from rlcore.api.run_config import RunConfig
-from rlcore.api.scoring import Filter
-from rlcore.api.sources import Cursor
-from rlcore.api.types import Json, Sampling
-from rlcore.rollout.asynchronous import AsynchronousRollouts
-from rlcore.rollout.buffer import DataBuffer
-from rlcore.rollout.context import Engines
-from rlcore.rollout.pipeline import RolloutPipeline
-from rlcore.rollout.prompt_queue import PromptQueue
-from rlcore.rollout.synchronous import SynchronousRollouts
+from rlcore import (
+    Cursor,
+    Engines,
+    Filter,
+    GenerationClient,
+    Generator,
+    GroupScorer,
+    Json,
+    PromptEncoder,
+    Rollout,
+    RunConfig,
+)
+from rlcore_sampling.asynchronous import AsynchronousRollouts
+from rlcore_sampling.buffer import DataBuffer
+from rlcore_sampling.pipeline import RolloutPipeline
+from rlcore_sampling.prompt_queue import PromptQueue
+from rlcore_sampling.synchronous import SynchronousRollouts
 
 Rollouts = SynchronousRollouts | AsynchronousRollouts
 """How rollouts are made: in turns with the consumer, or at the same time."""
@@ -52,16 +57,14 @@ class SamplingProducer:
         """
         self._run = run
         length = run.sampling.max_prompt_tokens + run.sampling.max_response_tokens
-        self._engines = Engines(
-            clients, encoder.tokenizer, run.serving.engine_concurrency, context_length=length
-        )
+        engines = Engines(clients, encoder.tokenizer, run.serving.engine_concurrency, context_length=length)
         # What is in progress, what came back, and a batch that is too old.
         buffer = DataBuffer(
             run.data.prompts_per_step
             * (run.asynchrony.max_staleness + 2 + math.ceil(run.asynchrony.over_sample))
         )
         self._queue = PromptQueue(cursor, buffer)
-        self._pipeline = RolloutPipeline(
+        pipeline = RolloutPipeline(
             run=run,
             encoder=encoder,
             generator=generator,
@@ -70,16 +73,7 @@ class SamplingProducer:
             queue=self._queue,
             baseline=baseline,
         )
-        self.sampling = Sampling(
-            max_tokens=run.sampling.max_response_tokens,
-            temperature=run.sampling.temperature,
-            top_p=run.sampling.top_p,
-            top_k=run.sampling.top_k,
-            min_p=run.sampling.min_p,
-            stop=run.sampling.stop,
-            stop_token_ids=run.sampling.stop_token_ids,
-        )
-        self._rollouts = rollouts(run, self._queue, self._engines, self._pipeline, self.sampling, version)
+        self._rollouts = rollouts(run, self._queue, engines, pipeline, version)
 
     async def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
         """Rollouts of the steps `done` + 1 to `steps`.

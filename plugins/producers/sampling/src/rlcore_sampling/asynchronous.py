@@ -8,19 +8,13 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from rlcore.api.errors import RunError
-from rlcore.api.producer import Rollout
-from rlcore.api.run_config import RunConfig
-from rlcore.api.types import Group, Sampling
-from rlcore.engines.client import ended
-from rlcore.rollout.buffer import Draw
-from rlcore.rollout.context import Engines, greedy
-from rlcore.rollout.group import Versions
-from rlcore.rollout.metrics import Tally, staleness_metrics
-from rlcore.rollout.pipeline import RolloutPipeline
-from rlcore.rollout.prompt_queue import PromptQueue
-from rlcore.rollout.request_gate import ContinuingContext, RequestGate
-from rlcore.rollout.staleness import chosen_batch, newest, oldest, without_stale
+from rlcore import Engines, Group, Rollout, RunConfig, RunError, Sampling, Versions, ended
+from rlcore_sampling.buffer import BufferedDraw
+from rlcore_sampling.pipeline import RolloutPipeline
+from rlcore_sampling.prompt_queue import PromptQueue
+from rlcore_sampling.staleness import chosen_batch, newest, oldest, without_stale
+from rlcore_sampling.tally import Tally, staleness_metrics
+from rlcore_toolkit import ContinuingContext, RequestGate
 
 
 class AsynchronousRollouts:
@@ -37,7 +31,6 @@ class AsynchronousRollouts:
         queue: PromptQueue,
         engines: Engines,
         pipeline: RolloutPipeline,
-        sampling: Sampling,
         version: int,
     ) -> None:
         self._run = run
@@ -45,7 +38,6 @@ class AsynchronousRollouts:
         self._buffer = queue.buffer
         self._engines = engines
         self._pipeline = pipeline
-        self._sampling = sampling
         self._flow = RequestGate(engines.clients)
         self._version = self._newest = version
         # The version that each task began with. A group may have two: one has crashed and not been told of.
@@ -122,7 +114,7 @@ class AsynchronousRollouts:
         """Dropped groups that no new prompt replaces. The batch is smaller by that number."""
         return max(0, self._tally.dropped - self._run.data.max_refills * self._run.data.prompts_per_step)
 
-    def _start(self, draw: Draw) -> None:
+    def _start(self, draw: BufferedDraw) -> None:
         notes = self._buffer.notes(draw.group_id)
         begun = min((version for note in notes.values() for version in note.versions), default=self._version)
         if begun < self._oldest and not self._run.asynchrony.mask_stale_tokens:
@@ -133,29 +125,22 @@ class AsynchronousRollouts:
         self._begun[task] = begun
         task.add_done_callback(self._ended)
 
-    async def _make(self, draw: Draw, begun: int) -> None:
+    async def _make(self, draw: BufferedDraw, begun: int) -> None:
         def context(sampling: Sampling) -> ContinuingContext:
-            engine = self._engines.client_of(draw.group_id)
             return ContinuingContext(
-                engine,
+                self._engines.client_of(draw.group_id),
                 self._engines.tokenizer,
                 sampling,
-                self._pipeline.scorer,
+                self._pipeline.groups.scorer,
                 self._flow,
-                self._buffer,
-                draw.group_id,
+                self._buffer.notes(draw.group_id),
                 context_length=self._engines.context_length,
             )
 
         def versions() -> Versions:
             return Versions(oldest=begun, newest=self._newest)
 
-        ctx, count = context(self._sampling), self._run.data.group_size
-        if self._pipeline.baseline:
-            beside = context(greedy(self._sampling))
-            outcome = await self._pipeline.make_with_baseline(draw, ctx, beside, versions, count=count)
-        else:
-            outcome = await self._pipeline.make(draw, ctx, versions, count=count)
+        outcome = await self._pipeline.make(draw, [*map(context, self._pipeline.samplings)], versions)
         self._pipeline.settle(outcome, self._tally, at_once=min(self._bound, self._unplanned))
 
     def _ended(self, task: asyncio.Task[None]) -> None:

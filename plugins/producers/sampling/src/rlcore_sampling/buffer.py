@@ -7,28 +7,23 @@ from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 
-from rlcore.api.errors import RunError
-from rlcore.api.types import Group, Json, Prompt
-from rlcore.rollout.partial import Key, Partial
+from rlcore import Draw, Group, Json, RunError
+from rlcore_toolkit import Partial, RequestKey
 
 
 @dataclass(frozen=True, kw_only=True)
-class Draw:
-    """A prompt to generate for.
+class BufferedDraw(Draw):
+    """A draw that may have been tried before.
 
-    `attempt`: how many tries came before this one; `crashes`: how many of them crashed. `partials`: what
-    engines have sampled in this try before it was interrupted.
+    `crashes`: how many tries crashed. `partials`: what engines have sampled in this try before it was
+    interrupted.
     """
 
-    group_id: int
-    prompt: Prompt
-    epoch: int
-    attempt: int = 0
     crashes: int = 0
     partials: tuple[Partial, ...] = ()
 
 
-_DRAWS = TypeAdapter(tuple[Draw, ...])
+_DRAWS = TypeAdapter(tuple[BufferedDraw, ...])
 _GROUPS = TypeAdapter(tuple[Group, ...])
 
 
@@ -53,15 +48,15 @@ class DataBuffer:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._returned: dict[int, Draw] = {}
-        self._in_flight: dict[int, Draw] = {}
+        self._returned: dict[int, BufferedDraw] = {}
+        self._in_flight: dict[int, BufferedDraw] = {}
         self._waiting: dict[int, Group] = {}
-        self._notes: dict[int, dict[Key, Partial]] = {}
+        self._notes: dict[int, dict[RequestKey, Partial]] = {}
 
     def __len__(self) -> int:
         return len(self._returned) + len(self._in_flight) + len(self._waiting)
 
-    def start(self, draws: Iterable[Draw]) -> None:
+    def start(self, draws: Iterable[BufferedDraw]) -> None:
         """Add new draws, which are now in flight. Raises `RunError` above the buffer's capacity."""
         new = {draw.group_id: draw for draw in draws}
         if len(self) + len(new) > self._capacity:
@@ -70,7 +65,7 @@ class DataBuffer:
             )
         self._fly(new.values())
 
-    def restart(self, most: int) -> list[Draw]:
+    def restart(self, most: int) -> list[BufferedDraw]:
         """Take up to `most` returned draws, the oldest first. They are now in flight."""
         chosen = [self._returned.pop(group_id) for group_id in sorted(self._returned)[:most]]
         self._fly(chosen)
@@ -98,12 +93,12 @@ class DataBuffer:
         )
         return True
 
-    def notes(self, group_id: int) -> dict[Key, Partial]:
+    def notes(self, group_id: int) -> dict[RequestKey, Partial]:
         """What engines have sampled for a draw in flight, by request. The caller reads and writes it."""
         return self._notes[group_id]
 
     def finish(self, groups: Iterable[Group]) -> None:
-        """Draws in flight are now finished groups, which wait to be trained on."""
+        """BufferedDraws in flight are now finished groups, which wait to be trained on."""
         for group in groups:
             self._land(group.group_id)
             self._waiting[group.group_id] = group
@@ -121,7 +116,7 @@ class DataBuffer:
         """Finished groups are too old to be trained on. Their prompts become returned draws."""
         for group in groups:
             del self._waiting[group.group_id]
-            self._returned[group.group_id] = Draw(
+            self._returned[group.group_id] = BufferedDraw(
                 group_id=group.group_id,
                 prompt=group.prompt,
                 epoch=group.epoch,
@@ -142,14 +137,14 @@ class DataBuffer:
         self._in_flight, self._notes = {}, {}
         self._waiting = {group.group_id: group for group in groups_from_json(state["groups"])}
 
-    def _fly(self, draws: Iterable[Draw]) -> None:
+    def _fly(self, draws: Iterable[BufferedDraw]) -> None:
         for draw in draws:
             self._in_flight[draw.group_id] = draw
             self._notes[draw.group_id] = {partial.key: partial for partial in draw.partials}
 
-    def _land(self, group_id: int) -> Draw:
+    def _land(self, group_id: int) -> BufferedDraw:
         del self._notes[group_id]
         return self._in_flight.pop(group_id)
 
-    def _noted(self, group_id: int) -> Draw:
+    def _noted(self, group_id: int) -> BufferedDraw:
         return replace(self._in_flight[group_id], partials=tuple(self._notes[group_id].values()))

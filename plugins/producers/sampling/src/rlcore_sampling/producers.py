@@ -1,12 +1,11 @@
-"""Core's own producers."""
+"""The factories of the producers."""
 
 from __future__ import annotations
 
-from rlcore.api.config import Config
-from rlcore.api.producer import Producer, ProducerContext
-from rlcore.rollout.asynchronous import AsynchronousRollouts
-from rlcore.rollout.sampling_producer import SamplingProducer
-from rlcore.rollout.synchronous import SynchronousRollouts
+from rlcore import Config, Producer, ProducerContext
+from rlcore_sampling.asynchronous import AsynchronousRollouts
+from rlcore_sampling.sampling_producer import SamplingProducer
+from rlcore_sampling.synchronous import SynchronousRollouts
 
 
 def synchronous_producer(config: Config, context: ProducerContext) -> Producer:

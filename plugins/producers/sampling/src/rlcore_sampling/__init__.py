@@ -1,0 +1,1 @@
+"""The producers that sample: synchronous and asynchronous rollouts."""
