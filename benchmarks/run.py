@@ -13,7 +13,8 @@ from common import BENCHMARKS, RESULTS, say
 CORE = "core/src/rlcore"
 LOCAL, MEGATRON = "plugins/engines/local/src", "plugins/trainers/megatron/src"
 SESSION, TOOLS = "plugins/generators/session/src", "plugins/generators/tools/src"
-ALL = (CORE, LOCAL, MEGATRON, "plugins/algorithms")
+SAMPLING = "plugins/producers/sampling/src"
+ALL = (CORE, LOCAL, MEGATRON, SAMPLING, "plugins/algorithms")
 
 MEASURED = {
     "startup": (f"{CORE}/compose", f"{CORE}/config", f"{CORE}/plugins", f"{CORE}/runtime", "cli/src"),
@@ -31,8 +32,8 @@ MEASURED = {
     "head_memory": (MEGATRON,),
     "sleep": (MEGATRON, "plugins/commands/plan/src"),
     "convert_memory": (MEGATRON,),
-    "asynchrony": (f"{CORE}/rollout", f"{CORE}/runtime", LOCAL),
-    "chaos": (f"{CORE}/rollout", TOOLS),
+    "asynchrony": (SAMPLING, f"{CORE}/rollout", f"{CORE}/runtime", LOCAL),
+    "chaos": (SAMPLING, f"{CORE}/rollout", TOOLS),
     "kills": (f"{CORE}/runtime", f"{CORE}/engines", f"{CORE}/checkpoint"),
     "vs_trl": ALL,
     "curves": ALL,
