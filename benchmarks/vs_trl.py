@@ -37,6 +37,28 @@ WayT = TypeVar("WayT")
 
 
 @dataclass(frozen=True)
+class Own:
+    """Trainer ranks and engines, both of which share the threads.
+
+    `engine_threads`: of each engine (None: its share); a tiny model decodes faster with one. `at_once`: how
+    many samples an engine decodes together (None: all that it gets). With fewer, the driver works meanwhile.
+    """
+
+    ranks: int = 1
+    engines: int = 1
+    engine_threads: int | None = None
+    at_once: int | None = None
+
+    def __str__(self) -> str:
+        """In a table."""
+        return _joined(
+            f"{self.ranks} ranks" if self.ranks > 1 else "",
+            f"{self.engines} engines" if self.engines > 1 else "",
+            f"{self.at_once} samples at once" if self.at_once else "",
+        )
+
+
+@dataclass(frozen=True)
 class Way:
     """How many micro-batches TRL makes of its batch; its data-parallel processes, which share the threads."""
 
@@ -45,21 +67,22 @@ class Way:
 
     def __str__(self) -> str:
         """In a table."""
-        return said(self.processes, f"{self.accumulate} micro-batches" if self.accumulate > 1 else "")
+        return _joined(
+            f"{self.processes} processes" if self.processes > 1 else "",
+            f"{self.accumulate} micro-batches" if self.accumulate > 1 else "",
+        )
 
 
-def said(processes: int, more: str = "") -> str:
+def _joined(*texts: str) -> str:
     """`TRL, 2 processes, …` without the first word."""
-    return "".join(f", {text}" for text in (f"{processes} processes" if processes > 1 else "", more) if text)
+    return "".join(f", {text}" for text in texts if text)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """Who does what, and how rlcore's time may compare with TRL's (`most`).
 
-    `ways`: how TRL may do it; its best counts. `processes`: over how many trainer and engine of rlcore may be
-    spread, which share the threads; its best counts too. `engine_threads`: those of rlcore's engine (None: as
-    many as its trainer); a tiny model decodes faster with one.
+    `ways`: how TRL may do it; its best counts. `own`: how rlcore may; its best counts too.
     """
 
     name: str
@@ -70,9 +93,8 @@ class Case:
     tokens: int
     dtype: str
     most: float
-    ways: tuple[Way, ...] = ()
-    processes: tuple[int, ...] = (1,)
-    engine_threads: int | None = None
+    own: tuple[Own, ...]
+    ways: tuple[Way, ...] = (Way(),)
 
     @property
     def samples(self) -> int:
@@ -87,7 +109,7 @@ LARGE = {
     "group": 8,
     "tokens": 128,
     "ways": (Way(), Way(accumulate=4), Way(processes=2)),
-    "processes": (1, 2),
+    "own": (Own(), Own(ranks=2, engines=2)),
 }
 CASES = (
     Case(
@@ -99,8 +121,7 @@ CASES = (
         tokens=5,
         dtype="fp32",
         most=1.0,
-        ways=(Way(),),
-        engine_threads=1,
+        own=(Own(engine_threads=1), Own(engines=2, at_once=64)),
     ),
     Case(name="large-fp32", dtype="fp32", most=0.85, **LARGE),  # type: ignore[arg-type]  # a table of mixed values
     Case(name="large-bf16", dtype="bf16", most=1.0, **LARGE),  # type: ignore[arg-type]  # a table of mixed values
@@ -156,18 +177,18 @@ def compare(case: Case, args: argparse.Namespace, python: Path, facts: Row) -> l
     steps = args.steps or (40 if case.samples > 128 else 6)
     warmup = min(args.warmup or (10 if case.samples > 128 else 2), steps - 1)
     theirs: dict[Way, list[Times]] = {way: [] for way in case.ways}
-    ours: dict[int, list[Times]] = {processes: [] for processes in case.processes}
+    ours: dict[Own, list[Times]] = {own: [] for own in case.own}
     for number in range(args.rounds):
         for way, found in theirs.items():
             job = _job(case, work, model, prompts, steps=steps, threads=args.threads, way=way)
             found.append(_trl(python, job, warmup))
             say(f"{case.name}: TRL{way}: {found[-1].step:.3f} s a step")
-        for processes, found in ours.items():
-            folder = work / f"run-{processes}-{number}"
-            found.append(_rlcore(case, folder, model, prompts, steps, warmup, args.threads, processes))
-            say(f"{case.name}: rlcore{said(processes)}: {found[-1].step:.3f} s a step")
+        for own, found in ours.items():
+            folder = work / f"run-{own.ranks}-{own.engines}-{number}"
+            found.append(_rlcore(case, folder, model, prompts, steps, warmup, args.threads, own))
+            say(f"{case.name}: rlcore{own}: {found[-1].step:.3f} s a step")
     best_way, best = _best(theirs)
-    processes, mine = _best(ours)
+    best_own, mine = _best(ours)
     peak = facts[f"matmul_gflops_{case.dtype}"] * 1e9
     ratio = mine.step / best.step
     shown = (
@@ -175,7 +196,7 @@ def compare(case: Case, args: argparse.Namespace, python: Path, facts: Row) -> l
     )
     rows = [
         _row(shown, f"TRL{best_way}", case, best, model, peak),
-        _row(shown, f"rlcore{said(processes)}", case, mine, model, peak),
+        _row(shown, f"rlcore{best_own}", case, mine, model, peak),
     ]
     return [
         rows[0] | {"time ÷ TRL's": 1.0, "target": "", "met": ""},
@@ -237,7 +258,7 @@ def _rlcore(
     steps: int,
     warmup: int,
     threads: int,
-    processes: int,
+    own: Own,
 ) -> Times:
     flags = {
         "algo": "grpo",
@@ -253,11 +274,11 @@ def _rlcore(
         "dtype": case.dtype,
         "engine": "local",
         "eval-every": 0,
-        "ranks": processes,
-        "engines": processes,
-        "threads": threads // processes,
-        "engine.threads": case.engine_threads or threads // processes,
-        "engine.max-batch": case.samples // processes,
+        "ranks": own.ranks,
+        "engines": own.engines,
+        "threads": threads // own.ranks,
+        "engine.threads": own.engine_threads or threads // own.engines,
+        "engine.max-batch": own.at_once or case.samples // own.engines,
     }
     run = train(run_dir, *(text for name, value in flags.items() for text in (f"--{name}", str(value))))
     for row in run.steps:
