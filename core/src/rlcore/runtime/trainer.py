@@ -19,6 +19,7 @@ from rlcore.network import LOOPBACK
 from rlcore.runtime.actors import watched, within
 from rlcore.runtime.critic_worker import CriticWorker
 from rlcore.runtime.remote_critic import peers_of
+from rlcore.runtime.sent_batch import to_arrays
 from rlcore.runtime.worker import CRITIC, TrainWorker, UpdateResult, WorkerSetup
 
 if TYPE_CHECKING:
@@ -186,7 +187,9 @@ class TrainerGroup:
         """
         # In a thread: it takes time where the shares are large, and for ever where the cluster hangs.
         assert self._asleep is None, "it trains when it is awake"
-        references = await asyncio.to_thread(lambda: [self._cluster.put(share) for share in shares])
+        references = await asyncio.to_thread(
+            lambda: [self._cluster.put(to_arrays(share)) for share in shares]
+        )
         async with self._weights_lock:
             self._version = version
             results = await self._all(
@@ -243,14 +246,13 @@ class TrainerGroup:
                 raise OutdatedError(f"The trainer has weights {self._version}; asked for were {version}.")
             task = self._save(f"publishing weights {version}")
             try:
-                await self._all(task, "open_weights", lambda rank: (ranks,))
-                while True:
-                    made = enumerate(await self._all(task, "next_piece", lambda rank: ()))
-                    sent = {rank: piece for rank, piece in made if piece is not None}
-                    if not sent:
+                made = await self._all(task, "open_weights", lambda rank: (ranks,))
+                while sent := {rank: piece for rank, piece in enumerate(made) if piece is not None}:
+                    piece = sent[min(sent)]
+                    yield replace(piece, by_rank={rank: sent[rank].content for rank in sent})
+                    if piece.is_last:
                         break
-                    contents = {rank: piece.content for rank, piece in sent.items()}
-                    yield replace(sent[min(sent)], by_rank=contents)
+                    made = await self._all(task, "next_piece", lambda rank: ())
             finally:
                 # After a publication that took too long, nobody should wait for its ranks once more.
                 closing = _Task(task.what, CLOSE_SECONDS, "")

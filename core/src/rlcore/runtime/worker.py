@@ -20,7 +20,6 @@ from rlcore.runtime.actors import BEAT_SECONDS
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rlcore.api.batch import TrainBatch
     from rlcore.api.model_hook import ModelHook
     from rlcore.api.plugin_file import PluginFile
     from rlcore.api.run_config import OptimizerOptions, RunConfig
@@ -215,12 +214,22 @@ class TrainWorker(RankWorker):
         self._remote.connect(peers)
 
     def update(
-        self, batch: TrainBatch, step: int, first: bool, version: int | None, scales: Scales, keep: bool
+        self,
+        share: Mapping[str, Any],
+        step: int,
+        first: bool,
+        version: int | None,
+        scales: Scales,
+        keep: bool,
     ) -> UpdateResult:
         """Train on this rank's share of a rollout batch; write the new weights, unless `version` is None.
 
-        `scales`: what settings are multiplied by in this step. `keep`: the result has `columns`.
+        `share`: as `to_arrays` makes it. `scales`: what settings are multiplied by in this step. `keep`: the
+        result has `columns`.
         """
+        from rlcore.runtime.sent_batch import from_arrays
+
+        batch = from_arrays(share)
         self._policy.lr_scale = scales.lr
         with self._profiler.around(step) if self._profiler else nullcontext():
             for hook in self._hooks:
@@ -256,8 +265,8 @@ class TrainWorker(RankWorker):
             pass
         return None
 
-    def open_weights(self, ranks: Sequence[int] = ()) -> None:
-        """Begin to make pieces of the weights: every rank takes part in gathering them.
+    def open_weights(self, ranks: Sequence[int] = ()) -> Piece | None:
+        """Begin to make pieces of the weights, which all ranks gather together; the first (see `next_piece`).
 
         `ranks`: those that send, of all that may; none: all of these.
         """
@@ -266,6 +275,7 @@ class TrainWorker(RankWorker):
         self._is_sending = self._rank in ranks if ranks else self._sends
         tells = self._rank == min(ranks) if ranks else self._tells
         self._pieces = self._publisher.pieces(self._policy.hf_tensors(), sends=self._is_sending, tells=tells)
+        return self.next_piece()
 
     def next_piece(self) -> Piece | None:
         """The next piece, on a rank that sends; None: there is none, or this is another rank."""
