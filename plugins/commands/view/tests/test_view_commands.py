@@ -40,7 +40,8 @@ def test_a_report_is_one_file_with_all_that_it_needs(
     assert found["run/0/samples/eval-0"]["rows"][0]["prompt"] == EVIL
     assert found["run/0/samples/rollout-2/3"]["score"] == 0.75
     assert found["run/0/trace/3"]["spans"]
-    assert "rollout/reward_mean" in found["metrics"]
+    ((_, _, key),) = found["metrics"]["rollout/reward_mean"]
+    assert key in [row[0] for row in found["reference"]], "a curve's name leads to its row"
     assert not [path for path in found if "logs" in path]
     assert _held(page.one_file({"run/0/series": 1})) == {"run/0/series": 1}
 

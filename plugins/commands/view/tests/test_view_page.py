@@ -74,12 +74,13 @@ def test_the_page_loads_nothing_from_elsewhere() -> None:
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 SEEN = {
-    "curves": "rollout/reward_mean",
+    "curves": 'href="#metrics/rollout/reward_mean"',
     "samples": "4 samples",
     "timeline": "Seconds of each step",
     "evaluations": "First, greatest and last",
     "settings": "(hidden)",
     "logs": "ready",
+    "metrics/eval/%3Cset%3E/score": '<tr id="eval/&lt;set&gt;/score" class="chosen">',
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlcore import ConfigError, Json
-from rlcore_view.descriptions import described
+from rlcore_view.descriptions import described, reference
 from rlcore_view.run_folder import RunFolder
 
 
@@ -23,14 +23,16 @@ class Answers:
     def of(self, path: str) -> Json:
         """KeyError: there is nothing of that name.
 
-        `runs`; `metrics`; of run N, `run/N/` and `series`, `dropped`, `settings`, `trace`, `trace/STEP`,
-        `samples`, `samples/FILE`, `samples/FILE/ROW`, `logs`, `logs/FILE`.
+        `runs`; `metrics`; `reference`; of run N, `run/N/` and `series`, `dropped`, `settings`, `trace`,
+        `trace/STEP`, `samples`, `samples/FILE`, `samples/FILE/ROW`, `logs`, `logs/FILE`.
         """
         match path.split("/"):
             case ["runs"]:
                 return [run.state() for run in self.runs]
             case ["metrics"]:
                 return described(name for run in self.runs for name in run.metrics.columns)
+            case ["reference"]:
+                return reference()
             case ["run", number, *rest]:
                 return _of_run(self.runs[_whole(number, len(self.runs))], rest)
         raise KeyError(path)

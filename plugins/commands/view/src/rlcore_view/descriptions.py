@@ -12,26 +12,31 @@ from rlcore import Json
 
 
 def described(names: Iterable[str]) -> Json:
-    """Name → `[text, page]` of each page that describes it, by the key that says most of the name."""
+    """Name → `[text, page, key]` of each page that describes it, by the key that says most of the name."""
     return {name: found for name in sorted(set(names)) if (found := _texts(name))}
 
 
+def reference() -> Json:
+    """`[key, text, page]` of every metric that the documentation explains."""
+    file = resources.files("rlcore_view") / "metrics.json"
+    return json.loads(file.read_text("utf-8"))
+
+
 def _texts(name: str) -> list[list[str]]:
-    matching = [(length, text, page) for key, length, text, page in _known() if key.fullmatch(name)]
-    most = max((length for length, _, _ in matching), default=0)
-    return [[text, page] for length, text, page in matching if length == most]
+    matching = [(length, rest) for names, length, *rest in _known() if names.fullmatch(name)]
+    most = max((length for length, _ in matching), default=0)
+    return [rest for length, rest in matching if length == most]
 
 
 @cache
-def _known() -> list[tuple[re.Pattern[str], int, str, str]]:
-    """Pattern of names, what it says of them in characters, text and page.
+def _known() -> list[tuple[re.Pattern[str], int, str, str, str]]:
+    """Pattern of names, what it says of them in characters, text, page and key.
 
     A placeholder, as in `eval/<set>/score`, stands for anything without a slash.
     """
-    file = resources.files("rlcore_view") / "metrics.json"
     known = []
-    for key, text, page in json.loads(file.read_text("utf-8")):
+    for key, text, page in reference():
         parts = re.split(r"<[^>]+>", key)
         pattern = re.compile("[^/]+".join(map(re.escape, parts)))
-        known.append((pattern, sum(map(len, parts)), text, page))
+        known.append((pattern, sum(map(len, parts)), text, page, key))
     return known

@@ -21,7 +21,7 @@ def held(answers: Answers) -> dict[str, Json]:
     for number in range(len(answers.runs)):
         for path in _paths(answers, f"run/{number}"):
             found[path] = answers.of(path)
-    return found | {"metrics": answers.of("metrics")}
+    return found | {path: answers.of(path) for path in ("metrics", "reference")}
 
 
 def _paths(answers: Answers, run: str) -> Iterator[str]:

@@ -4,12 +4,16 @@
 const TABS = {
   curves: ["Curves", curves], samples: ["Samples", samples], timeline: ["Timeline", timeline],
   evaluations: ["Evaluations", evaluations], dropped: ["Dropped", dropped], settings: ["Settings", settings], logs: ["Logs", logs],
+  metrics: ["Metrics", metrics],
 };
 const FOLLOWED = new Set(["curves", "timeline", "dropped"]); // the others would lose the reader's place
 const LOOK_MS = 2000;
 const FRESH_S = 60;
 
-function showTab(name) {
+// "metrics/eval/<set>/score" is that key on the tab Metrics.
+function showTab(address) {
+  const [name, ...rest] = address.split("/");
+  metrics.key = rest.map(decodeURIComponent).join("/");
   state.tab = name in TABS ? name : "curves";
   for (const button of document.querySelectorAll("#tabs button")) {
     button.setAttribute("aria-selected", button.dataset.tab === state.tab);

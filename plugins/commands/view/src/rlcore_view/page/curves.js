@@ -90,7 +90,7 @@ function grid(names) {
     later(plot, () => drawCurve(plot, name));
     const said = (curves.texts[name] || []).map(([meaning]) => meaning).join(" · ");
     return el("section", { class: "card metric" },
-      el("h3", {}, el("span", { class: "mono", title: name }, name),
+      el("h3", {}, metricName(name, curves.texts),
         el("button", { class: "quiet", title: "Larger", "aria-label": `${name} larger`, onclick: () => enlarge(name) }, "⤢")),
       el("p", { title: said }, said || "\u00a0"), plot);
   }));
@@ -99,10 +99,9 @@ function grid(names) {
 function enlarge(name) {
   const plot = el("div", { class: "plot" });
   const box = document.getElementById("large");
-  const texts = (curves.texts[name] || []).map(([said, page]) =>
-    el("div", { class: "muted" }, said + " ", el("span", { class: "mono" }, `docs/${page}`)));
+  const texts = (curves.texts[name] || []).map(([said]) => el("div", { class: "muted" }, said));
   const close = el("button", { onclick: () => box.close() }, "Close");
-  put(box, el("header", {}, el("h2", { class: "mono" }, name), close), ...texts, plot);
+  put(box, el("header", {}, el("h2", {}, metricName(name, curves.texts)), close), ...texts, plot);
   box.showModal();
   drawCurve(plot, name, true);
 }

@@ -1,10 +1,11 @@
-// The tabs Evaluations, Dropped, Settings and Logs.
+// The tabs Evaluations, Dropped, Settings, Logs and Metrics.
 "use strict";
 
 const evaluations = { set: null, step: null, filter: "" };
 const dropped = { run: null };
 const settings = { all: true, filter: "" };
 const logs = { run: null, file: null };
+const metrics = { key: "" };
 const ANSWERS = 4; // of a run to one prompt that are shown
 
 // --- evaluations ----------------------------------------------------------------------------------------
@@ -36,8 +37,7 @@ function scoreTable(names) {
     const [steps, values] = run.series[name];
     const best = values.reduce((at, value, i) => (value !== null && value > (values[at] ?? -Infinity) ? i : at), 0);
     const cell = (i) => el("td", { class: "number" }, number(values[i]), el("span", { class: "muted" }, ` at ${steps[i]}`));
-    const title = (curves.texts[name] || []).map(([said]) => said).join(" · ");
-    return el("tr", {}, el("td", { class: "mono", title }, name), el("td", {}, dot(run.place), run.name),
+    return el("tr", {}, el("td", {}, metricName(name, curves.texts)), el("td", {}, dot(run.place), run.name),
       cell(0), cell(best), cell(values.length - 1));
   }));
   return el("table", {}, el("thead", {}, el("tr", {}, ["metric", "run", "first", "greatest", "last"].map((title, i) =>
@@ -119,7 +119,7 @@ function lostTable(names, found, texts) {
   const rows = names.map((name) => {
     const { total, steps, first, last } = found[name];
     const says = (texts[name] || []).map(([said]) => said).join(" · ");
-    return el("tr", {}, el("td", { class: "mono" }, name), el("td", {}, says),
+    return el("tr", {}, el("td", {}, metricName(name, texts)), el("td", {}, says),
       [total, steps, first, last].map((value) => el("td", { class: "number" }, number(value))));
   });
   const titles = ["what", "meaning", "in all", "steps with it", "first", "last"];
@@ -168,4 +168,20 @@ logs.show = async (main) => {
     choice("File", names.map((name) => [name, name]), logs.file, (value) => { logs.file = value; refresh(); }),
     found && found.is_cut ? el("span", { class: "muted" }, "its end") : null), box);
   box.scrollTop = box.scrollHeight;
+};
+
+// --- metrics --------------------------------------------------------------------------------------------
+
+// What the documentation says of each key. The address may name one: it is marked and scrolled to.
+metrics.show = async (main) => {
+  const rows = (await load("reference")) || [];
+  const body = el("tbody", {}, rows.map(([key, said, page], i) =>
+    el("tr", { id: rows.findIndex(([other]) => other === key) === i ? key : null, class: key === metrics.key ? "chosen" : null },
+      el("td", {}, el("a", { class: "mono", href: metricAddress(key) }, key)),
+      el("td", {}, said), el("td", { class: "mono muted" }, `docs/${page}`))));
+  const titles = ["key of metrics.jsonl", "meaning", "page"];
+  put(main, el("div", { class: "card scroll" }, el("table", {},
+    el("thead", {}, el("tr", {}, titles.map((title) => el("th", {}, title)))), body)));
+  const chosen = metrics.key && document.getElementById(metrics.key);
+  if (chosen) chosen.scrollIntoView({ block: "center" });
 };
