@@ -252,6 +252,7 @@ def gae(
     """
     r_BT = _rows(reward_R, mask_R, segments_R, samples)
     v_BT = _rows(value_R, mask_R, segments_R, samples)
+    # The value of the next token; without any live token there is no column to add a 0 behind.
     next_BT = torch.cat([v_BT[:, 1:], v_BT.new_zeros(samples, min(1, v_BT.shape[1]))], 1)
     advantage_R = _flat(_discount(r_BT + gamma * next_BT - v_BT, gamma * lam), mask_R, segments_R)
     return advantage_R, where_live(advantage_R + value_R, mask_R)
@@ -276,6 +277,7 @@ def token_weights(
         return live_R / (constant * max(1, len(samples_N)))
     if normalizer == "per_token":
         return live_R / live_R.sum().clamp(min=1)
+    # Samples that were split from one rollout have one denominator together.
     rollout_R = index_B[segments_R]
     live_N = segment_sum(live_R, rollout_R, len(samples_N))
     return live_R / live_N.clamp(min=1)[rollout_R] / (live_N > 0).sum().clamp(min=1)

@@ -117,7 +117,11 @@ class Packed(Sequence[N]):
         if isinstance(other, Packed):
             return bool(self._array == other._array)
         if isinstance(other, tuple | list):
-            return len(self) == len(other) and all(map(_is_same, self._array, other))
+            # A NaN equals `math.nan`, which stands for it in tuples.
+            return len(self) == len(other) and all(
+                mine == value or (mine != mine and value is math.nan)
+                for mine, value in zip(self._array, other, strict=True)
+            )
         return NotImplemented
 
     def __lt__(self, other: Any) -> bool:
@@ -203,7 +207,3 @@ def _array_of(code: str, values: Iterable[N]) -> array[N]:
     elif isinstance(values, bytes | bytearray | str):  # which `array` would take for raw memory
         raise TypeError(f"found {type(values).__name__}, expected numbers")
     return array(code, values)
-
-
-def _is_same(mine: float, other: object) -> bool:
-    return mine == other or (mine != mine and other is math.nan)

@@ -206,10 +206,7 @@ def _score(answer: Any) -> Score:
     if isinstance(answer, Score):
         return answer
     if isinstance(answer, Mapping):
-        parts = {name: value for name, value in answer.items() if name != "score" and _is_number(value)}
+        numbers = {name: value for name, value in answer.items() if isinstance(value, int | float)}
+        parts = {name: value for name, value in numbers.items() if name != "score"}
         return Score(value=answer["score"], parts=parts)
     return Score(value=0.0 if answer is None else answer)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float)

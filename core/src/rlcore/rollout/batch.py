@@ -55,64 +55,49 @@ def to_batch(
     int64 is 1 for the first response to a prompt and 0 for the second, and each group is a `unit`.
     """
     samples = [sample for group in groups for sample in group.samples]
-    if samples and not samples[0].spans:
-        return _given(groups, samples, minibatches, metadata)
+    is_sampled = not samples or bool(samples[0].spans)
     prompts = np.array([len(sample.prompt_ids) for sample in samples], dtype=np.int64)
     responses = np.array([len(sample.response_ids) for sample in samples], dtype=np.int64)
-    live = int(responses.sum())
-    mask = flat(PackedFlags, (sample.loss_mask for sample in samples), live, np.float32)
-    reward = np.array([_reward(sample) for sample in samples], dtype=np.float32)
-    group = np.repeat(np.arange(len(groups)), [len(group.samples) for group in groups])
+    count = int(responses.sum())
+    mask = flat(PackedFlags, (sample.loss_mask for sample in samples), count, np.float32)
+    group = torch.from_numpy(np.repeat(np.arange(len(groups)), [len(group.samples) for group in groups]))
     rollout = _dense(sample.rollout_id for sample in samples)
-    extra_tokens, extra_samples = extra_columns(samples, responses, metadata)
-    return TrainBatch(
-        tokens=_tokens(samples, int(prompts.sum()) + live),
-        prompt_lengths=torch.from_numpy(prompts),
-        response_lengths=torch.from_numpy(responses),
-        per_token={
-            "loss_mask": torch.from_numpy(mask),
-            "rollout_log_probs": torch.from_numpy(
-                flat(PackedFloats, (sample.log_probs for sample in samples), live, np.float32)
-            ),
+    per_token = {"loss_mask": torch.from_numpy(mask)}
+    per_sample = {
+        "position": torch.arange(len(samples)),
+        "group": group,
+        "rollout": rollout,
+        # The two responses of a pair are rollouts of their own, and must be trained on together.
+        "minibatch": assign_minibatches(rollout if is_sampled else group, minibatches),
+        **metadata_columns(samples, metadata),
+    }
+    if is_sampled:
+        reward = np.array([_reward(sample) for sample in samples], dtype=np.float32)
+        log_probs = flat(PackedFloats, (sample.log_probs for sample in samples), count, np.float32)
+        extra_tokens, extra_samples = extra_columns(samples, responses, metadata)
+        per_token |= {
+            "rollout_log_probs": torch.from_numpy(log_probs),
             "rewards": torch.from_numpy(_token_rewards(samples, responses, mask, reward)),
             "fresh": torch.from_numpy(_fresh(samples, version, kept_caches)),
             **extra_tokens,
-        },
-        per_sample={
-            "position": torch.arange(len(samples)),
-            "group": torch.from_numpy(group),
-            "rollout": rollout,
-            "minibatch": assign_minibatches(rollout, minibatches),
+        }
+        per_sample |= {
             "reward": torch.from_numpy(reward),
             "version": torch.tensor([_version(sample) for sample in samples], dtype=torch.int64),
-            **metadata_columns(samples, metadata),
             **extra_samples,
-        },
-        per_input={} if routing is None else {ROUTED_EXPERTS: routed_experts(samples, *routing)},
-    )
-
-
-def _given(
-    groups: Sequence[Group], samples: Sequence[Sample], minibatches: int, metadata: Sequence[str]
-) -> TrainBatch:
-    prompts = np.array([len(sample.prompt_ids) for sample in samples], dtype=np.int64)
-    responses = np.array([len(sample.response_ids) for sample in samples], dtype=np.int64)
-    group = np.repeat(np.arange(len(groups)), [len(group.samples) for group in groups])
-    mask = flat(PackedFlags, (sample.loss_mask for sample in samples), int(responses.sum()), np.float32)
+        }
+    else:
+        per_sample |= {
+            "chosen": torch.tensor([int(sample.index == 0) for sample in samples]),
+            "unit": group,
+        }
     return TrainBatch(
-        tokens=_tokens(samples, int(prompts.sum() + responses.sum())),
+        tokens=_tokens(samples, int(prompts.sum()) + count),
         prompt_lengths=torch.from_numpy(prompts),
         response_lengths=torch.from_numpy(responses),
-        per_token={"loss_mask": torch.from_numpy(mask)},
-        per_sample={
-            "position": torch.arange(len(samples)),
-            "group": torch.from_numpy(group),
-            "rollout": _dense(sample.rollout_id for sample in samples),
-            "minibatch": assign_minibatches(torch.from_numpy(group), minibatches),
-            "chosen": torch.tensor([int(sample.index == 0) for sample in samples]),
-            "unit": torch.from_numpy(group),
-            **metadata_columns(samples, metadata),
-        },
+        per_token=per_token,
+        per_sample=per_sample,
+        per_input={ROUTED_EXPERTS: routed_experts(samples, *routing)} if routing and is_sampled else {},
     )
 
 
@@ -129,7 +114,8 @@ def split(batch: TrainBatch, ranks: int) -> list[TrainBatch]:
     minibatch = [int(batch.per_sample["minibatch"][unit[0]]) for unit in units]
     rows: list[list[int]] = [[] for _ in range(ranks)]
     for number in sorted(set(minibatch)):
-        members = [place for place, found in enumerate(minibatch) if found == number]
+        # Each mini-batch by itself, so that all ranks take each optimizer step for about as long.
+        members = [place for place, own in enumerate(minibatch) if own == number]
         for rank, share in enumerate(even_shares([loads[place] for place in members], ranks)):
             rows[rank] += [row for place in share for row in units[members[place]]]
     return [batch.select(sorted(share)) for share in rows]
@@ -178,6 +164,7 @@ def _version(sample: Sample) -> int:
 def _fresh(samples: Sequence[Sample], version: int, kept_caches: bool) -> NDArray[np.float32]:
     runs: list[tuple[bool, int]] = []
     for sample in samples:
+        # Keys and values of older weights reach into all later tokens.
         if kept_caches and len(sample.versions) > 1:
             runs.append((False, len(sample.response_ids)))
         else:

@@ -21,7 +21,7 @@ def routed_experts(samples: Sequence[Sample], layers: int, top_k: int) -> Tensor
     no harm: no trained token follows it. PluginError where a sample has experts for too few tokens,
     EngineError where they do not fit `layers` and `top_k`.
     """
-    lengths = [len(one.prompt_ids) + len(one.response_ids) for one in samples]
+    lengths = [len(sample.prompt_ids) + len(sample.response_ids) for sample in samples]
     column = np.empty((sum(lengths), layers, top_k), dtype=np.int16)
     column[:] = np.arange(top_k, dtype=np.int16)
     start = 0

@@ -75,8 +75,8 @@ def build_generator(part: Part) -> Generator:
     except RlcoreError:
         raise
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
-        raise PluginError(f"The generator {part.name!r} cannot be built: {said}.") from error
+        why = f"{type(error).__name__}: {error}"
+        raise PluginError(f"The generator {part.name!r} cannot be built: {why}.") from error
     return generator
 
 
@@ -96,6 +96,8 @@ def blamed(name: str) -> Iterator[None]:
         raise
     except (Exception, asyncio.CancelledError) as error:
         task = asyncio.current_task()
+        # `cancelling` counts the requests to cancel this task; 0: something inside was cancelled, such as a
+        # task of the generator's own.
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
         raise PluginError(f"The generator {name} failed: {type(error).__name__}: {error}.") from error
@@ -103,10 +105,10 @@ def blamed(name: str) -> Iterator[None]:
 
 def check_samples(name: str, made: Iterable[object]) -> None:
     """PluginError where the generator `name` made something else than samples."""
-    for one in made:
-        if not isinstance(one, Sample):
+    for item in made:
+        if not isinstance(item, Sample):
             raise PluginError(
-                f"The generator {name} returned a {type(one).__name__}, expected a Sample or a list of them."
+                f"The generator {name} returned a {type(item).__name__}, expected a Sample or a list of them."
             )
 
 

@@ -44,13 +44,13 @@ class RewardProcess:
         return pickle.loads(await self._read(length))
 
     async def _read(self, size: int) -> bytes:
-        loop, found = asyncio.get_running_loop(), bytearray()
-        while len(found) < size:
-            piece = await loop.sock_recv(self._connection, min(size - len(found), MAX_READ))
+        loop, received = asyncio.get_running_loop(), bytearray()
+        while len(received) < size:
+            piece = await loop.sock_recv(self._connection, min(size - len(received), MAX_READ))
             if not piece:
                 raise EOFError("the process closed the connection")
-            found += piece
-        return bytes(found)
+            received += piece
+        return bytes(received)
 
     @property
     def is_forked(self) -> bool:

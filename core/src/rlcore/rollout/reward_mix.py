@@ -41,29 +41,24 @@ class RewardMix:
             names = choice(samples[0].prompt, list(self._rewards))
         except DataError as error:
             return [failure_of(error)] * len(samples)
-        said = {
-            name: checked_scores(self._rewards[name], samples, self._parts[name].config.value_range)
-            for name in names
-        }
-        counted = {name: self._counted(name, outcomes) for name, outcomes in said.items()}
+        own: dict[str, list[ScoreOrFailure]] = {}
+        counted: dict[str, list[ScoreOrFailure]] = {}
+        for name in names:
+            part = self._parts[name]
+            own[name] = checked_scores(self._rewards[name], samples, part.config.value_range)
+            shares = ranked(own[name]) if part.ranked else own[name]
+            counted[name] = [_scaled(outcome, part.weight) for outcome in shares]
         if len(self._rewards) == 1:
             [(name, outcomes)] = counted.items()
-            return outcomes if not self._parts[name].ranked else list(map(_with_value, outcomes, said[name]))
+            return outcomes if not self._parts[name].ranked else list(map(_with_value, outcomes, own[name]))
         return [
             self._sum(
                 sample,
-                {name: outcomes[place] for name, outcomes in said.items()},
+                {name: outcomes[place] for name, outcomes in own.items()},
                 {name: outcomes[place] for name, outcomes in counted.items()},
             )
             for place, sample in enumerate(samples)
         ]
-
-    def _counted(self, name: str, outcomes: Sequence[ScoreOrFailure]) -> list[ScoreOrFailure]:
-        """The share of one reward in the sum."""
-        part = self._parts[name]
-        if part.ranked:
-            outcomes = ranked(outcomes)
-        return [_scaled(outcome, part.weight) for outcome in outcomes]
 
     @staticmethod
     def _sum(
@@ -80,6 +75,7 @@ class RewardMix:
             adds = counted[name]
             assert isinstance(adds, Score), "a score adds a score"
             scores[name] = adds
+        # `fsum` rounds once, so the order of `--reward` flags does not show in the last bit.
         value = math.fsum(score.value for score in scores.values())
         return Score(value=value, per_token=_per_token(sample, list(scores.values())), parts=parts)
 
@@ -88,8 +84,8 @@ def _built(part: RewardPart, tokenizer: Tokenizer | None) -> Any:
     try:
         return build_reward(part, tokenizer)
     except Exception as error:
-        said = ended(f"Reward {part.name!r} cannot be built: {failure_of(error).reason}")
-        raise PluginError(said) from error
+        sentence = ended(f"Reward {part.name!r} cannot be built: {failure_of(error).reason}")
+        raise PluginError(sentence) from error
 
 
 def ranked(outcomes: Sequence[ScoreOrFailure]) -> list[ScoreOrFailure]:
@@ -112,10 +108,10 @@ def ranked(outcomes: Sequence[ScoreOrFailure]) -> list[ScoreOrFailure]:
     ]
 
 
-def _with_value(counted: ScoreOrFailure, said: ScoreOrFailure) -> ScoreOrFailure:
-    if isinstance(counted, Failure) or isinstance(said, Failure):
+def _with_value(counted: ScoreOrFailure, own: ScoreOrFailure) -> ScoreOrFailure:
+    if isinstance(counted, Failure) or isinstance(own, Failure):
         return counted
-    return replace(counted, parts={**counted.parts, "value": said.value})
+    return replace(counted, parts={**counted.parts, "value": own.value})
 
 
 def _scaled(outcome: ScoreOrFailure, weight: float) -> Any:

@@ -85,7 +85,10 @@ class RewardPool:
         FAILED (an exception, a dead worker, no or no finite number) and TIMED_OUT carry the reason in
         `metadata["reward_error"]` and no score. Groups beyond what the workers take wait their turn.
         """
-        asked = _Asked([_without_routing(one) for one in samples])
+        # Routed experts are megabytes that no reward can use.
+        asked = _Asked(
+            [sample.but(routed_experts="") if sample.routed_experts else sample for sample in samples]
+        )
         self._waiting.append(asked)
         self._serve_soon()
         outcomes = await asked.outcomes
@@ -119,6 +122,7 @@ class RewardPool:
             await worker.judge(taken)
         finally:
             self._idle.put_nowait(worker)
+        # Those that came after a group over which the process has ended: they keep their place.
         self._waiting.extendleft(reversed(taken))
         for _ in taken:
             self._serve_soon()
@@ -147,11 +151,6 @@ class RewardPool:
         _log.warning("Reward %s gave no score for %s: %s", self._name, where, failure.reason)
         if failure.trace:
             _log.info("%s", failure.trace)
-
-
-def _without_routing(sample: Sample) -> Sample:
-    """The sample as a reward gets it: without the bytes of routed experts, which it can't use."""
-    return sample.but(routed_experts="") if sample.routed_experts else sample
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,14 +230,14 @@ class _Worker:
         child = await asyncio.to_thread(self._fork_server.fork)
         with self._lock:
             self._child = child
-            if self._killed:
+            if self._killed:  # while it was forked: `kill` has not seen this process
                 child.kill()
                 raise RunError("The reward pool has been stopped.")
         try:
             async with asyncio.timeout(START_LIMIT_S):
                 failure: Failure | None = await child.receive()
         except (OSError, EOFError) as error:
-            if not child.is_forked:
+            if not child.is_forked:  # the fork server itself hangs, in an import for example
                 await asyncio.to_thread(self._fork_server.renew)
             ended = await self._end(EXIT_GRACE_S)
             raise RunError(f"A worker of reward {self._name} did not start ({ended}).") from error
@@ -281,10 +280,11 @@ class _Worker:
         """Sends `groups`, and answers each as its scores come."""
         child = self._child
         assert child is not None
+        # Beside the reading: both pipes may be full, and then each side would wait for the other.
         sending = asyncio.create_task(child.send(b"".join(_messages(groups))))
         try:
             while groups:
-                async with asyncio.timeout(self._timeout):
+                async with asyncio.timeout(self._timeout):  # of each group, not of all of them
                     outcomes: list[ScoreOrFailure] = await child.receive()
                 groups.popleft().answer(outcomes)
         finally:
@@ -306,14 +306,14 @@ class _Worker:
 
 def _messages(groups: deque[_Asked]) -> list[bytes]:
     """What is sent for each of `groups`; one that cannot be sent fails, and is taken away."""
-    found: list[bytes] = []
+    messages: list[bytes] = []
     for asked in tuple(groups):
         try:
-            found.append(message(asked.samples))
+            messages.append(message(asked.samples))
         except Exception as error:  # pickle raises what it likes
             asked.fail(error)
             groups.remove(asked)
-    return found
+    return messages
 
 
 def _ended(process: RewardProcess, grace_s: float) -> int | None:

@@ -45,14 +45,11 @@ def failure_of(error: Exception) -> Failure:
     """The failure for an error: the name of its type, and the last line outside of core."""
     name = type(error).__name__
     reason = f"{name}: {error}" if str(error) else name
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_core(frame.filename)]
-    if frames:
-        reason += f" ({frames[-1].filename}, line {frames[-1].lineno})"
+    core = Path(__file__).parents[1]
+    frames = traceback.extract_tb(error.__traceback__)
+    if outside := [frame for frame in frames if not Path(frame.filename).is_relative_to(core)]:
+        reason += f" ({outside[-1].filename}, line {outside[-1].lineno})"
     return Failure(kind=name, reason=reason, trace="".join(traceback.format_exception(error)))
-
-
-def _is_core(file: str) -> bool:
-    return Path(file).is_relative_to(Path(__file__).parents[1])
 
 
 def _checked(score: object, sample: Sample, low: float, high: float) -> ScoreOrFailure:
@@ -92,10 +89,10 @@ def _credited(tokens: Sequence[object], mask: Sequence[int]) -> tuple[float, ...
 
 
 def _within(number: object, name: str, low: float, high: float) -> float:
-    found = _finite(number, name)
-    if not low <= found <= high:
-        raise ValueError(f"the {name} of a score is {found:g}, which is not from {low:g} to {high:g}")
-    return found
+    value = _finite(number, name)
+    if not low <= value <= high:
+        raise ValueError(f"the {name} of a score is {value:g}, which is not from {low:g} to {high:g}")
+    return value
 
 
 def _finite(number: object, name: str) -> float:

@@ -74,7 +74,9 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     if not resolved.run.serving.engine_url:
         resolved.engine.build().check_model(hf_config)
     if resolved.trainer.config.needs_bridge and lazy is None:
-        _check_bridge(resolved, path)
+        refuse = getattr(resolved.model.bridge.load(), "refuse", None)
+        if refuse is not None:  # whether the bridge can work with this model of its family
+            refuse(str(path))
     encoder = _checked_encoder(resolved, path, hf_config)
     run = resolved.run
     prompts = asked(resolved.source, lambda source: train_prompts(source, resolved))
@@ -216,13 +218,6 @@ def _generators(chosen: Inference) -> Generators:
     return Generators(
         [chosen.generator, *(evaluation.generator for evaluation in chosen.evals if evaluation.generator)]
     )
-
-
-def _check_bridge(chosen: Resolved, path: Path) -> None:
-    """Ask the bridge whether it can work with this model of its family."""
-    refuse = getattr(chosen.model.bridge.load(), "refuse", None)
-    if refuse is not None:
-        refuse(str(path))
 
 
 def _checked_encoder(chosen: Inference, path: Path, hf_config: Mapping[str, Any]) -> PromptTokenizer:

@@ -88,10 +88,10 @@ class RolloutWorker:
         with self._arrived:
             self._messages.append(Message(what, number, content))
             is_first = len(self._messages) == 1
-        if is_first:
-            self._loop.call_soon_threadsafe(self._wake)
+        if is_first:  # by way of the loop, so that all messages of this turn are there when `take` wakes
+            self._loop.call_soon_threadsafe(self._notify)
 
-    def _wake(self) -> None:
+    def _notify(self) -> None:
         with self._arrived:
             self._arrived.notify()
 

@@ -103,7 +103,7 @@ def _numbers(value: Any) -> Json:
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Iterable):
-        return [_numbers(one) for one in value]
+        return [_numbers(item) for item in value]
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 

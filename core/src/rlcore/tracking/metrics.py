@@ -36,7 +36,7 @@ class MetricsFile:
         """Append one step. A number that is not finite becomes null: JSON has none."""
         data = _line(row).encode()
         try:
-            while data:
+            while data:  # a full disk may take a part, and refuse the rest with the reason
                 data = data[os.write(self._descriptor, data) :]
         except OSError as error:
             raise CheckpointError(disk_sentence(self._path, error)) from error

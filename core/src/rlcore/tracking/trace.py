@@ -53,6 +53,7 @@ class Trace:
         names = (RUN, REWARDS, *map(engine_track, range(engines)))
         self._tracks = {name: _Track(number) for number, name in enumerate(names, 1)}
         self._events: list[str] = []
+        # Read once: the wall clock may be set back in the middle of a run, the other one may not.
         self._begin_ns = time.time_ns() - time.perf_counter_ns()
 
     @contextmanager
@@ -79,6 +80,7 @@ class Trace:
         if not events:
             return
         try:
+            # Two files of half the limit: the older one goes as a whole.
             if self._path.exists() and self._path.stat().st_size > self._limit / 2:
                 self._path.replace(self._path.with_name(PREVIOUS))
             is_new = not self._path.exists()
