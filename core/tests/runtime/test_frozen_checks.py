@@ -91,8 +91,8 @@ def test_a_judge_without_a_chat_template(policy: Path, changed: Callable[..., Pa
 def test_a_teacher_with_a_short_context(policy: Path, changed: Callable[..., Path]) -> None:
     path = changed("config.json", max_position_embeddings=16)
     assert refusal(taught(path), policy) == (
-        f"--frozen t={path}: its context is 16 tokens, expected at least 40, the longest sample that it "
-        "scores (--max-prompt-tokens plus --max-response-tokens)."
+        f"--frozen t={path}: its context is 16 tokens, expected at least 40, the longest sample "
+        "it scores (--max-prompt-tokens plus --max-response-tokens)."
     )
 
 
