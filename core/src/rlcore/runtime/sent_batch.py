@@ -18,7 +18,7 @@ def to_arrays(batch: TrainBatch) -> dict[str, Any]:
 
 
 def from_arrays(fields: Mapping[str, Any]) -> TrainBatch:
-    """The batch that they came from. Its tensors are copies: arrays that a cluster hands out are read-only."""
+    """The batch that they came from. Its tensors are copies: those arrays may be read-only."""
     return TrainBatch(**{name: _each(value, _tensor) for name, value in fields.items()})
 
 
