@@ -91,6 +91,35 @@ def test_the_commands_of_a_page_run(page: str, reader: Reader, capsys: pytest.Ca
         reader.type(line)
 
 
+TRAINED = {
+    "docs/algorithms/sft.md": 4,
+    "docs/debugging.md": 5,
+    "docs/tutorials/first_generator.md": 1,
+    "docs/tutorials/first_reward.md": 3,
+    "docs/tutorials/first_run.md": 4,
+}
+"""Pages whose lines build on each other → how many of them train. Other pages have their parts' own tests."""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("page", TRAINED)
+def test_the_lines_of_a_page_train(
+    page: str,
+    reader: Reader,
+    tmp_path_factory: pytest.TempPathFactory,
+    model: Path,
+    finished: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a reader types them, each cut to a few small steps: what one line writes, the next one reads."""
+    folder = tmp_path_factory.mktemp("trains")
+    monkeypatch.chdir(folder)
+    trainee = Reader(folder, model, finished, trains=True)
+    for line in (line for block in SHELL if block.page == page for line in pages.lines(block)):
+        trainee.type(line)
+    assert trainee.trained == TRAINED[page]
+
+
 @pytest.mark.parametrize(("page", "line"), SPOKEN)
 def test_a_command_of_the_text_runs(
     page: str, line: str, reader: Reader, capsys: pytest.CaptureFixture[str]

@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from contextlib import chdir
 from glob import glob
 from importlib.metadata import metadata
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -79,6 +80,10 @@ ROW = {
 """A row with every key that the pages name."""
 SMALL = ("--prompts", "1", "--max-response-tokens", "4")
 """What makes an evaluation quick."""
+TINY = ("qwen3", "warm")
+"""Models that train here in seconds: a preset, and what a page makes of it."""
+CUT = ("--prompts-per-step", "4", "--eval-prompts", "2")
+"""What makes a training quick, beside its few steps."""
 CHECKPOINT = re.compile(r"(?<=checkpoints/)(N|\d+)")
 OF_READERS = {"build", "tensorboard"}
 """Packages of the pages that nothing here needs."""
@@ -87,11 +92,13 @@ OF_READERS = {"build", "tensorboard"}
 class Reader:
     """At a terminal in `folder`. `finished`: a run of two steps. `model`: a Hugging Face directory.
 
+    `trains`: tiny models train for a few steps, and `trained` counts them. Otherwise a training is a dry run.
     `type` raises `AssertionError` for a line that fails, or of which nothing says how it runs.
     """
 
-    def __init__(self, folder: Path, model: Path, finished: Path) -> None:
-        self._folder, self._model = folder, model
+    def __init__(self, folder: Path, model: Path, finished: Path, *, trains: bool = False) -> None:
+        self._folder, self._model, self._trains = folder, model, trains
+        self.trained = 0
         self._variables: dict[str, str] = {}
         self._packages: list[str] = []
         self._programs: dict[str, Callable[[list[str], str], object]] = {
@@ -164,7 +171,25 @@ class Reader:
         return CHECKPOINT.sub("2", arg)
 
     def _train(self, args: list[str]) -> None:
-        rlcore([*(args if "--resume" in args else self._prepared(args)), "--dry-run"])
+        args = args if "--resume" in args else self._prepared(args)
+        if self._trains and trains_here(args):
+            self._train_for_real(args)
+            self.trained += 1
+        else:
+            rlcore([*args, "--dry-run"])
+
+    def _train_for_real(self, args: list[str]) -> None:
+        run_dir = Path(args[args.index("--run-dir") + 1]) if "--run-dir" in args else None
+        if run_dir is not None and run_dir.is_symlink():  # the finished run, which this one replaces
+            run_dir.unlink()
+        steps = "5" if "--profile-steps" in args else "3" if "--resume" in args else "2"
+        args = [*args, *(() if "--resume" in args else CUT), "--steps", steps, "--cluster", "processes"]
+        if self._packages:  # which a new process finds
+            self._process([str(Path(sys.executable).with_name("rlcore")), *args])
+        else:
+            in_its_own_process(args)
+        if run_dir is not None:  # pages read the evaluation of a later step
+            (run_dir / "samples/eval-100.jsonl").symlink_to("eval-2.jsonl")
 
     def _eval(self, args: list[str]) -> None:
         """SGLang is not here: of its evaluation, the flags are read."""
@@ -184,7 +209,8 @@ class Reader:
             args += ["--engine", "sglang"]  # the default where there is a GPU
         for place, arg in enumerate(args):
             before = args[place - 1]
-            if before in OF_MODELS and arg not in PRESETS:
+            made = self._trains and arg in TINY and Path(arg).is_dir()
+            if before in OF_MODELS and arg not in PRESETS and not made:
                 drafts = "--megatron.mtp-num-layers" in args
                 args[place] = str(self._model / "drafts" if drafts else self._model)
             elif before == "--frozen":
@@ -240,6 +266,13 @@ class Reader:
 
 def rlcore(args: Sequence[str]) -> None:
     assert run(args) == 0, f"rlcore {shlex.join(args)}"
+
+
+def trains_here(args: Sequence[str]) -> bool:
+    """A training on the local engine whose model is tiny, or a run of the page that goes on."""
+    if {"--dry-run", "--help", "sglang"} & {*args}:
+        return False
+    return "--resume" in args or any(pair[0] == "--model" and pair[1] in TINY for pair in pairwise(args))
 
 
 def in_its_own_process(args: Sequence[str]) -> None:
