@@ -38,8 +38,11 @@ def tensors() -> dict[str, torch.Tensor]:
     }
 
 
-def test_a_payload_is_sglangs_pickle_and_nothing_else(tmp_path: Path) -> None:
-    named: set[tuple[str, str]] = set()
+def unflattened(content: bytes, named: set[tuple[str, str]]) -> dict[str, torch.Tensor]:
+    """The tensors of a payload, each viewed where it lies, as SGLang does.
+
+    `named`: gets what the pickle names.
+    """
 
     class Reader(pickle.Unpickler):
         def find_class(self, module_name: str, global_name: str, /) -> Any:
@@ -51,15 +54,22 @@ def test_a_payload_is_sglangs_pickle_and_nothing_else(tmp_path: Path) -> None:
                 else super().find_class(module_name, global_name)
             )
 
+    bucket = Reader(io.BytesIO(content)).load()
+    found = {}
+    for meta in bucket["metadata"]:
+        assert isinstance(meta, sglang_bucket.FlattenedTensorMetadata)
+        flat = bucket["flattened_tensor"][meta.start_idx : meta.end_idx]
+        found[meta.name] = flat.view(meta.dtype).reshape(meta.shape)
+    return found
+
+
+def test_a_payload_is_sglangs_pickle_and_nothing_else(tmp_path: Path) -> None:
+    named: set[tuple[str, str]] = set()
     publisher = TensorPublisher(root=tmp_path, dtype="fp32", bucket_bytes=64)
     found: dict[str, torch.Tensor] = {}
     sent = list(publisher.pieces(tensors().items(), sends=True, tells=True))
     for piece in sent:
-        bucket = Reader(io.BytesIO(piece.content)).load()
-        for meta in bucket["metadata"]:
-            assert isinstance(meta, sglang_bucket.FlattenedTensorMetadata)
-            flat = bucket["flattened_tensor"][meta.start_idx : meta.end_idx]
-            found[meta.name] = flat.view(meta.dtype).reshape(meta.shape)
+        found |= unflattened(piece.content, named)
     assert [piece.is_last for piece in sent] == [False, True]
     assert all(torch.equal(found[name], value) for name, value in tensors().items())
     assert named - {sglang_bucket.SGLANG_CLASS} <= {
@@ -69,3 +79,15 @@ def test_a_payload_is_sglangs_pickle_and_nothing_else(tmp_path: Path) -> None:
         ("torch", "float32"),
         ("collections", "OrderedDict"),
     }
+
+
+def test_a_router_bias_in_fp32_can_be_viewed_behind_an_odd_number_of_bf16(tmp_path: Path) -> None:
+    weights = {"a.weight": torch.ones(3), "gate.e_score_correction_bias": torch.rand(2)}
+    publisher = TensorPublisher(root=tmp_path, dtype="bf16", bucket_bytes=1000)
+    [piece] = publisher.pieces(weights.items(), sends=True, tells=True)
+    found = unflattened(piece.content, set())
+    assert {name: one.dtype for name, one in found.items()} == {
+        "a.weight": torch.bfloat16,
+        "gate.e_score_correction_bias": torch.float32,
+    }
+    assert all(torch.equal(found[name].float(), value) for name, value in weights.items())

@@ -57,6 +57,15 @@ def _pairs(tensors: Iterable[tuple[str, Tensor]]) -> Iterator[list[tuple[str, Te
     yield from waiting.values()  # models with one down-projection alone
 
 
+def aligned(tensors: Iterable[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
+    """Those of larger elements first, so that in `flatten_tensors` each starts at a multiple of its own.
+
+    SGLang views the bytes of a bucket where they lie; torch refuses an fp32 view at byte 30. Padding would
+    not do: for a broadcast, SGLang derives the places from dtypes and shapes.
+    """
+    return sorted(tensors, key=lambda named: -named[1].element_size())
+
+
 def bucket_of(tensors: Sequence[tuple[str, Tensor]]) -> Bucket:
     """Describe `tensors`, in their order."""
     return Bucket(

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from rlcore import EngineClient, FilePublisher, Piece, WeightsLocation, checksum, torch_dtype, wire_dtype
-from rlcore_toolkit.publishers.bucket import bucket_of, bucketed
+from rlcore_toolkit.publishers.bucket import aligned, bucket_of, bucketed
 
 BUCKET_BYTES = 256_000_000
 
@@ -47,10 +47,10 @@ class StreamPublisher(FilePublisher):
         run = next(runs, None)
         try:
             while run is not None:
-                ready = [
+                ready = aligned(
                     (name, tensor.detach().to(wire_dtype(name, dtype)).contiguous())
                     for name, tensor in (run if sends or tells else ())
-                ]
+                )
                 content = self._keep(ready) if sends else None
                 checksums = {name: checksum(one) for name, one in ready} if self.checks and tells else {}
                 bucket = bucket_of(ready)
