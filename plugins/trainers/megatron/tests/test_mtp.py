@@ -293,6 +293,17 @@ def test_a_loss_that_is_not_finite_changes_nothing(paths: Paths, tmp_path: Path)
     assert torch.equal(weights["lm_head.weight"], tensors["lm_head.weight"])
 
 
+def test_a_gradient_of_the_layer_that_is_not_finite_changes_nothing(paths: Paths) -> None:
+    """Losses and the policy's norm are finite, and only the last of two stages has the layer."""
+    overflows = {**MTP, "mtp_loss_scaling_factor": 1e39, **PP2}
+    weights = tensors_of(paths.mtp)
+    for [step], found, _ in run_ranks(_fit, 2, paths.mtp, overflows, 1):
+        assert not step.finite
+        assert math.isfinite(step.loss + step.grad_norm + step.extras["mtp_loss"])
+        for name in ("lm_head.weight", f"{OF_MTP}eh_proj.weight"):
+            assert torch.equal(found[name], weights[name]), name
+
+
 def test_a_model_or_a_bridge_without_the_layer_is_refused(paths: Paths) -> None:
     qwen = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
     make_qwen3(paths.plain.with_name("qwen"), num_nextn_predict_layers=1)

@@ -170,6 +170,16 @@ class MtpLoss:
             dist.all_reduce(share, group=parallel.context_group())
         return self._factor * loss, share
 
+    def has_finite_gradients(self) -> bool:
+        """Whether every gradient of the layer is finite, on all ranks. Collective over all of them."""
+        gradients = [vars(one)["main_grad"] for one in self._last.mtp.parameters()] if self.is_here else []
+        finite = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
+        if dist.get_world_size() == 1:
+            return finite
+        found = torch.tensor(int(finite), device=device())
+        dist.all_reduce(found, dist.ReduceOp.MIN)
+        return bool(found)
+
     def _predicted(self, ahead: PackAhead) -> Tensor:
         """[T', 1, H] on every tensor-parallel rank; the gradients that the ranks give it are summed."""
         with torch.no_grad():

@@ -169,8 +169,8 @@ class Role:
         """One optimizer step over this rank's minibatch.
 
         The gradient is the sum of d total / dθ over micro-batches and data-parallel ranks; `tokens_per_rank`
-        bounds the tokens of a micro-batch. `chosen`: as in `forward`, for `TokenOutputs.chosen`. With a loss
-        or gradient norm that is not finite nothing changes.
+        bounds the tokens of a micro-batch. `chosen`: as in `forward`, for `TokenOutputs.chosen`. With a loss,
+        gradient norm or gradient of the layer for multi-token prediction that is not finite nothing changes.
         """
 
         def score(logits: Logits, part: Pack) -> tuple[Tensor, dict[str, Tensor]]:
@@ -259,6 +259,8 @@ class Role:
         self.optimizer.prepare_grads()
         norm = float(self.optimizer.get_grad_norm())
         finite = all(math.isfinite(value) for value in (loss, norm, *extras.values()))
+        if self._mtp is not None:
+            finite = self._mtp.has_finite_gradients() and finite  # the norm leaves them out
         if finite:
             clip_gradients(self.optimizer, norm)
             apply_gradients(self.optimizer, lr)
