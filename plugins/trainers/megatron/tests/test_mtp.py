@@ -180,9 +180,10 @@ def test_layouts_agree_with_one_rank(paths: Paths, ranks: int, layout: dict[str,
 
 
 def _assert_close(found: Found, expected: Found) -> None:
-    for step, other in zip(found[0], expected[0], strict=True):
-        assert step.extras["mtp_loss"] == pytest.approx(other.extras["mtp_loss"], rel=1e-5)
-        assert step.loss == pytest.approx(other.loss, rel=1e-5)
+    # Adam makes differences of rounding larger, so each step may be as far again as the first.
+    for number, (step, other) in enumerate(zip(found[0], expected[0], strict=True), 1):
+        assert step.extras["mtp_loss"] == pytest.approx(other.extras["mtp_loss"], rel=1e-5 * number)
+        assert step.loss == pytest.approx(other.loss, rel=1e-5 * number)
         assert step.grad_norm == pytest.approx(other.grad_norm, rel=1e-4)
     for name, tensor in expected[1].items():
         assert _apart(found[1][name], tensor) < 1e-4, name
