@@ -39,12 +39,11 @@ def show_layouts(
     _summary(console, model, facts, run)
     fitting, others = [one for one in found if one.fits], [one for one in found if not one.fits]
     if fitting:
-        best = fitting[0]
-        console.print(
-            f"[bold]{len(fitting)} layouts fit[/] into {_usable(machines)}, the best {len(fitting[:count])} "
-            "of them:"
-        )
-        console.print(_layouts(fitting[:count]))
+        best, shown = fitting[0], fitting[:count]
+        fit = "1 layout fits" if len(fitting) == 1 else f"{len(fitting)} layouts fit"
+        cut = f", the best {len(shown)} of them" if len(shown) < len(fitting) else ""
+        console.print(f"[bold]{fit}[/] into {_usable(machines)}{cut}:")
+        console.print(_layouts(shown))
         console.print("The best, stage by stage:")
         console.print(_stages(facts, best))
         console.print(f"rlcore train … {flags(best)}", highlight=False, soft_wrap=True)
