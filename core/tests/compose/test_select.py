@@ -9,11 +9,13 @@ from rlcore.api.errors import ConfigError, PluginError
 from rlcore.api.records import Kind
 from rlcore.compose.evaluation_only import resolve_evaluation, select_evaluation
 from rlcore.compose.flags import flags
+from rlcore.compose.resolve import resolve
 from rlcore.compose.select import select
 from rlcore.compose.selection import Selection
 from rlcore.config import layers
 from rlcore.config.layers import Layer
 from rlcore.plugins.loader import Plugins, Switches, load
+from rlcore.plugins.registry import Registry
 from rlcore_files.config import FileConfig
 from rlcore_toolkit import machine
 
@@ -61,13 +63,7 @@ def test_a_default_is_never_left_out_silently(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, hook: str, name: str, given: dict[str, str]
 ) -> None:
     """Where two plugins offer its name: unless the user chooses another one."""
-    info = tmp_path / "rlcore_twice-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rlcore-twice\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[rlcore]\ntwice = twice_{name}\n")
-    (tmp_path / f"twice_{name}.py").write_text(CLASH.format(hook=hook, name=name))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    registry = load(Switches()).registry
+    registry = _with_twice(monkeypatch, tmp_path, hook, name)
     unchosen = select(registry, None, Layer(label="", values={}))
     assert unchosen.chosen("engine"), "its help shows the other defaults"
     with pytest.raises(PluginError, match=rf"'{name}' is offered by two plugins, .* and twice \("):
@@ -81,6 +77,26 @@ def test_a_default_is_never_left_out_silently(
     of_evaluation = (PluginError, "offered by two plugins") if given else (ConfigError, "^--model is missing")
     with pytest.raises(of_evaluation[0], match=of_evaluation[1]):  # which has no trackers
         resolve_evaluation(select_evaluation(registry, None, layer), [layer], ())
+
+
+def test_a_default_producer_is_never_left_out_silently(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    registry = _with_twice(monkeypatch, tmp_path, "rlcore_producers", "synchronous")
+    values = {"algo": "grpo", "model": "qwen3", "task": "copy"}
+    with pytest.raises(PluginError, match="'synchronous' is offered by two plugins"):
+        resolve(select(registry, None, Layer(label="", values=values)))
+
+
+def _with_twice(monkeypatch: pytest.MonkeyPatch, folder: Path, hook: str, name: str) -> Registry:
+    """What is installed, and a plugin `twice` that offers a part by the name of another's."""
+    info = folder / "rlcore_twice-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rlcore-twice\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[rlcore]\ntwice = twice_{name}\n")
+    (folder / f"twice_{name}.py").write_text(CLASH.format(hook=hook, name=name))
+    monkeypatch.syspath_prepend(str(folder))
+    return load(Switches()).registry
 
 
 def _rival(folder: Path) -> Path:

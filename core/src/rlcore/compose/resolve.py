@@ -6,7 +6,7 @@ Precedence: defaults < suggestions of parts < of the model < of the source < rec
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from rlcore.api.errors import ConfigError
+from rlcore.api.errors import ConfigError, PluginError
 from rlcore.api.part import Part, RewardPart
 from rlcore.api.part_config import DataConfig, ProducerConfig
 from rlcore.api.plugin_file import PluginFile
@@ -81,20 +81,23 @@ def _producer(selection: Selection, run: RunConfig) -> Entry:
         return issubclass(entry.config, ProducerConfig) and entry.config.suits(*kinds)
 
     suiting = [entry for entry in selection.registry.entries(kind) if suits(entry)]
+    offer = " or ".join(entry.record.name for entry in suiting)
     chosen = selection.entries.get(kind)
     if chosen is not None and not suits(chosen):
         what = "an asynchronous run" if run.asynchrony.is_asynchronous else "a synchronous run"
         raise ConfigError(
             f"--producer: found {chosen.record.name!r}, which does not make the rollouts of {what} on "
-            f"{selection.trains_on}; expected {' or '.join(entry.record.name for entry in suiting)}, or none."
+            f"{selection.trains_on}; expected {offer or 'one that a plugin offers'}, or none."
         )
     if chosen is None:
         defaults = [entry for entry in suiting if entry.component.default]
+        if not defaults and (clash := selection.registry.default_clash(kind)):
+            raise PluginError(clash)
         if len(defaults) != 1:
-            offer = " or ".join(entry.record.name for entry in suiting) or "one that a plugin offers"
             raise ConfigError(
                 f"--producer is missing: nothing chooses what makes the rollouts of a run on "
-                f"{selection.trains_on}, expected {offer}.{selection.registry.broken_note()}"
+                f"{selection.trains_on}, expected {offer or 'one that a plugin offers'}."
+                f"{selection.registry.broken_note()}"
             )
         (chosen,) = defaults
     return chosen

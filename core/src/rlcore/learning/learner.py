@@ -256,9 +256,10 @@ class Learner:
         # Every rank knows: loss and norm are those of all ranks together. One of them writes.
         if not dist.is_initialized() or dist.get_rank() == 0:
             save_batch(select(whole, samples_of(whole, number)), path)
+        more = "".join(f", {name} {value}" for name, value in result.extras.items())
         raise NotFiniteError(
             f"Step {step} was not taken: the {whose}loss is {result.loss} and the gradient norm "
-            f"{result.grad_norm}; the batch is in {path}."
+            f"{result.grad_norm}{more}; the batch is in {path}."
         )
 
     def _check_first_step(self, result: StepResult, gap: float) -> None:

@@ -107,7 +107,7 @@ class Engines:
         batches in every run. It takes as many turns as are needed to have all of a turn in flight.
         """
         width = self._concurrency // len(samplings) * len(self.clients)
-        turn = width if in_step and width > 0 else len(draws)
+        turn = width if in_step and width > 0 else max(len(draws), 1)
         made: list[T] = []
         for start in range(0, len(draws), turn):
             part = draws[start : start + turn]

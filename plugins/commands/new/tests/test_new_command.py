@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 
 from rlcore import Kind, __version__
+from rlcore.compose.resolve import resolve
+from rlcore.compose.select import select
+from rlcore.config.layers import Layer
+from rlcore.plugins.loader import load
 from rlcore_cli.main import run
-from rlcore_new.package import kinds, licenses, this_line, write_package
+from rlcore_new.package import DEMO, kinds, licenses, this_line, write_package
 
 ROOT = Path(__file__).resolve().parents[4]
 LONGEST = 24
@@ -29,6 +33,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_there_is_a_template_for_each_kind() -> None:
     assert kinds() == sorted([*Kind, "command"])
+
+
+def test_a_package_brings_what_the_demo_needs() -> None:
+    chosen = select(load().registry, None, Layer(label="", values={"algo": "grpo", "model": "qwen3"}))
+    assert {info.dist for info in resolve(chosen).plugins} <= {"rlcore", *(f"rlcore-{name}" for name in DEMO)}
 
 
 def made_of_every_kind(folder: Path, length: int) -> list[Path]:

@@ -242,7 +242,7 @@ def _connected(address: str | None, cpus: int, gpus: int, folder: Path | None) -
 
     import ray
 
-    _read_environment()
+    _read_environment(is_local=address is None)
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address is None:
         options |= {
@@ -264,7 +264,7 @@ def _connected(address: str | None, cpus: int, gpus: int, folder: Path | None) -
         ray.shutdown()
 
 
-def _read_environment() -> None:
+def _read_environment(*, is_local: bool) -> None:
     """Have Ray read what is set for it again: this process may have imported it before.
 
     It would start without a token, and reachable from other hosts. Nothing public does it; Ray's own tests do
@@ -276,7 +276,8 @@ def _read_environment() -> None:
     native: Any = _raylet  # compiled, and without types
     native.Config.initialize("")
     native.AuthenticationTokenLoader.instance().reset_cache()
-    ray_constants.ENABLE_RAY_CLUSTER = os.environ.get(_OTHER_HOSTS) != "0"
+    if is_local:
+        ray_constants.ENABLE_RAY_CLUSTER = False
 
 
 def _show_token(address: str) -> None:

@@ -98,7 +98,7 @@ class DataBuffer:
         return self._notes[group_id]
 
     def finish(self, groups: Iterable[Group]) -> None:
-        """BufferedDraws in flight are now finished groups, which wait to be trained on."""
+        """Draws in flight are now finished groups, which wait to be trained on."""
         for group in groups:
             self._land(group.group_id)
             self._waiting[group.group_id] = group

@@ -10,10 +10,18 @@ const FOLLOWED = new Set(["curves", "timeline", "dropped"]); // the others would
 const LOOK_MS = 2000;
 const FRESH_S = 60;
 
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // somebody typed a lone "%"
+  }
+}
+
 // "metrics/eval/<set>/score" is that key on the tab Metrics.
 function showTab(address) {
   const [name, ...rest] = address.split("/");
-  metrics.key = rest.map(decodeURIComponent).join("/");
+  metrics.key = decoded(rest.join("/"));
   state.tab = name in TABS ? name : "curves";
   for (const button of document.querySelectorAll("#tabs button")) {
     button.setAttribute("aria-selected", button.dataset.tab === state.tab);

@@ -259,8 +259,8 @@ class Role:
         self.optimizer.prepare_grads()
         norm = float(self.optimizer.get_grad_norm())
         finite = all(math.isfinite(value) for value in (loss, norm, *extras.values()))
-        if self._mtp is not None:
-            finite = self._mtp.has_finite_gradients() and finite  # the norm leaves them out
+        if self._mtp is not None and not self._mtp.has_finite_gradients():  # the norm leaves them out
+            finite, extras = False, {**extras, "mtp_grad_norm": math.nan}
         if finite:
             clip_gradients(self.optimizer, norm)
             apply_gradients(self.optimizer, lr)
