@@ -99,7 +99,7 @@ def _fit(
 ) -> Found:
     """Steps over one batch, divided over the ranks."""
     parallel.start(rank, world, "127.0.0.1", port, timeout=60.0, **split(check_fields(fields)).layout)
-    settings = OptimizerSettings(lr=lr, adam_eps=1e-4, clip_grad=clip)
+    settings = OptimizerSettings(lr=lr, adam_eps=1e-3, clip_grad=clip)
     role = Role(ModelSpec(path=str(path), bridge=BRIDGE, fields={**UNSHARDED, **fields}), settings)
     batch = random_batch(9)
     mine = batch.select(balance(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()])
@@ -180,10 +180,9 @@ def test_layouts_agree_with_one_rank(paths: Paths, ranks: int, layout: dict[str,
 
 
 def _assert_close(found: Found, expected: Found) -> None:
-    # Adam makes differences of rounding larger, so each step may be as far again as the first.
-    for number, (step, other) in enumerate(zip(found[0], expected[0], strict=True), 1):
-        assert step.extras["mtp_loss"] == pytest.approx(other.extras["mtp_loss"], rel=1e-5 * number)
-        assert step.loss == pytest.approx(other.loss, rel=1e-5 * number)
+    for step, other in zip(found[0], expected[0], strict=True):
+        assert step.extras["mtp_loss"] == pytest.approx(other.extras["mtp_loss"], rel=1e-5)
+        assert step.loss == pytest.approx(other.loss, rel=1e-5)
         assert step.grad_norm == pytest.approx(other.grad_norm, rel=1e-4)
     for name, tensor in expected[1].items():
         assert _apart(found[1][name], tensor) < 1e-4, name
