@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -151,6 +152,7 @@ def test_malformed_line_names_file_line_and_reason(tmp_path: Path, line: str, re
         read(path)
     assert str(caught.value).startswith(f"{path}, line 2")
     assert reason in str(caught.value)
+    assert str(path) not in {file.path for file in psutil.Process().open_files()}
 
 
 def test_not_utf8(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import PurePath
@@ -102,12 +103,13 @@ class FileSource:
                 raise DataError(f"{where}: expected an object with {key!r}, found {kind_of(row)}.")
             return parse(row, where, f"{prefix}-{number}")
 
-        rows = sliced(file.rows(), location)
         prompts: Sequence[Prompt]
-        if self._config.streaming:
-            prompts = LazyPrompts.of(file, read, rows)
-        else:
-            prompts = [read(one.row, file.where(one.number), one.number) for one in rows]
+        with closing(file.rows()) as every:
+            rows = sliced(every, location)
+            if self._config.streaming:
+                prompts = LazyPrompts.of(file, read, rows)
+            else:
+                prompts = [read(one.row, file.where(one.number), one.number) for one in rows]
         if not prompts:
             raise DataError(f"{location.path}: the file holds no prompts.")
         return prompts

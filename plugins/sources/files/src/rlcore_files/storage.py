@@ -8,7 +8,7 @@ import weakref
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -36,8 +36,11 @@ class RowFile(ABC):
         self.path = path
 
     @abstractmethod
-    def rows(self) -> Iterator[Located]:
-        """Every row. Raises `DataError` naming file, line and reason where one is malformed."""
+    def rows(self) -> Generator[Located, None, None]:
+        """Every row. Raises `DataError` naming file, line and reason where one is malformed.
+
+        Close it where not all are read.
+        """
 
     @abstractmethod
     def at(self, place: int, number: int) -> Json:
@@ -86,7 +89,7 @@ class JsonLines(RowFile):
         super().__init__(path)
         self._file: IO[bytes] | None = None
 
-    def rows(self) -> Iterator[Located]:
+    def rows(self) -> Generator[Located, None, None]:
         with open_file(self.path) as lines:
             place = 0
             for number, line in enumerate(self._guarded(lines), 1):
@@ -145,7 +148,7 @@ class Parquet(RowFile):
         self._starts: list[int] = []
         self._groups: OrderedDict[int, list[Json]] = OrderedDict()
 
-    def rows(self) -> Iterator[Located]:
+    def rows(self) -> Generator[Located, None, None]:
         import pyarrow as pa
 
         number = 0
