@@ -126,12 +126,16 @@ class FleetEngine:
 
 
 async def first(awaitables: Iterator[Awaitable[object]] | Sequence[Awaitable[object]]) -> None:
-    """Returns when one of them has; raises what it raises. The others are canceled."""
+    """Returns when one of them has; raises what it raises. The others are canceled.
+
+    Where several end at the same time, the error of the first in their order counts.
+    """
     tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()
     finally:
         for task in tasks:
             task.cancel()
