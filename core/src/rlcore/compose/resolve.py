@@ -81,13 +81,13 @@ def _producer(selection: Selection, run: RunConfig) -> Entry:
         return issubclass(entry.config, ProducerConfig) and entry.config.suits(*kinds)
 
     suiting = [entry for entry in selection.registry.entries(kind) if suits(entry)]
-    offer = " or ".join(entry.record.name for entry in suiting)
+    offer = " or ".join(entry.record.name for entry in suiting) or "one that a plugin offers"
     chosen = selection.entries.get(kind)
     if chosen is not None and not suits(chosen):
         what = "an asynchronous run" if run.asynchrony.is_asynchronous else "a synchronous run"
         raise ConfigError(
             f"--producer: found {chosen.record.name!r}, which does not make the rollouts of {what} on "
-            f"{selection.trains_on}; expected {offer or 'one that a plugin offers'}, or none."
+            f"{selection.trains_on}; expected {offer}, or none."
         )
     if chosen is None:
         defaults = [entry for entry in suiting if entry.component.default]
@@ -96,7 +96,7 @@ def _producer(selection: Selection, run: RunConfig) -> Entry:
         if len(defaults) != 1:
             raise ConfigError(
                 f"--producer is missing: nothing chooses what makes the rollouts of a run on "
-                f"{selection.trains_on}, expected {offer or 'one that a plugin offers'}."
+                f"{selection.trains_on}, expected {offer}."
                 f"{selection.registry.broken_note()}"
             )
         (chosen,) = defaults

@@ -244,14 +244,14 @@ def _slots(
         for index, (bundle, host, own) in enumerate(zip(bundles, cluster.hosts(group), devices, strict=True))
     ]
 
-    def place(slot: BundleSlot) -> tuple[bool, str, list[tuple[int, str]]]:
+    def order(slot: BundleSlot) -> tuple[bool, str, list[tuple[int, str]]]:
         # By length first, so that device 10 comes after device 9.
         return not slot.is_here, slot.host, [(len(device), device) for device in slot.devices]
 
     # The cluster puts a bundle on any host that has room, so bundles of one size are interchangeable: each
     # place in the list takes the next best of its size.
     by_gpus: dict[float, Iterator[BundleSlot]] = {
-        gpus: iter(sorted((slot for slot in slots if slot.gpus == gpus), key=place))
+        gpus: iter(sorted((slot for slot in slots if slot.gpus == gpus), key=order))
         for gpus in {slot.gpus for slot in slots}
     }
     sorted_slots = [next(by_gpus[slot.gpus]) for slot in slots]

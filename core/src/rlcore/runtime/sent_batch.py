@@ -23,7 +23,11 @@ def from_arrays(fields: Mapping[str, Any]) -> TrainBatch:
 
 
 def _each(value: Any, change: Callable[[Any], Any]) -> Any:
-    return {key: change(one) for key, one in value.items()} if isinstance(value, Mapping) else change(value)
+    return (
+        {name: change(column) for name, column in value.items()}
+        if isinstance(value, Mapping)
+        else change(value)
+    )
 
 
 def _array(tensor: Tensor) -> Any:

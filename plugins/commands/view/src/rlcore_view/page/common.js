@@ -56,12 +56,12 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 const shown = () => state.runs.map((run, place) => ({ ...run, place })).filter((run) => state.shown.has(run.place));
 
 // A metric's name, as a link to what the tab Metrics says of it. Without a description, the name alone.
-function metricName(name, texts, attributes = {}) {
+function metricName(name, texts) {
   const [described] = texts[name] || [];
-  if (!described) return el("span", { class: "mono", title: name, ...attributes }, name);
-  const title = (texts[name]).map(([said]) => said).join(" · ");
+  if (!described) return el("span", { class: "mono", title: name }, name);
+  const title = texts[name].map(([said]) => said).join(" · ");
   const leave = () => document.getElementById("large").close();
-  return el("a", { class: "mono", href: metricAddress(described[2]), title, onclick: leave, ...attributes }, name);
+  return el("a", { class: "mono", href: metricAddress(described[2]), title, onclick: leave }, name);
 }
 
 const metricAddress = (key) => "#metrics/" + key.split("/").map(encodeURIComponent).join("/");
