@@ -24,6 +24,7 @@ from common import Row, machine, parser, publish, say, table, verdict
 
 from rlcore.api.generation import Completion
 from rlcore.api.part import RewardPart
+from rlcore.api.producer import ProducerContext
 from rlcore.api.run_config import RunConfig
 from rlcore.api.types import Json, Prompt, Sampling, Span
 from rlcore.data.cursor import PromptCursor
@@ -31,7 +32,6 @@ from rlcore.data.cursors import cursor_of
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.rollout.rewards import RewardPool
 from rlcore_sampling.asynchronous import AsynchronousRollouts
-from rlcore_sampling.sampling_producer import SamplingProducer
 from rlcore_testing.token_engine import ByteTokenizer
 from rlcore_tools.config import ToolsConfig
 from rlcore_tools.generator import Tools
@@ -114,14 +114,15 @@ async def _run(args: argparse.Namespace) -> Row:
     engine = ScriptedEngine()
     part = RewardPart(name="chaos", factory="chaos_parts:ChaosReward")
     async with RewardPool([part], workers=args.reward_workers, timeout=run.rewards.reward_timeout) as rewards:
-        producer = SamplingProducer(
-            AsynchronousRollouts,
-            run=run,
-            cursor=cursor_of(prompts, run),
-            encoder=PromptTokenizer(ByteTokenizer(), run.sampling.max_prompt_tokens),
-            clients=[engine],
-            generator=Tools(ToolsConfig(function=("chaos_parts:weigh",))),
-            rewards=rewards,
+        producer = AsynchronousRollouts(
+            ProducerContext(
+                run=run,
+                cursor=cursor_of(prompts, run),
+                encoder=PromptTokenizer(ByteTokenizer(), run.sampling.max_prompt_tokens),
+                clients=[engine],
+                generator=Tools(ToolsConfig(function=("chaos_parts:weigh",))),
+                rewards=rewards,
+            )
         )
         found = await _consume(producer, engine, args.prompts)
     drawn = PromptCursor(prompts, run.seed).take(found.state["next_group"])
@@ -140,7 +141,7 @@ class Found:
     growth: float = 0.0
 
 
-async def _consume(producer: SamplingProducer, engine: ScriptedEngine, prompts: int) -> Found:
+async def _consume(producer: AsynchronousRollouts, engine: ScriptedEngine, prompts: int) -> Found:
     """Take batches until `prompts` were trained on or dropped."""
     begin, process, first, found = time.perf_counter(), psutil.Process(), 0, Found()
     async with aclosing(producer.run(0, prompts)) as rollouts:

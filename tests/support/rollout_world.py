@@ -10,6 +10,7 @@ from typing import Any
 from rlcore.api.config import Config, fields_of
 from rlcore.api.errors import EngineError
 from rlcore.api.generation import Completion
+from rlcore.api.producer import ProducerContext
 from rlcore.api.run_config import RunConfig
 from rlcore.api.types import Json, Prompt, RewardStatus, Sample, Sampling, Score, Span
 from rlcore.data.cursors import cursor_of
@@ -172,7 +173,7 @@ class World:
         }
         options = {name: value for name, value in self.options.items() if name != "prompts"}
         how = AsynchronousRollouts if self.run.asynchrony.is_asynchronous else SynchronousRollouts
-        return SamplingProducer(how, **{**given, **options})
+        return how(ProducerContext(**{**given, **options}))
 
     def publish(self, version: int) -> None:
         """What the trainer does after a step."""

@@ -347,7 +347,7 @@ from .engines.classifiers import (
 from .engines.client import (
     EngineClient as EngineClient,
     PauseMode as PauseMode,
-    ended as ended,
+    end_tasks as end_tasks,
     together as together,
 )
 from .engines.client_http import (

@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM
 from rlcore.api.config import Config
 from rlcore.api.errors import DataError, StaleWeightsError
 from rlcore.api.part import RewardPart
+from rlcore.api.producer import ProducerContext
 from rlcore.api.run_config import RunConfig
 from rlcore.api.types import Prompt, Sampling
 from rlcore.data.cursors import cursor_of
@@ -20,7 +21,6 @@ from rlcore.rollout.evaluate import Evaluation, Evaluator
 from rlcore.rollout.rewards import RewardPool
 from rlcore_local.testing import LOCAL
 from rlcore_qwen.tiny import tiny
-from rlcore_sampling.sampling_producer import SamplingProducer
 from rlcore_sampling.synchronous import SynchronousRollouts
 from rlcore_single_turn.generator import SingleTurn
 from rlcore_tasks.config import DigitsConfig
@@ -70,16 +70,17 @@ async def client(server: str, model: Path) -> AsyncIterator[EngineClient]:
         yield made
 
 
-def producer(model: Path, client: EngineClient, rewards: RewardPool, version: int = 1) -> SamplingProducer:
-    return SamplingProducer(
-        SynchronousRollouts,
-        run=RUN,
-        cursor=cursor_of(PROMPTS.train, RUN),
-        encoder=PromptTokenizer.load(model, max_prompt_tokens=16),
-        clients=[client],
-        generator=SingleTurn(Config()),
-        rewards=rewards,
-        version=version,
+def producer(model: Path, client: EngineClient, rewards: RewardPool, version: int = 1) -> SynchronousRollouts:
+    return SynchronousRollouts(
+        ProducerContext(
+            run=RUN,
+            cursor=cursor_of(PROMPTS.train, RUN),
+            encoder=PromptTokenizer.load(model, max_prompt_tokens=16),
+            clients=[client],
+            generator=SingleTurn(Config()),
+            rewards=rewards,
+            version=version,
+        )
     )
 
 

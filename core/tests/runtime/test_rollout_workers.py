@@ -19,6 +19,7 @@ from rlcore.api.config import Config
 from rlcore.api.errors import ConfigError, DataError, EngineError, PluginError, RlcoreError, WorkerError
 from rlcore.api.generation import Completion, GenerationContext, Generator
 from rlcore.api.part import Part
+from rlcore.api.producer import ProducerContext
 from rlcore.api.run_config import RunConfig
 from rlcore.api.types import GenerationStatus, Prompt, RewardStatus, Sample, Sampling, Score, Span
 from rlcore.data.cursors import cursor_of
@@ -32,7 +33,6 @@ from rlcore.runtime.trainer import BundleSlot
 from rlcore_processes.cluster import ProcessActor, ProcessCluster
 from rlcore_processes.config import ProcessesConfig
 from rlcore_qwen.tiny import tiny
-from rlcore_sampling.sampling_producer import SamplingProducer
 from rlcore_sampling.synchronous import SynchronousRollouts
 from rlcore_toolkit import Trajectory, answered
 
@@ -318,7 +318,7 @@ async def until(what: Callable[[], bool]) -> None:
 
 def producer(
     encoder: PromptTokenizer, engine: Engine, generator: Generator, **settings: Any
-) -> SamplingProducer:
+) -> SynchronousRollouts:
     run = RunConfig.of(
         **{
             "prompts_per_step": 4,
@@ -328,15 +328,16 @@ def producer(
             **settings,
         }
     )
-    return SamplingProducer(
-        SynchronousRollouts,
-        run=run,
-        cursor=cursor_of(PROMPTS, run),
-        encoder=encoder,
-        clients=[engine],
-        generator=generator,
-        rewards=Rewards(),
-        version=0,
+    return SynchronousRollouts(
+        ProducerContext(
+            run=run,
+            cursor=cursor_of(PROMPTS, run),
+            encoder=encoder,
+            clients=[engine],
+            generator=generator,
+            rewards=Rewards(),
+            version=0,
+        )
     )
 
 

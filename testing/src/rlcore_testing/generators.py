@@ -234,15 +234,15 @@ class GeneratorConformance(Conformance):
                     assert found in drawn, f"response token {place}: {found}, the engine drew {drawn}"
 
     async def _interrupted(self, engine: TokenEngine) -> list[list[Sample]]:
-        flow, ctx = self._continuing(engine)
+        gate, ctx = self._continuing(engine)
         made = asyncio.ensure_future(self._all(self.generator(), ctx, engine))
         for _ in range(INTERRUPTIONS):
             await asyncio.sleep(0)
             if made.done():
                 break
-            await flow.close(interrupt=True)
+            await gate.close(interrupt=True)
             engine.version += 1
-            flow.open()
+            gate.open()
         return await made
 
     async def _twice(self, engine: TokenEngine) -> tuple[list[list[Sample]], int, list[list[Sample]]]:

@@ -78,13 +78,13 @@ class ContinuingContext(EngineContext):
         tokenizer: Tokenizer,
         sampling: Sampling,
         scorer: GroupScorer,
-        flow: RequestGate,
+        gate: RequestGate,
         notes: MutableMapping[RequestKey, Partial],
         *,
         context_length: int,
     ) -> None:
         super().__init__(client, tokenizer, sampling, scorer, context_length=context_length)
-        self._flow = flow
+        self._requests = gate
         self._notes = notes
 
     async def complete(
@@ -128,7 +128,7 @@ class ContinuingContext(EngineContext):
     async def _ask(
         self, prompt: tuple[int, ...], sampling: Sampling, n: int, seed: int, rid: str
     ) -> tuple[tuple[Completion, ...], bool]:
-        """The engine's answers, and whether the door was closed on them."""
-        async with self._flow.request() as is_interrupted:
+        """The engine's answers, and whether the gate was closed on them."""
+        async with self._requests.request() as is_interrupted:
             completions = await super().complete(prompt, n=n, seed=seed, rid=rid, sampling=sampling)
             return tuple(completions), is_interrupted()

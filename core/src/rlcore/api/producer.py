@@ -104,6 +104,6 @@ class ProducerContext:
     clients: Sequence[GenerationClient]
     generator: Generator
     rewards: GroupScorer
-    filters: Sequence[Filter]
-    version: int
-    baseline: bool
+    filters: Sequence[Filter] = ()
+    version: int = 0
+    baseline: bool = False

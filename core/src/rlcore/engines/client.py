@@ -489,11 +489,11 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         return [task.result() for task in tasks if task.done()]  # they all are, or one has failed
     except BaseException:
-        await ended(tasks)
+        await end_tasks(tasks)
         raise
 
 
-async def ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel all, and those anew that swallow it: returns when they have ended, however."""
     tasks = list(tasks)
     left = {task for task in tasks if not task.done()}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.api.cluster import Actor
 from rlcore.api.errors import RlcoreError, WorkerError
 from rlcore.api.generation import GenerationContext
-from rlcore.engines.client import ended, together
+from rlcore.engines.client import end_tasks, together
 from rlcore.runtime.actors import watched, within
 from rlcore.runtime.rollout_messages import FromDriver, Message, changed, changes_of
 from rlcore.runtime.rollout_worker import pickled_error
@@ -104,7 +104,7 @@ class Exchange:
                 await within(STOP_SECONDS, self._name, self._actor.call("stop", thread="stop"))
         finally:
             self._actor.kill()
-            await ended([*self._tasks.values(), *self._answering.values()])
+            await end_tasks([*self._tasks.values(), *self._answering.values()])
 
     async def _end_of(self, number: int, call: Call) -> Message:
         """The worker's last word of the call; cancelled meanwhile, the generator is cancelled there too."""

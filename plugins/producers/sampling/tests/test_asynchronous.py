@@ -355,23 +355,23 @@ async def test_prompts_that_cannot_be_read_any_more_end_the_run(make_world: Make
 
 
 async def test_a_door_that_closes_at_once_keeps_out_who_waited() -> None:
-    flow = RequestGate([])
-    await flow.close(interrupt=True)
+    gate = RequestGate([])
+    await gate.close(interrupt=True)
     entered = asyncio.Event()
 
     async def request() -> bool:
-        async with flow.request() as is_interrupted:
+        async with gate.request() as is_interrupted:
             entered.set()
             return is_interrupted()
 
     waiting = asyncio.ensure_future(request())
     await asyncio.sleep(0)
-    flow.open()
-    await flow.close(interrupt=True)
+    gate.open()
+    await gate.close(interrupt=True)
     for _ in range(10):
         await asyncio.sleep(0)
     assert not entered.is_set()
-    flow.open()
+    gate.open()
     assert not await asyncio.wait_for(waiting, LIMIT_S)
 
 

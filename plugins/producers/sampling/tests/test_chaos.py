@@ -17,6 +17,7 @@ from aiohttp import web
 
 from rlcore.api.config import Config
 from rlcore.api.generation import GenerationContext
+from rlcore.api.producer import ProducerContext
 from rlcore.api.run_config import RunConfig
 from rlcore.api.scoring import Verdict
 from rlcore.api.types import Group, RewardStatus, Sample, Score
@@ -29,7 +30,6 @@ from rlcore_local.server import make_app
 from rlcore_local.settings import Settings
 from rlcore_qwen.tiny import tiny
 from rlcore_sampling.asynchronous import AsynchronousRollouts
-from rlcore_sampling.sampling_producer import SamplingProducer
 from rlcore_sampling.synchronous import SynchronousRollouts
 from rlcore_single_turn.generator import SingleTurn
 from rlcore_tasks.config import DigitsConfig
@@ -146,16 +146,18 @@ async def test_nothing_is_lost_and_nothing_is_doubled(
     step, state, given = 0, None, dict[int, str]()
     async with asyncio.timeout(300.0):
         while step < run.steps:
-            made = SamplingProducer(
-                AsynchronousRollouts if run.asynchrony.is_asynchronous else SynchronousRollouts,
-                run=run,
-                cursor=cursor_of(PROMPTS, run),
-                encoder=PromptTokenizer.load(model, max_prompt_tokens=16),
-                clients=[client],
-                generator=generator,
-                rewards=rewards,
-                filters=[drop],
-                version=step,
+            how = AsynchronousRollouts if run.asynchrony.is_asynchronous else SynchronousRollouts
+            made = how(
+                ProducerContext(
+                    run=run,
+                    cursor=cursor_of(PROMPTS, run),
+                    encoder=PromptTokenizer.load(model, max_prompt_tokens=16),
+                    clients=[client],
+                    generator=generator,
+                    rewards=rewards,
+                    filters=[drop],
+                    version=step,
+                )
             )
             if state is not None:
                 made.load(state)

@@ -8,16 +8,15 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from rlcore import Engines, Group, Rollout, RunConfig, RunError, Sampling, Versions, ended
+from rlcore import Group, ProducerContext, Rollout, RunError, Sampling, Versions, end_tasks
 from rlcore_sampling.buffer import BufferedDraw
-from rlcore_sampling.pipeline import RolloutPipeline
-from rlcore_sampling.prompt_queue import PromptQueue
+from rlcore_sampling.sampling_producer import SamplingProducer
 from rlcore_sampling.staleness import chosen_batch, newest, oldest, without_stale
 from rlcore_sampling.tally import Tally, staleness_metrics
 from rlcore_toolkit import ContinuingContext, RequestGate
 
 
-class AsynchronousRollouts:
+class AsynchronousRollouts(SamplingProducer):
     """Keeps as many groups in progress as can be trained on before they are too old.
 
     A group is in progress from its draw until the weights that it was trained into are published. At most
@@ -25,21 +24,10 @@ class AsynchronousRollouts:
     can still be trained on in time, whichever finish first (`in_time`).
     """
 
-    def __init__(
-        self,
-        run: RunConfig,
-        queue: PromptQueue,
-        engines: Engines,
-        pipeline: RolloutPipeline,
-        version: int,
-    ) -> None:
-        self._run = run
-        self._queue = queue
-        self._buffer = queue.buffer
-        self._engines = engines
-        self._pipeline = pipeline
-        self._flow = RequestGate(engines.clients)
-        self._version = self._newest = version
+    def __init__(self, context: ProducerContext) -> None:
+        super().__init__(context)
+        self._gate = RequestGate(context.clients)
+        self._newest = context.version
         # The version that each task began with. A group may have two: one has crashed and not been told of.
         self._begun: dict[asyncio.Task[None], int] = {}
         self._training = 0
@@ -60,7 +48,7 @@ class AsynchronousRollouts:
         try:
             for step in range(done + 1, steps + 1):
                 self._training = 0
-                self._flow.open()
+                self._gate.open()
                 self._top_up()
                 rollout = await self._rollout(step)
                 self._unplanned -= batch
@@ -76,7 +64,7 @@ class AsynchronousRollouts:
         """
         self._newest = version
         if self._run.asynchrony.on_publish in ("wait", "abort"):
-            await self._flow.close(interrupt=self._run.asynchrony.on_publish == "abort")
+            await self._gate.close(interrupt=self._run.asynchrony.on_publish == "abort")
         yield
         self.published(version)
 
@@ -84,15 +72,15 @@ class AsynchronousRollouts:
         """The engines hold `version`, so the groups of the last batch are no longer in progress."""
         self._version = self._newest = version
         self._training = 0
-        self._flow.open()
+        self._gate.open()
         self._top_up()
 
     @asynccontextmanager
     async def suspended(self) -> AsyncIterator[None]:
         """While it is entered, no request is in progress, and the buffer holds everything sampled so far."""
-        await self._flow.close(interrupt=True)
+        await self._gate.close(interrupt=True)
         yield
-        self._flow.open()
+        self._gate.open()
 
     # --- production ------------------------------------------------------------------------------------
 
@@ -132,7 +120,7 @@ class AsynchronousRollouts:
                 self._engines.tokenizer,
                 sampling,
                 self._pipeline.groups.scorer,
-                self._flow,
+                self._gate,
                 self._buffer.notes(draw.group_id),
                 context_length=self._engines.context_length,
             )
@@ -158,7 +146,7 @@ class AsynchronousRollouts:
 
     async def _stop(self) -> None:
         self._is_stopping = True
-        await ended(self._begun)
+        await end_tasks(self._begun)
         self._buffer.give_back()
 
     # --- one rollout -----------------------------------------------------------------------------------
@@ -169,7 +157,7 @@ class AsynchronousRollouts:
             self._changed.clear()
             await self._changed.wait()
         if self._run.asynchrony.partial_rollouts:
-            await self._flow.close(interrupt=True)
+            await self._gate.close(interrupt=True)
         self._buffer.take(group.group_id for group in groups)
         self._training = self._run.data.prompts_per_step
         metrics = self._metrics(groups) | {"time/rollout_s": time.perf_counter() - begin}

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from rlcore import Config, Producer, ProducerContext
 from rlcore_sampling.asynchronous import AsynchronousRollouts
-from rlcore_sampling.sampling_producer import SamplingProducer
 from rlcore_sampling.synchronous import SynchronousRollouts
 
 
 def synchronous_producer(config: Config, context: ProducerContext) -> Producer:
     """The producer `synchronous`: generates while the trainer waits."""
-    return SamplingProducer(SynchronousRollouts, **vars(context))
+    return SynchronousRollouts(context)
 
 
 def asynchronous_producer(config: Config, context: ProducerContext) -> Producer:
     """The producer `asynchronous`: generates while the trainer works."""
-    return SamplingProducer(AsynchronousRollouts, **vars(context))
+    return AsynchronousRollouts(context)

@@ -7,33 +7,18 @@ from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from rlcore import Draw, EngineContext, Engines, GroupOutcome, Rollout, RunConfig, Versions
-from rlcore_sampling.pipeline import RolloutPipeline
-from rlcore_sampling.prompt_queue import PromptQueue
+from rlcore import Draw, EngineContext, GroupOutcome, Rollout, Versions
+from rlcore_sampling.sampling_producer import SamplingProducer
 from rlcore_sampling.tally import Tally
 
 
-class SynchronousRollouts:
+class SynchronousRollouts(SamplingProducer):
     """Makes the rollout of a step with the weights that the engines hold, and nothing beyond it.
 
     All requests of a round begin together, and the next round begins when all have ended. So the engines
     compute the same batches in every run, and every number repeats. `AsynchronousRollouts` starts a group as
     soon as there is room for it, so its batches differ, also with a bound of 0.
     """
-
-    def __init__(
-        self,
-        run: RunConfig,
-        queue: PromptQueue,
-        engines: Engines,
-        pipeline: RolloutPipeline,
-        version: int,
-    ) -> None:
-        self._run = run
-        self._queue = queue
-        self._engines = engines
-        self._pipeline = pipeline
-        self._version = version
 
     async def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
         """Rollouts of the steps `done` + 1 to `steps`, each made when it is asked for."""
@@ -65,7 +50,7 @@ class SynchronousRollouts:
         begin = time.perf_counter()
         tally, generating, rounds = Tally(), 0.0, 0
         versions = Versions(oldest=version, newest=version)
-        wanted, buffer = self._run.data.prompts_per_step, self._queue.buffer
+        wanted, buffer = self._run.data.prompts_per_step, self._buffer
 
         def make(draw: Draw, contexts: Sequence[EngineContext]) -> Coroutine[Any, Any, GroupOutcome]:
             return self._pipeline.make(draw, contexts, lambda: versions)
