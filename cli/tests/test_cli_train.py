@@ -130,6 +130,22 @@ def test_a_dry_run_feeds_back(
     assert shown(["train", "--config", "elsewhere/run.toml", "--dry-run"], capsys) == text
 
 
+def test_a_dry_run_of_an_evaluation_feeds_back(
+    base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sets = ["--eval", "mine=copy", "--task", "reverse", "--samples", "3", "--temperature", "0.5"]
+    parts = ["--reward", "token_match=0.5", "--eval.mine.reward", "token_match", "--eval.mine.samples", "5"]
+    flags = ["--plugin", "toy.py", "--model", "tiny", *sets, *parts, "--seed", "5", "--run-dir", "out"]
+    before = set(tmp_path.iterdir())
+    text = shown(["eval", *flags, "--dry-run"], capsys)
+    assert set(tmp_path.iterdir()) == before
+    found = tomllib.loads(text)
+    assert {name: one["samples"] for name, one in found["eval"].items()} == {"mine": 5, "reverse": 3}
+    assert (found["seed"], found["reward"]) == (5, ["token_match=0.5"])
+    (tmp_path / "evals.toml").write_text(text)
+    assert shown(["eval", "--config", "evals.toml", "--dry-run"], capsys) == text
+
+
 def test_flags_win_over_the_file(base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "run.toml").write_text('plugin = ["toy.py"]\nseed = 3\nsteps = 7\n[loss]\nclip = 0.4\n')
     file = ["train", "--config", "run.toml", "--algo", "toy", "--model", "tiny"]
@@ -178,8 +194,9 @@ def test_a_dry_run_tells_of_a_factory_that_is_not_there(
 ) -> None:
     text = (tmp_path / "toy.py").read_text()
     (tmp_path / "toy.py").write_text(text.replace("class Part: ...", "class Parts: ..."))
-    assert run([*base, "--dry-run"]) == 2
-    assert "toy.py has no 'Part', which is to make it." in capsys.readouterr().err
+    for command in (base, ["eval", *base[1:3], "--model", "tiny", "--task", "copy"]):
+        assert run([*command, "--dry-run"]) == 2
+        assert "toy.py has no 'Part', which is to make it." in capsys.readouterr().err
 
 
 def test_a_dry_run_leaves_nothing_behind(
@@ -314,6 +331,9 @@ def test_a_dry_run_looks_at_frozen_models(capsys: pytest.CaptureFixture[str], tm
     (tmp_path / "config.json").write_text(config)
     said = refused([*chosen, "--frozen", f"judge={tmp_path}"], capsys)
     assert "it is a Qwen3ForSequenceClassification, which gives scores" in said
+    alone = ["eval", "--model", "qwen3", "--task", "copy", "--reward", "judge", "--dry-run"]
+    alone += ["--reward.judge.url", "frozen:judge", "--frozen", f"judge={tmp_path}"]
+    assert "it is a Qwen3ForSequenceClassification, which gives scores" in refused(alone, capsys)
 
 
 def test_a_table_of_values_takes_a_key_a_flag(

@@ -196,6 +196,8 @@ class Reader:
         args = self._prepared(args)
         if "sglang" in args:
             rlcore([*args, "--help"])
+        elif "--dry-run" in args:
+            rlcore(args)
         else:
             in_its_own_process([*args, *SMALL])
 

@@ -15,13 +15,14 @@ from rlcore.compose.evaluation_only import (
     evaluation_flags,
     resolve_evaluation,
     select_evaluation,
+    to_toml,
     unknown,
 )
 from rlcore.compose.selection import Selection
 from rlcore.config.layers import Layer
 from rlcore_cli import options
 from rlcore_cli.program import Program, early_options
-from rlcore_cli.train import LOADING, check_pass_through, file_layer, program_of, with_weights
+from rlcore_cli.train import LOADING, check_before_start, file_layer, program_of, with_weights
 
 if TYPE_CHECKING:
     from rlcore.runtime.evaluate import EvalSummary
@@ -64,6 +65,9 @@ def _options(selection: Selection, args: Sequence[str]) -> Iterator[click.Parame
         **own,
     )
     yield options.GroupedOption(
+        ["--dry-run"], is_flag=True, help="Print the resolved TOML and start nothing.", **own
+    )
+    yield options.GroupedOption(
         ["--json", "as_json"], is_flag=True, help="Print one JSON object on stdout.", **own
     )
     yield from early_options()
@@ -80,7 +84,10 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
     given = [layer for layer in (file, flags) if layer is not None]
     selection = select_evaluation(plugins.registry, file, flags)
     chosen = resolve_evaluation(selection, given, plugins.files)
-    check_pass_through(chosen)
+    check_before_start(chosen)
+    if params["dry_run"]:
+        click.echo(to_toml(chosen), nl=False)
+        return
     chosen = replace(chosen, model=with_weights(chosen.model))
     from rlcore_cli.display import TerminalDisplay
 

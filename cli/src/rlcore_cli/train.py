@@ -98,10 +98,7 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
     resume: Path | None = params["resume"]
     if resume is not None:
         check_same_past(_resolve(program, file, Layer(label="", values={})), resolved)
-    check_pass_through(resolved)
-    for part in resolved.parts():
-        check_factory(part.factory, part.name)
-    check_frozen(resolved)
+    check_before_start(resolved)
     if params["dry_run"]:
         click.echo(resolved.to_toml(), nl=False)
         return
@@ -203,7 +200,15 @@ def with_weights(model: ModelChoice) -> ModelChoice:
     return replace(model, path=download(model.name), hub=False) if model.hub else model
 
 
-def check_pass_through(resolved: Inference) -> None:
+def check_before_start(resolved: Inference) -> None:
+    """What a run, an evaluation and a dry run of either look at. Raises `UserError`."""
+    _check_pass_through(resolved)
+    for part in resolved.parts():
+        check_factory(part.factory, part.name)
+    check_frozen(resolved)
+
+
+def _check_pass_through(resolved: Inference) -> None:
     """Asks trainer and engine, which import their libraries, only where a field of theirs is given."""
     if isinstance(resolved, Resolved) and resolved.trainer_fields:
         resolved.trainer.build().check_fields(resolved.trainer_fields)

@@ -120,6 +120,8 @@ def evaluate(**settings: Any) -> dict[str, Any]:
     Returns its JSON: `eval` holds score and metrics of each set, `samples` the file of all answers. Errors as
     of `train`.
     """
+    if settings.get("dry_run"):
+        raise ConfigError("dry_run: evaluates nothing; rlcore eval --dry-run prints the settings.")
     return _command("eval", {**settings, "json": True})
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rlcore.api.config import NAME, flag_name
 from rlcore.api.errors import ConfigError, PluginError, did_you_mean
@@ -15,6 +16,7 @@ from rlcore.api.run_config import RunConfig
 from rlcore.compose import evals, models
 from rlcore.compose.evals import EVAL
 from rlcore.compose.flags import Flag, flags, of_config
+from rlcore.compose.frozen import FROZEN
 from rlcore.compose.frozen_checks import frozen_complaints
 from rlcore.compose.lookup import find_entries, find_entry, reward_weights, text_of
 from rlcore.compose.part_checks import complaints_of
@@ -30,7 +32,7 @@ from rlcore.compose.resolved import Inference
 from rlcore.compose.run_checks import eval_complaints
 from rlcore.compose.select import default_choices, default_clashes, written_out
 from rlcore.compose.selection import Selection
-from rlcore.config import layers
+from rlcore.config import layers, toml
 from rlcore.config.evals import EvalConfig
 from rlcore.config.layers import Layer
 from rlcore.plugins.registry import LIST_KINDS, Entry, Registry
@@ -156,6 +158,25 @@ def resolve_evaluation(
     for sentence in (*own, *eval_complaints(inference), *frozen_complaints(inference)):
         raise ConfigError(sentence)
     return inference
+
+
+def to_toml(chosen: Inference) -> str:
+    """TOML that `--config` turns into this evaluation again."""
+    flat: dict[str, Any] = {"model": chosen.model.name}
+    if chosen.plugin_files:
+        flat["plugin"] = [file.path for file in chosen.plugin_files]
+    validated = chosen.run.but()  # writes 600, a default of a float, as 600.0, which is what a file gives
+    flat |= {name: value for name, value in validated.values().items() if name in RUN_SETTINGS}
+    flat |= chosen.model.bridge.flat("model")
+    for kind in _PARTS:
+        part = getattr(chosen, kind)
+        flat |= {kind.value: part.name, **part.flat(kind)}
+    flat |= chosen.flat_rewards()
+    for evaluation in chosen.evals:
+        flat |= evaluation.flat()
+    for table, fields in ((chosen.engine.config.table, chosen.engine_fields), (FROZEN, chosen.frozen_fields)):
+        flat |= {f"{table}.{key}": value for key, value in fields.items()}
+    return toml.dump_settings(flat)
 
 
 def _with_named_sets(layer: Layer) -> Layer:

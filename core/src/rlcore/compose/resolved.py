@@ -89,6 +89,16 @@ class Inference:
         ]
         return [*own, self.generator, self.engine, self.cluster, *self.rewards]
 
+    def flat_rewards(self) -> dict[str, Any]:
+        """The rewards, their weights and their settings, by dotted names."""
+        weighted = [
+            part.name if part.weight == 1 else f"{part.name}={part.weight!r}" for part in self.rewards
+        ]
+        flat: dict[str, Any] = {Kind.REWARD.value: weighted}
+        for part in self.rewards:
+            flat |= part.flat(f"{Kind.REWARD}.{part.name}")
+        return flat
+
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved(Inference):
@@ -215,12 +225,7 @@ class Resolved(Inference):
             flat |= part.flat(kind) if part else {}
         for kind, parts in ((Kind.FILTER, self.filters), (Kind.CORRECTION, self.corrections)):
             flat |= _flat_list(kind, parts)
-        flat[Kind.REWARD.value] = [
-            part.name if part.weight == 1 else f"{part.name}={part.weight!r}" for part in self.rewards
-        ]
-        for part in self.rewards:
-            flat |= part.flat(f"{Kind.REWARD}.{part.name}")
-        return flat
+        return flat | self.flat_rewards()
 
     def to_toml(self) -> str:
         """TOML that `--config` turns into this run again."""
