@@ -18,7 +18,7 @@ BIN := $(VENV)/bin
 MEMBERS := $(VENV)/.members
 READY := $(VENV)/.ready
 TORCH_SOURCE := $(if $(TORCH_INDEX),$(if $(wildcard $(TORCH_INDEX)/.),--find-links,--index-url) $(TORCH_INDEX))
-PROJECTS := $(wildcard core/pyproject.toml sandbox/pyproject.toml toolkit/pyproject.toml testing/pyproject.toml cli/pyproject.toml plugins/*/*/pyproject.toml)
+PROJECTS := $(wildcard machine/pyproject.toml core/pyproject.toml sandbox/pyproject.toml toolkit/pyproject.toml testing/pyproject.toml cli/pyproject.toml plugins/*/*/pyproject.toml)
 
 export TORCH_INDEX TORCH_SPEC
 

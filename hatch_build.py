@@ -6,7 +6,7 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-MEMBERS = ("core", "sandbox", "toolkit", "testing", "cli", "plugins/*/*")
+MEMBERS = ("machine", "core", "sandbox", "toolkit", "testing", "cli", "plugins/*/*")
 
 
 def members(root: Path) -> list[Path]:

@@ -200,7 +200,7 @@ async def measure(tokenizer: Any, attack: str, seconds: float) -> Row:
 def main() -> None:
     """A row for each attack, without one first."""
     from rlcore.api.tokens import load_tokenizer
-    from rlcore.heap import settle_heap
+    from rlcore_machine import settle_heap
     from rlcore_testing.caller import make_caller
 
     options = parser(__doc__)

@@ -61,7 +61,7 @@ PROCESSES = {
     "train worker": "TrainWorker",
     "engine": ENGINE,
     "supervisor of the engine": "EngineSuperviso",
-    "fork server": "rlcore.fork_server",
+    "fork server": "rlcore_machine.fork_server",
     "fork server of rewards": "reward_worker",
     "reward worker": "reward_worker",
     "reaper": "reaper.py",

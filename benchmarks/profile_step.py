@@ -23,7 +23,6 @@ from common import Row, machine, make_model, parser, publish, say, table, verdic
 from rlcore.api.batch import TrainBatch
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
-from rlcore.heap import keep_memory
 from rlcore.learning import learner as learner_module
 from rlcore.learning.forwards import Forwards
 from rlcore.learning.learner import Learner
@@ -32,6 +31,7 @@ from rlcore.network import free_port
 from rlcore_grpo.advantage import GroupAdvantage
 from rlcore_grpo.config import GroupAdvantageConfig, PpoClipConfig
 from rlcore_grpo.loss import PpoClip
+from rlcore_machine import keep_memory
 from rlcore_megatron.mcore import logprobs, parallel, role as role_module, scoring as scoring_module
 from rlcore_megatron.mcore.rank import data_rank
 from rlcore_megatron.mcore.role import Role

@@ -26,7 +26,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = Path(__file__).with_suffix(".toml")
-COPIED = ("core", "sandbox", "toolkit", "testing", "cli", "plugins", "tests", "pyproject.toml")
+COPIED = ("machine", "core", "sandbox", "toolkit", "testing", "cli", "plugins", "tests", "pyproject.toml")
 KILLED, PASSED = pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.OK
 
 

@@ -34,7 +34,7 @@ from rlcore.plugins.registry import Registry
 from rlcore_testing.conformance import Conformance
 from rlcore_testing.suites import SUITES
 
-PACKAGES = ("rlcore", "rlcore_sandbox", "rlcore_toolkit")
+PACKAGES = ("rlcore", "rlcore_machine", "rlcore_sandbox", "rlcore_toolkit")
 LISTS = (*PACKAGES, "hooks", "rlcore_testing", "settings")
 MADE = ("model_post_init",)
 """Methods that pydantic adds."""

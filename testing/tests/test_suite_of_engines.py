@@ -10,8 +10,8 @@ import pytest
 from broken_parts import Fault, break_package, copy_package, fails
 
 import rlcore_local
-from rlcore.fork_server import ForkServer
 from rlcore_local.config import LocalConfig
+from rlcore_machine import ForkServer
 from rlcore_testing.conformance import Subject
 from rlcore_testing.engines import EngineConformance
 

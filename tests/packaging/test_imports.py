@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("core", "sandbox", "toolkit", "testing", "cli", "plugins/*/*")
+FOLDERS = ("machine", "core", "sandbox", "toolkit", "testing", "cli", "plugins/*/*")
 MEMBERS = sorted(src for folder in FOLDERS for src in ROOT.glob(f"{folder}/src"))
 FOREIGN = {"site", "templates"}
 """Folders of these names are on the path of another Python, or of none."""

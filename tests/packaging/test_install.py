@@ -12,7 +12,7 @@ pytestmark = pytest.mark.full  # every member is built and installed
 ROOT = Path(__file__).resolve().parents[2]
 MEMBERS = [
     path.parent
-    for folder in ("core", "sandbox", "toolkit", "testing", "cli", "plugins/*/*")
+    for folder in ("machine", "core", "sandbox", "toolkit", "testing", "cli", "plugins/*/*")
     for path in ROOT.glob(f"{folder}/pyproject.toml")
 ]
 
@@ -40,6 +40,7 @@ def test_the_root_installs_the_whole_of_every_member(tmp_path: Path, third_party
     listed, broken = offered(tmp_path / "env")
     assert listed == set(installed) - {
         "rlcore-workspace",
+        "rlcore-machine",
         "rlcore-sandbox",
         "rlcore-toolkit",
         "rlcore-testing",
@@ -49,7 +50,7 @@ def test_the_root_installs_the_whole_of_every_member(tmp_path: Path, third_party
 
 def test_one_plugin_installs_by_itself_once_core_is_there(tmp_path: Path, third_party: Path) -> None:
     environment(tmp_path / "env", third_party)
-    install(tmp_path / "env", *(ROOT / member for member in ("core", "toolkit", "testing", "cli")))
+    install(tmp_path / "env", *(ROOT / member for member in ("machine", "core", "toolkit", "testing", "cli")))
     assert offered(tmp_path / "env") == ({"rlcore", "rlcore-cli"}, [])
     install(tmp_path / "env", ROOT / "plugins/generators/single_turn")
     assert offered(tmp_path / "env") == ({"rlcore", "rlcore-cli", "rlcore-single-turn"}, [])

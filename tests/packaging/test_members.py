@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("core", "sandbox", "toolkit", "testing", "cli", "plugins/*/*")
+FOLDERS = ("machine", "core", "sandbox", "toolkit", "testing", "cli", "plugins/*/*")
 MEMBERS = sorted(path.parent for folder in FOLDERS for path in ROOT.glob(f"{folder}/pyproject.toml"))
 VERSION = "0.1.0"
 CORE_REQUIREMENT = "rlcore>=0.1,<0.2"
@@ -47,7 +47,7 @@ def test_there_are_members_of_every_kind() -> None:
         *("algorithms", "callbacks", "clusters", "commands", "engines", "generators", "model_hooks"),
         *("models", "producers", "rewards", "sources", "trackers", "trainers"),
     )
-    others = ("core", "sandbox", "toolkit", "testing", "cli")
+    others = ("machine", "core", "sandbox", "toolkit", "testing", "cli")
     assert found == {*((name,) for name in others), *(("plugins", kind) for kind in kinds)}
 
 
@@ -68,7 +68,7 @@ def test_a_member_states_what_it_is(member: Path) -> None:
 def test_a_member_has_one_entry_point_named_after_it(member: Path) -> None:
     name = import_name(member).removeprefix("rlcore").removeprefix("_")
     expected = {name: f"rlcore_{name}.plugin"} if name else {"core": "rlcore.plugins.builtin"}
-    if name in ("sandbox", "toolkit", "testing"):  # libraries: they bring no part
+    if name in ("machine", "sandbox", "toolkit", "testing"):  # libraries: they bring no part
         assert "entry-points" not in project(member)
         return
     assert project(member)["entry-points"] == {"rlcore": expected}
@@ -80,7 +80,7 @@ def test_a_member_has_one_entry_point_named_after_it(member: Path) -> None:
 def test_a_plugin_requires_the_core_of_its_line(member: Path) -> None:
     required = project(member)["dependencies"]
     on_core = [one for one in required if re.match(r"rlcore\b(?!-)", one)]
-    assert on_core == ([] if member.name == "core" else [CORE_REQUIREMENT])
+    assert on_core == ([] if member.name in ("machine", "core") else [CORE_REQUIREMENT])
     on_members = [one for one in required if one.startswith("rlcore-")]
     assert all(one.endswith(CORE_REQUIREMENT.removeprefix("rlcore")) for one in on_members)
     assert not [one for one in required if "==" in one], "no exact pins"

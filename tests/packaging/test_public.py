@@ -16,7 +16,7 @@ from rlcore.api import types
 
 ROOT = Path(__file__).resolve().parents[2]
 API = ROOT / "core/src/rlcore/api"
-LIBRARIES = [ROOT / "sandbox/src", ROOT / "toolkit/src"]
+LIBRARIES = [ROOT / "machine/src", ROOT / "sandbox/src", ROOT / "toolkit/src"]
 PLUGINS = sorted(ROOT.glob("plugins/*/*/src"))
 CONTRACT_LINES = 2200
 """More than a person reads in an hour. Tools that plugins share, and need not implement, stand beside it."""

@@ -112,7 +112,8 @@ def train(installed: Path, folder: Path, *flags: str) -> list[dict[str, object]]
 def test_every_sdist_has_what_its_wheel_has_and_both_the_license(released: Path, installed: Path) -> None:
     sdists = list(released.glob("*.tar.gz"))
     license_text = (ROOT / "LICENSE").read_bytes()
-    members = ["core", "sandbox", "toolkit", "testing", "cli", *ROOT.glob("plugins/*/*/pyproject.toml")]
+    libraries = ("machine", "sandbox", "toolkit", "testing")
+    members = ["core", "cli", *libraries, *ROOT.glob("plugins/*/*/pyproject.toml")]
     assert len(sdists) == len(members)
     for sdist in sdists:
         name = sdist.name.removesuffix(".tar.gz")
@@ -126,7 +127,7 @@ def test_every_sdist_has_what_its_wheel_has_and_both_the_license(released: Path,
 
 def test_everything_is_listed_and_comes_from_the_wheels(installed: Path, released: Path) -> None:
     listed, broken = offered(installed)
-    libraries = {"rlcore-sandbox", "rlcore-toolkit", "rlcore-testing"}
+    libraries = {"rlcore-machine", "rlcore-sandbox", "rlcore-toolkit", "rlcore-testing"}
     assert listed == {name_of(wheel) for wheel in released.glob("*.whl")} - libraries
     assert not broken
     where = "import rlcore, rlcore_my_loss; print(rlcore.__file__, rlcore_my_loss.__file__)"

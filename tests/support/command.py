@@ -14,8 +14,8 @@ from typing import Any
 
 import psutil
 
-from rlcore.fork_server import Forked, ForkServer
 from rlcore.runtime.connect import PRELOAD
+from rlcore_machine import Forked, ForkServer
 from rlcore_testing.ranks import preload
 
 LIMIT_S = 240.0

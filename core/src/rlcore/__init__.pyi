@@ -376,20 +376,11 @@ from .engines.stream import (
     Bucket as Bucket,
     Piece as Piece,
 )
-from .fork_server import (
-    Forked as Forked,
-    ForkServer as ForkServer,
-    name_process as name_process,
-)
 from .from_python import (
     Run as Run,
     evaluate as evaluate,
     plan as plan,
     train as train,
-)
-from .heap import (
-    keep_memory as keep_memory,
-    settle_heap as settle_heap,
 )
 from .network import (
     LOOPBACK as LOOPBACK,

@@ -23,13 +23,13 @@ from rlcore.api.part import RewardPart
 from rlcore.api.part_config import RewardConfig
 from rlcore.api.plugin_file import PluginFile, import_plugin_file
 from rlcore.api.types import Prompt, RewardStatus, Sample, Score
-from rlcore.fork_server import Forked
 from rlcore.plugins.files import read
 from rlcore.rollout import rewards as rewards_module
 from rlcore.rollout.reward_fork_server import RewardProcess
 from rlcore.rollout.reward_worker import message
 from rlcore.rollout.rewards import ERROR_KEY, RewardPool
 from rlcore.rollout.score_check import Failure, checked_scores
+from rlcore_machine import Forked
 
 PLUGIN = '''
 import os, re, signal, sys, time

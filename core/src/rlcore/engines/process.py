@@ -16,8 +16,7 @@ from types import TracebackType
 import psutil
 
 from rlcore.api.errors import EngineError
-from rlcore.engines import process_guard
-from rlcore.fork_server import Forked, ForkServer
+from rlcore_machine import Forked, ForkServer, process_guard
 
 POLL_S = 0.1
 HEALTH_LIMIT_S = 30.0

@@ -16,9 +16,9 @@ from typing import Any
 from rlcore.api.errors import RunError
 from rlcore.api.part import RewardPart
 from rlcore.api.plugin_file import PluginFile
-from rlcore.fork_server import Forked, ForkServer
 from rlcore.rollout import reward_worker
 from rlcore.rollout.reward_worker import LENGTH
+from rlcore_machine import Forked, ForkServer
 
 START_LIMIT_S = 120.0
 """Seconds to import the rewards, and to build them."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rlcore.runtime.reaper import Reaper
+from rlcore_machine.reaper import Reaper
 
 if TYPE_CHECKING:
     from rlcore.api.cluster import Cluster

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rlcore.engines.supervised_engine import Launcher, SupervisedEngine
     from rlcore.runtime.placement import Nodes
     from rlcore.runtime.prepared import Served
-    from rlcore.runtime.reaper import Reaper
+    from rlcore_machine.reaper import Reaper
 
 LOOKS_S = 1.0
 """Seconds between looks at how busy the servers are."""

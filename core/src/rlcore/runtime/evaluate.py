@@ -21,11 +21,11 @@ from rlcore.runtime.frozen import FrozenGroup
 from rlcore.runtime.placement import cpus_of, place_engines, served_bundles
 from rlcore.runtime.prepare import prepare_served
 from rlcore.runtime.prepared import Served
-from rlcore.runtime.reaper import Reaper, scratch
 from rlcore.runtime.rollout_workers import RolloutWorkers
 from rlcore.runtime.run_folder import run_folder
 from rlcore.runtime.signals import signals_raise
 from rlcore.tracking.jsonl import SAMPLES, write_samples
+from rlcore_machine.reaper import Reaper, scratch
 
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Inference

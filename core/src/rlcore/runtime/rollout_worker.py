@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, cast
 from rlcore.api.errors import PluginError, RlcoreError, faults_of
 from rlcore.api.generation import GroupGenerator
 from rlcore.api.packed import PackedInts
-from rlcore.heap import settle_heap
 from rlcore.rollout.context import TokenizerContext
 from rlcore.rollout.generators import Generators, blamed, check_samples, name_of
 from rlcore.runtime.actors import BEAT_SECONDS
 from rlcore.runtime.rollout_messages import FromWorker, Message, changed, changes_of
+from rlcore_machine import settle_heap
 
 if TYPE_CHECKING:
     from rlcore.api.generation import Completion

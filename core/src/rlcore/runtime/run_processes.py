@@ -18,7 +18,6 @@ from rlcore.api.server_config import frozen_name
 from rlcore.api.tracker import RunInfo
 from rlcore.compose.secrets import without_secrets
 from rlcore.data.cursors import cursor_of
-from rlcore.heap import settle_heap
 from rlcore.rollout.evaluate import Evaluator, NoReward
 from rlcore.rollout.teacher import TeacherEngine, TokenScorer, client_of
 from rlcore.runtime.callbacks import Callbacks
@@ -29,7 +28,6 @@ from rlcore.runtime.frozen import FrozenGroup
 from rlcore.runtime.loop import Loop
 from rlcore.runtime.placement import Placement, senders, sources_of
 from rlcore.runtime.prepared import Prepared
-from rlcore.runtime.reaper import Reaper, scratch
 from rlcore.runtime.rollout_loop import RolloutLoop
 from rlcore.runtime.rollout_workers import RolloutWorkers
 from rlcore.runtime.saved_rollouts import SavedRollouts
@@ -39,6 +37,8 @@ from rlcore.runtime.state import RunState
 from rlcore.runtime.trainer import TrainerGroup
 from rlcore.tracking.trace import Trace, TracedEngine, TracedRewards
 from rlcore.tracking.trackers import Trackers
+from rlcore_machine import settle_heap
+from rlcore_machine.reaper import Reaper, scratch
 
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Resolved

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from rlcore.api.errors import WorkerError
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
-from rlcore.heap import keep_memory, settle_heap
 from rlcore.runtime.actors import BEAT_SECONDS
+from rlcore_machine import keep_memory, settle_heap
 
 if TYPE_CHECKING:
     from torch import Tensor

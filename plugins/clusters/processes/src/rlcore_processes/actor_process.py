@@ -18,7 +18,8 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from rlcore import ACTOR_THREADS, ActorThread, CallFailed, RlcoreError, name_process
+from rlcore import ACTOR_THREADS, ActorThread, CallFailed, RlcoreError
+from rlcore_machine import name_process
 
 _CONSTRUCTED = 0
 """The number of the call that makes the object."""

@@ -12,7 +12,8 @@ from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
-from rlcore import ActorThread, Bundle, CallFailed, ConfigError, Forked, ForkServer, watch_processes
+from rlcore import ActorThread, Bundle, CallFailed, ConfigError, watch_processes
+from rlcore_machine import Forked, ForkServer
 from rlcore_processes import actor_process
 from rlcore_processes.actor_process import Link, Pickled, listening
 from rlcore_processes.config import ProcessesConfig

@@ -5,8 +5,9 @@ import sys
 import threading
 import time
 
-from rlcore import RlcoreError, keep_memory
+from rlcore import RlcoreError
 from rlcore_local.settings import parse_settings, read_token
+from rlcore_machine import keep_memory
 
 PARENT_CHECK_SECONDS = 0.5
 

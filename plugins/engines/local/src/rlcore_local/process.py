@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from aiohttp import web
 
-from rlcore import ConfigError, classifier_of, settle_heap, torch_dtype
+from rlcore import ConfigError, classifier_of, torch_dtype
 from rlcore_local import classify
 from rlcore_local.app import Handler
 from rlcore_local.loading import load_config, load_tokenizer
@@ -22,6 +22,7 @@ from rlcore_local.server import make_app
 from rlcore_local.service import Service
 from rlcore_local.settings import Settings
 from rlcore_local.weights import Weights, stop_token_ids
+from rlcore_machine import settle_heap
 from rlcore_toolkit import KEEPALIVE_S, SilentConnections, favor_event_loop
 
 

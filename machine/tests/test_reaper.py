@@ -17,7 +17,7 @@ LIMIT_S = 60.0
 DRIVER = """
 import subprocess, sys, time
 from pathlib import Path
-from rlcore.runtime.reaper import Reaper
+from rlcore_machine.reaper import Reaper
 nap = [sys.executable, "-c", "import time; time.sleep(600)"]
 before = subprocess.Popen(nap, stdout=subprocess.DEVNULL)
 reaper = Reaper()

@@ -11,12 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlcore.fork_server import ForkServer
+from rlcore_machine import ForkServer
 
 LIMIT_S = 30.0
 PROGRAM = """
 import os, sys, time
-from rlcore.fork_server import ForkServer
+from rlcore_machine import ForkServer
 server = ForkServer(["json"])
 forked = server.fork("time:sleep", [100])
 print(forked.pid, flush=True)
@@ -71,7 +71,7 @@ def test_a_process_runs_until_it_is_ended(server: ForkServer) -> None:
 def test_a_forked_process_asks_the_same_server(server: ForkServer, tmp_path: Path) -> None:
     """And one of its own is a fork of it, which has what it has imported."""
     code = (
-        "import fractions, os; from rlcore.fork_server import ForkServer\n"
+        "import fractions, os; from rlcore_machine import ForkServer\n"
         "print(os.getppid())\n"
         "inner = 'import os; print(os.getppid())'\n"
         f"from pathlib import Path; out = Path({str(tmp_path / 'out')!r})\n"

@@ -7,7 +7,7 @@ import pytest
 FAULTS = """
 import resource, sys
 import numpy as np
-from rlcore.heap import keep_memory
+from rlcore_machine import keep_memory
 if sys.argv[1] == "keep":
     keep_memory()
 blocks = [np.ones(1 << 21) for _ in range(8)]

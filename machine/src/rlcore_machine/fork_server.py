@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
-from rlcore.heap import settle_heap
+from rlcore_machine.heap import settle_heap
 
 _MAX_REQUEST = 2**17
 _MAX_DESCRIPTORS = 8
@@ -228,7 +228,7 @@ class ForkServer:
         env: Mapping[str, str],
         prepare: tuple[str, bytes] | None,
     ) -> subprocess.Popen[bytes]:
-        command = "import sys; from rlcore.fork_server import main; main(*sys.argv[1:])"
+        command = "import sys; from rlcore_machine.fork_server import main; main(*sys.argv[1:])"
         target, content = prepare or ("", b"")
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # what this process imports from
         with os.fdopen(os.memfd_create("fork server"), "w+b") as file:
