@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlcore.compose.evaluation_only import (
+from rlcore.compose.selection import Selection
+from rlcore.config.layers import Layer
+from rlcore_cli import options
+from rlcore_cli.evaluation import (
     CHOICES,
     evaluation_flags,
     resolve_evaluation,
@@ -18,14 +21,11 @@ from rlcore.compose.evaluation_only import (
     to_toml,
     unknown,
 )
-from rlcore.compose.selection import Selection
-from rlcore.config.layers import Layer
-from rlcore_cli import options
 from rlcore_cli.program import Program, early_options
 from rlcore_cli.train import LOADING, check_before_start, file_layer, program_of, with_weights
 
 if TYPE_CHECKING:
-    from rlcore.runtime.evaluate import EvalSummary
+    from rlcore_cli.evaluation_run import EvalSummary
 
 _PATH = click.Path(path_type=Path)
 
@@ -95,7 +95,7 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
     run_dir: Path = params["run_dir"] or Path("runs") / f"{stamp}-eval-{Path(chosen.model.name).name}"
     with TerminalDisplay(json=params["as_json"], steps=0) as display:
         display.phase(LOADING)
-        from rlcore.runtime.evaluate import evaluate
+        from rlcore_cli.evaluation_run import evaluate
 
         summary = evaluate(chosen, run_dir=run_dir, display=display)
     if params["as_json"]:

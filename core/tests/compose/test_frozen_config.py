@@ -12,13 +12,13 @@ from runs import installed, run_of
 
 from rlcore.api.errors import ConfigError
 from rlcore.api.server_config import AsksChat, AsksScores
-from rlcore.compose.evaluation_only import resolve_evaluation, select_evaluation
 from rlcore.compose.frozen import fields_of, frozen_models
 from rlcore.compose.resolve import resolve
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.select import select
 from rlcore.config import toml
 from rlcore.config.layers import Layer
+from rlcore_cli.evaluation import resolve_evaluation, select_evaluation
 
 JUDGED: dict[str, Any] = {"reward": ["judge"], "reward.judge.url": "frozen:judge"}
 GIVEN: dict[str, Any] = {"frozen": ["judge=/models/judge"], **JUDGED}
