@@ -17,7 +17,6 @@ from transformers import AutoModelForCausalLM
 from rlcore.api.engine import EngineLaunch
 from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient, Request
-from rlcore.engines.process import ServerProcess
 from rlcore.network import free_port
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
@@ -28,6 +27,7 @@ from rlcore_local.service import Service
 from rlcore_local.settings import Settings
 from rlcore_local.weights import Weights
 from rlcore_machine import keep_memory
+from rlcore_machine.server_process import ServerProcess
 
 VOCAB = 512
 PROMPT_TOKENS = 16

@@ -18,9 +18,9 @@ from rlcore.engines import router_launch
 from rlcore.engines.client import EngineClient, together
 from rlcore.engines.client_http import Http, RefusedError, UnreachableError
 from rlcore.engines.fleet import first
-from rlcore.engines.process import ServerProcess
 from rlcore.engines.supervised_engine import SERVER_FAULT, SupervisedEngine
 from rlcore.network import free_port
+from rlcore_machine.server_process import ServerProcess
 
 HOST = "127.0.0.1"
 START_LIMIT_S = 60.0
@@ -57,6 +57,7 @@ class Router:
             name="router",
             log_path=log_path,
             env={router_launch.TOKEN_VARIABLE: token or ""},
+            error=EngineError,
         )
         self._http = Http(self.url, token)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rlcore.api.part import Part
     from rlcore.api.part_config import ClusterConfig, PassingConfig
 
-PRELOAD = ("rlcore.runtime.worker", "rlcore.learning.learner", "rlcore.engines.process")
+PRELOAD = ("rlcore.runtime.worker", "rlcore.learning.learner", "rlcore_machine.server_process")
 """Modules that the processes of every run import."""
 
 

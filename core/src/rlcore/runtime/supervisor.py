@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rlcore.api.errors import RlcoreError
+from rlcore.api.errors import EngineError, RlcoreError
 from rlcore.runtime.actors import BEAT_SECONDS, watched, within
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rlcore.api.part import Part
     from rlcore.api.plugin_file import PluginFile
     from rlcore.engines.client import EngineClient
-    from rlcore.engines.process import ServerProcess
+    from rlcore_machine.server_process import ServerProcess
 
 START_SECONDS = 900.0
 STOP_SECONDS = 30.0
@@ -46,8 +46,8 @@ class EngineSupervisor:
 
     def start(self, part: Part, launch: EngineLaunch) -> str:
         """Start the server, wait until it answers, return its URL. Only the first node's server answers."""
-        from rlcore.engines.process import ServerProcess
         from rlcore.network import free_port
+        from rlcore_machine.server_process import ServerProcess
 
         engine = part.build()
         launch = replace(launch, port=launch.port or free_port(launch.host))
@@ -58,6 +58,7 @@ class EngineSupervisor:
             log_path=launch.log_path,
             env=command.env,
             grace_s=engine.config.stop_grace_s,
+            error=EngineError,
         )
         self._server.start()
         url = f"http://{launch.host}:{launch.port}"

@@ -15,7 +15,6 @@ from types import TracebackType
 
 import psutil
 
-from rlcore.api.errors import EngineError
 from rlcore_machine import Forked, ForkServer, process_guard
 
 POLL_S = 0.1
@@ -27,7 +26,8 @@ class ServerProcess:
     """A server command under a guard process that ends it, with every descendant, when this process ends.
 
     `env` is added to this process's environment. `log_path` is created readable by its owner only and
-    receives stdout and stderr. `name` is what errors call the server. Thread-safe it is not.
+    receives stdout and stderr. `name` is what errors call the server, and `error` their class. Thread-safe it
+    is not.
     """
 
     def __init__(
@@ -38,18 +38,20 @@ class ServerProcess:
         log_path: str | Path,
         env: Mapping[str, str] | None = None,
         grace_s: float = 10.0,
+        error: type[Exception] = RuntimeError,
     ) -> None:
         self.name = name
         self.log_path = Path(log_path)
         self._argv = list(argv)
         self._env = dict(env or {})
         self._grace_s = grace_s
+        self._error = error
         self._guard: subprocess.Popen[bytes] | Forked | None = None
         self._leash = -1
         self._stopped = False
 
     def start(self) -> None:
-        """Starts the command; returns at once. Raises EngineError where it cannot be started."""
+        """Starts the command; returns at once. Raises `error` where it cannot be started."""
         assert self._guard is None, "a ServerProcess starts once"
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         read, self._leash = os.pipe()  # its end is the guard's order to end what it runs
@@ -59,7 +61,7 @@ class ServerProcess:
             self._guard = self._forked(read, env) or self._started(read, env, descriptor)
         except OSError as error:
             os.close(self._leash)
-            raise EngineError(f"The {self.name} server cannot be started: {error}.") from error
+            raise self._error(f"The {self.name} server cannot be started: {error}.") from error
         finally:
             os.close(descriptor)
             os.close(read)
@@ -95,10 +97,10 @@ class ServerProcess:
         return self._guard.poll()
 
     def check(self) -> None:
-        """Raises EngineError with the end of the log where the server is no longer running."""
+        """Raises `error` with the end of the log where the server is no longer running."""
         code = self.exit_code()
         if code is not None:
-            raise EngineError(
+            raise self._error(
                 f"The {self.name} server ended with exit code {code}; "
                 f"the end of {self.log_path}:\n{self.tail()}"
             )
@@ -111,12 +113,12 @@ class ServerProcess:
             return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
 
     def wait_ready(self, url: str, *, limit_s: float, token: str | None = None) -> None:
-        """Returns once GET `url` answers 200. Raises EngineError when the server ends or the limit passes."""
+        """Returns once GET `url` answers 200. Raises `error` when the server ends or the limit passes."""
         deadline = time.monotonic() + limit_s
         while not _answers(url, token, timeout_s=min(HEALTH_LIMIT_S, limit_s)):
             self.check()
             if time.monotonic() > deadline:
-                raise EngineError(
+                raise self._error(
                     f"The {self.name} server was not ready within {limit_s:g} s; "
                     f"the end of {self.log_path}:\n{self.tail()}"
                 )

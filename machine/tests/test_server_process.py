@@ -16,9 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlcore.api.errors import EngineError
-from rlcore.engines.process import ServerProcess
 from rlcore.network import HeldPort, free_port
+from rlcore_machine.server_process import ServerProcess
 
 LIMIT_S = 60.0
 
@@ -104,7 +103,7 @@ def test_a_server_becomes_ready_and_stops(tmp_path: Path) -> None:
 def test_a_server_that_dies_fails_at_once_with_the_end_of_its_log(tmp_path: Path) -> None:
     with (
         server(tmp_path, "import sys; print('no such model'); sys.exit(3)") as process,
-        pytest.raises(EngineError, match=r"(?s)exit code 3.*no such model"),
+        pytest.raises(RuntimeError, match=r"(?s)exit code 3.*no such model"),
     ):
         process.wait_ready(f"http://127.0.0.1:{free_port()}/health", limit_s=LIMIT_S)
 
@@ -122,7 +121,7 @@ def test_another_program_on_its_port_is_not_the_server(tmp_path: Path) -> None:
         threading.Thread(target=another.serve_forever, daemon=True).start()
         with (
             server(tmp_path, "import sys; sys.exit('address in use')") as process,
-            pytest.raises(EngineError, match=r"(?s)exit code 1.*address in use"),
+            pytest.raises(RuntimeError, match=r"(?s)exit code 1.*address in use"),
         ):
             process.wait_ready(f"http://127.0.0.1:{another.server_address[1]}/health", limit_s=LIMIT_S)
         another.shutdown()
@@ -131,14 +130,14 @@ def test_another_program_on_its_port_is_not_the_server(tmp_path: Path) -> None:
 def test_a_server_that_does_not_answer_in_time_fails(tmp_path: Path) -> None:
     with (
         server(tmp_path, "import time; time.sleep(600)") as process,
-        pytest.raises(EngineError, match=r"not ready within 0\.5 s"),
+        pytest.raises(RuntimeError, match=r"not ready within 0\.5 s"),
     ):
         process.wait_ready(f"http://127.0.0.1:{free_port()}/health", limit_s=0.5)
 
 
 def test_a_command_that_does_not_exist_is_an_engine_error(tmp_path: Path) -> None:
     process = ServerProcess(["/no/such/python"], name="test", log_path=tmp_path / "server.log")
-    with process, pytest.raises(EngineError, match=r"(?s)exit code.*/no/such/python"):
+    with process, pytest.raises(RuntimeError, match=r"(?s)exit code.*/no/such/python"):
         process.wait_ready(f"http://127.0.0.1:{free_port()}/health", limit_s=LIMIT_S)
 
 
@@ -160,7 +159,7 @@ def test_a_server_that_dies_leaves_no_descendants(tmp_path: Path) -> None:
 
 def test_the_death_of_the_owner_ends_the_server(tmp_path: Path) -> None:
     owner = (
-        "import sys, time; from rlcore.engines.process import ServerProcess\n"
+        "import sys, time; from rlcore_machine.server_process import ServerProcess\n"
         "command = [sys.executable, '-c', sys.argv[1]]\n"
         "ServerProcess(command, name='test', log_path=sys.argv[2], grace_s=0.5).start()\n"
         "time.sleep(600)"
