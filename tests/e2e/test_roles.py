@@ -21,7 +21,7 @@ def test_ppo_goes_on_as_if_nothing_had_happened(run: Run, tmp_path: Path) -> Non
     run("train", "--resume", str(broken), "--steps", "3")
     assert untimed(broken) == untimed(whole)
     apart = tmp_path / "apart"
-    elsewhere = ("--critic-workers", "separate", "--reference-placement", "swapped")
+    elsewhere = ("--critic-ranks", "1", "--reference-placement", "swapped")
     run(*PPO, *elsewhere, "--steps", "2", "--run-dir", str(apart))
     assert untimed(apart) == untimed(whole)[:3], "wherever critic and reference are, the numbers are the same"
     metrics = rows(whole)[1:]
@@ -47,8 +47,7 @@ def test_a_critic_has_a_layout_and_a_schedule_of_its_own(run: Run, tmp_path: Pat
     }
     found = {}
     for name, layout in layouts.items():
-        apart = ("--critic-workers", "separate", *layout) if layout else ()
-        run(*PPO, *own, *apart, "--steps", "2", "--run-dir", str(tmp_path / name))
+        run(*PPO, *own, *layout, "--steps", "2", "--run-dir", str(tmp_path / name))
         found[name] = rows(tmp_path / name)[1:]
     assert [row["critic/lr"] for row in found["same"]] != [row["train/lr"] for row in found["same"]]
     assert found["same"][-1]["critic/lr"] < found["same"][0]["critic/lr"]

@@ -31,7 +31,6 @@ FREE = {
 LAYOUT = {
     "ranks",
     "critic_ranks",
-    "critic_workers",
     "threads",
     "placement",
     "tokens_per_rank",

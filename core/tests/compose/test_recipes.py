@@ -282,8 +282,8 @@ MISFITS: list[tuple[str, dict[str, Any], str]] = [
     ("grpo", {"value_loss": "clipped"}, IDLE_CRITIC),
     (
         "grpo",
-        {"critic_workers": "separate"},
-        "--critic-workers: found separate, but there is no critic; add --algo ppo.",
+        {"critic_ranks": "1"},
+        "--critic-ranks: found 1, but there is no critic; add --algo ppo.",
     ),
     ("grpo", {"critic_lr": "1e-4"}, "--critic-lr: found 1e-4, but there is no critic; add --algo ppo."),
     (

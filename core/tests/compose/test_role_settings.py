@@ -66,12 +66,11 @@ MISFITS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"critic_model": "x"}, f"--critic-model: found {{cwd}}/x, but {NO_CRITIC}"),
     ({"critic_warmup_steps": "2"}, f"--critic-warmup-steps: found 2, but {NO_CRITIC}"),
-    ({"critic_workers": "separate"}, f"--critic-workers: found separate, but {NO_CRITIC}"),
+    ({"critic_ranks": "1"}, f"--critic-ranks: found 1, but {NO_CRITIC}"),
     ({"critic_lr_schedule": "linear"}, f"--critic-lr-schedule: found linear, but {NO_CRITIC}"),
     ({"critic_clip_grad": "0"}, f"--critic-clip-grad: found 0, but {NO_CRITIC}"),
-    ({**CRITIC, "critic_ranks": "2"}, "--critic-ranks: found 2, expected --critic-workers separate with it."),
     (
-        {**CRITIC, "critic_workers": "separate", "critic_ranks": "3", "ranks": "2"},
+        {**CRITIC, "critic_ranks": "3", "ranks": "2"},
         "--critic-ranks: found 3, which hold 3 critics, expected a number that divides the 2 policies of "
         "--ranks, or is divided by it.",
     ),

@@ -150,7 +150,7 @@ SPLIT = {"placement": "split"}
         ({"ranks": 8}, "grpo", 0, 16, 8),
         ({"ranks": 2}, "sft", 0, 2, 2),
         ({"ranks": 2, "engine_url": ("http://127.0.0.1:1",)}, "grpo", 0, 2, 2),
-        ({"ranks": 2, "engines": 2, "critic_workers": "separate"}, "ppo", 0, 8, 4),
+        ({"ranks": 2, "engines": 2, "critic_ranks": 2}, "ppo", 0, 8, 4),
         ({}, "grpo", 2, 6, 3),
         ({**SPLIT, "ranks": 2, "engines": 2, "sglang.tp_size": "2"}, "grpo", 1, 5, 7),
         ({"ranks": 2, "rollout_workers": 3}, "grpo", 1, 9, 3),

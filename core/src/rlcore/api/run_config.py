@@ -148,13 +148,8 @@ class CriticOptions(Config):
 
     critic_lr: float = Field(1e-5, ge=0, le=10, description="peak learning rate of the critic")
     critic_warmup_steps: int = Field(0, ge=0, description="first steps that train the critic alone")
-    critic_workers: Literal["same", "separate"] = Field(
-        "same", description="the critic shares the policy's workers, or has some of its own"
-    )
     critic_ranks: int = Field(
-        0,
-        ge=0,
-        description="for --critic-workers separate: how many; 0: for as many copies as of the policy",
+        0, ge=0, description="train workers of the critic alone; 0: it is on those of the policy"
     )
     critic_lr_schedule: Literal["constant", "linear", "cosine"] | None = Field(
         None, description="--lr-schedule of the critic; none: that of the policy"

@@ -36,8 +36,6 @@ def role_complaints(
         yield from unread(run, own, reason)
         numbers = ("critic_lr_warmup_steps", "critic_min_lr", "critic_weight_decay", "critic_clip_grad")
         yield from unread_flags(settings, ("critic_lr", "critic_ranks", *numbers), reason)
-        if run.critic.critic_workers == "separate":
-            yield f"--critic-workers: found separate, but {reason}."
     if Input.REFERENCE_LOG_PROBS not in needs:
         names = ("reference_model", "reference_refresh_every", "kl_unbiased")
         reason = "nothing reads the reference; add --kl-coef"

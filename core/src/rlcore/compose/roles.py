@@ -50,7 +50,7 @@ def role_table_complaints(resolved: Resolved, roles: Collection[str]) -> Iterato
             yield f"{flag}: the run has no {role}; leave it out."
         elif role == REFERENCE and resolved.run.kl.reference_placement == "swapped":
             yield f"{flag}: the reference borrows the policy's model by --reference-placement swapped."
-        elif not (role == CRITIC and resolved.run.critic.critic_workers == "separate"):
+        elif not (role == CRITIC and resolved.run.critic.critic_ranks):
             yield from config.beside_complaints(role, resolved.trainer_fields, fields)
 
 
@@ -61,9 +61,7 @@ def critic_rank_complaints(resolved: Resolved) -> Iterator[str]:
     models, or the other way round, so that values find their samples.
     """
     critic, config = resolved.run.critic, resolved.trainer.config
-    if critic.critic_workers == "same":
-        if critic.critic_ranks:
-            yield f"--critic-ranks: found {critic.critic_ranks}, expected --critic-workers separate with it."
+    if not critic.critic_ranks:
         return
     model = config.model_ranks(resolved.fields_of(CRITIC))
     if critic.critic_ranks % model:

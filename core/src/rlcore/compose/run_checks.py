@@ -30,7 +30,7 @@ from rlcore.compose.part_checks import (
 )
 from rlcore.compose.resolved import Inference, Resolved
 from rlcore.compose.role_checks import role_complaints, teacher_complaints
-from rlcore.compose.roles import CRITIC, critic_rank_complaints, role_table_complaints
+from rlcore.compose.roles import critic_rank_complaints, role_table_complaints
 from rlcore.compose.schedule_checks import schedule_complaints
 from rlcore.compose.sentences import unread
 from rlcore.compose.suggestions import Suggestions
@@ -46,9 +46,6 @@ def checked(resolved: Resolved, settings: Mapping[str, Setting], suggestions: Su
     ranks = trainer.model_ranks(resolved.trainer_fields)
     if "ranks" not in settings:
         run = run.but(ranks=ranks)
-    if run.critic.critic_workers == "separate" and not run.critic.critic_ranks:
-        own = trainer.model_ranks(resolved.fields_of(CRITIC))
-        run = run.but(critic_ranks=max(1, run.ranks // ranks) * own)
     # Absolute, so that a resume finds them from any working directory.
     names = ("reference_model", "teacher_model", "critic_model", "weights", "engine_weights_dir", "rollouts")
     paths = {name: str(Path(path).resolve()) for name in names if (path := run.values()[name])}

@@ -312,7 +312,7 @@ def senders(
 
 def critic_ranks(run: RunConfig) -> int:
     """Workers that have only a critic, or none."""
-    return run.critic.critic_ranks if run.critic.critic_workers == "separate" else 0
+    return run.critic.critic_ranks
 
 
 def _engine_gpus(prepared: Served) -> int:

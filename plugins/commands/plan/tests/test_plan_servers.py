@@ -144,7 +144,7 @@ def test_an_engine_on_the_cpu_takes_nothing_of_a_gpu(judged: Any) -> None:
 def test_what_no_layout_of_the_policy_mends_is_named(
     judged: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    critic = 'critic_workers = "separate"\ncritic_ranks = 1\ncritic.megatron.tensor_model_parallel_size = 1\n'
+    critic = "critic_ranks = 1\ncritic.megatron.tensor_model_parallel_size = 1\n"
     judge = '[frozen]\nname = ["judge=qwen3-235b-a22b"]\n'
     found = judged(RUN + critic + judge)
     assert not found["fits"]
@@ -161,7 +161,7 @@ def test_what_no_layout_of_the_policy_mends_is_named(
 
 
 def test_a_critic_on_ranks_of_its_own_has_a_phase(judged: Any) -> None:
-    own = 'critic_workers = "separate"\ncritic.megatron.tensor_model_parallel_size = 4\n'
+    own = "critic_ranks = 4\ncritic.megatron.tensor_model_parallel_size = 4\n"
     found = judged(RUN + own)
     items = _phases(found)["train the critic"]["items"]
     layout, host = replace(EIGHT, world=4, tensor=4), Optimizer(on_host=1.0, owns_masters=True)

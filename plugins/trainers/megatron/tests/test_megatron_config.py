@@ -135,14 +135,13 @@ def test_a_model_that_does_not_fit(
     assert str(caught.value) == sentence
 
 
-APART = {"critic_workers": "separate"}
 TENSOR = "megatron.tensor_model_parallel_size"
 ROLE_TABLES: list[tuple[str, dict[str, Any], str]] = [
     (
         "ppo",
         {f"critic.{TENSOR}": "2"},
         "--critic.megatron.tensor-model-parallel-size: the critic is on the policy's workers, whose layout "
-        "is that of --megatron.tensor-model-parallel-size; add --critic-workers separate.",
+        "is that of --megatron.tensor-model-parallel-size; add --critic-ranks.",
     ),
     (
         "grpo",
@@ -167,7 +166,7 @@ ROLE_TABLES: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         "ppo",
-        {**APART, f"critic.{TENSOR}": "2", "critic_ranks": "3"},
+        {f"critic.{TENSOR}": "2", "critic_ranks": "3"},
         "--critic-ranks: found 3, expected a multiple of 2, the ranks that hold the critic under the "
         "trainer's parallel sizes.",
     ),
@@ -182,11 +181,11 @@ def test_a_role_that_cannot_have_its_own_fields(recipe: str, flags: dict[str, An
 
 
 def test_a_role_has_its_own_fields_above_those_of_the_policy() -> None:
-    flags = {TENSOR: "2", "megatron.adam_beta2": "0.98", f"critic.{TENSOR}": "4", **APART, "ranks": "4"}
+    flags = {TENSOR: "2", "megatron.adam_beta2": "0.98", f"critic.{TENSOR}": "4", "critic_ranks": "8"}
+    flags["ranks"] = "4"
     found = run_of("ppo", flags)
     assert found.fields_of("critic") == {"tensor_model_parallel_size": "4", "adam_beta2": "0.98"}
     assert found.fields_of("reference") == found.trainer_fields
-    assert found.run.critic.critic_ranks == 8, "as many critics as policies"
     read = dict(flatten(tomllib.loads(found.to_toml())))
     assert (read[TENSOR], read[f"critic.{TENSOR}"]) == ("2", "4"), "so a file says it"
     beside = run_of("ppo", {"critic.megatron.adam_beta2": "0.9"})
@@ -201,7 +200,8 @@ def test_a_table_is_no_field(name: str) -> None:
 
 def test_a_critic_of_its_own_layout_must_fit_its_model(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({**TINY, "num_hidden_layers": 4}))
-    flags = {"model": str(tmp_path), "max_prompt_tokens": "32", **APART, f"critic.{TENSOR}": "4"}
+    flags = {"model": str(tmp_path), "max_prompt_tokens": "32", "critic_ranks": "4"}
+    flags[f"critic.{TENSOR}"] = "4"
     with pytest.raises(ConfigError) as caught:
         run_of("ppo", flags)
     assert str(caught.value) == (

@@ -199,22 +199,20 @@ def _layout(file: File, fields: Fields, facts: ModelFacts, world: int) -> Layout
     )
 
 
-def critic_of(file: File, facts: ModelFacts, layout: Layout) -> Critic | None:
+def critic_of(file: File, facts: ModelFacts) -> Critic | None:
     """A critic that has workers of its own. ConfigError."""
-    if not file.has_critic or file.value("critic_workers") != "separate":
+    if not file.has_critic or not file.value("critic_ranks"):
         return None
     fields = file.role(CRITIC)
-    each = file.trainer.model_ranks(fields.values)
-    copies = layout.world // file.trainer.model_ranks(file.role("").values)
     model = file.value("critic_model")
     own = read_facts(model, file.registry) if model else facts
-    found = _layout(file, fields, own, int(file.value("critic_ranks")) or copies * each)
+    found = _layout(file, fields, own, int(file.value("critic_ranks")))
     return Critic(facts=own, layout=found, work=workload(file, found), optimizer=_optimizer(fields))
 
 
 def trained_by(file: File, facts: ModelFacts, layout: Layout) -> Run:
     """What the run's trainer does, without engines. ConfigError."""
-    beside = file.has_critic and file.value("critic_workers") == "same"
+    beside = file.has_critic and not file.value("critic_ranks")
     return Run(
         work=workload(file, layout),
         optimizer=_optimizer(file.role("")),
@@ -225,7 +223,7 @@ def trained_by(file: File, facts: ModelFacts, layout: Layout) -> Run:
             reference_model=_beside(file, "reference") if file.value("kl_coef") else None,
             teacher=_beside(file, "teacher"),
         ),
-        critic=critic_of(file, facts, layout),
+        critic=critic_of(file, facts),
         is_colocated=file.value("placement") == "colocate",
         sleep=str(file.settings.get("sleep", "none")),
         bucket=int(file.fields("engine").number("bucket_mb", BUCKET_MB) * MEGABYTE),
