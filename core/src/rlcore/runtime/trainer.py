@@ -17,8 +17,8 @@ from rlcore.api.cluster import Actor, ActorThread, Cluster
 from rlcore.api.errors import WorkerError
 from rlcore.network import LOOPBACK
 from rlcore.runtime.actors import watched, within
-from rlcore.runtime.critic_worker import CriticWorker
-from rlcore.runtime.remote_critic import peers_of
+from rlcore.runtime.remote_role import peers_of
+from rlcore.runtime.role_worker import RoleWorker
 from rlcore.runtime.sent_batch import to_arrays
 from rlcore.runtime.worker import CRITIC, TrainWorker, UpdateResult, WorkerSetup
 
@@ -92,7 +92,7 @@ class TrainerGroup:
         """Whether the first rank is on the host of this process."""
         self._hosts = [[slot.host for slot in placed] for placed in (slots, critics)]
         self._actors = [actor(TrainWorker, rank, slot) for rank, slot in enumerate(slots)]
-        self._critics = [actor(CriticWorker, rank, slot) for rank, slot in enumerate(critics)]
+        self._critics = [actor(RoleWorker, rank, slot) for rank, slot in enumerate(critics)]
         self._data_ranks: list[int] = []
         self._asleep: SleepLevel | None = None
         self._version: int | None = None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rlcore.engines.stream import Piece
     from rlcore.learning.settings import LearnerSettings, Scales
     from rlcore.runtime.profiler import StepProfiler
-    from rlcore.runtime.remote_critic import Peers
+    from rlcore.runtime.remote_role import Peers
 
 POLICY, REFERENCE, CRITIC = "policy", "reference", "critic"
 """The roles, and their folders in a checkpoint."""
@@ -173,15 +173,13 @@ class TrainWorker(RankWorker):
         """
         trainer = self._join(setup, host, port)
         from rlcore.learning.learner import Learner
-        from rlcore.runtime.remote_critic import RemoteCritic
+        from rlcore.runtime.remote_role import RemoteRole
 
         self._hooks: list[ModelHook] = [part.build() for part in setup.hooks]
         models = trainer.build(roles_of(setup, self._hooks, critic=not is_apart))
-        self._remote: RemoteCritic | None = None
+        self._remote: RemoteRole | None = None
         if is_apart:
-            self._remote = RemoteCritic(
-                trainer.data.number, trainer.data.group, setup.run.limits.step_timeout
-            )
+            self._remote = RemoteRole(trainer.data.number, trainer.data.group, setup.run.limits.step_timeout)
         assert models.policy is not None, "it was asked for"
         self._policy, self._reference = models.policy, models.reference
         named = {POLICY: models.policy, REFERENCE: models.reference, CRITIC: models.critic}

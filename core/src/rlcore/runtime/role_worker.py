@@ -29,8 +29,8 @@ class _Round:
         return joined([self.offered[source] for source in sorted(self.offered)])
 
 
-class CriticWorker(RankWorker):
-    """One rank of a critic that has workers of its own; train workers call it, as `RemoteCritic` says."""
+class RoleWorker(RankWorker):
+    """One rank of a critic that has workers of its own; train workers call it, as `RemoteRole` says."""
 
     def start(self, setup: WorkerSetup, host: str, port: int) -> int:
         """Join the critics' process group and build the model; returns the data-parallel rank."""

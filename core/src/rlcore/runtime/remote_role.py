@@ -43,7 +43,7 @@ def peers_of(policy: Sequence[int], critic: Sequence[int]) -> list[list[list[int
     return asked
 
 
-class RemoteCritic:
+class RemoteRole:
     """The `ValueModel` of a train worker whose critic is elsewhere: each call is a round there."""
 
     def __init__(self, number: int, group: ProcessGroup | None, limit_s: float) -> None:

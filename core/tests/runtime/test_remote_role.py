@@ -11,8 +11,8 @@ from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.trainer import LossResult, StepResult
-from rlcore.runtime.critic_worker import CriticWorker
-from rlcore.runtime.remote_critic import RemoteCritic, peers_of
+from rlcore.runtime.remote_role import RemoteRole, peers_of
+from rlcore.runtime.role_worker import RoleWorker
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ class Here:
 
     def __init__(self) -> None:
         self.model = TokenValues()
-        self._worker = CriticWorker.__new__(CriticWorker)
+        self._worker = RoleWorker.__new__(RoleWorker)
         vars(self._worker).update(_critic=self.model, _rounds={})
         self._lock = threading.Lock()
 
@@ -100,13 +100,13 @@ def test_values_come_back_in_order_and_every_rank_works_once_a_round(
         worker.ask("expect", sum(number in ranks for mine in peers for ranks in mine), limit_s=1)
     remotes = []
     for number, mine in zip(policy, peers, strict=True):
-        remotes.append(RemoteCritic(number, None, 5.0))
+        remotes.append(RemoteRole(number, None, 5.0))
         asked: Any = [[workers[rank] for rank in ranks] for ranks in mine]
         remotes[-1].connect(asked)
     batches = [_batch([3, 1, 4, 2]), _batch([1]), _batch([2, 2, 2])]
     expected = [TokenValues().values(batch, tokens_per_rank=9) for batch in batches]
 
-    def run(remote: RemoteCritic) -> list[Tensor]:
+    def run(remote: RemoteRole) -> list[Tensor]:
         found = [remote.values(batch, tokens_per_rank=9) for batch in batches]
         remote.fit(batches[0], _nothing, tokens_per_rank=9)
         return found
