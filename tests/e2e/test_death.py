@@ -48,11 +48,21 @@ def test_death_ends_the_run_with_its_reason(start: Start, tmp_path: Path, ray: b
     gone(processes)
 
 
-def test_a_rollout_worker_that_dies_ends_the_run(start: Start, tmp_path: Path) -> None:
-    command, processes = _started(start, tmp_path / "run", "--rollout-workers", "2")
-    os.kill(_find(processes[::-1], "RolloutWorker").pid, signal.SIGKILL)
+@pytest.mark.parametrize(
+    ("flags", "process", "name"),
+    [
+        (("--rollout-workers", "2"), "RolloutWorker", "Rollout worker [01]"),
+        (("--kl-coef", "0.1", "--reference-ranks", "1"), "RoleWorker", "Reference worker 0"),
+    ],
+    ids=["rollout", "reference"],
+)
+def test_another_worker_that_dies_ends_the_run(
+    start: Start, tmp_path: Path, flags: tuple[str, ...], process: str, name: str
+) -> None:
+    command, processes = _started(start, tmp_path / "run", *flags)
+    os.kill(_find(processes[::-1], process).pid, signal.SIGKILL)
     assert command.wait(60) == 1
-    assert re.search(r"Rollout worker [01] died: SIGKILL ended its process\.", command.stderr)
+    assert re.search(rf"{name} died: SIGKILL ended its process\.", command.stderr), command.stderr
     assert "Traceback" not in command.stderr
     gone(processes)
 

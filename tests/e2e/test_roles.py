@@ -18,12 +18,12 @@ def test_ppo_goes_on_as_if_nothing_had_happened(run: Run, tmp_path: Path) -> Non
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     run(*PPO, "--steps", "3", "--run-dir", str(whole))
     run(*PPO, "--steps", "2", "--run-dir", str(broken))
-    run("train", "--resume", str(broken), "--steps", "3")
-    assert untimed(broken) == untimed(whole)
-    apart = tmp_path / "apart"
-    elsewhere = ("--critic-ranks", "1", "--reference-placement", "swapped")
-    run(*PPO, *elsewhere, "--steps", "2", "--run-dir", str(apart))
-    assert untimed(apart) == untimed(whole)[:3], "wherever critic and reference are, the numbers are the same"
+    apart = ("--critic-ranks", "1", "--reference-ranks", "1")
+    run("train", "--resume", str(broken), "--steps", "3", *apart)
+    assert untimed(broken) == untimed(whole), "wherever critic and reference are, the numbers are the same"
+    swapped = tmp_path / "swapped"
+    run(*PPO, "--reference-placement", "swapped", "--steps", "2", "--run-dir", str(swapped))
+    assert untimed(swapped) == untimed(whole)[:3]
     metrics = rows(whole)[1:]
     assert not undocumented({key for row in metrics for key in row})
     for row in metrics:
@@ -32,18 +32,21 @@ def test_ppo_goes_on_as_if_nothing_had_happened(run: Run, tmp_path: Path) -> Non
         assert row["critic/grad_norm"] > 0
         assert row["critic/explained_variance"] <= 1
         assert abs(row["train/advantage_mean"]) < 1e-6, "whitened"
-    for checkpoint in (broken / "checkpoints" / "3", apart / "checkpoints" / "2"):
+    for checkpoint in (broken / "checkpoints" / "3", swapped / "checkpoints" / "2"):
         saved = {path.name for path in checkpoint.iterdir() if path.is_dir()}
         assert saved == {"policy", "critic", "reference"}
 
 
 @pytest.mark.timeout(900)
-def test_a_critic_has_a_layout_and_a_schedule_of_its_own(run: Run, tmp_path: Path) -> None:
+def test_roles_have_layouts_and_a_critic_a_schedule_of_its_own(run: Run, tmp_path: Path) -> None:
     own = ("--critic-lr-schedule", "linear", "--critic-lr-warmup-steps", "1", "--critic-weight-decay", "0.1")
     layouts: dict[str, tuple[str, ...]] = {
         "same": (),
-        "divided": ("--critic-ranks", "2", "--critic.megatron.tensor-model-parallel-size", "2"),
-        "fewer": ("--ranks", "2", "--critic-ranks", "1"),
+        "divided": (
+            *("--critic-ranks", "2", "--critic.megatron.tensor-model-parallel-size", "2"),
+            *("--reference-ranks", "2", "--reference.megatron.tensor-model-parallel-size", "2"),
+        ),
+        "fewer": ("--ranks", "2", "--critic-ranks", "1", "--reference-ranks", "1"),
     }
     found = {}
     for name, layout in layouts.items():
@@ -53,7 +56,8 @@ def test_a_critic_has_a_layout_and_a_schedule_of_its_own(run: Run, tmp_path: Pat
     assert found["same"][-1]["critic/lr"] < found["same"][0]["critic/lr"]
     for name in ("divided", "fewer"):
         for mine, expected in zip(found[name], found["same"], strict=True):
-            for key in ("critic/loss", "critic/grad_norm", "critic/lr", "train/loss", "train/grad_norm"):
+            keys = ("critic/loss", "critic/grad_norm", "critic/lr", "train/loss", "train/grad_norm")
+            for key in (*keys, "train/kl_reference"):
                 assert mine[key] == pytest.approx(expected[key], rel=1e-4), (name, key)
 
 

@@ -31,6 +31,8 @@ FREE = {
 LAYOUT = {
     "ranks",
     "critic_ranks",
+    "reference_ranks",
+    "teacher_ranks",
     "threads",
     "placement",
     "tokens_per_rank",

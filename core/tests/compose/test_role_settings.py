@@ -86,6 +86,21 @@ MISFITS: list[tuple[dict[str, Any], str]] = [
         {"reference_model": "/x"},
         "--reference-model: found /x, but nothing reads the reference; add --kl-coef.",
     ),
+    ({"reference_ranks": "1"}, "--reference-ranks: found 1, but nothing reads the reference; add --kl-coef."),
+    (
+        {"kl_coef": "0.1", "reference_ranks": "3", "ranks": "2"},
+        "--reference-ranks: found 3, which hold 3 references, expected a number that divides the 2 policies "
+        "of --ranks, or is divided by it.",
+    ),
+    (
+        {"kl_coef": "0.1", "reference_ranks": "1", "reference_placement": "swapped"},
+        "--reference-placement: found swapped, which borrows the policy's model, but --reference-ranks gives "
+        "the reference workers of its own; leave one of them out.",
+    ),
+    (
+        {"loss": "taught", **URL, "teacher_ranks": "1"},
+        "--teacher-ranks: found 1, but no train worker has a teacher; add --teacher-model.",
+    ),
     (
         {"reference_refresh_every": "3"},
         "--reference-refresh-every: found 3, but nothing reads the reference; add --kl-coef.",

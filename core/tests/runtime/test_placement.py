@@ -78,7 +78,6 @@ def test_weights_can_follow(
 ) -> None:
     placement = Placement(
         workers=list(map(slot, workers)),
-        critics=[],
         engines=[tuple(map(slot, nodes)) for nodes in engines],
         frozen=[],
     )
@@ -105,7 +104,6 @@ def test_which_ranks_send(
     """A file in memory is for engines on the host; what is broadcast reaches them all."""
     placement = Placement(
         workers=list(map(slot, workers)),
-        critics=[],
         engines=[tuple(map(slot, nodes)) for nodes in engines],
         frozen=[],
     )
@@ -151,6 +149,7 @@ SPLIT = {"placement": "split"}
         ({"ranks": 2}, "sft", 0, 2, 2),
         ({"ranks": 2, "engine_url": ("http://127.0.0.1:1",)}, "grpo", 0, 2, 2),
         ({"ranks": 2, "engines": 2, "critic_ranks": 2}, "ppo", 0, 8, 4),
+        ({"kl_coef": 0.1, "reference_ranks": 2, "critic_ranks": 1}, "ppo", 0, 8, 4),
         ({}, "grpo", 2, 6, 3),
         ({**SPLIT, "ranks": 2, "engines": 2, "sglang.tp_size": "2"}, "grpo", 1, 5, 7),
         ({"ranks": 2, "rollout_workers": 3}, "grpo", 1, 9, 3),

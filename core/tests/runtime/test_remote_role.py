@@ -1,4 +1,4 @@
-"""A critic on workers of its own: whom each rank asks, and what it gets, whatever the two layouts are."""
+"""A role on workers of its own: whom each rank asks, and what it gets, whatever the two layouts are."""
 
 import threading
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def test_whom_each_rank_asks(policy: list[int], critic: list[int], expected: lis
 
 
 class TokenValues:
-    """A value model whose values are the response tokens; a step counts the samples."""
+    """A model whose values and scores are the response tokens; a step counts the samples."""
 
     def __init__(self) -> None:
         self.batches: list[TrainBatch] = []
@@ -43,6 +43,12 @@ class TokenValues:
         lengths = zip(batch.prompt_lengths.tolist(), batch.response_lengths.tolist(), strict=True)
         kept = [k for prompt, response in lengths for k in [False] * prompt + [True] * response]
         return batch.tokens[torch.tensor(kept, dtype=torch.bool)].float()
+
+    def forward(self, batch: TrainBatch, *, top: int, chosen: str | None = None) -> dict[str, Tensor]:
+        """Each response token as its log-prob, and `top` times as the likeliest ones."""
+        values = self.values(batch, tokens_per_rank=9)
+        assert chosen is None or len(batch.per_token[chosen]) == len(values)
+        return {"log_probs": values, "top_ids": values.long()[:, None].repeat(1, top)}
 
     def fit(self, batch: TrainBatch, loss: Any, *, tokens_per_rank: int) -> StepResult:
         """`loss`: the samples of this rank."""
@@ -56,7 +62,7 @@ class Here:
     def __init__(self) -> None:
         self.model = TokenValues()
         self._worker = RoleWorker.__new__(RoleWorker)
-        vars(self._worker).update(_critic=self.model, _rounds={})
+        vars(self._worker).update(_model=self.model, _rounds={})
         self._lock = threading.Lock()
 
     def ask(self, method: str, *arguments: Any, limit_s: float) -> Any:
@@ -109,6 +115,9 @@ def test_values_come_back_in_order_and_every_rank_works_once_a_round(
     def run(remote: RemoteRole) -> list[Tensor]:
         found = [remote.values(batch, tokens_per_rank=9) for batch in batches]
         remote.fit(batches[0], _nothing, tokens_per_rank=9)
+        scores = remote.forward(batches[0], top=2, chosen="loss_mask")
+        assert torch.equal(scores["log_probs"], found[0])
+        assert torch.equal(scores["top_ids"], found[0].long()[:, None].expand(-1, 2))
         return found
 
     if len(set(critic)) == len(critic):  # ranks that need not work together
@@ -119,9 +128,9 @@ def test_values_come_back_in_order_and_every_rank_works_once_a_round(
     for found in answers:
         for values, wanted in zip(found, expected, strict=True):
             assert torch.equal(values, wanted)
-    assert [len(worker.model.batches) for worker in workers] == [4] * len(workers)
+    assert [len(worker.model.batches) for worker in workers] == [5] * len(workers)
     assert [worker.rounds for worker in workers] == [0] * len(workers)
     shares = {number: workers[critic.index(number)].model.batches for number in set(critic)}
-    for place, batch in enumerate([*batches, batches[0]]):
+    for place, batch in enumerate([*batches, batches[0], batches[0]]):
         positions = [p for kept in shares.values() for p in kept[place].per_sample["position"].tolist()]
         assert sorted(positions) == list(range(len(batch)))

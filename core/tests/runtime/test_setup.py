@@ -15,14 +15,12 @@ from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import Part
 from rlcore.api.types import Prompt
 from rlcore.compose.resolved import Inference
+from rlcore.compose.roles import CRITIC, POLICY, REFERENCE
 from rlcore.data.cursor import PromptCursor
 from rlcore.runtime.prepare import prepare, prepare_served
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups
 from rlcore.runtime.worker import (
-    CRITIC,
-    POLICY,
-    REFERENCE,
     WorkerSetup,
     critic_optimizer,
     policy_optimizer,
@@ -118,10 +116,11 @@ def test_the_roles(setups: Setups, prepared: Prepared) -> None:
     critic = setups({}, "ppo")[0]
     assert critic.value_loss is not None
     assert (critic.critic, critic.value_loss.name) == (prepared.critic, "clipped")
-    here, apart = (roles_of(critic, (), critic=here) for here in (True, False))
-    assert (here.critic, apart.critic, apart.critic_optimizer) == (prepared.critic, None, None)
-    assert here.critic_optimizer == critic_optimizer(critic.run)
+    here, beside, alone = (roles_of(critic, names) for names in ((POLICY, CRITIC), (POLICY,), (CRITIC,)))
+    assert (here.critic, beside.critic, beside.critic_optimizer) == (prepared.critic, None, None)
+    assert here.critic_optimizer == alone.critic_optimizer == critic_optimizer(critic.run)
     assert here.optimizer == policy_optimizer(critic.run)
+    assert (alone.policy, alone.optimizer, alone.critic) == (None, None, prepared.critic)
 
 
 def test_an_evaluation_alone_loads_no_bridge(tmp_path: Path) -> None:
@@ -140,7 +139,7 @@ def test_an_evaluation_alone_loads_no_bridge(tmp_path: Path) -> None:
 def test_what_becomes_of_the_settings_of_roles(setups: Setups) -> None:
     plain, (told,) = setups()[0], setups({**KL, "reference_placement": "swapped", "replay_routing": True})
     for setup, expected in ((plain, False), (told, True)):
-        roles = roles_of(setup, (), critic=True)
+        roles = roles_of(setup, (POLICY, REFERENCE))
         assert (roles.is_swapped, roles.replay_routing) == (expected, expected)
 
 

@@ -134,6 +134,9 @@ class KlOptions(Config):
         False, description="multiply the KL in the loss by the ratio of the new to the old policy"
     )
     reference_model: str = Field("", description="directory of the reference; empty: the run's model")
+    reference_ranks: int = Field(
+        0, ge=0, description="train workers of the reference alone; 0: it is on those of the policy"
+    )
     reference_refresh_every: int = Field(
         0, ge=0, description="steps between copies of the policy into the reference; 0: never"
     )
@@ -193,6 +196,9 @@ class TeacherOptions(Config):
 
     teacher_model: str = Field(
         "", description="the teacher: a model directory, or RUN/checkpoints/N of another run"
+    )
+    teacher_ranks: int = Field(
+        0, ge=0, description="train workers of --teacher-model alone; 0: it is on those of the policy"
     )
     teacher_url: tuple[str, ...] = Field(
         (),

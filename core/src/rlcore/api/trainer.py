@@ -231,7 +231,7 @@ class Teacher(Scorer, Sleeper, Protocol):
 class Roles:
     """The models that one worker wants.
 
-    `policy`: None: the worker holds only the critic. `optimizer`, `critic_optimizer`: given with their
+    `policy`: None: the worker holds only one of the others. `optimizer`, `critic_optimizer`: given with their
     models. `is_swapped`: the reference takes device memory only while it computes. `replay_routing`: the
     policy sends its tokens to the experts in the batch's column `ROUTED_EXPERTS`. `hooks`: are shown the
     policy before its optimizer exists; parameters that they freeze (`requires_grad`) never change.

@@ -32,17 +32,22 @@ def role_complaints(
         yield f"{found}{ways}."
     if not readers:
         reason = f"there is no critic{suggestions.recipes_with(Kind.VALUE_LOSS)}"
-        own = ("critic_model", "critic_warmup_steps", "critic_lr_schedule")
+        own = ("critic_model", "critic_ranks", "critic_warmup_steps", "critic_lr_schedule")
         yield from unread(run, own, reason)
         numbers = ("critic_lr_warmup_steps", "critic_min_lr", "critic_weight_decay", "critic_clip_grad")
-        yield from unread_flags(settings, ("critic_lr", "critic_ranks", *numbers), reason)
+        yield from unread_flags(settings, ("critic_lr", *numbers), reason)
     if Input.REFERENCE_LOG_PROBS not in needs:
-        names = ("reference_model", "reference_refresh_every", "kl_unbiased")
+        names = ("reference_model", "reference_ranks", "reference_refresh_every", "kl_unbiased")
         reason = "nothing reads the reference; add --kl-coef"
         yield from unread(run, names, reason)
         yield from unread_flags(settings, ("kl_estimator", "kl_place"), reason)
     if run.kl.reference_placement == "swapped" and Input.REFERENCE_LOG_PROBS not in needs:
         yield "--reference-placement: found swapped, but nothing reads the reference; add --kl-coef."
+    if run.kl.reference_placement == "swapped" and run.kl.reference_ranks:
+        yield (
+            "--reference-placement: found swapped, which borrows the policy's model, but --reference-ranks "
+            "gives the reference workers of its own; leave one of them out."
+        )
     if run.kl.kl_unbiased and run.kl.kl_place != "loss":
         yield f"--kl-unbiased: found true with --kl-place {run.kl.kl_place}, expected --kl-place loss."
     lowest, peak = run.critic.optimizer(run.optimizer).min_lr, run.critic.critic_lr
@@ -71,6 +76,8 @@ def teacher_complaints(
         )
     if len(chosen) > 1:
         yield f"{chosen[0]}, and {chosen[1]}; expected one teacher."
+    if not model:
+        yield from unread(run, ("teacher_ranks",), "no train worker has a teacher; add --teacher-model")
     if urls:
         yield from _url_complaints(run, top)
 

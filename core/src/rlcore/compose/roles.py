@@ -10,10 +10,19 @@ from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rlcore.api.run_config import RunConfig
     from rlcore.compose.resolved import Resolved
 
-CRITIC, REFERENCE, TEACHER = "critic", "reference", "teacher"
+POLICY, CRITIC, REFERENCE, TEACHER = "policy", "critic", "reference", "teacher"
+"""The roles, and their folders in a checkpoint."""
 ROLES = (CRITIC, REFERENCE, TEACHER)
+"""Those beside the policy."""
+
+
+def own_ranks(run: RunConfig) -> dict[str, int]:
+    """Of each role that has workers of its own, how many."""
+    values = run.values()
+    return {role: ranks for role in ROLES if (ranks := values[f"{role}_ranks"])}
 
 
 def role_of(name: str) -> tuple[str, str]:
@@ -50,30 +59,29 @@ def role_table_complaints(resolved: Resolved, roles: Collection[str]) -> Iterato
             yield f"{flag}: the run has no {role}; leave it out."
         elif role == REFERENCE and resolved.run.kl.reference_placement == "swapped":
             yield f"{flag}: the reference borrows the policy's model by --reference-placement swapped."
-        elif not (role == CRITIC and resolved.run.critic.critic_ranks):
+        elif role not in own_ranks(resolved.run):
             yield from config.beside_complaints(role, resolved.trainer_fields, fields)
 
 
-def critic_rank_complaints(resolved: Resolved) -> Iterator[str]:
-    """The ranks of a critic with workers of its own.
+def role_rank_complaints(resolved: Resolved) -> Iterator[str]:
+    """The ranks of roles with workers of their own.
 
-    They must hold whole models. And each of its models must get the samples of a whole number of the policy's
-    models, or the other way round, so that values find their samples.
+    They must hold whole models. And each of the role's models must get the samples of a whole number of the
+    policy's models, or the other way round, so that results find their samples.
     """
-    critic, config = resolved.run.critic, resolved.trainer.config
-    if not critic.critic_ranks:
-        return
-    model = config.model_ranks(resolved.fields_of(CRITIC))
-    if critic.critic_ranks % model:
-        yield (
-            f"--critic-ranks: found {critic.critic_ranks}, expected a multiple of {model}, the ranks that "
-            "hold the critic under the trainer's parallel sizes."
-        )
-        return
-    critics = critic.critic_ranks // model
+    config = resolved.trainer.config
     policies = resolved.run.ranks // config.model_ranks(resolved.trainer_fields)
-    if critics % policies and policies % critics:
-        yield (
-            f"--critic-ranks: found {critic.critic_ranks}, which hold {critics} critics, expected a number "
-            f"that divides the {policies} policies of --ranks, or is divided by it."
-        )
+    for role, ranks in own_ranks(resolved.run).items():
+        found = f"--{role}-ranks: found {ranks}"
+        model = config.model_ranks(resolved.fields_of(role))
+        copies = ranks // model
+        if ranks % model:
+            yield (
+                f"{found}, expected a multiple of {model}, the ranks that hold the {role} under the "
+                "trainer's parallel sizes."
+            )
+        elif copies % policies and policies % copies:
+            yield (
+                f"{found}, which hold {copies} {role}s, expected a number that divides the {policies} "
+                "policies of --ranks, or is divided by it."
+            )

@@ -30,7 +30,7 @@ from rlcore.compose.part_checks import (
 )
 from rlcore.compose.resolved import Inference, Resolved
 from rlcore.compose.role_checks import role_complaints, teacher_complaints
-from rlcore.compose.roles import critic_rank_complaints, role_table_complaints
+from rlcore.compose.roles import role_rank_complaints, role_table_complaints
 from rlcore.compose.schedule_checks import schedule_complaints
 from rlcore.compose.sentences import unread
 from rlcore.compose.suggestions import Suggestions
@@ -103,7 +103,7 @@ def _complaints(
         )
     yield from role_complaints(resolved, settings, suggestions)
     yield from role_table_complaints(resolved, _roles(resolved))
-    yield from critic_rank_complaints(resolved)
+    yield from role_rank_complaints(resolved)
     yield from eval_complaints(resolved)
     teachers = [
         f"{kind} {part.name!r}"

@@ -274,4 +274,5 @@ class Learner:
             )
         if self._has_initial_reference:
             self._has_initial_reference = False
-            check_reference(result)
+            is_apart = self._run.kl.reference_ranks > 0
+            check_reference(result, dtype=self._settings.dtype, is_apart=is_apart)

@@ -128,6 +128,8 @@ class Loop:
         self._saver.check()
         check_folder(self.prepared.run_dir, self._folder)
         if run.kl.reference_refresh_every and step % run.kl.reference_refresh_every == 0:
+            if run.kl.reference_ranks:  # its new weights are written as a checkpoint is
+                await self._saver.finish()
             async with self.handover.awake(self.producer):
                 await self.trainer.refresh_reference()
         if rollout.batch is None:  # else the samples were written by the run that saved the batch

@@ -8,11 +8,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlcore.api.errors import ConfigError
+from rlcore.compose.roles import own_ranks
 from rlcore.runtime.trainer import BundleSlot
 
 if TYPE_CHECKING:
     from rlcore.api.cluster import Bundle, Cluster
-    from rlcore.api.run_config import RunConfig
     from rlcore.compose.resolved import Resolved
     from rlcore.engines.publish import Publisher
     from rlcore.runtime.prepared import Prepared, Served
@@ -27,19 +27,19 @@ _NO_DEVICE: Mapping[bool, tuple[str, ...]] = {True: (), False: ("",)}
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """A slot for each train worker, each worker that has only a critic, each frozen model and each rollout
-    worker; those of each engine."""
+    """A slot for each train worker, each worker of a role that has some of its own, each frozen model and
+    each rollout worker; those of each engine."""
 
     workers: list[BundleSlot] = field(default_factory=list)
-    critics: list[BundleSlot] = field(default_factory=list)
+    roles: dict[str, list[BundleSlot]] = field(default_factory=dict)
     engines: list[Nodes]
     frozen: list[BundleSlot]
     rollouts: list[BundleSlot] = field(default_factory=list)
 
 
 def bundles_of(prepared: Prepared) -> list[Bundle]:
-    """The bundles of a run: first its frozen models, then its workers, then workers that have only a critic,
-    then the nodes of its engines, if engines have devices of their own. Its rollout workers come last.
+    """The bundles of a run: first its frozen models, then its workers, then those of roles with some of their
+    own, then the nodes of its engines, if engines have devices of their own. Its rollout workers come last.
 
     With GPUs, each worker takes one. `colocate` puts an engine of k GPUs on those of k workers. `split` gives
     it devices of its own, one for each of its ranks, divided among its nodes. A frozen model always has
@@ -49,7 +49,7 @@ def bundles_of(prepared: Prepared) -> list[Bundle]:
     if not prepared.trains:
         return served_bundles(prepared)
     run, engines = prepared.resolved.run, prepared.engines
-    workers = run.ranks + critic_ranks(run)
+    workers = run.ranks + sum(own_ranks(run).values())
     if not _is_colocated(prepared):
         a_worker: dict[str, float] = {"CPU": 1, "GPU": 1} if prepared.gpu else {"CPU": 1}
         nodes = engines * _nodes(prepared)
@@ -99,13 +99,16 @@ def place(cluster: Cluster, prepared: Prepared) -> Placement:
     if not prepared.trains:
         return place_engines(cluster, prepared)
     run, is_colocated = prepared.resolved.run, _is_colocated(prepared)
-    ranks, workers = run.ranks, run.ranks + critic_ranks(run)
+    ranks = run.ranks
     what = "The train workers" if is_colocated else "The train workers and engines"
     slots = _slots(cluster, prepared, bundles_of(prepared), what, numbered=is_colocated)
-    own = slots.own
+    own, roles, workers = slots.own, {}, ranks
+    for role, count in own_ranks(run).items():
+        roles[role] = own[workers : workers + count]
+        workers += count
     placement = Placement(
         workers=own[:ranks],
-        critics=own[ranks:workers],
+        roles=roles,
         engines=_over_workers(own[:ranks], prepared)
         if is_colocated
         else _by_engine(own[workers:], _nodes(prepared)),
@@ -308,11 +311,6 @@ def senders(
     return frozenset(hosts.index(slot.host) for nodes in placement.engines for slot in nodes) or frozenset(
         {0}
     )
-
-
-def critic_ranks(run: RunConfig) -> int:
-    """Workers that have only a critic, or none."""
-    return run.critic.critic_ranks
 
 
 def _engine_gpus(prepared: Served) -> int:

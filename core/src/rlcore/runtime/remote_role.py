@@ -1,15 +1,16 @@
-"""How a train worker reaches a critic on workers of its own, which may be laid out in another way.
+"""How a train worker reaches a role on workers of its own, which may be laid out in another way.
 
-Each data-parallel rank of the policy has a share of every batch; each of the critic needs one. Where the
-critic has fewer of them, one gets the shares of several; where it has more, a share is divided among several.
-All ranks of the critic must work at once, and one of them may be asked by several ranks of the policy. So a
+Each data-parallel rank of the policy has a share of every batch; each of the role needs one. Where the role
+has fewer of them, one gets the shares of several; where it has more, a share is divided among several.
+All ranks of the role must work at once, and one of them may be asked by several ranks of the policy. So a
 round has two parts: first all shares are offered, then the results are asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,19 +22,19 @@ if TYPE_CHECKING:
     from rlcore.api.trainer import StepResult, ValueFunction
 
 Peers = Sequence[Sequence["Actor"]]
-"""For each data-parallel rank of the critic that a train worker asks: the critic workers to ask."""
+"""For each data-parallel rank of the role that a train worker asks: the workers to ask."""
 
 
-def peers_of(policy: Sequence[int], critic: Sequence[int]) -> list[list[list[int]]]:
-    """The critic's ranks that each of the policy's asks, as `Peers` has them.
+def peers_of(policy: Sequence[int], role: Sequence[int]) -> list[list[list[int]]]:
+    """The role's ranks that each of the policy's asks, as `Peers` has them.
 
-    `policy`, `critic`: the data-parallel rank of each of their ranks. At least one rank of the policy asks
-    each rank of the critic. Each rank of the policy asks at least one rank of every data-parallel rank of the
-    critic that serves its own.
+    `policy`, `role`: the data-parallel rank of each of their ranks. At least one rank of the policy asks
+    each rank of the role. Each rank of the policy asks at least one rank of every data-parallel rank of the
+    role that serves its own.
     """
-    shares, own = max(policy) + 1, max(critic) + 1
+    shares, own = max(policy) + 1, max(role) + 1
     assert shares % own == 0 or own % shares == 0, "checked before the run"
-    held = [[rank for rank, data_rank in enumerate(critic) if data_rank == number] for number in range(own)]
+    held = [[rank for rank, data_rank in enumerate(role) if data_rank == number] for number in range(own)]
     asked = []
     for rank, number in enumerate(policy):
         first = number * own // shares
@@ -44,7 +45,10 @@ def peers_of(policy: Sequence[int], critic: Sequence[int]) -> list[list[list[int
 
 
 class RemoteRole:
-    """The `ValueModel` of a train worker whose critic is elsewhere: each call is a round there."""
+    """The model of a train worker whose role is elsewhere: each call is a round there.
+
+    It has the methods of a `Scorer` and of a `ValueModel`; the role there has those of one of them.
+    """
 
     def __init__(self, number: int, group: ProcessGroup | None, limit_s: float) -> None:
         """`number`: of this data-parallel rank, in `group`. `limit_s`: for each call."""
@@ -58,48 +62,59 @@ class RemoteRole:
         """Say whom to ask, before the first call."""
         self._peers = peers
 
+    def forward(self, batch: TrainBatch, **options: Any) -> dict[str, Tensor]:
+        """See `Scorer.forward`."""
+        return self._columns(batch, "forward", options)
+
     def values(self, batch: TrainBatch, *, tokens_per_rank: int) -> Tensor:
         """See `ValueModel.values`."""
-        import torch
-
-        shares = self._shares(batch)
-        whole = torch.empty(int(batch.response_lengths.sum()))
-        slots = torch.arange(len(whole)).split(batch.response_lengths.tolist())
-        parts = self._round_of(batch, shares, "values", tokens_per_rank)
-        for rows, part in zip(shares, parts, strict=True):
-            if rows:
-                whole[torch.cat([slots[row] for row in rows])] = part
-        return whole
+        return self._columns(batch, "values", {"tokens_per_rank": tokens_per_rank})["values"]
 
     def fit(self, batch: TrainBatch, loss: ValueFunction, *, tokens_per_rank: int) -> StepResult:
         """See `ValueModel.fit`. The loss travels with the call."""
-        result: StepResult = self._round_of(batch, self._shares(batch), "fit", loss, tokens_per_rank)[0]
+        options = {"loss": loss, "tokens_per_rank": tokens_per_rank}
+        result: StepResult = self._round_of(batch, self._shares(batch), "fit", options)[0]
         return result
 
+    def _columns(self, batch: TrainBatch, method: str, options: Mapping[str, Any]) -> dict[str, Tensor]:
+        """What the role gives for each response token, in the order of `batch`."""
+        import torch
+
+        shares = self._shares(batch)
+        count = int(batch.response_lengths.sum())
+        places = torch.arange(count).split(batch.response_lengths.tolist())
+        parts = self._round_of(batch, shares, method, options)
+        columns = {name: part.new_empty(count, *part.shape[1:]) for name, part in parts[0].items()}
+        for rows, found in zip(shares, parts, strict=True):
+            for name, part in found.items() if rows else ():
+                columns[name][torch.cat([places[row] for row in rows])] = part
+        return columns
+
     def _shares(self, batch: TrainBatch) -> list[list[int]]:
-        """The rows for each data-parallel rank of the critic that serves this one."""
+        """The rows for each data-parallel rank of the role that serves this one."""
         from rlcore.rollout.batch import even_shares
 
         return [sorted(rows) for rows in even_shares(batch.costs, len(self._peers))]
 
     def _round_of(
-        self, batch: TrainBatch, shares: Sequence[Sequence[int]], method: str, *arguments: Any
+        self, batch: TrainBatch, shares: Sequence[Sequence[int]], method: str, options: Mapping[str, Any]
     ) -> list[Any]:
-        """The critic's result for each of `shares`. Collective over `group`."""
+        """The role's result for each of `shares`. Collective over `group`."""
         import torch.distributed as dist
 
         self._round += 1
+        batch = replace(batch, per_input={})  # the policy's alone, and large
         parts = [batch] if len(shares) == 1 else [batch.select(rows) for rows in shares]
         offers = [(peer, part) for peers, part in zip(self._peers, parts, strict=True) for peer in peers]
         with ThreadPoolExecutor(len(offers)) as threads:  # all of them must answer, not one after another
             offered = [threads.submit(self._ask, peer, "offer", part) for peer, part in offers]
             for call in offered:
                 call.result()
-            # All shares of the round must be there before the first rank of the critic works on them.
+            # All shares of the round must be there before the first rank of the role works on them.
             if self._group is not None and self._group.size() > 1:
                 dist.barrier(self._group)
             calls = [
-                [threads.submit(self._ask, peer, "answer", method, *arguments) for peer in peers]
+                [threads.submit(self._ask, peer, "answer", method, options) for peer in peers]
                 for peers in self._peers
             ]
             results = [[call.result() for call in answers] for answers in calls]

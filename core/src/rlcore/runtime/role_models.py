@@ -14,10 +14,10 @@ from rlcore.checkpoint.folder import check_files
 from rlcore.checkpoint.weights_check import check_weights, shapes_in
 from rlcore.compose import models
 from rlcore.compose.model_checks import check_model
+from rlcore.compose.roles import POLICY
 from rlcore.config import toml
 from rlcore.runtime.run_folder import MODEL_DIR, RUN_TOML
 from rlcore.runtime.state import FILE
-from rlcore.runtime.worker import POLICY
 
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Resolved

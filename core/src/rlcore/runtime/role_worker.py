@@ -1,11 +1,12 @@
-"""A rank of a critic that has workers of its own."""
+"""A rank of a role that has workers of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rlcore.runtime.worker import CRITIC, RankWorker, WorkerSetup, critic_optimizer
+from rlcore.runtime.worker import RankWorker, WorkerSetup, roles_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,21 +29,27 @@ class _Round:
 
         return joined([self.offered[source] for source in sorted(self.offered)])
 
+    def divided(self, columns: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
+        """For each source, its rows of columns of the response tokens of `batch`."""
+        sources = sorted(self.offered)
+        counts = [int(self.offered[source].response_lengths.sum()) for source in sources]
+        parts = {name: column.split(counts) for name, column in columns.items()}
+        # Copies: a part of a tensor travels with the memory of the whole.
+        return {
+            source: {name: pieces[place].clone() for name, pieces in parts.items()}
+            for place, source in enumerate(sources)
+        }
+
 
 class RoleWorker(RankWorker):
-    """One rank of a critic that has workers of its own; train workers call it, as `RemoteRole` says."""
+    """One rank of a role that has workers of its own; train workers call it, as `RemoteRole` says."""
 
-    def start(self, setup: WorkerSetup, host: str, port: int) -> int:
-        """Join the critics' process group and build the model; returns the data-parallel rank."""
-        assert setup.critic is not None, "a critic's worker has a critic"
-        trainer = self._join(setup, host, port)
-        from rlcore.api.trainer import Roles
-
-        wanted = Roles(critic=setup.critic, critic_optimizer=critic_optimizer(setup.run))
-        critic = trainer.build(wanted).critic
-        assert critic is not None, "it was asked for"
-        self._critic = critic
-        self._roles[CRITIC] = critic
+    def start(self, role: str, setup: WorkerSetup, host: str, port: int) -> int:
+        """Join the process group of the role and build its model; returns the data-parallel rank."""
+        spec = getattr(setup, role)
+        trainer = self._join(setup, spec.fields, host, port)
+        self._model: Any = getattr(trainer.build(roles_of(setup, (role,))), role)
+        self._roles[role] = self._model
         self._rounds: dict[int, _Round] = {}
         return trainer.data.number
 
@@ -54,23 +61,24 @@ class RoleWorker(RankWorker):
         """The share of the policy's data-parallel rank `source`, for round `number`."""
         self._rounds.setdefault(number, _Round()).offered[source] = batch
 
-    def answer(self, number: int, source: int, method: str, *arguments: Any) -> Any:
+    def answer(self, number: int, source: int, method: str, options: Mapping[str, Any]) -> Any:
         """The result of round `number` for `source`. The first call of a round makes this rank work."""
         this = self._rounds[number]  # complete: a train worker asks only after all have offered
         if not this.answered:
-            this.answers = getattr(self, f"_{method}")(this, *arguments)
+            this.answers = getattr(self, f"_{method}")(this, **options)
         this.answered += 1
         if this.answered == self._askers:  # others may be a round ahead
             del self._rounds[number]
         return this.answers[source]
 
-    def _values(self, this: _Round, tokens_per_rank: int) -> dict[int, Tensor]:
-        """`ValueModel.values` for each share."""
-        values = self._critic.values(this.batch(), tokens_per_rank=tokens_per_rank)
-        counts = [int(this.offered[source].response_lengths.sum()) for source in sorted(this.offered)]
-        return dict(zip(sorted(this.offered), values.split(counts), strict=True))
+    def _forward(self, this: _Round, **options: Any) -> dict[int, dict[str, Tensor]]:
+        """`Scorer.forward` for each share."""
+        return this.divided(self._model.forward(this.batch(), **options))
 
-    def _fit(self, this: _Round, loss: ValueFunction, tokens_per_rank: int) -> dict[int, StepResult]:
+    def _values(self, this: _Round, **options: Any) -> dict[int, dict[str, Tensor]]:
+        """`ValueModel.values` for each share, as the column `values`."""
+        return this.divided({"values": self._model.values(this.batch(), **options)})
+
+    def _fit(self, this: _Round, loss: ValueFunction, **options: Any) -> dict[int, StepResult]:
         """`ValueModel.fit` on all shares together."""
-        result = self._critic.fit(this.batch(), loss, tokens_per_rank=tokens_per_rank)
-        return dict.fromkeys(this.offered, result)
+        return dict.fromkeys(this.offered, self._model.fit(this.batch(), loss, **options))

@@ -31,7 +31,7 @@ from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.rollout_loop import RolloutLoop
 from rlcore.runtime.rollout_workers import RolloutWorkers
 from rlcore.runtime.saved_rollouts import SavedRollouts
-from rlcore.runtime.setup import cpu_threads, critic_setups, saved_roles, worker_setups
+from rlcore.runtime.setup import cpu_threads, role_setups, saved_roles, worker_setups
 from rlcore.runtime.signals import StopSignals
 from rlcore.runtime.state import RunState
 from rlcore.runtime.trainer import TrainerGroup
@@ -110,7 +110,7 @@ class RunProcesses:
                     placement.workers,
                     resolved.plugin_files,
                     env,
-                    placement.critics,
+                    placement.roles,
                     limits=resolved.run.limits,
                 )
                 stack.callback(trainer.kill)
@@ -188,8 +188,7 @@ class RunProcesses:
             sources = sources_of(self.placement, self.prepared)
             sending = senders(self.placement, engines.publisher, sources)
             setups = worker_setups(self.prepared, engines.publisher, threads, sending, sources)
-            critics = critic_setups(setups, len(self.placement.critics))
-            early["the train workers"] = trainer.start(setups, critics)
+            early["the train workers"] = trainer.start(setups, role_setups(setups))
         await self._shown(early)
 
     async def _shown(self, starting: Mapping[str, Awaitable[None]]) -> None:

@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rlcore.api.inputs import Input, TrainsOn
+from rlcore.compose.roles import CRITIC, POLICY, REFERENCE, own_ranks
 from rlcore.learning.settings import LearnerSettings
 from rlcore.runtime.profiler import PROFILE, StepProfiler
-from rlcore.runtime.worker import CRITIC, POLICY, REFERENCE, WorkerSetup
+from rlcore.runtime.worker import WorkerSetup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,10 +86,9 @@ def worker_setups(
     ]
 
 
-def critic_setups(setups: Sequence[WorkerSetup], ranks: int) -> list[WorkerSetup]:
-    """One for each of the `ranks` workers that have the critic alone; `setups`: of the train workers."""
-    first = setups[0]
-    if not ranks or first.critic is None:
-        return []
-    own = replace(first, world_size=ranks, model=first.critic)
-    return [replace(own, rank=rank) for rank in range(ranks)]
+def role_setups(setups: Sequence[WorkerSetup]) -> dict[str, list[WorkerSetup]]:
+    """Those of the workers of each role that has some of its own; `setups`: of the train workers."""
+    return {
+        role: [replace(setups[0], rank=rank, world_size=ranks) for rank in range(ranks)]
+        for role, ranks in own_ranks(setups[0].run).items()
+    }

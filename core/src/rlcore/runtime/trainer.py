@@ -1,11 +1,12 @@
 """`TrainerGroup`: the train workers, as the loop sees them.
 
-Each worker holds a rank of every role, except a critic with workers of its own.
+Each worker holds a rank of every role, except of those that have workers of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -15,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.api.cluster import Actor, ActorThread, Cluster
 from rlcore.api.errors import WorkerError
+from rlcore.compose.roles import POLICY, REFERENCE
 from rlcore.network import LOOPBACK
 from rlcore.runtime.actors import watched, within
 from rlcore.runtime.remote_role import peers_of
 from rlcore.runtime.role_worker import RoleWorker
 from rlcore.runtime.sent_batch import to_arrays
-from rlcore.runtime.worker import CRITIC, TrainWorker, UpdateResult, WorkerSetup
+from rlcore.runtime.worker import TrainWorker, UpdateResult, WorkerSetup
 
 if TYPE_CHECKING:
     from rlcore.api.batch import TrainBatch
@@ -34,8 +36,10 @@ if TYPE_CHECKING:
 START_SECONDS = 600.0
 STOP_SECONDS = 20.0
 CLOSE_SECONDS = 60.0
-TRAINING, CRITICS = "Train worker", "Critic worker"
-"""The names of the two kinds of worker in errors."""
+TRAINING = "Train worker"
+"""The name of the policy's workers in errors."""
+REFRESH = "refresh"
+"""The folder in that of the run where the policy lies on its way into a reference on workers of its own."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,11 @@ class BundleSlot:
         return LOOPBACK if self.is_here else self.host
 
 
+def _kind(role: str) -> str:
+    """What errors call the workers that have only `role`."""
+    return f"{role.capitalize()} worker"
+
+
 class TrainerGroup:
     """One actor a rank. Every call waits for all ranks, with a time limit."""
 
@@ -76,11 +85,11 @@ class TrainerGroup:
         slots: Sequence[BundleSlot],
         files: Sequence[PluginFile],
         env: Mapping[str, str],
-        critics: Sequence[BundleSlot] = (),
+        roles: Mapping[str, Sequence[BundleSlot]],
         *,
         limits: LimitOptions,
     ) -> None:
-        """`critics`: a slot for each worker that has only a critic; empty: there are no such workers."""
+        """`roles`: of each role that has workers of its own, their slots."""
         self._cluster = cluster
         self._limits = limits
         self._under_way: dict[_Task, float] = {}
@@ -90,9 +99,12 @@ class TrainerGroup:
 
         self.is_here = slots[0].is_here
         """Whether the first rank is on the host of this process."""
-        self._hosts = [[slot.host for slot in placed] for placed in (slots, critics)]
+        self._hosts = {role: [slot.host for slot in own] for role, own in {POLICY: slots, **roles}.items()}
         self._actors = [actor(TrainWorker, rank, slot) for rank, slot in enumerate(slots)]
-        self._critics = [actor(RoleWorker, rank, slot) for rank, slot in enumerate(critics)]
+        self._roles = {
+            role: [actor(RoleWorker, rank, slot) for rank, slot in enumerate(own)]
+            for role, own in roles.items()
+        }
         self._data_ranks: list[int] = []
         self._asleep: SleepLevel | None = None
         self._version: int | None = None
@@ -101,28 +113,30 @@ class TrainerGroup:
         self.device = ""
         """The name of the first worker's GPU."""
 
-    async def start(self, setups: Sequence[WorkerSetup], critics: Sequence[WorkerSetup] = ()) -> None:
-        """Build the models on every rank. `critics`: of a critic's own workers."""
-        place = await self._meeting(TRAINING, self._actors, self._hosts[0])
-        calls = [(setup, *place, bool(critics)) for setup in setups]
+    async def start(self, setups: Sequence[WorkerSetup], roles: Mapping[str, Sequence[WorkerSetup]]) -> None:
+        """Build the models on every rank. `roles`: of those that have workers of their own."""
+        self._folder = Path(setups[0].learner.folder)
+        place = await self._meeting(TRAINING, self._actors, self._hosts[POLICY])
         task = _Task("its start", START_SECONDS)
+        calls: list[tuple[Any, ...]] = [(setup, *place) for setup in setups]
         starting = [self._answers(task, TRAINING, self._actors, "start", calls, None)]
-        if self._critics:
-            place = await self._meeting(CRITICS, self._critics, self._hosts[1])
-            apart = [(setup, *place) for setup in critics]
-            starting.append(self._answers(task, CRITICS, self._critics, "start", apart, None))
+        for role, actors in self._roles.items():
+            place = await self._meeting(_kind(role), actors, self._hosts[role])
+            calls = [(role, setup, *place) for setup in roles[role]]
+            starting.append(self._answers(task, _kind(role), actors, "start", calls, None))
         self._data_ranks, *numbers = await asyncio.gather(*starting)
-        if self._critics:
-            await self._connect(task, peers_of(self._data_ranks, numbers[0]))
+        for role, own in zip(self._roles, numbers, strict=True):
+            await self._connect(task, role, peers_of(self._data_ranks, own))
         self.device = await within(START_SECONDS, f"{TRAINING} 0", self._actors[0].call("device"))
 
-    async def _connect(self, task: _Task, peers: Sequence[Sequence[Sequence[int]]]) -> None:
-        """Tell each critic worker which train workers ask it, and each train worker whom to ask."""
+    async def _connect(self, task: _Task, role: str, peers: Sequence[Sequence[Sequence[int]]]) -> None:
+        """Tell each worker of `role` how many train workers ask it, and each train worker whom to ask."""
+        actors = self._roles[role]
         asked = Counter(number for mine in peers for ranks in mine for number in ranks)
-        expected = [(asked[number],) for number in range(len(self._critics))]
-        await self._answers(task, CRITICS, self._critics, "expect", expected, None)
-        workers = [[[self._critics[number] for number in ranks] for ranks in mine] for mine in peers]
-        await self._all(task, "connect", lambda rank: (workers[rank],))
+        expected = [(asked[number],) for number in range(len(actors))]
+        await self._answers(task, _kind(role), actors, "expect", expected, None)
+        workers = [[[actors[number] for number in ranks] for ranks in mine] for mine in peers]
+        await self._all(task, "connect", lambda rank: (role, workers[rank]))
 
     @staticmethod
     async def _meeting(kind: str, actors: Sequence[Actor], hosts: Sequence[str]) -> tuple[str, int]:
@@ -137,11 +151,16 @@ class TrainerGroup:
         """The number of data-parallel ranks."""
         return max(self._data_ranks) + 1
 
+    @property
+    def _by_kind(self) -> dict[str, list[Actor]]:
+        """All workers, by what errors call them."""
+        return {TRAINING: self._actors, **{_kind(role): actors for role, actors in self._roles.items()}}
+
     async def watch(self) -> None:
         """Raises `WorkerError` when a worker dies or hangs; never returns."""
         calls = [
             asyncio.ensure_future(self._watch(f"{kind} {rank}", actor))
-            for kind, actors in ((TRAINING, self._actors), (CRITICS, self._critics))
+            for kind, actors in self._by_kind.items()
             for rank, actor in enumerate(actors)
         ]
         try:
@@ -259,45 +278,63 @@ class TrainerGroup:
                 await self._all(closing, "close_weights", lambda rank: ())
 
     async def refresh_reference(self) -> None:
-        """Copy the policy into the reference."""
-        await self._all(self._step("copying the policy"), "refresh_reference", lambda rank: ())
+        """Copy the policy into the reference.
+
+        To workers of its own the policy travels as in a checkpoint, which every layout reads. None must be
+        under way.
+        """
+        if REFERENCE not in self._roles:
+            await self._all(self._step("copying the policy"), "refresh_reference", lambda rank: ())
+            return
+        folder = self._folder / REFRESH
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)  # of a run that was cut off
+        await self.stage([POLICY])
+        await self.write(folder)
+        task = self._save("reading the policy")
+        await self._of_role(REFERENCE, task, "load", REFERENCE, str(folder / POLICY))
+        await asyncio.to_thread(shutil.rmtree, folder)
 
     async def stage(self, roles: Sequence[str]) -> None:
         """Copy the state of `roles` to host memory; training may go on afterwards."""
         assert self._asleep is None, "its state is needed"
-        apart = [role for role in roles if role == CRITIC and self._critics]
-        rest = [role for role in roles if role not in apart]
         task = self._save("copying its state for a checkpoint")
-        await self._all(task, "stage", lambda rank: (rest,))
-        if apart:
-            await self._of_critics(task, "stage", apart)
+        beside = [role for role in roles if role not in self._roles]
+        await self._all(task, "stage", lambda rank: (beside,))
+        for role in self._roles:
+            if role in roles:
+                await self._of_role(role, task, "stage", [role])
 
     async def write(self, folder: Path) -> None:
         """Write what was staged, each role into a folder of its name in `folder`."""
         task = self._save("writing a checkpoint")
         await self._all(task, "write", lambda rank: (str(folder),), thread="write")
-        await self._of_critics(task, "write", str(folder), thread="write")
+        for role in self._roles:
+            await self._of_role(role, task, "write", str(folder), thread="write")
 
     async def load(self, folder: Path, roles: Sequence[str]) -> None:
         """Load what `write` wrote."""
         task = self._save("loading a checkpoint")
         for role in roles:
-            if role == CRITIC and self._critics:
-                await self._of_critics(task, "load", role, str(folder / role))
+            if role in self._roles:
+                await self._of_role(role, task, "load", role, str(folder / role))
             else:
                 await self._all(task, "load", lambda rank, role=role: (role, str(folder / role)))
 
     async def stop(self) -> None:
         """Leave the process group in order where that is still possible, then end every worker."""
-        everyone = [*self._actors, *self._critics]
-        leaving = [within(STOP_SECONDS, TRAINING, actor.call("stop")) for actor in everyone]
+        leaving = [
+            within(STOP_SECONDS, kind, actor.call("stop"))
+            for kind, actors in self._by_kind.items()
+            for actor in actors
+        ]
         await asyncio.gather(*leaving, return_exceptions=True)
         self.kill()
 
     def kill(self) -> None:
         """End every worker at once."""
-        for actor in [*self._actors, *self._critics]:
-            actor.kill()
+        for actors in self._by_kind.values():
+            for actor in actors:
+                actor.kill()
 
     async def _all(
         self, task: _Task, method: str, arguments: Any, thread: ActorThread | None = None
@@ -306,12 +343,12 @@ class TrainerGroup:
         calls = [arguments(rank) for rank in range(len(self._actors))]
         return await self._answers(task, TRAINING, self._actors, method, calls, thread)
 
-    async def _of_critics(
-        self, task: _Task, method: str, *arguments: Any, thread: ActorThread | None = None
-    ) -> list[Any]:
-        """The answers of the workers that have only a critic; none where there are none."""
-        calls = [arguments] * len(self._critics)
-        return await self._answers(task, CRITICS, self._critics, method, calls, thread)
+    async def _of_role(
+        self, role: str, task: _Task, method: str, *arguments: Any, thread: ActorThread | None = None
+    ) -> None:
+        """Ask the workers that have only `role`."""
+        actors = self._roles[role]
+        await self._answers(task, _kind(role), actors, method, [arguments] * len(actors), thread)
 
     async def _answers(
         self,

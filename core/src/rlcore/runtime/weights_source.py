@@ -11,9 +11,9 @@ from rlcore.api.part import ModelSpec, Part
 from rlcore.api.trainer import SavedWeights
 from rlcore.checkpoint.folder import check_files, newest_complete
 from rlcore.compose.models import read_config
+from rlcore.compose.roles import POLICY
 from rlcore.runtime.run_folder import CHECKPOINTS, MODEL_DIR
 from rlcore.runtime.state import RunState
-from rlcore.runtime.worker import POLICY
 
 if TYPE_CHECKING:
     from rlcore.compose.resolved import ModelChoice

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.api.errors import WorkerError
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
+from rlcore.compose.roles import CRITIC, POLICY, REFERENCE, ROLES, TEACHER, own_ranks
 from rlcore.runtime.actors import BEAT_SECONDS
 from rlcore_machine import keep_memory, settle_heap
 
@@ -31,14 +32,12 @@ if TYPE_CHECKING:
     from rlcore.runtime.profiler import StepProfiler
     from rlcore.runtime.remote_role import Peers
 
-POLICY, REFERENCE, CRITIC = "policy", "reference", "critic"
-"""The roles, and their folders in a checkpoint."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSetup:
     """Everything a rank needs, by value: it reads no file of the driver and builds no plugin manager.
 
+    `world_size`: of the policy, or of a role with workers of its own, which `rank` is then one of.
     `reference`, `teacher`, `critic`: None where nothing reads them; `value_loss` comes with a critic.
     `advantage`: None where the responses were given. `hooks`: of the policy alone.
     `sends`: engines take the weights from this rank; `tells`: the driver hears their checksums from it.
@@ -137,8 +136,8 @@ class RankWorker:
         if self._trainer is not None:
             self._trainer.stop()
 
-    def _join(self, setup: WorkerSetup, host: str, port: int) -> TrainerRank:
-        """Join the process group under the run's layout."""
+    def _join(self, setup: WorkerSetup, fields: Mapping[str, Any], host: str, port: int) -> TrainerRank:
+        """Join the process group under the layout of `fields`."""
         import torch
 
         from rlcore.api.trainer import Rendezvous
@@ -158,7 +157,7 @@ class RankWorker:
             seed=setup.run.seed,
             listener=self._listener,
         )
-        joined: TrainerRank = setup.trainer.build().join(meeting, setup.model.fields)
+        joined: TrainerRank = setup.trainer.build().join(meeting, fields)
         self._trainer = joined
         return joined
 
@@ -166,20 +165,20 @@ class RankWorker:
 class TrainWorker(RankWorker):
     """One rank of the policy, and of the roles beside it."""
 
-    def start(self, setup: WorkerSetup, host: str, port: int, is_apart: bool = False) -> int:
+    def start(self, setup: WorkerSetup, host: str, port: int) -> int:
         """Join the process group, build the models; returns the data-parallel rank.
 
-        `is_apart`: the critic is on workers of its own, which `connect` will name.
+        `connect` will name the workers of roles that have some of their own.
         """
-        trainer = self._join(setup, host, port)
+        trainer = self._join(setup, setup.model.fields, host, port)
         from rlcore.learning.learner import Learner
         from rlcore.runtime.remote_role import RemoteRole
 
         self._hooks: list[ModelHook] = [part.build() for part in setup.hooks]
-        models = trainer.build(roles_of(setup, self._hooks, critic=not is_apart))
-        self._remote: RemoteRole | None = None
-        if is_apart:
-            self._remote = RemoteRole(trainer.data.number, trainer.data.group, setup.run.limits.step_timeout)
+        apart, limit_s = own_ranks(setup.run), setup.run.limits.step_timeout
+        beside = [role for role in (POLICY, *ROLES) if role not in apart]
+        models = trainer.build(roles_of(setup, beside, self._hooks))
+        self._remote = {role: RemoteRole(trainer.data.number, trainer.data.group, limit_s) for role in apart}
         assert models.policy is not None, "it was asked for"
         self._policy, self._reference = models.policy, models.reference
         named = {POLICY: models.policy, REFERENCE: models.reference, CRITIC: models.critic}
@@ -193,9 +192,9 @@ class TrainWorker(RankWorker):
             estimator=setup.advantage.build() if setup.advantage else None,
             settings=setup.learner,
             corrections=[part.build() for part in setup.corrections],
-            reference=models.reference,
-            teacher=models.teacher,
-            critic=self._remote or models.critic,
+            reference=self._remote.get(REFERENCE, models.reference),
+            teacher=self._remote.get(TEACHER, models.teacher),
+            critic=self._remote.get(CRITIC, models.critic),
             value_loss=setup.value_loss.build() if setup.value_loss else None,
             rank=trainer.data,
         )
@@ -206,10 +205,9 @@ class TrainWorker(RankWorker):
         settle_heap()
         return trainer.data.number
 
-    def connect(self, peers: Peers) -> None:
-        """Say which workers of the critic this one asks."""
-        assert self._remote is not None, "its critic is apart"
-        self._remote.connect(peers)
+    def connect(self, role: str, peers: Peers) -> None:
+        """Say which workers of `role`, which has some of its own, this one asks."""
+        self._remote[role].connect(peers)
 
     def update(
         self,
@@ -310,21 +308,22 @@ class TrainWorker(RankWorker):
         self._reference.copy_weights(self._policy)
 
 
-def roles_of(setup: WorkerSetup, hooks: Sequence[ModelHook], *, critic: bool) -> Roles:
-    """The models of a train worker; `critic`: it has that too, where there is one."""
+def roles_of(setup: WorkerSetup, names: Collection[str], hooks: Sequence[ModelHook] = ()) -> Roles:
+    """Those of the run's models that are named, for one worker."""
     from rlcore.api.trainer import Roles
 
-    run, own = setup.run, setup.critic if critic else None
+    run, has_policy = setup.run, POLICY in names
+    critic = setup.critic if CRITIC in names else None
     return Roles(
-        policy=setup.model,
-        optimizer=policy_optimizer(run),
-        replay_routing=run.loss.replay_routing,
+        policy=setup.model if has_policy else None,
+        optimizer=policy_optimizer(run) if has_policy else None,
+        replay_routing=run.loss.replay_routing and has_policy,
         hooks=hooks,
-        reference=setup.reference,
+        reference=setup.reference if REFERENCE in names else None,
         is_swapped=run.kl.reference_placement == "swapped",
-        teacher=setup.teacher,
-        critic=own,
-        critic_optimizer=critic_optimizer(run) if own else None,
+        teacher=setup.teacher if TEACHER in names else None,
+        critic=critic,
+        critic_optimizer=critic_optimizer(run) if critic else None,
     )
 
 

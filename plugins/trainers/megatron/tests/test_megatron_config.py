@@ -147,7 +147,7 @@ ROLE_TABLES: list[tuple[str, dict[str, Any], str]] = [
         "grpo",
         {"kl_coef": "0.1", f"reference.{TENSOR}": "2"},
         "--reference.megatron.tensor-model-parallel-size: the reference is on the policy's workers, whose "
-        "layout is that of --megatron.tensor-model-parallel-size.",
+        "layout is that of --megatron.tensor-model-parallel-size; add --reference-ranks.",
     ),
     (
         "grpo",
@@ -163,6 +163,12 @@ ROLE_TABLES: list[tuple[str, dict[str, Any], str]] = [
         },
         "--reference.megatron.fp32-residual-connection: the reference borrows the policy's model by "
         "--reference-placement swapped.",
+    ),
+    (
+        "grpo",
+        {"kl_coef": "0.1", f"reference.{TENSOR}": "2", "reference_ranks": "1"},
+        "--reference-ranks: found 1, expected a multiple of 2, the ranks that hold the reference under the "
+        "trainer's parallel sizes.",
     ),
     (
         "ppo",

@@ -85,10 +85,9 @@ class MegatronConfig(TrainerConfig):
         """The process groups of a worker are those of all its models."""
         for name, value in own.items():
             if name in OF_PROCESS and str(policy.get(name, "")).lower() != str(value).lower():
-                instead = "; add --critic-ranks" if role == "critic" else ""
                 yield (
                     f"{flag_name(f'{role}.{TABLE}.{name}')}: the {role} is on the policy's workers, whose "
-                    f"layout is that of {flag(name)}{instead}."
+                    f"layout is that of {flag(name)}; add --{role}-ranks."
                 )
 
     def model_complaints(

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 
-from rlcore import DataRank, Models, ReferencePolicy, Rendezvous, Roles
+from rlcore import DataRank, Models, ModelSpec, ReferencePolicy, Rendezvous, Roles
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.critic import Critic
 from rlcore_megatron.mcore.fields import split
@@ -50,19 +50,12 @@ class MegatronRank:
         self._writers = dist.new_group(backend="gloo")
 
     def build(self, roles: Roles) -> Models:
-        if roles.policy is None:
-            return Models(critic=self._critic(roles))
         # before the policy, so that the two models are not on the device at the same time
         swapped = load_host_weights(roles.reference) if roles.reference and roles.is_swapped else None
-        policy = Role(
-            roles.policy,
-            roles.optimizer,
-            replay_routing=roles.replay_routing,
-            writers=self._writers,
-            hooks=roles.hooks,
-        )
+        policy = self._policy(roles, roles.policy) if roles.policy else None
         reference: ReferencePolicy | None = None
         if swapped is not None:
+            assert policy is not None, "it lends its model"
             reference = SwappedRole(policy, swapped)
         elif roles.reference:
             reference = Role(roles.reference, None, writers=self._writers)
@@ -72,6 +65,15 @@ class MegatronRank:
 
     def stop(self) -> None:
         parallel.stop()
+
+    def _policy(self, roles: Roles, spec: ModelSpec) -> Role:
+        return Role(
+            spec,
+            roles.optimizer,
+            replay_routing=roles.replay_routing,
+            writers=self._writers,
+            hooks=roles.hooks,
+        )
 
     def _critic(self, roles: Roles) -> Critic | None:
         return Critic(roles.critic, roles.critic_optimizer, writers=self._writers) if roles.critic else None
