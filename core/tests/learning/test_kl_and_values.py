@@ -249,6 +249,10 @@ def test_a_reference_that_is_not_the_policy_is_found() -> None:
     for wrong in (1.1e-5, -1.1e-5, NAN):
         with pytest.raises(RunError, match="bound 1e-06"):
             check_reference(result(kl_reference=wrong))
+    check_reference(result(kl_reference=9e-4), is_apart=True)
+    check_reference(result(kl_reference=0.19), dtype="bf16", is_apart=True)
+    with pytest.raises(RunError, match=r"bound 0\.0001"):
+        check_reference(result(kl_reference=0.0011), is_apart=True)
 
 
 def test_inputs_name_columns() -> None:
