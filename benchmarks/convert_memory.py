@@ -145,7 +145,7 @@ def _call(*call: object) -> subprocess.CompletedProcess[str]:
 def convert(what: str, source: Path, out: Path, ranks: int) -> None:
     """One conversion in this process and those that it starts."""
     from rlcore.api.trainer import SavedWeights
-    from rlcore.runtime.weights_source import of_model
+    from rlcore_cli.weights_source import of_model
     from rlcore_megatron.convert import WEIGHTS, to_dist, to_hf
 
     spec = of_model(source, _bridge(source))
@@ -158,7 +158,7 @@ def convert(what: str, source: Path, out: Path, ranks: int) -> None:
 
 def sizes(source: Path) -> list[int]:
     """Bytes of each weight as megatron holds it."""
-    from rlcore.runtime.weights_source import of_model
+    from rlcore_cli.weights_source import of_model
     from rlcore_megatron.shares import one_rank
 
     with one_rank():

@@ -12,12 +12,12 @@ import click
 from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError, PluginError, did_you_mean
 from rlcore.api.records import Algorithm, Kind, ModelFamily
-from rlcore.compose.flags import Flag, of_config
 from rlcore.compose.resolve import resolve_part
 from rlcore.compose.select import select
 from rlcore.config.layers import Layer, Setting
 from rlcore.plugins.registry import LIST_KINDS, Entry, Registry
 from rlcore_cli import options
+from rlcore_cli.flags import Flag, of_config
 from rlcore_cli.naming import Offer, named
 from rlcore_cli.program import Program
 from rlcore_cli.train import program_of

@@ -43,7 +43,7 @@ def convert(program: Program, source: Path, out: Path, ranks: int) -> None:
             f"{source}: no such directory, expected RUN/checkpoints/N of a run, or a Hugging Face directory."
         )
     from rlcore.api.trainer import SavedWeights
-    from rlcore.runtime.weights_source import of_checkpoint, of_model
+    from rlcore_cli.weights_source import of_checkpoint, of_model
 
     if not (source / "config.json").is_file():
         run = model_of(program, source.resolve().parent.parent, f"{source}")
@@ -68,7 +68,7 @@ def convert(program: Program, source: Path, out: Path, ranks: int) -> None:
 @click.pass_obj
 def export(program: Program, run: Path, out: Path, ranks: int) -> None:
     """Write the model of RUN's newest checkpoint to the folder OUT, as transformers and engines load it."""
-    from rlcore.runtime.weights_source import checkpoint_of, of_checkpoint
+    from rlcore_cli.weights_source import checkpoint_of, of_checkpoint
 
     found = model_of(program, run, f"{run}")
     source = of_checkpoint(checkpoint_of(run), found.model)

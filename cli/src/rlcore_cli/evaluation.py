@@ -15,7 +15,6 @@ from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.compose import evals, models
 from rlcore.compose.evals import EVAL
-from rlcore.compose.flags import Flag, flags, of_config
 from rlcore.compose.frozen import FROZEN
 from rlcore.compose.frozen_checks import frozen_complaints
 from rlcore.compose.lookup import find_entries, find_entry, reward_weights, text_of
@@ -36,6 +35,7 @@ from rlcore.config import layers, toml
 from rlcore.config.evals import EvalConfig
 from rlcore.config.layers import Layer
 from rlcore.plugins.registry import LIST_KINDS, Entry, Registry
+from rlcore_cli.flags import Flag, flags, of_config
 
 CHOICES: Mapping[str, str] = {
     "model": "model: a family (its tiny preset), a Hugging Face directory or a hub id",

@@ -124,7 +124,7 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
     if summary.exit_reason == "terminated":
         raise Terminated
     if export is not None:
-        from rlcore.runtime.weights_source import checkpoint_of, of_checkpoint
+        from rlcore_cli.weights_source import checkpoint_of, of_checkpoint
 
         source = of_checkpoint(checkpoint_of(run_dir), resolved.model)
         resolved.trainer.build().to_hf(source, export, _unseen)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from rlcore.api.errors import UserError
-from rlcore.compose.flags import flags
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.selection import Selection
+from rlcore_cli.flags import flags
 from rlcore_files.config import FileConfig
 from rlcore_tasks.config import DigitsConfig
 

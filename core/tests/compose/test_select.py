@@ -7,7 +7,6 @@ import pytest
 
 from rlcore.api.errors import ConfigError, PluginError
 from rlcore.api.records import Kind
-from rlcore.compose.flags import flags
 from rlcore.compose.resolve import resolve
 from rlcore.compose.select import select
 from rlcore.compose.selection import Selection
@@ -16,6 +15,7 @@ from rlcore.config.layers import Layer
 from rlcore.plugins.loader import Plugins, Switches, load
 from rlcore.plugins.registry import Registry
 from rlcore_cli.evaluation import resolve_evaluation, select_evaluation
+from rlcore_cli.flags import flags
 from rlcore_files.config import FileConfig
 from rlcore_toolkit import machine
 

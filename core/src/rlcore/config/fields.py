@@ -36,20 +36,10 @@ def is_optional(annotation: Any) -> bool:
     return type(None) in get_args(annotation)
 
 
-def is_bool(annotation: Any) -> bool:
-    """Whether a flag of it is written `--x` or `--no-x`."""
-    return choices(annotation) == (bool,)
-
-
 def is_list(annotation: Any) -> bool:
     """Whether a flag of it is repeated."""
     kinds = (tuple, list, set, frozenset)
     return any(get_origin(choice) in kinds or choice in kinds for choice in choices(annotation))
-
-
-def is_table(annotation: Any) -> bool:
-    """Whether a flag of it is written `--x.KEY VALUE`, once for each key."""
-    return any(get_origin(choice) is dict for choice in choices(annotation))
 
 
 def describe(field: FieldInfo) -> str:
@@ -63,17 +53,6 @@ def describe(field: FieldInfo) -> str:
     ]
     described = f"{words} {' and '.join(bounds)}" if bounds else words
     return f'{described}, or "none"' if is_optional(field.annotation) else described
-
-
-def metavar(annotation: Any) -> str:
-    """A word or two for what a flag takes: `INT`, `FLOAT`, `a|b`, `TEXT`."""
-    kinds = choices(annotation)
-    inner = get_args(kinds[0])
-    if get_origin(kinds[0]) is Literal:
-        return "|".join(map(str, inner))
-    if is_list(annotation) and inner:
-        return metavar(inner[0])
-    return {int: "INT", float: "FLOAT", Path: "PATH"}.get(kinds[0], "TEXT")
 
 
 def from_text(annotation: Any, text: Any) -> Any:

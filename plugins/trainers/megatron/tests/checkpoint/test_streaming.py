@@ -24,7 +24,7 @@ from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.trainer import CHECKSUMS_FILE, SavedWeights
 from rlcore.checksums import checksum
-from rlcore.runtime.weights_source import of_model
+from rlcore_cli.weights_source import of_model
 from rlcore_megatron.convert import WEIGHTS, to_dist, to_hf
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.fields import split

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
 from rlcore.api.config import Config, fields_of, flag_name
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.selection import Selection
 from rlcore.config import layers
-from rlcore.config.fields import is_bool, is_list, is_table, metavar
+from rlcore.config.fields import choices, is_list
 from rlcore.config.layers import Setting
 
 
@@ -72,10 +73,10 @@ def of_config(
             group=group,
             help=field.description or "",
             default="required" if setting is None and field.is_required() else _text(value),
-            metavar=metavar(field.annotation),
+            metavar=_metavar(field.annotation),
             many=is_list(field.annotation),
-            switch=is_bool(field.annotation),
-            table=is_table(field.annotation),
+            switch=_is_bool(field.annotation),
+            table=_is_table(field.annotation),
         )
 
 
@@ -87,3 +88,24 @@ def _text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return " ".join(map(str, value)) or "none"
     return json.dumps(value, default=str)
+
+
+def _is_bool(annotation: Any) -> bool:
+    """Whether a flag of it is written `--x` or `--no-x`."""
+    return choices(annotation) == (bool,)
+
+
+def _is_table(annotation: Any) -> bool:
+    """Whether a flag of it is written `--x.KEY VALUE`, once for each key."""
+    return any(get_origin(choice) is dict for choice in choices(annotation))
+
+
+def _metavar(annotation: Any) -> str:
+    """A word or two for what a flag takes: `INT`, `FLOAT`, `a|b`, `TEXT`."""
+    kinds = choices(annotation)
+    inner = get_args(kinds[0])
+    if get_origin(kinds[0]) is Literal:
+        return "|".join(map(str, inner))
+    if is_list(annotation) and inner:
+        return _metavar(inner[0])
+    return {int: "INT", float: "FLOAT", Path: "PATH"}.get(kinds[0], "TEXT")
