@@ -46,6 +46,7 @@ CASES: dict[str, dict[str, Any]] = {
         **{"engines": None, "engine_group": ["prefill=1", "decode=3"], "router": "cache_aware"},
         "engine_group.decode.disaggregation_mode": "decode",
     },
+    "--num-experts 8 --tensor-model-parallel-size 4": {"megatron.expert_tensor_parallel_size": 4},
     "train_async.py --lr 1": {"max_staleness": 1},
     "--rollout-batch-size 16 --n-samples-per-prompt 4 --global-batch-size 32": {"minibatches": 2},
     "--num-steps-per-rollout 4 --rollout-batch-size 16": {"minibatches": 4},

@@ -51,6 +51,7 @@ LAYOUTS: list[tuple[Layout, dict[str, Any]]] = [
     ),
 ]
 EXPERT = (Layout(world=2, expert=2), {"expert_model_parallel_size": 2})
+CUT = (Layout(world=2, expert_tensor=2), {"expert_tensor_parallel_size": 2})
 SIZES = {
     "vocab_size": VOCAB_SIZE,
     "hidden_size": 64,
@@ -160,6 +161,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Pa
         *[(*LAYOUTS[0], "bf16", name) for name in ("qwen3_moe", "deepseek_v3")],
         (*LAYOUTS[0], "fp32", "deepseek_v3"),
         (*EXPERT, "bf16", "glm4_moe"),
+        (*CUT, "bf16", "glm4_moe"),
         (*LAYOUTS[4], "bf16", "glm4_moe"),
         (*LAYOUTS[5], "bf16", "deepseek_v3"),
         (*LAYOUTS[6], "bf16", "deepseek_v3"),

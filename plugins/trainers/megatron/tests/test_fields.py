@@ -56,7 +56,12 @@ def test_one_name_sets_every_class_that_has_it() -> None:
         ("tp-comm-overlap", "true", "would have no effect: it is of TransformerEngine's layers"),
         ("gradient-accumulation-fusion", "true", "needs apex, built with its CUDA extensions, which is not"),
         ("cp-comm-type", "a2a", "context parallelism has one form here"),
-        ("expert-tensor-parallel-size", "2", "divided by --megatron.expert-model-parallel-size"),
+        (
+            "expert-tensor-parallel-size",
+            "none",
+            "a valid integer, unable to parse string as an integer (where",
+        ),
+        ("moe-extended-tp", "true", "--megatron.expert-tensor-parallel-size has taken its place"),
         ("moe-router-topk", "2", "it belongs to the model"),
         ("moe-aux-loss-coeff", "0.01", "come together: give both, or neither"),
         ("moe-aux-loss-coeff", "-1", "greater than or equal to 0"),
@@ -101,7 +106,6 @@ def test_refusals(name: str, value: Any, expected: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("expert-tensor-parallel-size", 1),
         ("hidden-dropout", "0"),
         ("attention-backend", "flash"),
         ("attention-softmax-in-fp32", "true"),

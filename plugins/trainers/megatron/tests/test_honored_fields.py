@@ -66,7 +66,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         *("account_for_loss_in_pipeline_split", "distribute_saved_activations"),
     ),
     "test_pipeline.py": ("num_layers_in_last_pipeline_stage",),
-    "test_role_experts.py": ("expert_model_parallel_size",),
+    "test_role_experts.py": ("expert_model_parallel_size", "expert_tensor_parallel_size"),
     "test_optimizer.py": (
         *("optimizer_offload_fraction", "overlap_cpu_optimizer_d2h_h2d", "pin_cpu_grads", "pin_cpu_params"),
         *("exp_avg_dtype", "exp_avg_sq_dtype", "sgd_momentum"),

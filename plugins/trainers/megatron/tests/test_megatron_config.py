@@ -42,6 +42,8 @@ def test_ranks_follow_the_parallel_sizes() -> None:
 def test_experts_lie_across_the_dense_ranks() -> None:
     sizes = {"tensor_model_parallel_size": 4, "context_parallel_size": 2, "expert_model_parallel_size": "6"}
     assert MegatronConfig().model_ranks(sizes) == 24
+    assert MegatronConfig().model_ranks({**sizes, "expert_tensor_parallel_size": "4"}) == 24
+    assert MegatronConfig().model_ranks({**sizes, "expert_tensor_parallel_size": 8}) == 48
 
 
 def test_a_layer_for_multi_token_prediction_is_said_to_be_left_out() -> None:
@@ -96,6 +98,11 @@ MODELS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         {"n_routed_experts": 8},
         {"megatron.expert_model_parallel_size": "3"},
         "--megatron.expert-model-parallel-size: found 3, expected a divisor of the model's experts (8).",
+    ),
+    (
+        {"num_experts": 8, "moe_intermediate_size": 7},
+        {"megatron.expert_tensor_parallel_size": "2"},
+        "--megatron.expert-tensor-parallel-size: found 2, expected a divisor of the size of an expert (7).",
     ),
     (
         {"num_experts": 8},

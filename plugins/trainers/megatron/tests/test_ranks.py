@@ -46,6 +46,10 @@ def test_a_rank_that_dies_and_a_rank_that_hangs() -> None:
             "3 ranks cannot hold the experts of 2 expert-parallel by 1 pipeline-parallel ranks",
         ),
         (
+            {"expert_tensor_parallel_size": 2},
+            "1 expert-parallel by 2 expert-tensor-parallel by 1 pipeline-parallel ranks",
+        ),
+        (
             {"tensor_model_parallel_size": 2},
             "3 ranks cannot hold models of 2 tensor-parallel by 1 pipeline-parallel ranks",
         ),

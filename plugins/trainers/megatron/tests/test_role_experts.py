@@ -21,6 +21,7 @@ from rlcore_testing.tiny import make_experts, policy_loss, random_batch
 SETTINGS = OptimizerSettings(lr=1e-2, adam_eps=1e-4, clip_grad=0.5, total_steps=4)
 TENSOR = {"tensor_model_parallel_size": 2, "sequence_parallel": True}
 EXPERT = {"expert_model_parallel_size": 2}
+CUT = {"expert_tensor_parallel_size": 2}
 BALANCED = {"moe_router_load_balancing_type": "seq_aux_loss", "moe_aux_loss_coeff": 0.2}
 LAYOUTS: dict[str, dict[str, Any]] = {
     "data": {},
@@ -28,6 +29,9 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "expert, unsharded": {**EXPERT, "use_distributed_optimizer": False},
     "tensor": TENSOR,
     "tensor, expert": {**TENSOR, **EXPERT},
+    "cut": CUT,
+    "tensor, cut, unsharded": {**TENSOR, **CUT, "use_distributed_optimizer": False},
+    "expert, cut": {**EXPERT, **CUT},
     "pipeline": {"pipeline_model_parallel_size": 2},
 }
 FEW = 3
@@ -95,7 +99,8 @@ def _sum_of_squares(results: list[Any], index: int, megatron: dict[str, Any]) ->
 
 @pytest.mark.parametrize("layout", list(LAYOUTS))
 def test_layouts_agree(model: str, alone: Any, tmp_path: Path, layout: str) -> None:
-    results = run_ranks(_trained, 2, model, str(tmp_path / "saved"), LAYOUTS[layout])
+    ranks = 4 if LAYOUTS[layout].items() >= {**EXPERT, **CUT}.items() else 2
+    results = run_ranks(_trained, ranks, model, str(tmp_path / "saved"), LAYOUTS[layout])
     steps, weights = alone
     for index, (expected, scores) in enumerate(steps):
         tolerance = 1e-3 if index else 1e-5
@@ -114,8 +119,12 @@ def test_layouts_agree(model: str, alone: Any, tmp_path: Path, layout: str) -> N
 
 @pytest.mark.parametrize(
     ("saved", "others"),
-    [(EXPERT, ((1, {}), (2, EXPERT), (2, {**TENSOR, **EXPERT}))), (TENSOR, ((2, EXPERT),))],
-    ids=["expert", "tensor"],
+    [
+        (EXPERT, ((1, {}), (2, EXPERT), (2, {**TENSOR, **EXPERT}))),
+        (TENSOR, ((2, EXPERT), (2, CUT))),
+        (CUT, ((1, {}), (2, {**TENSOR, **EXPERT}))),
+    ],
+    ids=["expert", "tensor", "cut"],
 )
 def test_a_checkpoint_of_one_layout_goes_on_under_another(
     model: str, tmp_path: Path, saved: dict[str, Any], others: Sequence[tuple[int, dict[str, Any]]]

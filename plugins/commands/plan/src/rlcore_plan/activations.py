@@ -173,7 +173,8 @@ def _latent(facts: ModelFacts, latent: LatentFacts, layout: Layout, batch: Batch
 
 def _mixture(facts: ModelFacts, experts: ExpertFacts, layout: Layout, batch: Batch) -> int:
     routed = _split(layout, batch) * experts.active  # on average: tokens spread over the experts evenly
-    total = routed * (facts.hidden + GATED * experts.width) * batch.bytes
+    # each rank of a cut expert gets the tokens of all of them, for its part of the width
+    total = routed * (layout.expert_tensor * facts.hidden + GATED * experts.width) * batch.bytes
     total += _split(layout, batch) * experts.count * FLOAT * 2
     if experts.exact_router and batch.bytes != FLOAT:
         total += _split(layout, batch) * facts.hidden * FLOAT  # what the router reads

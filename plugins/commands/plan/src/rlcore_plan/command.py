@@ -39,6 +39,7 @@ SIZES = {flag.removeprefix("--"): name for name, flag in FLAGS.items()}
 @click.option("--pp", type=POSITIVE, help="Pipeline-parallel size; without it, all are tried.")
 @click.option("--cp", type=POSITIVE, help="Context-parallel size; without it, 1.")
 @click.option("--ep", type=POSITIVE, help="Expert-parallel size; without it, all are tried.")
+@click.option("--etp", type=POSITIVE, help="Expert-tensor-parallel size; without it, 1.")
 @click.option(
     "--dtype",
     default="bf16",

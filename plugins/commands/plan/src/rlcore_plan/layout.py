@@ -12,7 +12,8 @@ from rlcore import ModelFacts
 class Layout:
     """`world` ranks; what tensor, pipeline and context parallelism leave over is data parallel.
 
-    Experts are divided over `expert` ranks, none of them is cut. `sequence`: sequence parallelism.
+    Experts are divided over `expert` ranks, and each of them over `expert_tensor`. `sequence`: sequence
+    parallelism.
     `recompute`: only the input of each layer is kept for the backward pass. `stages`: layers of each pipeline
     stage; empty: equally many. `virtual`: chunks of each stage (a virtual pipeline). `mtp`: the last stage
     has the policy's layer for multi-token prediction.
@@ -23,6 +24,7 @@ class Layout:
     pipeline: int = 1
     context: int = 1
     expert: int = 1
+    expert_tensor: int = 1
     sequence: bool = False
     recompute: bool = False
     stages: tuple[int, ...] = ()
@@ -47,7 +49,7 @@ class Layout:
     @property
     def expert_shards(self) -> int:
         """Ranks that share the optimizer states of an expert."""
-        return self.world // (self.expert * self.pipeline)
+        return self.world // (self.expert * self.expert_tensor * self.pipeline)
 
     def layers(self, facts: ModelFacts, stage: int) -> range:
         """The numbers of the model's layers that pipeline stage `stage` has."""
@@ -59,7 +61,10 @@ class Layout:
     def name(self) -> str:
         """Such as `TP 2, PP 4, DP 16`; of uneven stages with the layers of the last one."""
         uneven = f" (last {self.stages[-1]})" if len(set(self.stages)) > 1 else ""
-        sizes = {"TP": self.tensor, "PP": self.pipeline, "CP": self.context, "EP": self.expert}
+        sizes = {
+            **{"TP": self.tensor, "PP": self.pipeline, "CP": self.context},
+            **{"EP": self.expert, "ETP": self.expert_tensor},
+        }
         parts = [f"{name} {size}{uneven * (name == 'PP')}" for name, size in sizes.items() if size > 1]
         return ", ".join([*parts, f"DP {self.data}"])
 
@@ -89,12 +94,19 @@ def objections(facts: ModelFacts, layout: Layout) -> Iterator[str]:
         yield f"PP {pipeline} does not divide the {facts.layers} layers"
     if layout.world % layout.replica:
         yield f"TP × PP × CP = {layout.replica} does not divide {layout.world} GPUs"
-    if layout.expert > 1 and facts.experts is None:
-        yield f"EP {layout.expert}, but the model has no experts"
+    sparse = {"EP": layout.expert, "ETP": layout.expert_tensor}
+    if facts.experts is None:
+        yield from (
+            f"{name} {size}, but the model has no experts" for name, size in sparse.items() if size > 1
+        )
     if facts.experts is not None:
         if facts.experts.count % layout.expert:
             yield f"EP {layout.expert} does not divide the {facts.experts.count} experts"
-        if layout.world % (layout.expert * pipeline):
-            yield f"EP × PP = {layout.expert * pipeline} does not divide {layout.world} GPUs"
+        if facts.experts.width % layout.expert_tensor:
+            yield f"ETP {layout.expert_tensor} does not divide the size of an expert ({facts.experts.width})"
+        pieces = layout.expert * layout.expert_tensor * pipeline
+        if layout.world % pieces:
+            times = " × ETP" if layout.expert_tensor > 1 else ""
+            yield f"EP{times} × PP = {pieces} does not divide {layout.world} GPUs"
     if layout.sequence and tensor == 1:
         yield "sequence parallelism needs TP 2 or more"

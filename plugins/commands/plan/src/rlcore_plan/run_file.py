@@ -191,6 +191,7 @@ def _layout(file: File, fields: Fields, facts: ModelFacts, world: int) -> Layout
         pipeline=len(chunks),
         context=fields.size("context_parallel_size"),
         expert=fields.size("expert_model_parallel_size"),
+        expert_tensor=fields.size("expert_tensor_parallel_size"),
         sequence=tensor > 1 and fields.is_on("sequence_parallel"),
         recompute=fields.text("recompute_granularity", "full") == "full",  # a GPU's default
         stages=stages if len(set(stages)) > 1 else (),

@@ -14,8 +14,11 @@ from rlcore_plan.phases import Machines, Needs, Phase, Run, needs
 from rlcore_plan.weights import parameters
 
 GB = 10**9
-SIZES = ("tensor", "pipeline", "context", "expert")
-FLAGS = {"tensor": "--tp", "pipeline": "--pp", "context": "--cp", "expert": "--ep"}
+FLAGS = {
+    **{"tensor": "--tp", "pipeline": "--pp", "context": "--cp"},
+    **{"expert": "--ep", "expert_tensor": "--etp"},
+}
+SIZES = tuple(FLAGS)
 MOST_STAGES = 32
 """Of a pipeline whose last stage has fewer layers."""
 MOST_CONTEXT = 8
@@ -135,11 +138,17 @@ def _layouts(facts: ModelFacts, machines: Machines, fixed: Mapping[str, int]) ->
         "pipeline": _pipelines(facts.layers),
         "context": [1],
         "expert": [size for size in _powers(count) if count % size == 0],
+        "expert_tensor": [1],
     }
     for sizes in itertools.product(*([fixed[name]] if name in fixed else choices[name] for name in SIZES)):
         layout = _layout(facts, machines.gpus, dict(zip(SIZES, sizes, strict=True)))
-        if layout.replica <= machines.gpus and layout.expert * layout.pipeline <= machines.gpus:
+        if max(layout.replica, _pieces_of_experts(layout)) <= machines.gpus:
             yield replace(layout, sequence=layout.tensor > 1)
+
+
+def _pieces_of_experts(layout: Layout) -> int:
+    """Ranks that hold all experts once."""
+    return layout.expert * layout.expert_tensor * layout.pipeline
 
 
 def _pipelines(layers: int) -> list[int]:
@@ -182,10 +191,10 @@ def _rank(candidate: Candidate) -> tuple[int, ...]:
     """Those that fit, without recomputation, least divided; then those that nearly fit; then the others."""
     layout, memory = candidate.layout, candidate.memory
     if memory is None:
-        return (2, layout.replica, layout.expert)
+        return (2, layout.replica, layout.expert * layout.expert_tensor)
     if not candidate.fits:
         return (1, memory.total)
-    pieces = layout.replica * layout.expert
+    pieces = layout.replica * layout.expert * layout.expert_tensor
     eased = int(layout.recompute) + int(bool(candidate.run.optimizer.on_host))
     return (0, eased, pieces, len(set(layout.stages)), layout.pipeline, layout.tensor, memory.total)
 

@@ -125,6 +125,7 @@ def flags(one: Candidate) -> str:
         "pipeline-model-parallel-size": layout.pipeline,
         "context-parallel-size": layout.context,
         "expert-model-parallel-size": layout.expert,
+        "expert-tensor-parallel-size": layout.expert_tensor,
     }
     told = [f"--ranks {layout.world}"]
     told += [f"--megatron.{name} {size}" for name, size in sizes.items() if size > 1]

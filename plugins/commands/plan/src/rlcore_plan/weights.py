@@ -119,11 +119,12 @@ def _mlp(facts: ModelFacts, layout: Layout, layer: int) -> Iterator[Weight]:
 
 def _mixture(facts: ModelFacts, experts: ExpertFacts, layout: Layout) -> Iterator[Weight]:
     hidden, held = facts.hidden, experts.count // layout.expert
+    width = experts.width // layout.expert_tensor
     yield Weight("mlp_norm", hidden)
     yield Weight("router", experts.count * hidden)
-    yield Weight("experts_fc1", held * 2 * experts.width * hidden, is_expert=True)
-    yield Weight("experts_fc2", held * experts.width * hidden, is_expert=True)
+    yield Weight("experts_fc1", held * 2 * width * hidden, is_expert=True)
+    yield Weight("experts_fc2", held * width * hidden, is_expert=True)
     if experts.shared:
-        width = experts.shared // layout.tensor
-        yield Weight("shared_fc1", 2 * width * hidden)
-        yield Weight("shared_fc2", width * hidden)
+        shared = experts.shared // layout.tensor
+        yield Weight("shared_fc1", 2 * shared * hidden)
+        yield Weight("shared_fc2", shared * hidden)

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 TENSOR = "tensor_model_parallel_size"
 CONTEXT, EXPERT = "context_parallel_size", "expert_model_parallel_size"
+EXPERT_TENSOR = "expert_tensor_parallel_size"
 BALANCE = "moe_router_load_balancing_type"
 MTP, OF_MTP = "mtp_num_layers", "num_nextn_predict_layers"
 """The setting for a layer for multi-token prediction, and in config.json how many of them there are."""
 
-OF_PROCESS = (TENSOR, PIPELINE, VIRTUAL, CONTEXT, EXPERT, "sequence_parallel")
+OF_PROCESS = (TENSOR, PIPELINE, VIRTUAL, CONTEXT, EXPERT, EXPERT_TENSOR, "sequence_parallel")
 """The fields that lay out the process groups of a worker."""
 
 DIVIDED = ("num_attention_heads", "num_key_value_heads", "intermediate_size")
@@ -37,7 +38,8 @@ class MegatronConfig(TrainerConfig):
         "pp": PIPELINE,
         "cp": CONTEXT,
         "ep": EXPERT,
-        **{name: name for name in (TENSOR, PIPELINE, CONTEXT, EXPERT)},
+        "etp": EXPERT_TENSOR,
+        **{name: name for name in (TENSOR, PIPELINE, CONTEXT, EXPERT, EXPERT_TENSOR)},
     }
     libraries: ClassVar[tuple[str, ...]] = ("megatron-core",)
     preload: ClassVar[tuple[str, ...]] = ("rlcore_megatron.mcore", "rlcore_megatron.mcore.role")
@@ -45,7 +47,7 @@ class MegatronConfig(TrainerConfig):
     sleeps: ClassVar[bool] = True
     layout_fields: ClassVar[frozenset[str]] = frozenset(
         (
-            *(TENSOR, PIPELINE, VIRTUAL, CONTEXT, EXPERT, "expert_tensor_parallel_size", "sequence_parallel"),
+            *OF_PROCESS,
             *UNEVEN,
             *("recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules"),
         )
@@ -54,7 +56,8 @@ class MegatronConfig(TrainerConfig):
     def model_ranks(self, fields: Mapping[str, Any]) -> int:
         """Ranks that hold one replica of the model, its experts included."""
         dense = size(fields, TENSOR) * size(fields, CONTEXT)
-        return math.lcm(dense, size(fields, EXPERT)) * size(fields, PIPELINE)
+        sparse = size(fields, EXPERT) * size(fields, EXPERT_TENSOR)
+        return math.lcm(dense, sparse) * size(fields, PIPELINE)
 
     def complaints(self, run: RunConfig, fields: Mapping[str, Any], roles: Collection[str]) -> Iterable[str]:
         """A swapped reference takes weights that are there."""
@@ -143,13 +146,17 @@ def _expert_complaints(fields: Mapping[str, Any], config: Mapping[str, Any]) -> 
     if not experts:
         if BALANCE in fields:
             yield f"{flag(BALANCE)}: the model has no experts; leave it out."
-        if parts > 1:
-            yield f"{flag(EXPERT)}: found {parts}, but the model has no experts; leave it out."
+        for name in (EXPERT, EXPERT_TENSOR):
+            if size(fields, name) > 1:
+                yield f"{flag(name)}: found {size(fields, name)}, but the model has no experts; leave it out."
         return
     if experts % parts:
         yield f"{flag(EXPERT)}: found {parts}, expected a divisor of the model's experts ({experts})."
+    width, cut = config.get("moe_intermediate_size") or 0, size(fields, EXPERT_TENSOR)
+    if width % cut:
+        yield f"{flag(EXPERT_TENSOR)}: found {cut}, expected a divisor of the size of an expert ({width})."
     found = f"{flag(TENSOR)}: found {tensor}"
-    shared = (config.get("n_shared_experts") or 0) * (config.get("moe_intermediate_size") or 0)
+    shared = (config.get("n_shared_experts") or 0) * width
     if shared % tensor:
         yield f"{found}, expected a divisor of the size of the model's shared experts ({shared})."
     if tensor > 1 and not is_on(fields, "sequence_parallel"):

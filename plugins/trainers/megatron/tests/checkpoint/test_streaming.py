@@ -201,9 +201,16 @@ def test_a_layer_of_experts_is_never_whole_in_memory(tmp_path: Path) -> None:
     before, after = _weights(model), _weights(tmp_path / "h")
     assert after.keys() == before.keys()
     assert all(torch.equal(after[name], before[name]) for name in before)
-    spec = _from_weights(model, GLM, tmp_path / "pieces", {"expert_model_parallel_size": 2})
-    for held in run_ranks(_held, 2, spec):
+    spec, cut = (
+        _from_weights(model, GLM, tmp_path / "pieces", {"expert_tensor_parallel_size": 2}),
+        tmp_path / "cut",
+    )
+    for held in run_ranks(_held, 2, spec, cut):
         assert all((held[name] == before[name].numpy()).all() for name in before)
+    of_halves = SavedWeights(spec=of_model(model, GLM), folder=cut)
+    run_ranks(_in_one_process, 1, [("to_hf", (of_halves, tmp_path / "whole again", 40_000))])
+    after = _weights(tmp_path / "whole again")
+    assert all(torch.equal(after[name], before[name]) for name in before)
 
 
 def test_shares_are_all_of_it_and_about_equal() -> None:
@@ -221,10 +228,13 @@ def _from_weights(model: Path, bridge: Part, weights: Path, megatron: dict[str, 
     return ModelSpec(path=str(empty), bridge=bridge, fields=megatron, weights=str(weights / WEIGHTS))
 
 
-def _held(rank: int, world: int, port: int, spec: ModelSpec) -> dict[str, Any]:
+def _held(rank: int, world: int, port: int, spec: ModelSpec, folder: Path | None = None) -> dict[str, Any]:
+    """Every tensor of the model; `folder`: where to save it."""
     parallel.start(rank, world, "127.0.0.1", port, **split(spec.fields).layout)
     role = Role(spec, OptimizerSettings(lr=1e-3))
     found = {name: tensor.numpy().copy() for name, tensor in hf_tensors(role.built)}
+    if folder is not None:
+        role.save(folder)
     parallel.stop()
     return found
 

@@ -55,6 +55,11 @@ def _defaults(run: Run) -> dict[str, Any]:
     found: dict[str, Any] = {"algo": RECIPES.get(run.estimator, "grpo"), "engine": "sglang", "dtype": "bf16"}
     found |= {"seed": 1234, "weight_decay": 0.01, "ranks": run.ranks, "max_prompt_tokens": run.prompt_tokens}
     found["shuffle"] = False
+    tensor = run.number("tensor-model-parallel-size", 1)
+    if tensor > 1 and run.has("num-experts") and not run.has("expert-tensor-parallel-size"):
+        found["megatron.expert_tensor_parallel_size"] = (
+            tensor  # megatron's default is the tensor-parallel size
+        )
     if run.trains_on_given:
         half = run.max_tokens // 2
         return found | {"max_prompt_tokens": half, "max_response_tokens": half}

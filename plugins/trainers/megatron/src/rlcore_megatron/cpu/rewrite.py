@@ -113,8 +113,29 @@ def _split_sizes(dispatcher: Any) -> None:
     dispatcher.maybe_move_tensor_to_cpu = to_host
 
 
+def _uneven_gather(mappings: Any) -> None:
+    # gloo gathers equal sizes only, and cut experts get another number of tokens from each rank
+    from torch import distributed
+
+    gather = mappings._gather_along_first_dim
+
+    def uneven(
+        input_: Any, group: Any, output_split_sizes: Any = None, use_global_buffer: bool = False
+    ) -> Any:
+        if output_split_sizes is None or group.size() == 1:
+            return gather(input_, group, output_split_sizes, use_global_buffer)
+        output = input_.new_empty(sum(output_split_sizes), *input_.shape[1:])
+        copies = input_.repeat(group.size(), *(1 for _ in input_.shape[1:]))
+        sent = [len(input_)] * group.size()
+        distributed.all_to_all_single(output, copies, output_split_sizes, sent, group=group)
+        return output
+
+    mappings._gather_along_first_dim = uneven
+
+
 AFTER_IMPORT: Mapping[str, Callable[[ModuleType], None]] = {
     "megatron.core.jit": _no_fuser,
+    "megatron.core.tensor_parallel.mappings": _uneven_gather,
     "megatron.core.transformer.moe.token_dispatcher": _split_sizes,
 }
 """What no rewriting of names reaches: called once with the imported module."""

@@ -1,12 +1,17 @@
-"""The experts that a rank holds: gated MLPs, each over the tokens that chose it."""
+"""The experts that a rank holds: gated MLPs, each over the tokens that chose it.
+
+Of an expert that is cut, each rank of its expert-tensor-parallel group has a run of the inner values: as many
+rows of the gate's matrix and of the other that goes up, and as many columns of the one that goes down.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
-from megatron.core.dist_checkpointing.mapping import ShardedTensor
+from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory
 from megatron.core.tensor_parallel.layers import set_tensor_model_parallel_attributes
 from megatron.core.tensor_parallel.random import get_cuda_rng_tracker, get_expert_parallel_rng_tracker_name
 from megatron.core.transformer.module import MegatronModule
@@ -16,15 +21,17 @@ from torch.nn import functional
 
 from rlcore_megatron.mcore.imports import device
 
+_GATE_UP = ".linear_fc1."
+
 
 class Experts(MegatronModule):  # type: ignore[misc] # megatron-core is untyped
-    """What MoELayer calls between dispatch and combination. No expert is divided between ranks."""
+    """What MoELayer calls between dispatch and combination, which sums what the parts of an expert give."""
 
     def __init__(self, num_local_experts: int, config: TransformerConfig, *, pg_collection: Any) -> None:
         super().__init__(config=config)
-        hidden, inner = config.hidden_size, config.moe_ffn_hidden_size
-        self.linear_fc1 = GroupedLinear(num_local_experts, hidden, 2 * inner, config, pg_collection)
-        self.linear_fc2 = GroupedLinear(num_local_experts, inner, hidden, config, pg_collection)
+        hidden, inner = config.hidden_size, config.moe_ffn_hidden_size // pg_collection.expt_tp.size()
+        self.linear_fc1 = GateUp(num_local_experts, hidden, 2 * inner, config, pg_collection)
+        self.linear_fc2 = Down(num_local_experts, inner, hidden, config, pg_collection)
 
     def forward(self, hidden: Tensor, tokens_per_expert: Tensor, weights: Tensor) -> tuple[Tensor, None]:
         """hidden [T, H], sorted by expert; weights [T] of the router → ([T, H], no bias)."""
@@ -43,6 +50,7 @@ class GroupedLinear(MegatronModule):  # type: ignore[misc] # as above
     ) -> None:
         super().__init__(config=config)
         self._expert_group, self._data_group = pg_collection.ep, pg_collection.expt_dp
+        self._tensor_group = pg_collection.expt_tp
         weight = torch.empty(experts, outputs, inputs, dtype=config.params_dtype, device=device())
         if config.perform_initialization:
             with get_cuda_rng_tracker().fork(get_expert_parallel_rng_tracker_name()):
@@ -62,20 +70,77 @@ class GroupedLinear(MegatronModule):  # type: ignore[misc] # as above
 
     def sharded_state_dict(
         self, prefix: str = "", sharded_offsets: Sequence[Any] = (), metadata: Any = None
-    ) -> dict[str, ShardedTensor]:
-        """One tensor of all experts of the layer, of which this rank has a run."""
+    ) -> dict[str, Any]:
+        """One tensor of all experts of the layer: of which this rank has a run, or parts of a run."""
         axis = len(sharded_offsets)
-        place = (axis, self._expert_group.rank(), self._expert_group.size())
-        name = f"{prefix}weight"
-        shard = ShardedTensor.from_rank_offsets(
-            name,
-            self.weight,
-            *sharded_offsets,
-            place,
-            replica_id=(0, 0, self._data_group.rank()),
-            prepend_axis_num=axis,
+        offsets = (*sharded_offsets, (axis, self._expert_group.rank(), self._expert_group.size()))
+        name, replica = f"{prefix}weight", (0, 0, self._data_group.rank())
+        return {name: self._sharded(name, offsets, replica, axis)}
+
+    def _sharded(self, name: str, offsets: Sequence[Any], replica: tuple[int, int, int], axis: int) -> Any:
+        """`offsets` say which experts; `axis`: their own in the whole tensor."""
+        raise NotImplementedError
+
+
+class GateUp(GroupedLinear):
+    """Into an expert: the rows of the gate, and those of the other matrix behind them."""
+
+    def _sharded(self, name: str, offsets: Sequence[Any], replica: tuple[int, int, int], axis: int) -> Any:
+        rank, size = self._tensor_group.rank(), self._tensor_group.size()
+
+        def halves(key: str, weight: Tensor, replica: Any, _: Any) -> list[ShardedTensor]:
+            return [
+                ShardedTensor.from_rank_offsets(
+                    key,
+                    half,
+                    *offsets,
+                    (axis + 1, place, 2 * size),
+                    replica_id=replica,
+                    prepend_axis_num=axis,
+                )
+                for half, place in zip(weight.chunk(2, dim=1), (rank, size + rank), strict=True)
+            ]
+
+        if size > 1:
+            return ShardedTensorFactory(name, self.weight, halves, partial(torch.cat, dim=1), replica)
+        return ShardedTensor.from_rank_offsets(
+            name, self.weight, *offsets, replica_id=replica, prepend_axis_num=axis
         )
-        return {name: shard}
+
+
+class Down(GroupedLinear):
+    """Out of an expert."""
+
+    def _sharded(self, name: str, offsets: Sequence[Any], replica: tuple[int, int, int], axis: int) -> Any:
+        columns = (axis + 2, self._tensor_group.rank(), self._tensor_group.size())
+        return ShardedTensor.from_rank_offsets(
+            name, self.weight, *offsets, columns, replica_id=replica, prepend_axis_num=axis
+        )
+
+
+def expert_part(name: str, whole: Tensor, rank: int, size: int) -> Tensor:
+    """What `rank` of `size` has of `whole`, the matrix of an expert that megatron calls `name`."""
+    if size == 1:
+        return whole
+    if _GATE_UP in name:
+        return torch.cat([half.chunk(size)[rank] for half in whole.chunk(2)])
+    return whole.chunk(size, dim=1)[rank]
+
+
+def whole_expert(name: str, parts: Sequence[Tensor]) -> Tensor:
+    """The matrix whose `parts` the ranks have, in their order."""
+    if len(parts) == 1:
+        return parts[0]
+    if _GATE_UP in name:
+        halves = zip(*(part.chunk(2) for part in parts), strict=True)
+        return torch.cat([rows for half in halves for rows in half])
+    return torch.cat(list(parts), dim=1)
+
+
+def whole_expert_shape(name: str, part: Sequence[int], size: int) -> tuple[int, int]:
+    """The shape of a matrix of which each of `size` ranks has one of shape `part`."""
+    rows, columns = part
+    return (rows * size, columns) if _GATE_UP in name else (rows, columns * size)
 
 
 def each(x: Tensor, weight: Tensor, counts: Sequence[int]) -> Tensor:

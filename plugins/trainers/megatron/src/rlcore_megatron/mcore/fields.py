@@ -20,7 +20,7 @@ from megatron.core.transformer.transformer_config import MLATransformerConfig, T
 from pydantic import Field, TypeAdapter, ValidationError
 
 from rlcore import ConfigError, did_you_mean
-from rlcore_megatron.config import MTP, OF_PROCESS
+from rlcore_megatron.config import EXPERT_TENSOR, MTP, OF_PROCESS
 from rlcore_megatron.field_table import Verdict, table
 from rlcore_megatron.pipeline import FIRST, LAST, LAYOUT, PIPELINE, UNEVEN, VIRTUAL, flag, layout_rows
 
@@ -35,6 +35,7 @@ NARROWED: Mapping[str, Any] = {
     COEFFICIENT: Annotated[float, Field(ge=0)],
     "moe_router_dtype": Literal["fp32"],
     LAYOUT: str | None,
+    EXPERT_TENSOR: Annotated[int, Field(ge=1)],
     OPTIMIZER: Literal["adam", "sgd"],
     "exp_avg_dtype": Literal["fp32", "bf16", "fp16"],
     "exp_avg_sq_dtype": Literal["fp32", "bf16", "fp16"],
@@ -46,6 +47,7 @@ NARROWED: Mapping[str, Any] = {
 REASONS = {
     BALANCE: "the others depend on which samples share a micro-batch",
     MTP: "checkpoints have one such layer",
+    EXPERT_TENSOR: "where it is not given, 1",
     OPTIMIZER: "megatron-core's muon fits no version of emerging-optimizers on PyPI",
 }
 """Why other values of them are not taken."""

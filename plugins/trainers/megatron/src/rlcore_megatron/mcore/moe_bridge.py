@@ -53,7 +53,8 @@ class ExpertNames(LLMBridge):  # type: ignore[misc] # mbridge is untyped
 class MoeBridge(MBridge):
     """A family says how tokens choose experts, which layers have them, and how large they are.
 
-    Experts are divided by --megatron.expert-model-parallel-size, each of them whole on its rank.
+    Experts are divided by --megatron.expert-model-parallel-size, and each of them is cut by
+    --megatron.expert-tensor-parallel-size.
     """
 
     names: ClassVar[type[Any]] = ExpertNames
@@ -114,7 +115,7 @@ class MoeBridge(MBridge):
             "moe_router_load_balancing_type": "none",
             "moe_aux_loss_coeff": 0.0,
             "moe_token_dispatcher_type": "alltoall",
-            "expert_tensor_parallel_size": 1,
+            "expert_tensor_parallel_size": parallel.expert_tensor_size(),
         }
 
     def _check_layout(self) -> None:
@@ -124,6 +125,12 @@ class MoeBridge(MBridge):
             raise ConfigError(
                 f"--megatron.expert-model-parallel-size {ranks} does not divide the {experts} experts of "
                 f"{self.path}."
+            )
+        cut, width = parallel.expert_tensor_size(), int(self.hf_config.moe_intermediate_size)
+        if width % cut:
+            raise ConfigError(
+                f"--megatron.expert-tensor-parallel-size {cut} does not divide the size {width} of an expert "
+                f"of {self.path}."
             )
         shared, tensor = self.shared_size() or 0, parallel.tensor_size()
         if shared % tensor:

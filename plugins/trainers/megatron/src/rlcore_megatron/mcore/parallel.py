@@ -31,6 +31,7 @@ def start(
     virtual_pipeline_model_parallel_size: int | None = None,
     context_parallel_size: int = 1,
     expert_model_parallel_size: int = 1,
+    expert_tensor_parallel_size: int = 1,
     sequence_parallel: bool = False,
     seed: int = 0,
     timeout: float = 600.0,
@@ -48,6 +49,7 @@ def start(
         pipeline=pipeline_model_parallel_size,
         context=context_parallel_size,
         expert=expert_model_parallel_size,
+        expert_tensor=expert_tensor_parallel_size,
         sequence_parallel=sequence_parallel,
     )
     _quiet()
@@ -74,7 +76,7 @@ def start(
         virtual_pipeline_model_parallel_size=virtual_pipeline_model_parallel_size,
         context_parallel_size=context_parallel_size,
         expert_model_parallel_size=expert_model_parallel_size,
-        expert_tensor_parallel_size=1,  # experts are divided between ranks, none is cut
+        expert_tensor_parallel_size=expert_tensor_parallel_size,
         distributed_timeout_minutes=timeout / 60.0,
         # a second set of groups is of use only where the first is not gloo
         create_gloo_process_groups=on_gpu,
@@ -100,7 +102,14 @@ def _store(
 
 
 def check_layout(
-    world_size: int, *, tensor: int, pipeline: int, context: int, expert: int, sequence_parallel: bool
+    world_size: int,
+    *,
+    tensor: int,
+    pipeline: int,
+    context: int,
+    expert: int,
+    expert_tensor: int,
+    sequence_parallel: bool,
 ) -> None:
     """Refuse (ConfigError) what cannot be laid out on `world_size` ranks."""
     if world_size % (tensor * pipeline * context):
@@ -110,10 +119,11 @@ def check_layout(
             f"by {pipeline} pipeline-parallel{by_context} ranks: "
             "the number of ranks must be a multiple of the product."
         )
-    if world_size % (expert * pipeline):
+    if world_size % (expert * expert_tensor * pipeline):
+        by_tensor = f"by {expert_tensor} expert-tensor-parallel " if expert_tensor > 1 else ""
         raise ConfigError(
             f"{world_size} ranks cannot hold the experts of {expert} expert-parallel "
-            f"by {pipeline} pipeline-parallel ranks: "
+            f"{by_tensor}by {pipeline} pipeline-parallel ranks: "
             "the number of ranks must be a multiple of the product."
         )
     if sequence_parallel and tensor == 1:
@@ -219,6 +229,20 @@ def expert_size() -> int:
 
 def expert_group() -> dist.ProcessGroup:
     group: dist.ProcessGroup = parallel_state.get_expert_model_parallel_group()
+    return group
+
+
+def expert_tensor_rank() -> int:
+    """This rank among those that have a part of each of the same experts."""
+    return int(parallel_state.get_expert_tensor_parallel_rank())
+
+
+def expert_tensor_size() -> int:
+    return int(parallel_state.get_expert_tensor_parallel_world_size())
+
+
+def expert_tensor_group() -> dist.ProcessGroup:
+    group: dist.ProcessGroup = parallel_state.get_expert_tensor_parallel_group()
     return group
 
 

@@ -125,6 +125,7 @@ def _layout() -> dict[str, int]:
         "tensor": mpu.get_tensor_model_parallel_world_size(),
         "pipeline": mpu.get_pipeline_model_parallel_world_size(),
         "expert": mpu.get_expert_model_parallel_world_size(),
+        "expert_tensor": mpu.get_expert_tensor_parallel_world_size(),
         "context": mpu.get_context_parallel_world_size(),
     }
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from rlcore import ModelError
 from rlcore_megatron.mcore import fp8, parallel
+from rlcore_megatron.mcore.experts import expert_part, whole_expert, whole_expert_shape
 from rlcore_megatron.mcore.imports import device
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _fill(
     try:
         whole = inner._weight_to_mcore_format(name, tensors)
         if _EXPERTS in name:
-            mine = whole
+            mine = expert_part(name, whole, parallel.expert_tensor_rank(), parallel.expert_tensor_size())
         else:
             parts = inner._weight_split_across_tp(name, whole, parameter, parallel.tensor_size())
             mine = parts[parallel.tensor_rank()]
@@ -145,7 +146,8 @@ def _fill(
 class _Entry:
     """One tensor of the whole model: the stage that has it, and its shape once gathered.
 
-    `owner`: the expert-parallel rank that has it; None where each rank of the stage has (a part of) it.
+    `owner`: the expert-parallel rank that has it, or the parts of it; None where each rank of the stage has
+    (a part of) it.
     """
 
     name: str
@@ -190,7 +192,8 @@ def _from_owner(entry: _Entry, owner: int, tensor: Tensor | None) -> Tensor:
     if tensor is None:
         whole = torch.empty(entry.shape, dtype=entry.dtype, device=device())
     else:
-        whole = tensor.detach().contiguous()
+        parts = _parts(tensor, parallel.expert_tensor_size(), parallel.expert_tensor_group())
+        whole = whole_expert(entry.name, parts).contiguous()
     if parallel.expert_size() > 1:
         group = parallel.expert_group()
         dist.broadcast(whole, src=dist.get_global_rank(group, owner), group=group)
@@ -198,14 +201,22 @@ def _from_owner(entry: _Entry, owner: int, tensor: Tensor | None) -> Tensor:
 
 
 def _gather_tensor_parallel(inner: Any, name: str, tensor: Tensor) -> Tensor:
-    own = tensor.detach().contiguous()
     if parallel.tensor_size() == 1 or not getattr(tensor, "tensor_model_parallel", False):
-        return own
-    parts = [torch.empty_like(own) for _ in range(parallel.tensor_size())]
-    dist.all_gather(parts, own, group=parallel.tensor_group())
+        return tensor.detach().contiguous()
+    parts = _parts(tensor, parallel.tensor_size(), parallel.tensor_group())
     whole = inner._weight_merge_across_tp(name, parts, tensor)
     assert isinstance(whole, Tensor)
     return whole
+
+
+def _parts(tensor: Tensor, size: int, group: dist.ProcessGroup) -> list[Tensor]:
+    """What each rank of `group` has in the place of `tensor`, in its order."""
+    own = tensor.detach().contiguous()
+    if size == 1:
+        return [own]
+    parts = [torch.empty_like(own) for _ in range(size)]
+    dist.all_gather(parts, own, group=group)
+    return parts
 
 
 def _plan(inner: Any, mine: Mapping[str, Tensor]) -> list[_Entry]:
@@ -224,11 +235,12 @@ def _entries(inner: Any, name: str, tensor: Tensor) -> Iterator[_Entry]:
     if _EXPERTS not in name:
         yield _Entry(name, stage, None, _whole_shape(tensor), tensor.dtype)
         return
+    shape = whole_expert_shape(name, tensor.shape, parallel.expert_tensor_size())
     prefix, _, expert = name.rpartition("weight")
     count = inner.config.num_moe_experts // parallel.expert_size()
     for owner in range(parallel.expert_size()):
         peer = owner * count + int(expert) % count
-        yield _Entry(f"{prefix}weight{peer}", stage, owner, tuple(tensor.shape), tensor.dtype)
+        yield _Entry(f"{prefix}weight{peer}", stage, owner, shape, tensor.dtype)
 
 
 def _whole_shape(tensor: Tensor) -> tuple[int, ...]:

@@ -59,11 +59,12 @@ LAYOUTS: Mapping[str, tuple[int, Choice]] = {
     "TP2 PP2 SP": (4, TP2 | PP2 | SP),
     "TP2 CP2 SP": (4, TP2 | CP2 | SP),
 }
-EP2 = {"expert_model_parallel_size": "2"}
+EP2, ETP2 = {"expert_model_parallel_size": "2"}, {"expert_tensor_parallel_size": "2"}
 EXPERT_LAYOUTS: Mapping[str, tuple[int, Choice]] = {
     "EP2": (2, EP2),
     "TP2 SP": (2, TP2 | SP),
     "TP2 SP EP2": (2, TP2 | SP | EP2),
+    "TP2 SP ETP2": (2, TP2 | SP | ETP2),
     "CP2 EP2": (2, CP2 | EP2),
     "PP2 uneven": (2, UNEVEN),
     "VPP2": (2, VPP2),
