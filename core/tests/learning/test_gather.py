@@ -26,7 +26,7 @@ def _run(rank: int, world: int, port: int) -> bool:
     _check_same(found, whole)
     rows = rows_of(torch.tensor(SHARES[rank], dtype=torch.int64), found.per_sample["position"])
     _check_same(found.select(rows), whole.select(SHARES[rank]))
-    in_order = gather_rows(torch.tensor(SHARES[rank], dtype=torch.int64), group)
+    in_order = gather_rows([torch.tensor(SHARES[rank], dtype=torch.int64)], group)[0]
     assert in_order.tolist() == [row for share in SHARES for row in share]
     dist.destroy_process_group()
     return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -13,6 +13,9 @@ from rlcore.api.errors import PluginError
 ROUTED_EXPERTS = "routed_experts"
 """int16 [sum(P_i + R_i), layers, K] of `TrainBatch.per_input`: the experts that the engine chose for each
 token, by layer of the model; what stands in a layer without experts means nothing."""
+
+_SHORT_RUN = 256
+"""Tokens. Runs that are shorter on average are taken by an index for each token."""
 
 
 class Columns(dict[str, Tensor]):
@@ -97,15 +100,15 @@ class TrainBatch:
     def select(self, rows: Sequence[int]) -> TrainBatch:
         """The samples `rows`, in that order."""
         index = torch.tensor(list(rows), dtype=torch.int64)
-        tokens = _ranges(self.lengths, index)
-        responses = _ranges(self.response_lengths, index)
+        of_inputs = _taker(self.lengths, index)
+        of_responses = _taker(self.response_lengths, index)
         return TrainBatch(
-            tokens=_taken(self.tokens, tokens),
+            tokens=of_inputs(self.tokens),
             prompt_lengths=self.prompt_lengths[index],
             response_lengths=self.response_lengths[index],
-            per_token={name: _taken(column, responses) for name, column in self.per_token.items()},
+            per_token={name: of_responses(column) for name, column in self.per_token.items()},
             per_sample={name: column[index] for name, column in self.per_sample.items()},
-            per_input={name: _taken(column, tokens) for name, column in self.per_input.items()},
+            per_input={name: of_inputs(column) for name, column in self.per_input.items()},
         )
 
 
@@ -128,20 +131,20 @@ def joined(parts: Sequence[TrainBatch]) -> TrainBatch:
     )
 
 
-def _ranges(lengths: Tensor, index: Tensor) -> list[tuple[int, int]]:
-    """(start, length) of the rows `index` in a column of tokens; neighbors that are side by side are one."""
-    ends = torch.cumsum(lengths, 0)[index]
-    starts = ends - lengths[index]
-    is_first = torch.ones(len(index), dtype=torch.bool)
+def _taker(lengths: Tensor, rows: Tensor) -> Callable[[Tensor], Tensor]:
+    """Takes the tokens of `rows` from a column of runs of `lengths`; runs that are side by side are one."""
+    ends = torch.cumsum(lengths, 0)[rows]
+    starts = ends - lengths[rows]
+    is_first = torch.ones(len(rows), dtype=torch.bool)
     is_first[1:] = starts[1:] != ends[:-1]
     first = starts[is_first]
-    last = ends[is_first.roll(-1)]
-    return list(zip(first.tolist(), (last - first).tolist(), strict=True))
-
-
-def _taken(column: Tensor, ranges: Sequence[tuple[int, int]]) -> Tensor:
-    """Whole ranges are copied: an index for each token would take longer, and more memory than the column."""
-    return torch.cat([column[:0], *(column.narrow(0, start, length) for start, length in ranges)])
+    runs = ends[is_first.roll(-1)] - first
+    if int(runs.sum()) < _SHORT_RUN * len(runs):
+        index = token_ranges(first, runs)
+        return lambda column: column[index]
+    # An index for each token of long runs would take longer, and more memory than the column.
+    places = list(zip(first.tolist(), runs.tolist(), strict=True))
+    return lambda column: torch.cat([column[:0], *(column.narrow(0, *place) for place in places)])
 
 
 def token_ranges(starts: Tensor, lengths: Tensor) -> Tensor:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -9,23 +12,49 @@ from torch.distributed import ProcessGroup
 
 from rlcore.api.batch import TrainBatch
 
+MESSAGE_BYTES = 2**24
+"""Columns are gathered together up to this size: memory for a message comes on top of the columns."""
 
-def gather_rows(local: Tensor, group: ProcessGroup | None) -> Tensor:
-    """The rows of all ranks of `group`, in the order of the ranks; without a group, `local` itself.
 
-    `local` [n, …] is on the CPU (gloo). n may differ between ranks; dtype and the further dimensions may not.
+def gather_rows(local: Sequence[Tensor], group: ProcessGroup | None) -> list[Tensor]:
+    """The rows of all ranks of `group`, in the order of the ranks, of each tensor; without a group, `local`.
+
+    A tensor [n, …] is on the CPU (gloo). n may differ between ranks; dtype and the further dimensions may not.
     """
     if group is None or group.size() == 1:
-        return local
-    # `all_gather` takes equal shapes only, so all ranks pad to the longest share.
-    counts = [torch.zeros(1, dtype=torch.int64) for _ in range(group.size())]
-    dist.all_gather(counts, torch.tensor([len(local)]), group=group)
-    most = max(int(count) for count in counts)
-    padded = local.new_zeros(most, *local.shape[1:])
-    padded[: len(local)] = local
-    parts = [torch.empty_like(padded) for _ in counts]
-    dist.all_gather(parts, padded, group=group)
-    return torch.cat([part[: int(count)] for part, count in zip(parts, counts, strict=True)])
+        return list(local)
+    counts = [torch.zeros(len(local), dtype=torch.int64) for _ in range(group.size())]
+    dist.all_gather(counts, torch.tensor([len(tensor) for tensor in local]), group=group)
+    row_bytes = torch.tensor([math.prod(tensor.shape[1:]) * tensor.element_size() for tensor in local])
+    sizes = torch.stack(counts) * row_bytes
+    found: list[Tensor] = []
+    for begin, end in _bundles(sizes.amax(0).tolist()):
+        found += _gathered(local[begin:end], sizes[:, begin:end].tolist(), group)
+    return found
+
+
+def _bundles(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Cut tensors of so many bytes into messages: a call for each would take longer than a small batch."""
+    begin = 0
+    for end in range(1, len(sizes) + 1):
+        if end == len(sizes) or sum(sizes[begin : end + 1]) > MESSAGE_BYTES:
+            yield begin, end
+            begin = end
+
+
+def _gathered(local: Sequence[Tensor], sizes: Sequence[Sequence[int]], group: ProcessGroup) -> list[Tensor]:
+    """Gather all of `local` in one message; `sizes`: the bytes of each, for every rank."""
+    # `all_gather` takes equal shapes only, so all ranks pad to the longest message.
+    padded = torch.zeros(max(map(sum, sizes)), dtype=torch.uint8)
+    content = torch.cat([tensor.contiguous().flatten().view(torch.uint8) for tensor in local])
+    padded[: len(content)] = content
+    messages = [torch.empty_like(padded) for _ in sizes]
+    dist.all_gather(messages, padded, group=group)
+    by_rank = [message[: sum(size)].split(size) for message, size in zip(messages, sizes, strict=True)]
+    return [
+        torch.cat(pieces).view(tensor.dtype).view(-1, *tensor.shape[1:])
+        for tensor, pieces in zip(local, zip(*by_rank, strict=True), strict=True)
+    ]
 
 
 def gather_batch(local: TrainBatch, group: ProcessGroup | None) -> TrainBatch:
@@ -34,13 +63,18 @@ def gather_batch(local: TrainBatch, group: ProcessGroup | None) -> TrainBatch:
     Every rank passes the same columns, in any order. Those of `per_input` are left out: they are large, and
     only the rank of their samples reads them.
     """
-    # Sorted names: the ranks must gather the same column at the same time.
+    # Sorted names: the ranks must send the same column at the same place.
+    of_tokens, of_samples = sorted(local.per_token), sorted(local.per_sample)
+    tensors = [local.tokens, local.prompt_lengths, local.response_lengths]
+    tensors += [local.per_token[name] for name in of_tokens]
+    tensors += [local.per_sample[name] for name in of_samples]
+    tokens, prompt_lengths, response_lengths, *columns = gather_rows(tensors, group)
     whole = TrainBatch(
-        tokens=gather_rows(local.tokens, group),
-        prompt_lengths=gather_rows(local.prompt_lengths, group),
-        response_lengths=gather_rows(local.response_lengths, group),
-        per_token={name: gather_rows(local.per_token[name], group) for name in sorted(local.per_token)},
-        per_sample={name: gather_rows(local.per_sample[name], group) for name in sorted(local.per_sample)},
+        tokens=tokens,
+        prompt_lengths=prompt_lengths,
+        response_lengths=response_lengths,
+        per_token=dict(zip(of_tokens, columns, strict=False)),
+        per_sample=dict(zip(of_samples, columns[len(of_tokens) :], strict=True)),
     )
     position_B = whole.per_sample["position"]
     if bool((position_B.diff() > 0).all()):

@@ -99,7 +99,7 @@ class Learner:
         self._unchecked |= first
         # Counted over all ranks: a rank without live tokens must take part in the others' collective calls.
         mine = torch.tensor([[int((local.per_token["loss_mask"] > 0).sum()), len(local)]])
-        live, samples = gather_rows(mine, self._group).sum(0).tolist()
+        live, samples = gather_rows([mine], self._group)[0].sum(0).tolist()
         if not live:
             return {"train/tokens": 0.0, "train/samples": float(samples), "train/updates": 0.0}
         times: dict[str, float] = {}
@@ -199,12 +199,11 @@ class Learner:
         """
         if "minibatch" in local.per_sample:
             return local
-        position_B = gather_rows(local.per_sample["position"], self._group)
-        order_B = torch.argsort(position_B)
         # `unit` marks what must be trained on together, such as both responses of a pair.
         together = local.per_sample.get("unit", local.per_sample["rollout"])
-        together_B = gather_rows(together, self._group)[order_B]
-        minibatch_B = assign_minibatches(together_B, self._run.optimizer.minibatches)
+        position_B, together_B = gather_rows([local.per_sample["position"], together], self._group)
+        order_B = torch.argsort(position_B)
+        minibatch_B = assign_minibatches(together_B[order_B], self._run.optimizer.minibatches)
         rows = rows_of(local.per_sample["position"], position_B[order_B])
         return local.with_columns(per_sample={"minibatch": minibatch_B[rows]})
 
