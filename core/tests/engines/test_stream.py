@@ -55,18 +55,25 @@ async def names(pieces: AsyncIterator[Piece]) -> list[str]:
 async def test_a_piece_is_made_when_all_have_asked_for_it() -> None:
     source = Source()
     stream = WeightStream(source.pieces, 2)
-    slow, fast = stream.share(), stream.share()
+    slow = stream.share()
+    await asyncio.sleep(0.01)
+    assert not source.made
+    fast = stream.share()
+    await asyncio.sleep(0.01)
+    assert source.made == 1, "the first one while the engines get ready"
     ahead, behind = aiter(fast.pieces()), aiter(slow.pieces())
     waiting = asyncio.ensure_future(anext(ahead))
     for number in range(COUNT):
         await asyncio.sleep(0.01)
-        assert source.made == number
-        assert not waiting.done()
+        assert source.made == max(number, 1)
+        assert waiting.done() == (number == 0)
         assert (await anext(behind)).bucket.names == (await waiting).bucket.names == (str(number),)
         waiting = asyncio.ensure_future(anext(ahead))
     for end in (anext(behind), waiting):
         with pytest.raises(StopAsyncIteration):
             await end
+    await asyncio.sleep(0.01)
+    assert source.closed == 1, "while the engines check what they have"
     assert await names(stream.alone()) == ["0", "1", "2", "3"]
     assert await names(stream.alone((1,))) == ["0", "1", "2", "3"]
     assert source.ranks == [(), (), (1,)]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 from torch import Tensor
 
 from rlcore.api.errors import StaleWeightsError
-from rlcore.engines.client import EngineClient
+from rlcore.engines.client import EngineClient, together
 from rlcore.engines.publish_file import (
     WeightsLocation,
     copy_side_files,
@@ -140,11 +140,12 @@ class FilePublisher:
         # Retracted requests compute their prefixes anew, so no cache of the old weights is left behind.
         await client.pause("in_place" if keep_cache else "retract")
         checksums = await self._send(client, location)
+        checks = [verify(client, replace(location, checksums=checksums))]
         if not keep_cache:
             # Apart from the update, so that it can be tried again: SGLang refuses it for a moment after a
             # response, and an update that it is part of fails with it, weights swapped.
-            await client.flush_cache()
-        await verify(client, replace(location, checksums=checksums))
+            checks.append(client.flush_cache())
+        await together(checks)
         await client.resume()
 
     async def directory(self, location: WeightsLocation) -> str:

@@ -58,6 +58,7 @@ class WeightStream:
         self._open = self._awaited = shares
         self._turn: asyncio.Future[Piece | None] = asyncio.get_running_loop().create_future()
         self._making: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
 
     def alone(self, ranks: Sequence[int] = ()) -> Pieces:
         """All pieces, for one engine, from `ranks`; none: from all that may send."""
@@ -69,6 +70,11 @@ class WeightStream:
 
     async def close(self) -> None:
         """Make no more pieces. Called when every share is closed."""
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._end())
+        await self._ending
+
+    async def _end(self) -> None:
         if self._making is not None:
             self._making.cancel()
             await asyncio.gather(self._making, return_exceptions=True)
@@ -82,12 +88,14 @@ class WeightStream:
         self._make_if_all_asked()
         return turn
 
-    def _leave(self, asked: asyncio.Future[Piece | None] | None) -> None:
+    def _leave(self, asked: asyncio.Future[Piece | None]) -> None:
         """A share takes no more. `asked`: what it asked for last."""
         self._open -= 1
         if asked is not self._turn:  # else it has been counted already
             self._awaited -= 1
         self._make_if_all_asked()
+        if not self._open and self._ending is None:  # while the engines check what they have
+            self._ending = asyncio.create_task(self._end())
 
     def _make_if_all_asked(self) -> None:
         if self._awaited or not self._open:
@@ -112,17 +120,20 @@ class Share:
 
     def __init__(self, stream: WeightStream) -> None:
         self._stream = stream
-        self._asked: asyncio.Future[Piece | None] | None = None
+        self._asked = stream._ask()  # made while the engine gets ready
         self._is_open = True
 
     async def pieces(self) -> AsyncIterator[Piece]:
         """The pieces in order. The next one is made once every share has asked for it."""
         while self._is_open:
-            self._asked = self._stream._ask()
             piece = await asyncio.shield(self._asked)  # the others wait for the same piece
             if piece is None:
                 return
             yield piece
+            if piece.is_last:
+                self.close()
+            else:
+                self._asked = self._stream._ask()
 
     def close(self) -> None:
         """Leave: the other shares no longer wait for this one. May be called again."""

@@ -21,7 +21,7 @@ from rlcore.api.training import AdvantageEstimator, Correction, Loss, ValueLoss
 from rlcore.learning.batch_file import save_batch
 from rlcore.learning.critic import CriticLearner
 from rlcore.learning.forwards import Forwards, clock
-from rlcore.learning.gather import gather_batch, gather_rows, rows_of
+from rlcore.learning.gather import gather_batch, gather_rows, rows_of, summed
 from rlcore.learning.invariants import check_first_step, check_reference
 from rlcore.learning.metrics import summary
 from rlcore.learning.minibatch import assign_minibatches, samples_of, select, tokens_of
@@ -98,8 +98,8 @@ class Learner:
         """
         self._unchecked |= first
         # Counted over all ranks: a rank without live tokens must take part in the others' collective calls.
-        mine = torch.tensor([[int((local.per_token["loss_mask"] > 0).sum()), len(local)]])
-        live, samples = gather_rows([mine], self._group)[0].sum(0).tolist()
+        mine = torch.tensor([int((local.per_token["loss_mask"] > 0).sum()), len(local)])
+        live, samples = summed(mine, self._group).tolist()
         if not live:
             return {"train/tokens": 0.0, "train/samples": float(samples), "train/updates": 0.0}
         times: dict[str, float] = {}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rlcore.api.callback import RunControl
 from rlcore.api.errors import DeltaError, RlcoreError
+from rlcore.engines.client import end_tasks
 from rlcore.learning.flops import peak_tflops, training_flops, with_costs
 from rlcore.rollout.batch import split
 from rlcore.rollout.columns import with_columns
@@ -238,10 +239,14 @@ class Loop:
         """Train on `rollout`, and write the weights for the engines."""
         with self.trace.span(RUN, "train", step=step):
             groups = rollout.groups if self.teacher is None else await self.teacher.score(rollout.groups)
-            # In a thread: the next rollout's requests are answered meanwhile, however large the batch is.
-            shares = await asyncio.to_thread(self._shares, rollout, groups)
+            handing_over = asyncio.create_task(self.handover.to_trainer())
+            try:
+                # In a thread: the next rollout's requests are answered meanwhile, however large the batch is.
+                shares = await asyncio.to_thread(self._shares, rollout, groups)
+                await handing_over
+            finally:
+                await end_tasks([handing_over])
             self._lengths = [length for share in shares for length in share.lengths.tolist()]
-            await self.handover.to_trainer()
             result = await self.trainer.update(
                 shares,
                 step=step,
