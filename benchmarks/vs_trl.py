@@ -42,12 +42,14 @@ class Own:
 
     `engine_threads`: of each engine (None: its share); a tiny model decodes faster with one. `at_once`: how
     many samples an engine decodes together (None: all that it gets). With fewer, the driver works meanwhile.
+    `cluster`: what starts the processes.
     """
 
     ranks: int = 1
     engines: int = 1
     engine_threads: int | None = None
     at_once: int | None = None
+    cluster: str = "ray"
 
     def __str__(self) -> str:
         """In a table."""
@@ -55,6 +57,7 @@ class Own:
             f"{self.ranks} ranks" if self.ranks > 1 else "",
             f"{self.engines} engines" if self.engines > 1 else "",
             f"{self.at_once} samples at once" if self.at_once else "",
+            f"--cluster {self.cluster}" if self.cluster != "ray" else "",
         )
 
 
@@ -121,7 +124,8 @@ CASES = (
         tokens=5,
         dtype="fp32",
         most=1.0,
-        own=(Own(engine_threads=1), Own(engines=2, at_once=64)),
+        ways=(Way(), Way(processes=2)),
+        own=(Own(ranks=2, engines=2), Own(ranks=2, engines=2, cluster="processes")),
     ),
     Case(name="large-fp32", dtype="fp32", most=0.85, **LARGE),  # type: ignore[arg-type]  # a table of mixed values
     Case(name="large-bf16", dtype="bf16", most=1.0, **LARGE),  # type: ignore[arg-type]  # a table of mixed values
@@ -184,7 +188,7 @@ def compare(case: Case, args: argparse.Namespace, python: Path, facts: Row) -> l
             found.append(_trl(python, job, warmup))
             say(f"{case.name}: TRL{way}: {found[-1].step:.3f} s a step")
         for own, found in ours.items():
-            folder = work / f"run-{own.ranks}-{own.engines}-{number}"
+            folder = work / f"run-{own.ranks}-{own.engines}-{own.cluster}-{number}"
             found.append(_rlcore(case, folder, model, prompts, steps, warmup, args.threads, own))
             say(f"{case.name}: rlcore{own}: {found[-1].step:.3f} s a step")
     best_way, best = _best(theirs)
@@ -276,6 +280,7 @@ def _rlcore(
         "eval-every": 0,
         "ranks": own.ranks,
         "engines": own.engines,
+        "cluster": own.cluster,
         "threads": threads // own.ranks,
         "engine.threads": own.engine_threads or threads // own.engines,
         "engine.max-batch": own.at_once or case.samples // own.engines,
